@@ -19,8 +19,8 @@ import (
 	"gpumem/trace"
 )
 
-// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", "POOL s BYTES"
-// for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
+// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", the same with
+// s for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
 var stacked = trace.Formats{{
 	Name: "stacked", Looks: func([]byte) bool { return true },
 	Read: func(in *input.Reader, b *trace.Builder) error {
@@ -43,15 +43,12 @@ var stacked = trace.Formats{{
 			var err error
 			switch f[1] {
 			case "p": // a pool without events
-			case "s":
-				bytes, _ := strconv.ParseUint(f[2], 10, 64)
-				slots[f[0]+f[2]], err = pool.Seed(trace.Event{Bytes: bytes})
 			case "f":
 				err = pool.Free(trace.Event{Slot: slots[f[0]+f[2]]})
 			default:
 				bytes, _ := strconv.ParseUint(f[len(f)-1], 10, 64)
 				var site uint32
-				if f[1] == "a" {
+				if f[1] != "r" {
 					bytes, _ = strconv.ParseUint(f[3], 10, 64)
 				}
 				if len(f) > 4 {
@@ -66,7 +63,12 @@ var stacked = trace.Formats{{
 				}
 				e := trace.Event{Bytes: bytes, Site: site, Refused: f[1] == "r"}
 				var slot uint32
-				if slot, err = pool.Alloc(e, 0); f[1] == "a" {
+				if f[1] == "s" {
+					slot, err = pool.Seed(e)
+				} else {
+					slot, err = pool.Alloc(e, 0)
+				}
+				if f[1] != "r" {
 					slots[f[0]+f[2]] = slot
 				}
 			}
@@ -145,6 +147,26 @@ func TestMatch(t *testing.T) {
 			"-207 270>63 stack_without_lines f (m.py:12)\n",
 		},
 		{
+			"nothing agrees, but there are as many",
+			"- a 1 100 f@m.py:10\n- a 2 90 f@m.py:10\n- a 3 1000 f@m.py:20", "- a 1 1 f@m.py:13\n- a 2 2 f@m.py:13\n- a 3 4 f@m.py:13\n- a 4 5 f@m.py:23\n- a 5 6 f@m.py:23\n- a 6 8 f@m.py:23\n- a 7 1 f@m.py:23",
+			"-980 1000>20 stack_without_lines f (m.py:23)\n-183 190>7 stack_without_lines f (m.py:13)\n",
+		},
+		{
+			"of two that allocate as often, the one with the same number",
+			"- a 1 100 f@m.py:10", "- a 1 7 f@m.py:5\n- a 2 8 f@m.py:10",
+			"-92 100>8 stack f (m.py:10)\n+7 0>7 only_after f (m.py:5)\n",
+		},
+		{
+			"two lines have changed places",
+			"- a 1 100 f@m.py:10\n- a 2 50 f@m.py:20\n- a 3 51 f@m.py:20", "- a 1 50 f@m.py:11\n- a 2 51 f@m.py:11\n- a 3 100 f@m.py:21",
+			"+0 101>101 stack_without_lines f (m.py:11)\n+0 100>100 stack_without_lines f (m.py:21)\n",
+		},
+		{
+			"blocks of a snapshot without events, by their mean size",
+			"- s 1 100 f@m.py:10\n- s 2 100 f@m.py:10", "- s 1 7 f@m.py:11\n- s 2 100 f@m.py:12\n- s 3 9 f@m.py:13",
+			"-100 200>100 stack_without_lines f (m.py:12)\n+9 0>9 only_after f (m.py:13)\n+7 0>7 only_after f (m.py:11)\n",
+		},
+		{
 			"a line above takes the number of the one below",
 			"- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11", "- a 1 1000 f@m.py:10\n- a 3 5 f@m.py:11\n- a 2 2000 f@m.py:12",
 			"+5 0>5 only_after f (m.py:11)\n+0 2000>2000 stack_without_lines f (m.py:12)\n+0 1000>1000 stack f (m.py:10)\n",
@@ -221,6 +243,7 @@ func TestMatch(t *testing.T) {
 			if diff := cmp.Diff(c.want, brief(rep.Pools[0].AtPeak)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
+			checkSwapped(t, rep.Pools[0], compared(t, read(t, "b", c.after), read(t, "a", c.before)).Pools[0])
 		})
 	}
 }
@@ -326,7 +349,7 @@ func TestOneInstant(t *testing.T) {
 		want                bool
 	}{
 		{"a profile", "- a 1 1", "- a 1 2", true},
-		{"a snapshot", "- s 1", "- s 1\n- s 2", true},
+		{"a snapshot", "- s 1 1", "- s 1 1\n- s 2 2", true},
 		{"a run", "- a 1 1\n- f 1", "- a 1 2", false},
 	} {
 		rep := compared(t, read(t, "a", c.before), read(t, "b", c.after))
@@ -359,7 +382,7 @@ func TestSide(t *testing.T) {
 // TestSeeds: blocks older than the recording are live from the start and are not of its
 // events.
 func TestSeeds(t *testing.T) {
-	rep := compared(t, read(t, "a", "- s 700\n- s 300\n- f 700\n- a 1 50"), read(t, "b", "- s 700\n- s 40"))
+	rep := compared(t, read(t, "a", "- s 7 700\n- s 3 300\n- f 7\n- a 1 50"), read(t, "b", "- s 7 700\n- s 4 40"))
 	p := rep.Pools[0]
 	for _, c := range []struct {
 		name  string
@@ -512,10 +535,30 @@ func asText(r *Row, before, after Part, difference int64, how How) string {
 	return fmt.Sprintf("%s %d %v %v %d", how, difference, before, after, r.Places)
 }
 
+// checkSwapped checks that the recordings the other way round differ by the opposite.
+func checkSwapped(t interface{ Errorf(string, ...any) }, p, swapped *Pool) {
+	other := map[How]How{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
+	for k, tables := range [][2]Table{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
+		var there, back []string
+		for _, row := range tables[0].Rows {
+			there = append(there, asText(row, row.Before, row.After, row.Difference, row.How))
+		}
+		for _, row := range tables[1].Rows {
+			how := row.How
+			if o, ok := other[how]; ok {
+				how = o
+			}
+			back = append(back, asText(row, row.After, row.Before, -row.Difference, how))
+		}
+		if !slices.Equal(there, back) {
+			t.Errorf("table %d swapped:\n%s", k, cmp.Diff(there, back))
+		}
+	}
+}
+
 // TestProperties: tables add up to what a slow model counts, however random the recordings;
 // swapped recordings negate everything, and a recording does not differ from itself.
 func TestProperties(t *testing.T) {
-	other := map[How]How{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
 	rapid.Check(t, func(r *rapid.T) {
 		a := randomRecording(r, "before", 10)
 		b := randomRecording(r, "after", rapid.IntRange(9, 14).Draw(r, "moved"))
@@ -581,23 +624,7 @@ func TestProperties(t *testing.T) {
 				}
 			}
 		}
-		swapped := compared(t, second, first).Pools[0]
-		for k, tables := range [][2]Table{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
-			var there, back []string
-			for _, row := range tables[0].Rows {
-				there = append(there, asText(row, row.Before, row.After, row.Difference, row.How))
-			}
-			for _, row := range tables[1].Rows {
-				how := row.How
-				if o, ok := other[how]; ok {
-					how = o
-				}
-				back = append(back, asText(row, row.After, row.Before, -row.Difference, how))
-			}
-			if !slices.Equal(there, back) {
-				r.Fatalf("table %d swapped:\n%s", k, cmp.Diff(there, back))
-			}
-		}
+		checkSwapped(r, p, compared(t, second, first).Pools[0])
 		same := compared(t, first, read(t, "again", a.text)).Pools[0]
 		for _, table := range []Table{same.AtPeak, same.AtEnd, same.Allocs} {
 			for _, row := range table.Rows {
@@ -643,6 +670,15 @@ func TestManyStacks(t *testing.T) {
 		return b.String()
 	}
 	p := compared(t, read(t, "a", recording(10)), read(t, "b", recording(12))).Pools[0]
+	// The same lines in another folder are the same stack.
+	twice := compared(t, read(t, "a", recording(10)+"- a x 5 f@/x/m.py:20\n"), read(t, "b", recording(12)+"- a x 5 f@/x/m.py:20\n")).Pools[0]
+	sum := &Row{}
+	for _, r := range twice.AtPeak.Rows {
+		sum.add(r)
+	}
+	if sum.Before.PeakBytes != twice.Before.Peak || sum.After.PeakBytes != twice.After.Peak {
+		t.Errorf("rows add up to %d and %d, want %d and %d", sum.Before.PeakBytes, sum.After.PeakBytes, twice.Before.Peak, twice.After.Peak)
+	}
 	if n := len(p.AtPeak.Rows); n != maxAlign-2+1 {
 		t.Fatalf("%d rows", n)
 	}
