@@ -112,7 +112,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
 		Device: cfg.Total, Columns: Columns(cfg.Smallest),
 	}
-	page.Headline, page.Summary = summary(rep)
+	page.Headline, page.Summary = summary(rep, timelines)
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)

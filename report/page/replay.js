@@ -176,7 +176,9 @@ function start(data) {
 		// What lives at the event.
 		const rowsOf = () => {
 			const l = list(), g = t.groupings.findIndex((g) => g.by === S.by), n = g >= 0 ? g : 0;
-			return l.groups[n].map(([name, size, blocks, since, kinds]) => ({ name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
+			const rows = l.groups[n].map(([name, size, blocks, since, kinds]) => ({ name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
+			tellApart(rows.map((r) => r.name)).forEach((line, k) => { rows[k].line = line; });
+			return rows;
 		};
 		const what = table(q(".list"), {
 			name: "What lives", rows: [], most: 60, head: 4, none: "Nothing lives here.",
@@ -185,7 +187,7 @@ function start(data) {
 				{ title: "part", number: true, text: (r) => percent(r.size, r.all), sort: (r) => r.size },
 				{ title: "blocks", number: true, text: (r) => count(r.blocks), sort: (r) => r.blocks },
 				{ title: "oldest from", number: true, text: (r) => r.since ? "event " + count(r.since) : "before", sort: (r) => r.since },
-				{ title: "what", long: true, text: (r) => r.name, node: (r) => stackNode(r.name) },
+				{ title: "what", long: true, text: (r) => r.name, node: (r) => stackNode(r.name, r.line) },
 			],
 		});
 		function drawList() {
