@@ -62,6 +62,7 @@ type Timeline struct {
 	SeedBytes uint64 `json:"seed_bytes"` // their requested bytes
 	Peak      uint64 `json:"peak"`       // the most requested bytes live at once, refused ones included
 	PeakAt    uint64 `json:"peak_at"`    // the first event with that
+	Lived     uint64 `json:"lived"`      // the most without those that the recorded program was refused
 
 	// What lives, in buckets of events. Starts are their first events. All other values
 	// of a bucket are those after one event of it, the first with the most live bytes:

@@ -17,8 +17,9 @@ import (
 )
 
 // summary returns the outcome of a replay in a line, and then in three sentences about
-// the first refusal, if there is one.
-func summary(r *replay.Report, pools []*report.Timeline) (headline string, sentences []string) {
+// the first refusal, if there is one: of the framework's policy that was recorded (own), else
+// of the first that refuses.
+func summary(r *replay.Report, pools []*report.Timeline, own []string) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*replay.Result
 	var first *replay.Result // of those that refused
@@ -30,7 +31,9 @@ func summary(r *replay.Report, pools []*report.Timeline) (headline string, sente
 			continue
 		}
 		refuse[res.Policy] = true
-		first = cmp.Or(first, res)
+		if first == nil || slices.Contains(own, res.Policy) && !slices.Contains(own, first.Policy) {
+			first = res
+		}
 	}
 	device := size.Format(r.Results[0].DeviceBytes)
 	if first == nil {

@@ -161,7 +161,7 @@ function plot(parent, spec) {
 		if (spec.dim && spec.dim.from <= b) {
 			const x = Math.max(left, p.X(spec.dim.from));
 			g.globalAlpha = 0.62; g.fillStyle = color("page"); g.fillRect(x, up, left + width - x + 1, height); g.globalAlpha = 1;
-			if (spec.dim.text && left + width - x > 60) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
+			if (spec.dim.text && left + width - x > 160) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
 		}
 		for (const l of spec.levels || []) {
 			if (l.value > top) continue;
@@ -269,9 +269,9 @@ function plot(parent, spec) {
 		for (const { m, x, from, row } of marks) {
 			g.strokeStyle = paint(m.color); g.lineWidth = 1.25;
 			const y = row < 0 ? up : up - 15 * (p.rows - row) + 13;
-			const foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
+			const ring = m.ring !== undefined && p.Y(m.ring) >= up - 1, foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
 			g.beginPath(); g.moveTo(x, y); g.lineTo(x, Math.max(y, foot)); g.stroke();
-			if (m.ring !== undefined) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
+			if (ring) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
 			if (row < 0 || !m.text) continue;
 			g.textAlign = "left"; g.textBaseline = "bottom";
 			word(g, m.text, from, y, m.color, "600");
