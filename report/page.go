@@ -216,6 +216,9 @@ type Snapshot struct {
 // numberUnit matches a number and its unit, which stay on one line.
 var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
 
+// partOfSpec matches a part of a policy's name up to its end.
+var partOfSpec = regexp.MustCompile(`[^:,=]*[:,=]?`)
+
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes": size.Format, "count": Count, "counted": func(n uint64, what string) string { return Counted(n, what) },
 	"inc":   func(n int) int { return n + 1 },
@@ -224,6 +227,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"size":  func(n int) uint64 { return uint64(n) },
 	"rows":  textRows,
 	"event": EventName,
+	// A policy is broken where its parts end.
+	"parts": func(s string) []string { return partOfSpec.FindAllString(s, -1) },
 	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
 	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
 }).Parse(pageHTML))

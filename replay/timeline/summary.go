@@ -89,6 +89,11 @@ func label(res *replay.Result, r *replay.Report) string {
 
 // served returns the sentences of a replay in which nothing was refused.
 func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, device string) []string {
+	// Of several pools the one with the highest peak speaks for the policies.
+	if len(pools) > 1 {
+		largest := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+		fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != largest.Pool })
+	}
 	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	who, peak, events := "The program", r.Trace.PeakLive, r.Trace.Events
