@@ -141,6 +141,15 @@ func lookAt(layers []*report.Layer, own []string) int {
 	return max(0, slices.IndexFunc(layers, is))
 }
 
+// Recording returns a recording in a line: its file, its events and its peak.
+func Recording(t replay.TraceInfo) string {
+	allocs := report.Counted(t.Allocs, "allocation")
+	if t.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+	}
+	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
+}
+
 // Columns returns the titles of a table of results, as [report.NewTable] takes them;
 // smallest adds that of the smallest device.
 func Columns(smallest bool) []string {
