@@ -65,6 +65,7 @@ type Program struct {
 	Command    []string   `json:"command,omitempty"`
 	Container  string     `json:"container,omitempty"`
 	Started    *time.Time `json:"started,omitempty"` // nil if the process itself is unknown
+	Start      uint64     `json:"-"`                 // with PID it identifies the process; 0 if unknown
 	// Pool is what its pool has, of a program whose memory the driver library serves;
 	// nil if it is another, or unknown.
 	Pool    *PoolUse `json:"pool,omitempty"`
