@@ -47,24 +47,7 @@ type Shares struct {
 
 // Shares divides the device's memory among its programs and leases.
 func (d *Device) Shares() Shares {
-	order := make([]int, len(d.Programs))
-	for i := range order {
-		order[i] = i
-	}
-	older := func(i, j int) int {
-		a, b := &d.Programs[i], &d.Programs[j]
-		if c := cmp.Compare(known(*b), known(*a)); c != 0 {
-			return c
-		}
-		if a.Started != nil && b.Started != nil {
-			if c := cmp.Compare(a.Start, b.Start); c != 0 {
-				return c
-			}
-		}
-		return cmp.Compare(a.PID, b.PID)
-	}
-	slices.SortStableFunc(order, older)
-
+	order := d.ByAge()
 	var s Shares
 	var held, left uint64
 	done := make([]bool, len(d.Programs))
@@ -114,6 +97,23 @@ func (d *Device) Shares() Shares {
 	}
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool { return p.Bytes == 0 })
 	return s
+}
+
+// ByAge returns the indexes of the device's programs, the oldest first and those whose
+// age is unknown last.
+func (d *Device) ByAge() []int {
+	order := make([]int, len(d.Programs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := &d.Programs[i], &d.Programs[j]
+		if (a.Start == 0) != (b.Start == 0) {
+			return cmp.Compare(b.Start, a.Start)
+		}
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.PID, b.PID))
+	})
+	return order
 }
 
 // Left returns what of the lease its programs do not hold, as far as known.

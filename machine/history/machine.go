@@ -23,7 +23,7 @@ func (h *History) See(s *machine.Snapshot) {
 				quantities[names[k]] = p.Holds()
 			}
 		}
-		h.number(Device(d), names)
+		h.number(d, names)
 	}
 	h.Add(s.Time, quantities)
 }
@@ -53,10 +53,12 @@ func Programs(d *machine.Device) []string {
 	return names
 }
 
-// number gives each program of a device the least number that no other one has. A number
+// number gives each program of a device the least number that no other one has, new ones
+// by age. A number
 // is free again when nothing of its program is kept any more, so that a mark on the
 // screen does not mean another program all at once.
-func (h *History) number(device string, names []string) {
+func (h *History) number(d *machine.Device, names []string) {
+	device := Device(d)
 	marks := h.marks[device]
 	if marks == nil {
 		marks = map[string]int{}
@@ -75,7 +77,8 @@ func (h *History) number(device string, names []string) {
 		}
 	}
 	n := 0
-	for _, name := range names {
+	for _, i := range d.ByAge() {
+		name := names[i]
 		if _, ok := marks[name]; ok {
 			continue
 		}

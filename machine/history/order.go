@@ -94,12 +94,13 @@ func nearlySorted(rows []int, sizes []uint64) bool {
 
 // compare orders by what does not change while a program runs.
 func compare(a, b *machine.Program, by By) int {
-	switch {
-	case by == ByPID:
+	switch by {
+	case ByPID:
 		return cmp.Compare(a.PID, b.PID)
-	case by == ByName:
+	case ByName:
 		return cmp.Compare(a.CommandLine(), b.CommandLine())
-	case (a.Started == nil) != (b.Started == nil): // those of unknown age last
+	}
+	if (a.Start == 0) != (b.Start == 0) { // those of unknown age are last
 		return cmp.Compare(b.Start, a.Start)
 	}
 	return cmp.Compare(a.Start, b.Start)
