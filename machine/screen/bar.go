@@ -32,7 +32,11 @@ func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int)
 			if v.Colours == NoColours {
 				fill = "="
 			}
-			l = l.add(labelled(room, fill, 0, key+" "+name+" "+sized+" ", key+" "+name+" ", key+" "+sized+" ", key),
+			some := key
+			if room >= 6 { // some letters of the name, and a blank
+				some += " " + cut(name, room-3) + " "
+			}
+			l = l.add(labelled(room, fill, 0, key+" "+name+" "+sized+" ", key+" "+name+" ", some, key),
 				look{mark: mark(number(p.Program)), back: true})
 		case machine.PartLease:
 			key := letter(number(p.Program))

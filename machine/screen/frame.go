@@ -192,7 +192,7 @@ func matches(p *machine.Program, filter string) bool {
 // foot returns the last line: where the screen is, the filter, and as many keys as fit.
 func (v *View) foot(down, shown, all int) line {
 	if v.Typing {
-		text := "filter: " + v.Filter + "_"
+		text := "filter: " + report.OneLine(v.Filter) + "_"
 		for _, more := range []string{"  enter keeps it, esc drops it", "  enter, esc"} {
 			if width(text+more) <= v.Width {
 				return line{{text: text, look: look{bold: true}}, {text: more, look: look{quiet: true}}}
@@ -202,7 +202,9 @@ func (v *View) foot(down, shown, all int) line {
 	}
 	var b []string
 	if all > shown {
-		b = append(b, fmt.Sprintf("lines %d to %d of %d", down+1, down+shown, all))
+		if b = append(b, fmt.Sprintf("lines %d to %d of %d", down+1, down+shown, all)); v.Width < 40 {
+			b[0] = fmt.Sprintf("%d-%d of %d", down+1, down+shown, all)
+		}
 	}
 	if v.Filter != "" {
 		b = append(b, fmt.Sprintf("filter %q", v.Filter))
@@ -212,6 +214,7 @@ func (v *View) foot(down, shown, all int) line {
 		"by m memory, p pid, a age, g growth, n name; / filter, ? help, q quit",
 		"by m p a g n; / filter, ? help, q quit",
 		"? help, q quit",
+		"?",
 	} {
 		b[len(b)-1] = keys
 		if text := strings.Join(b, "; "); width(text) <= v.Width {

@@ -39,10 +39,12 @@ func (v *View) graph(values []history.Value, total uint64, rows int) []line {
 	slice := time.Duration(max(1, history.Keep/room)) * v.Every
 	columns, known, most := v.columns(values, room, slice)
 	top := total
-	for top > 1 && top/2 >= most {
-		top /= 2
+	for range 6 { // to a 64th: the noise of an idle device is no mountain
+		if top/2 >= most && most > 0 {
+			top /= 2
+		}
 	}
-	if top-top/4 >= most {
+	if top-top/4 >= most && most > 0 {
 		top -= top / 4
 	}
 	ago := strings.TrimSuffix((time.Duration(room) * slice).Round(time.Second).String(), "m0s")

@@ -213,7 +213,7 @@ func tableLines(list []filled, rows []row, by history.By) []line {
 		}
 		for i, c := range list {
 			at := look{}
-			if c.title == "mark" || strings.HasPrefix(c.title, growsColumn.title) {
+			if c.cells[n] != "-" && (c.title == "mark" || strings.HasPrefix(c.title, growsColumn.title)) {
 				at.bold = true
 			}
 			l = l.add(c.pad(c.cells[n], i == len(list)-1), at)

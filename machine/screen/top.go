@@ -15,6 +15,7 @@ import (
 
 	"gpumem/machine"
 	"gpumem/machine/history"
+	"gpumem/report"
 )
 
 // Source takes a snapshot.
@@ -114,7 +115,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.pause()
 	case tea.PasteMsg:
 		if m.view.Typing {
-			m.view.Filter += msg.Content
+			m.view.Filter += report.OneLine(msg.Content)
 		}
 	case tea.KeyPressMsg:
 		if m.view.Typing {
