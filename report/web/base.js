@@ -1,0 +1,87 @@
+// The kit that all pages share. Its parts are one script, in the order base, card, plot,
+// table; the page's own follows.
+//
+//   base   elements, numbers as text, colours, the theme
+//   card   what stands beside the pointer
+//   plot   values over events or instructions: bands, lines, levels, marks
+//   table  rows that can be searched and sorted
+//
+// Texts from elsewhere are only ever set as text.
+
+const root = document.documentElement;
+
+// el makes an element. Attributes that are undefined or false are left out; listeners are
+// given as on*, such as onclick.
+function el(tag, attributes, ...children) {
+	const svg = ["svg", "path", "rect", "line", "text", "title", "g", "circle"].includes(tag);
+	const e = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+	for (const [name, value] of Object.entries(attributes || {})) {
+		if (value === undefined || value === false || value === null) continue;
+		if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+		else e.setAttribute(name, value === true ? "" : value);
+	}
+	e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
+	return e;
+}
+const byId = (id) => document.getElementById(id);
+
+const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ",");
+// counted is "1 block" or "1,234 blocks".
+const counted = (n, what) => count(n) + " " + what + (n === 1 ? "" : "s");
+const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+// bytes returns the same text as Format of Go's package size; a test compares them.
+function bytes(n) {
+	let i = 0, scale = 1;
+	while (n / scale >= 1024 && i < 6) { scale *= 1024; i++; }
+	if (n % scale === 0) return n / scale + " " + units[i];
+	const text = (n / scale).toFixed(2);
+	return text === "1024.00" ? "1.00 " + units[i + 1] : text + " " + units[i];
+}
+const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
+// glue keeps a number and its unit on one line.
+const glue = (s) => s.replace(/(\d) ((?:[KMGTPE]i)?B|%|s|ms|us|ns)\b/g, "$1\u00a0$2");
+// time returns nanoseconds as text with that many significant digits.
+function time(ns, digits = 3) {
+	if (ns >= 999.5e9 && digits <= 3) return count(ns / 1e9) + " s";
+	for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]) if (ns >= 0.9995 * unit) return +(ns / unit).toPrecision(digits) + " " + name;
+	return "0 s";
+}
+// sums undoes the differences that lists of numbers are written as.
+function sums(list) {
+	let last = 0;
+	return (list || []).map((d) => last += d);
+}
+// within returns the index of the last value of an ascending list that is at most v, 0 if
+// there is none.
+function within(list, v) {
+	let low = 0, high = list.length - 1;
+	while (low < high) {
+		const mid = (low + high + 1) >> 1;
+		if (list[mid] <= v) low = mid; else high = mid - 1;
+	}
+	return low;
+}
+
+// Bands and lines have the colours --c1 to --c8; the rest is grey. The colours are those
+// of Okabe and Ito, which people with any colour vision tell apart.
+const colors = 8;
+const color = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
+const nth = (k) => "c" + (k % colors + 1);
+// isDark reports whether the page is dark, by the reader's choice or the system's.
+const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+
+// repaints are called when the colours or the width of the page have changed.
+const repaints = new Set();
+const repaint = () => repaints.forEach((f) => f());
+function setTheme(theme) {
+	if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+	repaint();
+}
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+// On paper all is dark on white, and as wide as the paper.
+let themeBefore;
+addEventListener("beforeprint", () => { themeBefore = root.dataset.theme; setTheme("light"); });
+addEventListener("afterprint", () => setTheme(themeBefore));
+let widthBefore = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== widthBefore) { widthBefore = innerWidth; repaint(); } });
+const narrow = () => innerWidth < 640;
