@@ -17,6 +17,11 @@ func (h *History) See(s *machine.Snapshot) {
 		if d.Used != nil {
 			quantities[Device(d)] = *d.Used
 		}
+		for _, part := range d.Shares().Parts {
+			if part.Kind == machine.PartUnlisted {
+				quantities[Unlisted(d)] = part.Bytes
+			}
+		}
 		names := Programs(d)
 		for k, p := range d.Programs {
 			if p.Used != nil || p.Kind == "" { // with a lease alone it holds nothing
@@ -31,14 +36,17 @@ func (h *History) See(s *machine.Snapshot) {
 // Device returns the name of a device's memory in use.
 func Device(d *machine.Device) string { return d.Spec }
 
+// Unlisted returns the name of the memory in use that no program of the list holds.
+func Unlisted(d *machine.Device) string { return d.Spec + "\x00unlisted" }
+
 // Programs returns the name of what each program of a device holds, in the order of
-// d.Programs. It stays with the process and differs from those of all others, also later
-// ones with the same number.
+// d.Programs: the device's name, a zero byte, and what tells the process from all others,
+// also later ones with the same number.
 func Programs(d *machine.Device) []string {
 	names := make([]string, len(d.Programs))
 	seen := map[string]int{}
 	for i, p := range d.Programs {
-		name := fmt.Sprintf("%s %d", d.Spec, p.PID)
+		name := fmt.Sprintf("%s\x00%d", d.Spec, p.PID)
 		switch {
 		case p.Start > 0:
 			name += fmt.Sprintf(" %d", p.Start)

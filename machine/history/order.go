@@ -30,33 +30,11 @@ const (
 	slack = 20
 )
 
-// Order returns the indexes of the device's programs in order. Rows keep the places that
-// they had in the last call unless one is clearly in the wrong place. New rows without a
-// reason for another place are last.
+// Order returns the indexes of the device's programs in order. New ones without a reason
+// for another place are last.
 func (h *History) Order(d *machine.Device, by By) []int {
 	names := Programs(d)
-	key := Device(d) + "\x00" + string(by)
-	last := map[string]int{}
-	for place, name := range h.orders[key] {
-		last[name] = place
-	}
-	rows := make([]int, len(names))
-	for i := range rows {
-		rows[i] = i
-	}
-	slices.SortStableFunc(rows, func(i, j int) int {
-		a, old := last[names[i]]
-		b, older := last[names[j]]
-		switch {
-		case old && older:
-			return cmp.Compare(a, b)
-		case old:
-			return -1
-		case older:
-			return 1
-		}
-		return cmp.Compare(h.Number(d, names[i]), h.Number(d, names[j]))
-	})
+	list := Device(d) + "\x00" + string(by)
 	switch by {
 	case ByMemory, ByGrowth:
 		sizes := make([]uint64, len(names))
@@ -67,17 +45,51 @@ func (h *History) Order(d *machine.Device, by By) []int {
 				sizes[i] = g.PerMinute
 			}
 		}
-		if !nearlySorted(rows, sizes) {
-			slices.SortStableFunc(rows, func(i, j int) int { return cmp.Compare(sizes[j], sizes[i]) })
-		}
-	default:
-		slices.SortStableFunc(rows, func(i, j int) int { return compare(&d.Programs[i], &d.Programs[j], by) })
+		return h.Largest(list, names, sizes)
 	}
-	h.orders[key] = h.orders[key][:0]
-	for _, i := range rows {
-		h.orders[key] = append(h.orders[key], names[i])
-	}
+	rows := h.places(list, names)
+	slices.SortStableFunc(rows, func(i, j int) int { return compare(&d.Programs[i], &d.Programs[j], by) })
+	h.keepPlaces(list, names, rows)
 	return rows
+}
+
+// Largest returns the indexes of a list, the largest first. Rows keep the places that they
+// had in the last call with this list, unless one is clearly larger than one before it.
+func (h *History) Largest(list string, names []string, sizes []uint64) []int {
+	rows := h.places(list, names)
+	if !nearlySorted(rows, sizes) {
+		slices.SortStableFunc(rows, func(i, j int) int { return cmp.Compare(sizes[j], sizes[i]) })
+	}
+	h.keepPlaces(list, names, rows)
+	return rows
+}
+
+// places returns the indexes of the names in the order that they last had, new ones last.
+func (h *History) places(list string, names []string) []int {
+	last := map[string]int{}
+	for place, name := range h.orders[list] {
+		last[name] = place
+	}
+	rows := make([]int, len(names))
+	for i := range rows {
+		rows[i] = i
+	}
+	place := func(i int) int {
+		if n, ok := last[names[i]]; ok {
+			return n
+		}
+		return len(last)
+	}
+	slices.SortStableFunc(rows, func(i, j int) int { return cmp.Compare(place(i), place(j)) })
+	return rows
+}
+
+func (h *History) keepPlaces(list string, names []string, rows []int) {
+	kept := make([]string, len(rows))
+	for place, i := range rows {
+		kept[place] = names[i]
+	}
+	h.orders[list] = kept
 }
 
 // nearlySorted reports whether no row is clearly larger than one before it.

@@ -2,7 +2,6 @@ package screen
 
 // What tests see.
 var (
-	Age        = age
 	Cells      = cells
 	UTF8Locale = utf8Locale
 	NewModel   = newModel

@@ -137,7 +137,7 @@ func (v *View) device(d *machine.Device, now time.Time, h *history.History, grap
 	} else if len(rows) == 0 {
 		more = append(more, "no program holds memory")
 	}
-	for _, m := range append(append(more, unseen(d, shares)...), remarks(d, now)...) {
+	for _, m := range append(append(more, shares.Remarks()...), d.Remarks(now)...) {
 		lines = v.say(lines, "  "+m, look{})
 	}
 	return lines
@@ -154,28 +154,6 @@ func (v *View) heading(d *machine.Device) string {
 		return more
 	}
 	return report.OneLine(short)
-}
-
-// unseen says what the figures of a device leave open.
-func unseen(d *machine.Device, s machine.Shares) (lines []string) {
-	var unlisted uint64
-	for _, p := range s.Parts {
-		if p.Kind == machine.PartUnlisted {
-			unlisted = p.Bytes
-		}
-	}
-	if s.Silent > 0 {
-		lines = append(lines, fmt.Sprintf("the driver does not report the memory of %s: it is part of what is unlisted", report.Counted(uint64(s.Silent), "program")))
-	} else if unlisted > d.Total/100 { // a driver has some for itself
-		lines = append(lines, fmt.Sprintf("unlisted: %s are in use by no program of the list, but by the driver or by programs that cannot be seen from here", size.Format(unlisted)))
-	}
-	if s.Short > 0 {
-		lines = append(lines, fmt.Sprintf("leases may still take %s more than is free", size.Format(s.Short)))
-	}
-	if s.Over > 0 {
-		lines = append(lines, fmt.Sprintf("the programs together hold %s more than is in use: memory that they share counts once for each", size.Format(s.Over)))
-	}
-	return lines
 }
 
 // matches reports whether a program has the text of a filter: in its number, user,

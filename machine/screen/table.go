@@ -41,7 +41,7 @@ var columns = []column{
 		if r.Started == nil {
 			return "-"
 		}
-		return age(r.now.Sub(*r.Started))
+		return machine.Age(r.now.Sub(*r.Started))
 	}},
 	{title: "holds", right: true, least: 10, by: history.ByMemory, mark: "▼", cell: func(r row) string {
 		switch {
