@@ -150,7 +150,7 @@ func TestOrderKeepsPlaces(t *testing.T) {
 	} {
 		d := device(look.holds...)
 		s := &machine.Snapshot{Time: start.Add(time.Duration(n) * time.Second), Devices: []machine.Device{*d}}
-		h.See(s)
+		h.See(s, nil)
 		for range 2 { // to ask changes nothing
 			if got := pids(h, d, history.ByMemory); got != look.want {
 				t.Errorf("%s: %s, want %s", look.why, got, look.want)
@@ -170,7 +170,7 @@ func TestOrderByGrowth(t *testing.T) {
 	var d *machine.Device
 	for n := range 60 {
 		d = device(500, n, 2*n)
-		h.See(&machine.Snapshot{Time: start.Add(time.Duration(n) * time.Second), Devices: []machine.Device{*d}})
+		h.See(&machine.Snapshot{Time: start.Add(time.Duration(n) * time.Second), Devices: []machine.Device{*d}}, nil)
 	}
 	if got := pids(h, d, history.ByGrowth); got != "98 99 100" {
 		t.Error(got)
@@ -185,7 +185,7 @@ func TestNumbersStay(t *testing.T) {
 	see := func(holds ...int) string {
 		d := device(holds...)
 		slices.Reverse(d.Programs) // the order in the snapshot is no matter
-		h.See(&machine.Snapshot{Time: start.Add(time.Duration(look) * time.Second), Devices: []machine.Device{*d}})
+		h.See(&machine.Snapshot{Time: start.Add(time.Duration(look) * time.Second), Devices: []machine.Device{*d}}, nil)
 		look++
 		var list []string
 		for i, name := range history.Programs(d) {
@@ -222,7 +222,7 @@ func Example() {
 	h := history.New(history.Keep)
 	for second := range 120 {
 		used := uint64(4<<30 + second*mib) // a MiB each second
-		h.See(&machine.Snapshot{Time: start.Add(time.Duration(second) * time.Second), Devices: []machine.Device{{Spec: "cuda:0", Used: &used}}})
+		h.See(&machine.Snapshot{Time: start.Add(time.Duration(second) * time.Second), Devices: []machine.Device{{Spec: "cuda:0", Used: &used}}}, nil)
 	}
 	g := h.Grows("cuda:0")
 	fmt.Println(g.PerMinute/mib, "MiB per minute")

@@ -4,14 +4,17 @@ package history
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"gpumem/machine"
 )
 
-// See adds a snapshot. A snapshot that is not later than the last is not added.
-func (h *History) See(s *machine.Snapshot) {
+// See adds a snapshot, and other quantities of the same time if they are not nil. A
+// snapshot that is not later than the last is not added.
+func (h *History) See(s *machine.Snapshot, others map[string]uint64) {
 	quantities := map[string]uint64{}
+	maps.Copy(quantities, others)
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		if d.Used != nil {

@@ -14,8 +14,12 @@ import (
 // begins with its letter, and has its name and size where they fit.
 func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int) int) line {
 	var bytes []uint64
+	free := "free " // the heading's free memory has what is left of leases in it
 	for _, p := range s.Parts {
 		bytes = append(bytes, p.Bytes)
+		if p.Kind == machine.PartLease {
+			free = "free, not leased "
+		}
 	}
 	var l line
 	for i, room := range cells(bytes, s.Total, v.Width) {
@@ -47,7 +51,7 @@ func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int)
 		case machine.PartUnknown:
 			l = l.add(labelled(room, "?", 1, " unknown "), look{mark: greyMark})
 		default:
-			l = l.add(labelled(room, v.sign("·"), 1, " free "+sized+" ", " "+sized+" ", " free "), look{quiet: true})
+			l = l.add(labelled(room, v.sign("·"), 1, " "+free+sized+" ", " "+sized+" ", " "+strings.TrimSpace(free)+" "), look{quiet: true})
 		}
 	}
 	return l

@@ -60,7 +60,7 @@ func after(seconds int, snapshot func(second int) *machine.Snapshot) (*machine.S
 	var s *machine.Snapshot
 	for n := range seconds {
 		s = snapshot(n)
-		h.See(s)
+		h.See(s, nil)
 	}
 	return s, h
 }
@@ -173,7 +173,7 @@ func TestFrameFits(t *testing.T) {
 				}
 				s.Devices = append(s.Devices, d)
 			}
-			h.See(s)
+			h.See(s, nil)
 		}
 		v := screen.View{
 			Width: rapid.IntRange(1, 220).Draw(t, "width"), Height: rapid.IntRange(1, 70).Draw(t, "height"),
@@ -246,7 +246,7 @@ func TestNothingMovesWithoutCause(t *testing.T) {
 	var want []string
 	for second := range 100 {
 		s := shared(second)
-		h.See(s)
+		h.See(s, nil)
 		got := places(screen.Frame(s, h, view(120, 30, nil)))
 		if second == 1 { // from then on it is known that the trainer has its peaks
 			want = got

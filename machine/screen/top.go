@@ -70,7 +70,7 @@ func newModel(s *machine.Snapshot, source Source, every time.Duration) *model {
 
 func (m *model) see(s *machine.Snapshot) {
 	m.s = s
-	m.h.See(s)
+	m.h.See(s, nil)
 }
 
 // seen is the message with a snapshot.
