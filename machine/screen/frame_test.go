@@ -284,5 +284,5 @@ func ExampleFrame() {
 	s, h := after(60, shared)
 	frame := screen.Frame(s, h, screen.View{Width: 60, Height: 8, Every: time.Second, By: history.ByMemory})
 	fmt.Println(strings.Split(frame, "\n")[2])
-	// Output: A train.py ==╱╱B==C traine D=E=╱╱╱F▒· free 9.43 GiB ········
+	// Output: A train.py ==╱╱B==C traine D=E=╱╱╱F▒· 9.43 GiB ·············
 }
