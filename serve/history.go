@@ -3,6 +3,8 @@ package serve
 // What a state shows beyond its moment: what came before.
 
 import (
+	"strings"
+
 	"gpumem/machine"
 	"gpumem/machine/history"
 	"gpumem/report"
@@ -27,10 +29,12 @@ func follow(h *history.History, s *State) {
 	}
 	for i := range s.Pools {
 		p := &s.Pools[i]
+		stayed(h, p)
 		names, sizes := make([]string, len(p.Live)), make([]uint64, len(p.Live))
 		for k := range p.Live {
 			u := &p.Live[k]
-			names[k], sizes[k] = siteName(p, u), u.Bytes
+			names[k] = siteName(p, u)
+			sizes[k] = h.Peak(names[k], history.Lately)
 			u.Grows = h.Grows(names[k])
 		}
 		var live []Site
@@ -38,6 +42,21 @@ func follow(h *history.History, s *State) {
 			live = append(live, p.Live[k])
 		}
 		p.Live = live
+	}
+}
+
+// stayed adds the places of the program that hold nothing now and did a few looks ago, as
+// far as there is room: those that allocate and free in each step do not come and go.
+func stayed(h *history.History, p *Pool) {
+	present := map[string]bool{}
+	for _, u := range p.Live {
+		present[u.Stack] = true
+	}
+	prefix := siteName(p, &Site{})
+	for _, name := range h.Recent(prefix, history.Lately) {
+		if stack := strings.TrimPrefix(name, prefix); !present[stack] && len(p.Live) < mostSites {
+			p.Live = append(p.Live, Site{Stack: stack})
+		}
 	}
 }
 

@@ -249,6 +249,7 @@ const device = keyed(makeDevice), pool = keyed(makePool), nothing = el("p", {}, 
 // show draws the last state. A device or a pool that fails to draw ends nothing else.
 function show() {
 	if (!last || paused) return;
+	for (const n of document.querySelectorAll("header .bar > :not(#pause)")) n.hidden = !(last.devices || []).length;
 	say(byId("title"), "GPU memory" + (last.title ? ": " + last.title : ""));
 	document.title = byId("title").textContent;
 	const down = last.driver && !last.driver.up ? ["The driver does not answer: " + last.driver.why] : [];

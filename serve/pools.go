@@ -20,7 +20,7 @@ type Pool struct {
 	Name     string      `json:"name"` // policy and number
 	Policy   string      `json:"policy"`
 	Stats    alloc.Stats `json:"stats"`
-	Live     []Site      `json:"live"`       // the live blocks, the largest first, but places change only for a twentieth more
+	Live     []Site      `json:"live"`       // who holds the live blocks, or did a few looks ago, the largest first; places change only for a twentieth more
 	Rest     uint64      `json:"rest_bytes"` // live, and not in Live
 	Map      []int       `json:"map"`        // percentages in use of equal parts of the reserved memory, by address
 	MapBytes uint64      `json:"map_bytes"`  // of all parts

@@ -8,6 +8,7 @@ package history
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -90,6 +91,17 @@ func (h *History) Peak(name string, looks int) (most uint64) {
 		most = max(most, v.bytes)
 	}
 	return most
+}
+
+// Recent returns the names with a prefix that had a value above 0 among the last looks.
+func (h *History) Recent(prefix string, looks int) (names []string) {
+	for name := range h.values {
+		if strings.HasPrefix(name, prefix) && h.Peak(name, looks) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Columns are looks as a page reads them.

@@ -22,9 +22,9 @@ const (
 )
 
 const (
-	// lately is the number of looks whose peak decides the order by memory. Programs
+	// Lately is the number of looks whose peak decides the order by memory. Programs
 	// that allocate and free in each step do not change places with each look.
-	lately = 10
+	Lately = 10
 	// slack is the part of a value by which it must exceed another before their rows
 	// change places: a twentieth.
 	slack = 20
@@ -40,7 +40,7 @@ func (h *History) Order(d *machine.Device, by By) []int {
 		sizes := make([]uint64, len(names))
 		for i, name := range names {
 			if by == ByMemory {
-				sizes[i] = max(d.Programs[i].Holds(), h.Peak(name, lately))
+				sizes[i] = max(d.Programs[i].Holds(), h.Peak(name, Lately))
 			} else if g := h.Grows(name); g != nil {
 				sizes[i] = g.PerMinute
 			}
