@@ -66,7 +66,7 @@ func followDevice(h *history.History, v *Device, d *machine.Device, s *State) {
 		p.Key, p.Title, p.Number, p.Grows = name, report.OneLine(d.Programs[k].Title()), h.Number(d, name), h.Grows(name)
 	}
 	v.Unlisted = history.Unlisted(d)
-	v.Orders = map[history.By][]int{}
+	v.Orders, v.Parts = map[history.By][]int{}, []Part{}
 	for _, by := range []history.By{history.ByMemory, history.ByPID, history.ByAge, history.ByGrowth, history.ByName} {
 		v.Orders[by] = h.Order(d, by)
 	}

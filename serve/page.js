@@ -188,8 +188,8 @@ function makeDevice(key) {
 				const used = t.values(d.device), present = [...d.programs].sort((a, b) => a.number - b.number), names = new Set(present.map((p) => p.key));
 				const ended = [...past.values.keys()].filter((name) => name.startsWith(d.device + "\0") && name !== d.unlisted && !names.has(name));
 				const bands = [
-					...present.filter((p) => past.values.has(p.key)).map((p) => ({ name: p.used_bytes ? letter(p) + " " + p.title : "", ended: letter(p) + " " + p.title, color: nth(p.number), values: t.values(p.key) })),
-					...ended.map((name) => ({ ended: "process " + name.split("\0")[1].split(" ")[0] + ", ended", color: "rest", values: t.values(name) })),
+					...present.filter((p) => (past.values.get(p.key) || []).some((v) => v > 0)).map((p) => ({ name: letter(p) + " " + p.title, color: nth(p.number), values: t.values(p.key) })),
+					...ended.map((name) => ({ ended: "process " + name.split("\0")[1].split(" ")[0] + ", ended", color: "rest", values: t.values(name) })), // no name at the plot
 					...(past.values.has(d.unlisted) ? [{ name: "unlisted", color: "rest", values: t.values(d.unlisted) }] : []),
 				];
 				drawPast("memory of " + d.device + " over time, by program", t, bands, [{ name: "in use", color: "text", width: 1.25, from: t.begin, values: used }], scale(used, d.total_bytes));

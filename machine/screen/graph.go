@@ -99,8 +99,8 @@ func (v *View) columns(values []history.Value, n int, slice time.Duration) (colu
 		if i+1 < len(values) && values[i+1].At.Sub(x.At) < far {
 			to = number(values[i+1].At)
 		}
-		for k := max(from, first); k <= to; k++ {
-			if k > from && k == to { // the next value's own column has its share of this one, too
+		for k := max(from, first); k == from || k < to; k++ {
+			if k >= first+n { // the clock was set back
 				break
 			}
 			columns[k-first] = max(columns[k-first], x.Bytes)
