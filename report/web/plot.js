@@ -17,8 +17,8 @@
 // called for a click and for Enter. Plots with the same spec.group share what is zoomed to
 // and where the pointer is.
 //
-// A plot has redraw(), remove(), zoom(min, max), zoomBy(factor), and box, X and Y for those
-// who paint. Its element has it as the property plot.
+// A plot has redraw(), set(changes of the spec), remove(), zoom(min, max), zoomBy(factor),
+// and box, X and Y for those who paint. Its element has it as the property plot.
 
 const groups = new Map();
 function groupOf(name) {
@@ -80,17 +80,22 @@ function plot(parent, spec) {
 	const wrap = el("div", { class: "plot", tabindex: 0, role: "group", "aria-roledescription": "plot", "aria-label": spec.name, "aria-keyshortcuts": "ArrowLeft ArrowRight ArrowUp ArrowDown + - 0" }, base, over);
 	const key = el("ul", { class: "key", "aria-label": "Colours" });
 	parent.append(wrap, key, said);
-	const bands = spec.bands || [], lines = spec.lines || [];
-	// For what is drawn alone; figures come with the data.
-	const heights = spec.at.map((_, k) => bands.reduce((sum, b) => sum + b.values[k], 0));
+	let bands, lines, heights, top, labelled;
 	const highest = (list) => list.reduce((a, v) => Math.max(a, v), 0);
-	const top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
+	// take reads the spec. The sums are for what is drawn alone; figures come with the data.
+	function take() {
+		bands = spec.bands || [];
+		lines = spec.lines || [];
+		heights = spec.at.map((_, k) => bands.reduce((sum, b) => sum + b.values[k], 0));
+		top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
+		labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
+	}
+	take();
 	const p = { spec, wrap, box: null, picked: null, band: -1 };
 	group.plots.push(p);
 	wrap.plot = p;
 
 	const paint = (c) => c && c.startsWith("#") ? c : color(c || "text");
-	const labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
 
 	// measure lays the plot out for the page's width.
 	function measure() {
@@ -416,6 +421,8 @@ function plot(parent, spec) {
 	};
 	p.group = group;
 	p.redraw = redraw;
+	// set changes parts of the spec, on pages that are live.
+	p.set = (changes) => { Object.assign(spec, changes); take(); wrap.setAttribute("aria-label", spec.name); redraw(); };
 	// remove takes the plot off the page.
 	p.remove = () => { group.plots.splice(group.plots.indexOf(p), 1); repaints.delete(redraw); wrap.remove(); key.remove(); said.remove(); };
 	repaints.add(redraw);
