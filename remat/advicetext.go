@@ -66,3 +66,6 @@ func (a *Answer) AdviceText() (list []AdviceSection) {
 func (s *AdviceSection) say(format string, args ...any) {
 	s.Lines = append(s.Lines, AdviceLine{Text: fmt.Sprintf(format, args...)})
 }
+
+// Size returns Bytes as text for people.
+func (l AdviceLine) Size() string { return size.Format(l.Bytes) }

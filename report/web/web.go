@@ -75,11 +75,11 @@ func (p *Page) Write(w io.Writer) error {
 		Title, Policy string
 		Style         template.CSS
 		Body          template.HTML
-		Data          string
+		Data          template.HTML // base64, in an element whose text is not decoded
 		Script        template.JS
 	}{
 		p.Title, fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '%s'; base-uri 'none'; form-action 'none'", Hash(script)),
-		template.CSS(style + p.Style), p.Body, data, template.JS(script),
+		template.CSS(style + p.Style), p.Body, template.HTML(data), template.JS(script),
 	})
 }
 

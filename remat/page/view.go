@@ -1,0 +1,521 @@
+package page
+
+// The memory of one program over its schedule: the curve in bands, what lives when, by which
+// part of the program and by which line of the source. A page of a module has one view, that
+// of a plan has two.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gpumem/hlo"
+	"gpumem/hlo/load"
+	"gpumem/hlo/measure"
+	"gpumem/hlo/memory"
+	"gpumem/remat"
+	"gpumem/report"
+	"gpumem/report/web"
+	"gpumem/size"
+)
+
+const (
+	// mostColumns is the most columns of a curve, and mostRows of a view's list of values: the
+	// largest, and all that live at the peak.
+	mostColumns = 8192
+	mostRows    = 30_000
+	// mostBands is the most bands with a name. The rest is one band.
+	mostBands = 7
+	// mostGroups and mostAlive are how many rows the tables have that stand in the page itself.
+	mostGroups = 30
+	mostAlive  = 12
+)
+
+// A view is the memory of one program over its steps.
+type view struct {
+	Which string // before or after; "" if there is one view alone
+	Steps int
+	// At are the first steps of the columns of the curve, and Step the step that each one shows:
+	// that with the most memory. Names are the instructions there, Total the bytes, Alive the
+	// number of values.
+	At, Step, Total, Alive web.Numbers
+	Names                  []string
+	Ways                   []*way
+	Texts                  []string // of the rows, each once
+	Rows                   rows
+	Left                   int // values that are in no row, for their number
+	Peak                   uint64
+	PeakStep, PeakColumn   int
+	Heap                   *heapView `json:",omitempty"`
+
+	PeakAt, Title string
+	Static        []aliveRow // what lives at the peak, for readers without scripts
+	Rest          string     // what Static leaves out
+	Padding       uint64     // at the peak
+	items         []item
+	table         map[string]int // of Texts
+}
+
+// rows are the values of a program, the largest first, by column. Texts are indices.
+type rows struct {
+	Bytes, Padding         web.Numbers
+	First, Last            []int
+	Kind                   []int // of view.Ways[0].Bands
+	Name, Shape, Op, Place []int
+	Until                  []int   // the instruction of the last step
+	Band                   [][]int // by way: the band, or the number of bands for the rest
+	Offset                 []int64 // in the heap; -1 if it lies elsewhere
+}
+
+// A way is one way to colour the curve.
+type way struct {
+	Name  string // kind, scope or line
+	Bands []*band
+	// Groups are all that live at the peak, by the same key, the largest first. More says how
+	// many others there are, and what they take.
+	Groups []group `json:"-"`
+	More   *group  `json:"-"`
+}
+
+// A band is one layer of the curve. The last one is the rest if Rest is set.
+type band struct {
+	Name   string
+	Rest   bool
+	Peak   uint64
+	Values web.Numbers // by column
+}
+
+// A group is what one part of a program, or one line, has at the peak.
+type group struct {
+	Name   string
+	Bytes  uint64
+	Values uint64
+	Bar    string // percent of the longest
+	of     uint64 // the peak
+}
+
+// Figures of a group, for people.
+func (g *group) Size() string    { return size.Format(g.Bytes) }
+func (g *group) Part() string    { return report.Part(g.Bytes, g.of) }
+func (g *group) Number() string  { return report.Count(g.Values) }
+func (g *group) Words() []string { return strings.SplitAfter(g.Name, "/") }
+
+// An item is memory that one value takes from one step to another, both included.
+type item struct {
+	i           *hlo.Instruction
+	bytes       uint64
+	padding     uint64
+	count       uint64
+	first, last int
+	kind        string
+	shape       string
+	part, place string
+	offset      int64
+}
+
+// An aliveRow is a value that lives at the peak.
+type aliveRow struct {
+	Bytes, Part, Padding string
+	Name, Shape          string
+	Op, Place            string
+	Kind                 string
+}
+
+// A heapView is where temporaries lie in the heap.
+type heapView struct {
+	Bytes uint64 // its size
+	// Live is what lives in it in each column, Most the largest of that.
+	Live web.Numbers
+	Most uint64
+	// Exact reports whether the places are XLA's own.
+	Exact bool
+	// Unknown is how many of XLA's values the module has no live range for.
+	Unknown int
+}
+
+// kinds of items.
+const (
+	kindParameter = "parameters"
+	kindResult    = "results"
+	kindTemporary = "temporaries"
+	kindBefore    = "as before"
+	kindAdded     = "added by the plan"
+)
+
+// kindOf are the kinds of one value, for people.
+var kindOf = map[string]string{kindParameter: "parameter", kindResult: "result", kindTemporary: "temporary", kindBefore: "", kindAdded: "added"}
+
+// moduleView returns the view of a module that was measured.
+func moduleView(s *measure.Answer) (*view, error) {
+	a := s.Analysis
+	v := &view{Steps: len(a.Curve()), table: map[string]int{}}
+	sources := s.Module.Sources()
+	offsets, heap := places(s)
+	align := a.Alignment()
+	for _, r := range a.Ranges() {
+		x := &a.Values[r.Value]
+		it := item{
+			i: x.Instruction, bytes: a.BufferBytes[r.Buffer], count: 1, first: r.First, last: r.Last, kind: kindTemporary, offset: -1,
+			shape: x.Shape.String(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
+		}
+		if r.Last < r.First {
+			continue
+		}
+		switch {
+		case r.Parameter:
+			it.kind = kindParameter
+		case r.Result:
+			it.kind = kindResult
+		}
+		taken := it.bytes
+		if o, ok := offsets[r.Buffer]; ok {
+			it.offset = int64(o.offset)
+			taken = (max(taken, o.bytes) + align - 1) / align * align
+		}
+		if dense, err := x.Shape.DenseBytes(); err == nil && dense < taken {
+			it.padding = taken - dense
+		}
+		v.items = append(v.items, it)
+	}
+	v.Heap = heap
+	v.Title, v.PeakAt = "What lives at the peak", s.PeakAt
+	name := func(step int) string {
+		if step == len(a.Schedule) {
+			return "the end"
+		}
+		return a.Schedule[step].Name
+	}
+	return v, v.fill(a.Curve(), name, []string{kindParameter, kindResult, kindTemporary})
+}
+
+// A place is where a buffer lies in the heap.
+type place struct{ offset, bytes uint64 }
+
+// places returns where buffers lie in the heap, by XLA's own assignment if there is one, and
+// else as the model packs them.
+func places(s *measure.Answer) (map[int]place, *heapView) {
+	a, list := s.Analysis, map[int]place{}
+	if s.Own == nil {
+		for id, offset := range s.Assignment.Offsets {
+			if v := &a.Values[id]; offset >= 0 && v.Space == 0 {
+				list[v.Buffer] = place{uint64(offset), a.BufferBytes[v.Buffer]}
+			}
+		}
+		return list, &heapView{Bytes: s.Assignment.Heap}
+	}
+	h := &heapView{Exact: true}
+	var largest *load.Allocation
+	for k := range s.Own.Allocations {
+		if x := &s.Own.Allocations[k]; x.Temporary() && x.Space == 0 && (largest == nil || x.Bytes > largest.Bytes) {
+			largest = x
+		}
+	}
+	if largest == nil {
+		return list, h
+	}
+	h.Bytes = largest.Bytes
+	named := map[string]*hlo.Instruction{}
+	for i := range s.Module.All() {
+		named[i.Name] = i
+	}
+	for _, b := range largest.Buffers {
+		var v memory.Value
+		i, ok := named[b.Instruction]
+		if ok {
+			v, ok = a.ValueAt(i, b.Index...)
+		}
+		if !ok {
+			h.Unknown++
+			continue
+		}
+		at := list[v.Buffer]
+		list[v.Buffer] = place{b.Offset, max(at.bytes, b.Bytes)}
+	}
+	return list, h
+}
+
+// planView returns the view of a program before or after a plan. Memory is counted as plans
+// are measured: temporaries alone, and what an instruction calls while it runs. names are the
+// names before, nil in the program before.
+func planView(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (*view, error) {
+	v := &view{Which: which, table: map[string]int{}}
+	meter := memory.NewMeter(a.Request.Memory())
+	curve, err := meter.Curve(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	v.Steps, v.PeakStep = len(curve), slices.Index(curve, slices.Max(curve))
+	ranges, err := meter.Ranges(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := meter.Alive(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	sources := m.Sources()
+	add := func(x memory.Temp, first, last int, called bool) {
+		it := item{
+			i: x.Instruction, bytes: x.Bytes * x.Copies, count: x.Copies, first: first, last: last, kind: kindBefore, offset: -1,
+			shape: x.Shape.String(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
+		}
+		if names != nil && !names[x.Instruction.Name] {
+			it.kind = kindAdded
+		}
+		if dense, err := x.Shape.DenseBytes(); err == nil && dense < x.Bytes && !called {
+			it.padding = (x.Bytes - dense) * x.Copies
+		}
+		if called {
+			it.shape = "what it calls"
+		}
+		v.items = append(v.items, it)
+	}
+	for _, r := range ranges {
+		if !r.Called || r.First != v.PeakStep {
+			add(r.Temp, r.First, r.Last, r.Called)
+		}
+	}
+	for _, x := range alive { // what is called at the peak is listed by value
+		if x.Instruction.Parent != m.Entry {
+			add(x, v.PeakStep, v.PeakStep, false)
+		}
+	}
+	v.Title, v.PeakAt = "What lives at the peak "+which, m.Entry.Instructions[v.PeakStep].Name
+	kinds := []string{kindBefore}
+	if names != nil {
+		kinds = append(kinds, kindAdded)
+	}
+	return v, v.fill(curve, func(step int) string { return m.Entry.Instructions[step].Name }, kinds)
+}
+
+// fill computes the curve's columns, bands, groups and rows from the items. The bytes of the
+// items add up to the curve at each step.
+func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) error {
+	v.Peak = slices.Max(append([]uint64{0}, curve...))
+	v.PeakStep = max(slices.Index(curve, v.Peak), 0)
+	wide := (len(curve) + mostColumns - 1) / mostColumns
+	var steps []int
+	for from := 0; from < len(curve); from += wide {
+		best := from
+		for k := from; k < min(from+wide, len(curve)); k++ {
+			if curve[k] > curve[best] {
+				best = k
+			}
+		}
+		if best == v.PeakStep {
+			v.PeakColumn = len(steps)
+		}
+		steps = append(steps, best)
+		v.At, v.Step = append(v.At, uint64(from)), append(v.Step, uint64(best))
+		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, report.OneLine(name(best)))
+	}
+	slices.SortStableFunc(v.items, func(a, b item) int { return cmp.Compare(b.bytes, a.bytes) })
+	// over adds up items by step, and returns the sums at the columns' steps.
+	sums := make([]uint64, len(curve)+1)
+	over := func(amount func(*item) uint64) (list web.Numbers) {
+		clear(sums)
+		for k := range v.items {
+			it := &v.items[k]
+			n := amount(it)
+			sums[it.first] += n
+			sums[it.last+1] -= n
+		}
+		for k := 1; k < len(sums); k++ {
+			sums[k] += sums[k-1]
+		}
+		for _, step := range steps {
+			list = append(list, sums[step])
+		}
+		return list
+	}
+	v.Alive = over(func(it *item) uint64 { return it.count })
+	for k, total := range over(func(it *item) uint64 { return it.bytes }) {
+		if total != v.Total[k] {
+			return fmt.Errorf("page: live ranges of %d bytes at step %d, where the curve has %d", total, steps[k], v.Total[k])
+		}
+	}
+	if h := v.Heap; h != nil {
+		h.Live = over(func(it *item) uint64 {
+			if it.offset < 0 {
+				return 0
+			}
+			return it.bytes
+		})
+		h.Most = slices.Max(sums)
+	}
+	keys := []struct {
+		name string
+		of   func(*item) string
+	}{
+		{"kind", func(it *item) string { return it.kind }},
+		{"scope", func(it *item) string { return it.key(report.OneLine(it.part)) }},
+		{"line", func(it *item) string {
+			return it.key(cmp.Or(report.OneLine(it.place), "(no line)"))
+		}},
+	}
+	bands := make([][]int, len(keys)) // by way and item
+	for n, key := range keys {
+		w := &way{Name: key.name}
+		index := map[string]int{}
+		var groups []*group
+		of := make([]int, len(v.items))
+		make1 := func(name string) int {
+			k, ok := index[name]
+			if !ok {
+				k = len(groups)
+				index[name] = k
+				groups = append(groups, &group{Name: name, of: v.Peak})
+			}
+			return k
+		}
+		if n == 0 {
+			for _, k := range kinds {
+				make1(k)
+			}
+		}
+		for k := range v.items {
+			it := &v.items[k]
+			of[k] = make1(key.of(it))
+			if it.first <= v.PeakStep && v.PeakStep <= it.last {
+				groups[of[k]].Bytes += it.bytes
+				groups[of[k]].Values += it.count
+			}
+		}
+		order := make([]int, len(groups)) // the largest at the peak first; kinds as they are
+		for k := range order {
+			order[k] = k
+		}
+		if n > 0 {
+			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(groups[b].Bytes, groups[a].Bytes) })
+		}
+		named := len(order)
+		if named > mostBands+1 {
+			named = mostBands
+		}
+		place := make([]int, len(groups)) // of a group: its band
+		for at, k := range order {
+			place[k] = min(at, named)
+			if at < named {
+				w.Bands = append(w.Bands, &band{Name: groups[k].Name, Peak: groups[k].Bytes})
+			}
+			if groups[k].Values == 0 {
+				continue
+			}
+			if len(w.Groups) < mostGroups {
+				groups[k].Bar = fmt.Sprintf("%.4g%%", 100*float64(groups[k].Bytes)/float64(max(groups[order[0]].Bytes, 1)))
+				w.Groups = append(w.Groups, *groups[k])
+				continue
+			}
+			if w.More == nil {
+				w.More = &group{of: v.Peak}
+			}
+			w.More.Name = fmt.Sprintf("%s more", report.Count(uint64(at+1-mostGroups)))
+			w.More.Bytes += groups[k].Bytes
+			w.More.Values += groups[k].Values
+		}
+		if named < len(order) {
+			rest := &band{Name: "the rest", Rest: true}
+			for _, k := range order[named:] {
+				rest.Peak += groups[k].Bytes
+			}
+			w.Bands = append(w.Bands, rest)
+		}
+		for k := range of {
+			of[k] = place[of[k]]
+		}
+		for at, b := range w.Bands {
+			k := 0
+			b.Values = over(func(*item) (bytes uint64) { // called for each item in order
+				if of[k] == at {
+					bytes = v.items[k].bytes
+				}
+				k++
+				return bytes
+			})
+		}
+		bands[n] = of
+		v.Ways = append(v.Ways, w)
+	}
+	v.list(bands, name)
+	return nil
+}
+
+// key returns a name for what is grouped: parameters are one group.
+func (it *item) key(name string) string {
+	if it.kind == kindParameter {
+		return kindParameter
+	}
+	return name
+}
+
+// list makes the rows.
+func (v *view) list(bands [][]int, name func(step int) string) {
+	v.Rows.Band = make([][]int, len(bands))
+	for k := range v.items {
+		it := &v.items[k]
+		alive := it.first <= v.PeakStep && v.PeakStep <= it.last
+		if alive {
+			v.Padding += it.padding
+		}
+		if !alive && len(v.Rows.First) >= mostRows {
+			v.Left++
+			continue
+		}
+		r := &v.Rows
+		r.Bytes, r.Padding = append(r.Bytes, it.bytes), append(r.Padding, it.padding)
+		r.First, r.Last = append(r.First, it.first), append(r.Last, it.last)
+		r.Kind = append(r.Kind, bands[0][k])
+		title := it.i.Name
+		if it.count > 1 {
+			title += fmt.Sprintf(", %s times", report.Count(it.count))
+		}
+		r.Name, r.Shape = append(r.Name, v.text(title)), append(r.Shape, v.text(it.shape))
+		r.Op, r.Place = append(r.Op, v.text(it.i.OpName())), append(r.Place, v.text(it.place))
+		r.Until = append(r.Until, v.text(name(it.last)))
+		r.Offset = append(r.Offset, it.offset)
+		for n := range bands {
+			r.Band[n] = append(r.Band[n], bands[n][k])
+		}
+		if !alive {
+			continue
+		}
+		if len(v.Static) < mostAlive {
+			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: report.OneLine(title), Shape: report.OneLine(it.shape), Op: report.OneLine(it.i.OpName()), Place: report.OneLine(it.place), Kind: kindOf[it.kind]}
+			if it.padding > 0 {
+				row.Padding = size.Format(it.padding)
+			}
+			v.Static = append(v.Static, row)
+		}
+	}
+	var bytes, values uint64
+	for k := range v.items {
+		if it := &v.items[k]; it.first <= v.PeakStep && v.PeakStep <= it.last {
+			if values++; values > uint64(len(v.Static)) {
+				bytes += it.bytes
+			}
+		}
+	}
+	if n := values - uint64(len(v.Static)); n > 0 {
+		v.Rest = fmt.Sprintf("and %s more, %s", report.Counted(n, "value"), size.Format(bytes))
+	}
+}
+
+// text returns the index of a text in Texts.
+func (v *view) text(s string) int {
+	s = report.OneLine(s)
+	k, ok := v.table[s]
+	if !ok {
+		k = len(v.Texts)
+		v.table[s], v.Texts = k, append(v.Texts, s)
+	}
+	return k
+}
+
+// PeakText says how much lives at the peak, and where it is.
+func (v *view) PeakText() string {
+	if v.Peak == 0 {
+		return "there are no temporaries"
+	}
+	return fmt.Sprintf("%s in %s at %s, step %s of %s", size.Format(v.Peak), report.Counted(v.Alive[v.PeakColumn], "value"), report.OneLine(v.PeakAt), report.Count(uint64(v.PeakStep+1)), report.Count(uint64(v.Steps)))
+}
