@@ -42,7 +42,7 @@ func hloCommand() *cobra.Command {
 			if err := output.Check(args[0], "module", output.File{Flag: "--report", Path: pageTo}); err != nil {
 				return err
 			}
-			s, err := measure.Files(cmd.Context(), args, hloLargest)
+			s, err := measure.Files(cmd.Context(), args, page.Largest)
 			if err != nil {
 				return err
 			}
@@ -55,6 +55,7 @@ func hloCommand() *cobra.Command {
 					return fmt.Errorf("--report: %w", err)
 				}
 			}
+			s.Largest = s.Largest[:min(len(s.Largest), hloLargest)]
 			a := &hloAnswer{Answer: s}
 			if s.Module != nil {
 				a.Regions = len(remat.Regions(s.Module))

@@ -15,6 +15,8 @@ type LiveRange struct {
 	// Value is an index into Analysis.Values. Of several values that share the buffer it is
 	// the one that [Analysis.Peak] names if the range is live there, and else the first.
 	Value int
+	// Named is Value if it has an op_name, or else the first value of the buffer that has.
+	Named int
 	// First and Last are the steps of [Analysis.Curve] at which it counts, both included.
 	First, Last int
 	// Parameter reports whether the buffer is a parameter of the entry, Result whether the
@@ -33,8 +35,12 @@ func (a *Analysis) Ranges() []LiveRange {
 		if r.open[x.Buffer] == int32(k)+1 && r.live[x.Buffer] > 0 { // to the end
 			x.Last = r.at
 		}
+		x.Named = x.Value
 		for _, v := range a.members[x.Buffer] {
 			value := &a.Values[v]
+			if a.Values[x.Named].Instruction.OpName() == "" && value.Instruction.OpName() != "" {
+				x.Named = int(v)
+			}
 			x.Parameter = x.Parameter || value.Instruction.Opcode == hlo.Parameter && a.flow.Walk(value.Node) == 0
 			x.Result = x.Result || value.LiveOut
 		}

@@ -21,6 +21,9 @@ import (
 // ErrNoModule is the error of an assignment alone: it has no program to draw.
 var ErrNoModule = errors.New("the buffer assignment alone has no program to draw: name the module, too")
 
+// Largest is how many values [measure.Files] is asked for where a page follows.
+const Largest = mostGroups
+
 // ownRows are what XLA's assignment says is in memory where the temporaries take the most.
 type ownRows struct {
 	Rows []ownRow
@@ -155,16 +158,11 @@ func ownOf(s *measure.Answer) *ownRows {
 		return nil
 	}
 	own := &ownRows{}
-	var rest uint64
-	for k, x := range s.Largest {
-		if k >= mostGroups {
-			rest += x.Bytes
-			continue
-		}
+	for _, x := range s.Largest {
 		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), report.OneLine(x.Instruction), report.OneLine(x.Shape), report.OneLine(x.OpName), report.OneLine(x.Source)})
 	}
-	if n := len(s.Largest) - len(own.Rows); n > 0 {
-		own.Rest = fmt.Sprintf("and %s more, %s", report.Counted(uint64(n), "value"), size.Format(rest))
+	if n := s.Alive - len(own.Rows); n > 0 {
+		own.Rest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))
 	}
 	return own
 }

@@ -272,7 +272,6 @@ func facts(a *remat.Answer) []factRow {
 	return rows
 }
 
-
 // Write writes the page of an answer that has a plan and a frontier. The errors are those of
 // measuring the plan, and w's.
 func Write(w io.Writer, a *remat.Answer) error {

@@ -23,8 +23,7 @@ function show(data, view, number) {
 	const parent = byId("view-" + number), at = sums(view.At), steps = sums(view.Step), total = sums(view.Total), alive = sums(view.Alive);
 	const rows = rowsOf(view), last = (k) => k + 1 < at.length ? at[k + 1] - 1 : view.Steps - 1;
 	for (const w of view.Ways) for (const b of w.Bands) b.sums = sums(b.Values);
-	// A plan's values are all temporaries: their scopes say more.
-	let way = view.Ways[data.Views.length > 1 ? 1 : 0], picked = view.PeakColumn, drawn = null, heap = null, box = null;
+	let way = view.Ways[1], picked = view.PeakColumn, drawn = null, heap = null, box = null;
 	const at1 = (step) => count(step + 1);
 	const name = (r) => r.name + (r.shape ? " " + r.shape : "");
 	const card = (r) => {
@@ -85,7 +84,7 @@ function show(data, view, number) {
 		{ title: "to step", number: true, text: (r) => at1(r.last), sort: (r) => r.last },
 	];
 	if (view.Heap) columns.push({ title: "offset", number: true, text: (r) => r.offset >= 0 ? bytes(r.offset) : "", sort: (r) => r.offset });
-	const found = table(list, { name: "Values", columns: columns.filter((c) => c.title !== "padding" || rows.some((r) => r.padding)), rows: [], most: 100, none: "Nothing lives here." });
+	const found = table(list, { name: "Values", columns: columns.filter((c) => c.title !== "padding" || rows.some((r) => r.padding)), rows: [], most: 200, none: "Nothing lives here." });
 	function pick(k) {
 		picked = k;
 		const step = steps[k];

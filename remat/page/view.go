@@ -109,7 +109,7 @@ type item struct {
 	count       uint64
 	first, last int
 	kind        string
-	shape       string
+	shape, op   string
 	part, place string
 	offset      int64
 }
@@ -154,10 +154,10 @@ func moduleView(s *measure.Answer) (*view, error) {
 	offsets, heap := places(s)
 	align := a.Alignment()
 	for _, r := range a.Ranges() {
-		x := &a.Values[r.Value]
+		x, named := &a.Values[r.Value], a.Values[r.Named].Instruction
 		it := item{
 			i: x.Instruction, bytes: a.BufferBytes[r.Buffer], count: 1, first: r.First, last: r.Last, kind: kindTemporary, offset: -1,
-			shape: x.Shape.String(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
+			shape: x.Shape.String(), op: named.OpName(), part: remat.Part(named), place: sources.Place(named),
 		}
 		if r.Last < r.First {
 			continue
@@ -258,7 +258,7 @@ func planView(a *remat.Answer, which string, m *hlo.Module, names map[string]boo
 	add := func(x memory.Temp, first, last int, called bool) {
 		it := item{
 			i: x.Instruction, bytes: x.Bytes * x.Copies, count: x.Copies, first: first, last: last, kind: kindBefore, offset: -1,
-			shape: x.Shape.String(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
+			shape: x.Shape.String(), op: x.Instruction.OpName(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
 		}
 		if names != nil && !names[x.Instruction.Name] {
 			it.kind = kindAdded
@@ -471,7 +471,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			title += fmt.Sprintf(", %s times", report.Count(it.count))
 		}
 		r.Name, r.Shape = append(r.Name, v.text(title)), append(r.Shape, v.text(it.shape))
-		r.Op, r.Place = append(r.Op, v.text(it.i.OpName())), append(r.Place, v.text(it.place))
+		r.Op, r.Place = append(r.Op, v.text(it.op)), append(r.Place, v.text(it.place))
 		r.Until = append(r.Until, v.text(name(it.last)))
 		r.Offset = append(r.Offset, it.offset)
 		for n := range bands {
@@ -481,7 +481,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			continue
 		}
 		if len(v.Static) < mostAlive {
-			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: report.OneLine(title), Shape: report.OneLine(it.shape), Op: report.OneLine(it.i.OpName()), Place: report.OneLine(it.place), Kind: kindOf[it.kind]}
+			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: report.OneLine(title), Shape: report.OneLine(it.shape), Op: report.OneLine(it.op), Place: report.OneLine(it.place), Kind: kindOf[it.kind]}
 			if it.padding > 0 {
 				row.Padding = size.Format(it.padding)
 			}
