@@ -97,7 +97,7 @@ func topOf(points []*frontierPoint, own *frontierPoint) float64 {
 	top := 1.0
 	if n := len(costs); n > 0 {
 		most := costs[n-1]
-		if middle := costs[(n-1)/2]; most > 1.5*dear*middle {
+		if middle := max(1, costs[(n-1)/2]); most > 1.5*dear*middle {
 			for _, c := range costs { // the largest that is not dear
 				if c <= dear*middle {
 					most = c

@@ -173,9 +173,9 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 			if err != nil {
 				return err
 			}
-			row := rows[report.OneLine(remat.Part(i))]
+			row := rows[scopeOf(i)]
 			if row == nil {
-				row = &layerRow{Name: report.OneLine(remat.Part(i))}
+				row = &layerRow{Name: scopeOf(i)}
 				rows[row.Name] = row
 			}
 			row.n += sign

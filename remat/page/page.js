@@ -11,7 +11,7 @@ function start(data) {
 function rowsOf(view) {
 	const r = view.Rows, bytes = sums(r.Bytes), padding = sums(r.Padding), text = (list, k) => view.Texts[list[k]];
 	return bytes.map((b, k) => ({
-		k, bytes: b, padding: padding[k], first: r.First[k], last: r.Last[k], kind: view.Ways[0].Bands[r.Kind[k]].Name,
+		k, bytes: b, padding: padding[k], first: r.First[k], last: r.Last[k], kind: view.Kinds[r.Kind[k]],
 		name: text(r.Name, k), shape: text(r.Shape, k), op: text(r.Op, k), place: text(r.Place, k), until: text(r.Until, k),
 		bands: r.Band.map((list) => list[k]), offset: r.Offset[k],
 	}));
@@ -23,7 +23,7 @@ function show(data, view, number) {
 	const parent = byId("view-" + number), at = sums(view.At), steps = sums(view.Step), total = sums(view.Total), alive = sums(view.Alive);
 	const rows = rowsOf(view), last = (k) => k + 1 < at.length ? at[k + 1] - 1 : view.Steps - 1;
 	for (const w of view.Ways) for (const b of w.Bands) b.sums = sums(b.Values);
-	let way = view.Ways[1], picked = view.PeakColumn, drawn = null, heap = null, box = null;
+	let way = view.Ways[view.Way], picked = view.PeakColumn, drawn = null, heap = null, box = null;
 	const at1 = (step) => count(step + 1);
 	const name = (r) => r.name + (r.shape ? " " + r.shape : "");
 	const card = (r) => {
@@ -52,7 +52,7 @@ function show(data, view, number) {
 		drawn = plot(place, {
 			name: "Memory over the program" + (view.Which ? ", " + view.Which : "") + ": " + bytes(view.Peak) + " at most", group: "steps" + number,
 			at, x: { min: 0, max: view.Steps, title: "steps", format: count }, y: { title: view.Which ? "temporaries" : "in use", max: data.Top * 1.04 || 1 },
-			bands: way.Bands.map((b, k) => ({ name: b.Name, color: bandColor(b, k), values: b.sums })),
+			bands: way.Bands.map((b, k) => ({ name: b.Label, color: bandColor(b, k), values: b.sums })),
 			levels: (data.Levels || []).map((l) => ({ value: l.Value, text: l.Text, color: l.Limit ? "no" : "quiet" })),
 			marks: view.Peak ? [{ at: view.PeakStep + 0.5, text: "peak " + bytes(view.Peak), color: "text" }] : [],
 			card: (k, band) => {
@@ -112,6 +112,12 @@ function show(data, view, number) {
 	if (view.Heap) heap = drawHeap(view, rows, { at, steps, card, name, number, color: (r) => { const k = r.bands[view.Ways.indexOf(way)], b = way.Bands[k]; return bandColor(b, k); } });
 }
 
+// readable returns black or white, which of both reads better on a colour such as "#0072b2".
+function readable(on) {
+	const [r, g, b] = [1, 3, 5].map((k) => parseInt(on.slice(k, k + 2), 16));
+	return 0.3 * r + 0.6 * g + 0.1 * b > 125 ? "#000" : "#fff";
+}
+
 // drawHeap draws addresses over steps, a rectangle for each value that lies in the heap.
 function drawHeap(view, rows, of) {
 	const h = view.Heap, note = byId("heap-note"), lying = rows.filter((r) => r.offset >= 0);
@@ -133,7 +139,7 @@ function drawHeap(view, rows, of) {
 				if (w > 3 && t > 3) { g.strokeStyle = color("page"); g.strokeRect(x, y, w, t); }
 				if (w > 70 && t > 14) {
 					const left = Math.max(x, p.box.left);
-					g.fillStyle = "#000"; g.textAlign = "left"; g.textBaseline = "middle"; g.fillText(cut(g, r.name, x + w - left - 8), left + 4, y + t / 2);
+					g.fillStyle = readable(g.fillStyle); g.textAlign = "left"; g.textBaseline = "middle"; g.fillText(cut(g, r.name, x + w - left - 8), left + 4, y + t / 2);
 				}
 			}
 			p.hit = (c, v) => { const k = p.columns[c].k, s = of.steps[k]; return lying.findIndex((r) => r.first <= s && s <= r.last && r.offset <= v && v < r.offset + r.bytes); };
@@ -153,7 +159,7 @@ function drawFrontier(parent, f) {
 	if (!all.length) return;
 	all.sort((a, b) => a.After - b.After);
 	// A unit in which there are whole numbers on the axis.
-	const large = unitOf(f.Right), unit = f.Right / large < 5 && large > 1 ? large / 1024 : large, y = (v) => Math.min(v, f.Top);
+	const large = unitOf(f.Right), unit = f.Right / large < 5 && large > 1 ? large / 1024 : large;
 	const at = all.map((p, k) => (k ? (all[k - 1].After + p.After) / 2 : 0) / unit);
 	plot(parent, {
 		name: "More compute against memory, as in the table below", at, lines: [],
@@ -162,7 +168,7 @@ function drawFrontier(parent, f) {
 		paint: (p, g) => {
 			const line = (list, name, dash) => {
 				g.strokeStyle = color(name); g.lineWidth = 2; g.setLineDash(dash); g.beginPath();
-				list.forEach(([x, v], k) => k ? g.lineTo(p.X(x / unit), p.Y(y(v))) : g.moveTo(p.X(x / unit), p.Y(y(v))));
+				list.forEach(([x, v], k) => k ? g.lineTo(p.X(x / unit), p.Y(v)) : g.moveTo(p.X(x / unit), p.Y(v)));
 				g.stroke(); g.setLineDash([]);
 			};
 			// The proven bound for a limit holds for smaller limits, too.

@@ -28,7 +28,7 @@ const (
 	// mostBands is the most bands with a name. The rest is one band.
 	mostBands = 7
 	// mostGroups and mostAlive are how many rows the tables have that stand in the page itself.
-	mostGroups = 30
+	mostGroups = 20
 	mostAlive  = 12
 )
 
@@ -42,6 +42,8 @@ type view struct {
 	At, Step, Total, Alive web.Numbers
 	Names                  []string
 	Ways                   []*way
+	Kinds                  []string // of Ways[0].Bands, for one value
+	Way                    int      // that is shown first
 	Texts                  []string // of the rows, each once
 	Rows                   rows
 	Left                   int // values that are in no row, for their number
@@ -78,9 +80,11 @@ type way struct {
 	More   *group  `json:"-"`
 }
 
-// A band is one layer of the curve. The last one is the rest if Rest is set.
+// A band is one layer of the curve. The last one is the rest if Rest is set. Label is Name as far
+// as it fits beside the curve.
 type band struct {
 	Name   string
+	Label  string
 	Rest   bool
 	Peak   uint64
 	Values web.Numbers // by column
@@ -153,11 +157,13 @@ func moduleView(s *measure.Answer) (*view, error) {
 	sources := s.Module.Sources()
 	offsets, heap := places(s)
 	align := a.Alignment()
-	for _, r := range a.Ranges() {
+	ranges := a.Ranges() // of equal values the first in the order of the command comes first
+	slices.SortStableFunc(ranges, func(r, s memory.LiveRange) int { return cmp.Compare(r.Value, s.Value) })
+	for _, r := range ranges {
 		x, named := &a.Values[r.Value], a.Values[r.Named].Instruction
 		it := item{
 			i: x.Instruction, bytes: a.BufferBytes[r.Buffer], count: 1, first: r.First, last: r.Last, kind: kindTemporary, offset: -1,
-			shape: x.Shape.String(), op: named.OpName(), part: remat.Part(named), place: sources.Place(named),
+			shape: x.Shape.String(), op: named.OpName(), part: scopeOf(named), place: sources.Place(named),
 		}
 		if r.Last < r.First {
 			continue
@@ -258,7 +264,7 @@ func planView(a *remat.Answer, which string, m *hlo.Module, names map[string]boo
 	add := func(x memory.Temp, first, last int, called bool) {
 		it := item{
 			i: x.Instruction, bytes: x.Bytes * x.Copies, count: x.Copies, first: first, last: last, kind: kindBefore, offset: -1,
-			shape: x.Shape.String(), op: x.Instruction.OpName(), part: remat.Part(x.Instruction), place: sources.Place(x.Instruction),
+			shape: x.Shape.String(), op: x.Instruction.OpName(), part: scopeOf(x.Instruction), place: sources.Place(x.Instruction),
 		}
 		if names != nil && !names[x.Instruction.Name] {
 			it.kind = kindAdded
@@ -290,12 +296,47 @@ func planView(a *remat.Answer, which string, m *hlo.Module, names map[string]boo
 }
 
 // fill computes the curve's columns, bands, groups and rows from the items. The bytes of the
-// items add up to the curve at each step.
+// items add up to the curve at each step, which is checked.
 func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) error {
+	add := &adder{items: v.items, steps: v.columns(curve, name), sums: make([]uint64, len(curve)+1)}
+	slices.SortStableFunc(v.items, func(a, b item) int { return cmp.Compare(b.bytes, a.bytes) })
+	v.Alive = add.up(func(k int) uint64 { return v.items[k].count })
+	for k, total := range add.up(func(k int) uint64 { return v.items[k].bytes }) {
+		if total != v.Total[k] {
+			return fmt.Errorf("page: live ranges of %d bytes at step %d, where the curve has %d", total, add.steps[k], v.Total[k])
+		}
+	}
+	if h := v.Heap; h != nil {
+		h.Live = add.up(func(k int) uint64 {
+			if v.items[k].offset < 0 {
+				return 0
+			}
+			return v.items[k].bytes
+		})
+		h.Most = slices.Max(add.sums)
+	}
+	for _, k := range kinds {
+		v.Kinds = append(v.Kinds, kindOf[k])
+	}
+	bands := [][]int{
+		v.colour(add, "kind", kinds, func(it *item) string { return it.kind }),
+		v.colour(add, "scope", nil, func(it *item) string { return it.key(it.part) }),
+		v.colour(add, "line", nil, func(it *item) string { return it.key(cmp.Or(report.OneLine(it.place), "(no line)")) }),
+	}
+	for n := len(v.Ways) - 1; n > 0; n-- { // the scopes, unless there is but one
+		if len(v.Ways[n].Bands) > 2 {
+			v.Way = n
+		}
+	}
+	v.list(bands, name)
+	return nil
+}
+
+// columns sets the columns of the curve and returns the step that each shows.
+func (v *view) columns(curve []uint64, name func(step int) string) (steps []int) {
 	v.Peak = slices.Max(append([]uint64{0}, curve...))
 	v.PeakStep = max(slices.Index(curve, v.Peak), 0)
 	wide := (len(curve) + mostColumns - 1) / mostColumns
-	var steps []int
 	for from := 0; from < len(curve); from += wide {
 		best := from
 		for k := from; k < min(from+wide, len(curve)); k++ {
@@ -310,135 +351,152 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 		v.At, v.Step = append(v.At, uint64(from)), append(v.Step, uint64(best))
 		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, report.OneLine(name(best)))
 	}
-	slices.SortStableFunc(v.items, func(a, b item) int { return cmp.Compare(b.bytes, a.bytes) })
-	// over adds up items by step, and returns the sums at the columns' steps.
-	sums := make([]uint64, len(curve)+1)
-	over := func(amount func(*item) uint64) (list web.Numbers) {
-		clear(sums)
-		for k := range v.items {
-			it := &v.items[k]
-			n := amount(it)
-			sums[it.first] += n
-			sums[it.last+1] -= n
-		}
-		for k := 1; k < len(sums); k++ {
-			sums[k] += sums[k-1]
-		}
-		for _, step := range steps {
-			list = append(list, sums[step])
-		}
-		return list
+	return steps
+}
+
+// An adder adds up items over the steps in which they live.
+type adder struct {
+	items []item
+	steps []int    // of the columns
+	sums  []uint64 // by step, of the last sum
+}
+
+// up returns the sum of what amount returns for each item, by column.
+func (a *adder) up(amount func(k int) uint64) (list web.Numbers) {
+	clear(a.sums)
+	for k := range a.items {
+		n := amount(k)
+		a.sums[a.items[k].first] += n
+		a.sums[a.items[k].last+1] -= n
 	}
-	v.Alive = over(func(it *item) uint64 { return it.count })
-	for k, total := range over(func(it *item) uint64 { return it.bytes }) {
-		if total != v.Total[k] {
-			return fmt.Errorf("page: live ranges of %d bytes at step %d, where the curve has %d", total, steps[k], v.Total[k])
+	for k := 1; k < len(a.sums); k++ {
+		a.sums[k] += a.sums[k-1]
+	}
+	for _, step := range a.steps {
+		list = append(list, a.sums[step])
+	}
+	return list
+}
+
+// colour adds a way to colour the curve, by a key of the items, and returns the band of each
+// item. names are keys whose bands come first, in this order; other bands are those of the
+// largest groups at the peak.
+func (v *view) colour(add *adder, name string, names []string, key func(*item) string) []int {
+	var groups []*group
+	index := map[string]int{}
+	find := func(name string) int {
+		k, ok := index[name]
+		if !ok {
+			k = len(groups)
+			index[name], groups = k, append(groups, &group{Name: name, of: v.Peak})
+		}
+		return k
+	}
+	for _, name := range names {
+		find(name)
+	}
+	of := make([]int, len(v.items)) // group, then band
+	for k := range v.items {
+		it := &v.items[k]
+		of[k] = find(key(it))
+		if v.atPeak(it) {
+			groups[of[k]].Bytes += it.bytes
+			groups[of[k]].Values += it.count
 		}
 	}
-	if h := v.Heap; h != nil {
-		h.Live = over(func(it *item) uint64 {
-			if it.offset < 0 {
+	order := make([]int, len(groups))
+	for k := range order {
+		order[k] = k
+	}
+	// Parameters are the floor.
+	rank := func(k int) int {
+		if k < len(names) {
+			return k - len(names)
+		} else if groups[k].Name == kindParameter {
+			return -1
+		}
+		return 0
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(groups[b].Bytes, groups[a].Bytes))
+	})
+	named := len(order)
+	if named > mostBands+1 {
+		named = mostBands
+	}
+	w := &way{Name: name}
+	bandOf := make([]int, len(groups))
+	for at, k := range order {
+		g := groups[k]
+		switch bandOf[k] = min(at, named); {
+		case at < named:
+			w.Bands = append(w.Bands, &band{Name: g.Name, Label: label(g.Name)})
+		case at == named:
+			w.Bands = append(w.Bands, &band{Name: "the rest", Label: "the rest", Rest: true})
+		}
+		w.Bands[bandOf[k]].Peak += g.Bytes
+	}
+	for k := range of {
+		of[k] = bandOf[of[k]]
+	}
+	for at, b := range w.Bands {
+		b.Values = add.up(func(k int) uint64 {
+			if of[k] != at {
 				return 0
 			}
-			return it.bytes
+			return v.items[k].bytes
 		})
-		h.Most = slices.Max(sums)
 	}
-	keys := []struct {
-		name string
-		of   func(*item) string
-	}{
-		{"kind", func(it *item) string { return it.kind }},
-		{"scope", func(it *item) string { return it.key(report.OneLine(it.part)) }},
-		{"line", func(it *item) string {
-			return it.key(cmp.Or(report.OneLine(it.place), "(no line)"))
-		}},
+	w.Groups, w.More = largest(groups)
+	v.Ways = append(v.Ways, w)
+	return of
+}
+
+// atPeak reports whether an item lives at the peak.
+func (v *view) atPeak(it *item) bool { return it.first <= v.PeakStep && v.PeakStep <= it.last }
+
+// largest returns the groups that have values, the largest first, and those beyond mostGroups
+// as one; nil if there are none.
+func largest(groups []*group) (list []group, more *group) {
+	groups = slices.DeleteFunc(groups, func(g *group) bool { return g.Values == 0 })
+	slices.SortStableFunc(groups, func(a, b *group) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for k, g := range groups {
+		if k < mostGroups {
+			g.Bar = fmt.Sprintf("%.4g%%", 100*float64(g.Bytes)/float64(max(groups[0].Bytes, 1)))
+			list = append(list, *g)
+			continue
+		}
+		if more == nil {
+			more = &group{of: g.of, Name: report.Count(uint64(len(groups)-mostGroups)) + " more"}
+		}
+		more.Bytes, more.Values = more.Bytes+g.Bytes, more.Values+g.Values
 	}
-	bands := make([][]int, len(keys)) // by way and item
-	for n, key := range keys {
-		w := &way{Name: key.name}
-		index := map[string]int{}
-		var groups []*group
-		of := make([]int, len(v.items))
-		make1 := func(name string) int {
-			k, ok := index[name]
-			if !ok {
-				k = len(groups)
-				index[name] = k
-				groups = append(groups, &group{Name: name, of: v.Peak})
-			}
-			return k
-		}
-		if n == 0 {
-			for _, k := range kinds {
-				make1(k)
-			}
-		}
-		for k := range v.items {
-			it := &v.items[k]
-			of[k] = make1(key.of(it))
-			if it.first <= v.PeakStep && v.PeakStep <= it.last {
-				groups[of[k]].Bytes += it.bytes
-				groups[of[k]].Values += it.count
-			}
-		}
-		order := make([]int, len(groups)) // the largest at the peak first; kinds as they are
-		for k := range order {
-			order[k] = k
-		}
-		if n > 0 {
-			slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(groups[b].Bytes, groups[a].Bytes) })
-		}
-		named := len(order)
-		if named > mostBands+1 {
-			named = mostBands
-		}
-		place := make([]int, len(groups)) // of a group: its band
-		for at, k := range order {
-			place[k] = min(at, named)
-			if at < named {
-				w.Bands = append(w.Bands, &band{Name: groups[k].Name, Peak: groups[k].Bytes})
-			}
-			if groups[k].Values == 0 {
-				continue
-			}
-			if len(w.Groups) < mostGroups {
-				groups[k].Bar = fmt.Sprintf("%.4g%%", 100*float64(groups[k].Bytes)/float64(max(groups[order[0]].Bytes, 1)))
-				w.Groups = append(w.Groups, *groups[k])
-				continue
-			}
-			if w.More == nil {
-				w.More = &group{of: v.Peak}
-			}
-			w.More.Name = fmt.Sprintf("%s more", report.Count(uint64(at+1-mostGroups)))
-			w.More.Bytes += groups[k].Bytes
-			w.More.Values += groups[k].Values
-		}
-		if named < len(order) {
-			rest := &band{Name: "the rest", Rest: true}
-			for _, k := range order[named:] {
-				rest.Peak += groups[k].Bytes
-			}
-			w.Bands = append(w.Bands, rest)
-		}
-		for k := range of {
-			of[k] = place[of[k]]
-		}
-		for at, b := range w.Bands {
-			k := 0
-			b.Values = over(func(*item) (bytes uint64) { // called for each item in order
-				if of[k] == at {
-					bytes = v.items[k].bytes
-				}
-				k++
-				return bytes
-			})
-		}
-		bands[n] = of
-		v.Ways = append(v.Ways, w)
+	return list, more
+}
+
+// mostLabel is how many characters of a band's name stand beside the curve.
+const mostLabel = 24
+
+// label returns the end of a name, which says most, from a whole word on if there is one.
+func label(name string) string {
+	r := []rune(name)
+	if len(r) <= mostLabel {
+		return name
 	}
-	v.list(bands, name)
-	return nil
+	tail := string(r[len(r)-mostLabel+1:])
+	if at := strings.IndexByte(tail, '/'); at >= 0 && at < len(tail)-1 {
+		tail = tail[at:]
+	}
+	return "…" + tail
+}
+
+// scopeOf returns the part of the program that an instruction is of, or its opcode if the module
+// does not say.
+func scopeOf(i *hlo.Instruction) string {
+	if i.OpName() == "" {
+		return "no op_name: " + string(i.Opcode)
+	}
+	return report.OneLine(remat.Part(i))
 }
 
 // key returns a name for what is grouped: parameters are one group.
@@ -454,7 +512,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 	v.Rows.Band = make([][]int, len(bands))
 	for k := range v.items {
 		it := &v.items[k]
-		alive := it.first <= v.PeakStep && v.PeakStep <= it.last
+		alive := v.atPeak(it)
 		if alive {
 			v.Padding += it.padding
 		}
@@ -490,7 +548,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 	}
 	var bytes, values uint64
 	for k := range v.items {
-		if it := &v.items[k]; it.first <= v.PeakStep && v.PeakStep <= it.last {
+		if it := &v.items[k]; v.atPeak(it) {
 			if values++; values > uint64(len(v.Static)) {
 				bytes += it.bytes
 			}
