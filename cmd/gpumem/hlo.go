@@ -39,8 +39,13 @@ func hloCommand() *cobra.Command {
 			return oneModule(cmd, args[:min(len(args), 1)])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Check(args[0], "module", output.File{Flag: "--report", Path: pageTo}); err != nil {
-				return err
+			for _, file := range args {
+				if err := output.Check(file, "module", output.File{Flag: "--report", Path: pageTo}); err != nil {
+					return err
+				}
+			}
+			if limit < 0 {
+				return fmt.Errorf("--time %s: want 0 or more", limit)
 			}
 			s, err := measure.Files(cmd.Context(), args, page.Largest)
 			if err != nil {

@@ -120,7 +120,7 @@ function readable(on) {
 
 // drawHeap draws addresses over steps, a rectangle for each value that lies in the heap.
 function drawHeap(view, rows, of) {
-	const h = view.Heap, note = byId("heap-note"), lying = rows.filter((r) => r.offset >= 0);
+	const h = view.Heap, live = sums(h.Live), note = byId("heap-note"), lying = rows.filter((r) => r.offset >= 0);
 	if (!h.Bytes || !lying.length) { byId("heap").hidden = true; return null; }
 	note.textContent = "Addresses over steps, " + (h.Exact ? "as XLA assigned them" : "as the model packs them") + ": a heap of " + bytes(h.Bytes) + ", in which at most " + bytes(h.Most) + " live at once. The colours are those of the curve."
 		+ (h.Unknown ? " " + counted(h.Unknown, "value") + " of the assignment cannot be placed in the program and are not drawn." : "")
@@ -128,7 +128,7 @@ function drawHeap(view, rows, of) {
 	return plot(byId("heap-plot"), {
 		name: "Addresses of temporaries over the program", group: "steps" + of.number, at: of.at, height: narrow() ? 300 : 420,
 		x: { min: 0, max: view.Steps, title: "steps", format: count }, y: { title: "address in the heap", max: h.Bytes * 1.02 },
-		lines: [{ name: "in use", color: "text", dash: [4, 3], values: sums(h.Live) }],
+		lines: [{ name: "in use", color: "text", dash: [4, 3], values: live }],
 		levels: [{ value: h.Bytes, text: "heap " + bytes(h.Bytes), color: "quiet" }],
 		paint: (p, g) => {
 			g.lineWidth = 0.5;
@@ -146,7 +146,7 @@ function drawHeap(view, rows, of) {
 		},
 		card: (k, hit) => {
 			const r = lying[hit];
-			return r ? { title: of.name(r), rows: of.card(r), color: of.color(r) } : { title: view.Names[k], rows: [["step", count(of.steps[k] + 1)], ["in use here", bytes(sums(h.Live)[k])]] };
+			return r ? { title: of.name(r), rows: of.card(r), color: of.color(r) } : { title: view.Names[k], rows: [["step", count(of.steps[k] + 1)], ["in use here", bytes(live[k])]] };
 		},
 	});
 }

@@ -34,7 +34,8 @@ function bytes(n) {
 	let i = 0, scale = 1;
 	while (n / scale >= 1024 && i < 6) { scale *= 1024; i++; }
 	if (n % scale === 0) return n / scale + " " + units[i];
-	const text = (n / scale).toFixed(2);
+	// Go rounds halves to even, and of two digits .125 and .625 are the halves that differ.
+	const v = n / scale, text = (v * 8 % 4 === 1 ? v - 0.005 : v).toFixed(2);
 	return text === "1024.00" ? "1.00 " + units[i + 1] : text + " " + units[i];
 }
 const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
