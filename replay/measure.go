@@ -96,7 +96,7 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 	open = true
 	res := &Result{
 		Policy: r.policy.Spec, Pool: r.pool.Name, DeviceBytes: r.cfg.Total,
-		LowerBound: lowerBound(r.pool.PeakLive256), Events: r.pool.Events,
+		LowerBound: lowerBound(r.pool.PeakLive256), Events: r.pool.Events, Seeds: r.pool.Seeds,
 	}
 	p.hooks = append(p.hooks, places.hook(res))
 	for _, hook := range r.cfg.Hooks {

@@ -171,7 +171,7 @@ func TestRefusedRequestIsTriedAtItsMomentAlone(t *testing.T) {
 	if got := *rep.Results[0].Smallest; got != 40*mib {
 		t.Errorf("the smallest device has %d MiB, want 40", got/mib)
 	}
-	if b := page.Pools[0].Blocks; page.Pools[0].Peak != 40*mib || page.Pools[0].PeakAt != 2 || b.For[0] != 0 || b.For[1] != 1 || b.For[2] != 0 {
+	if b := page.Pools[0].Allocations; page.Pools[0].Peak != 40*mib || page.Pools[0].PeakAt != 2 || b.For[0] != 0 || b.For[1] != 1 || b.For[2] != 0 {
 		t.Errorf("the page has a peak of %d at %d, and blocks that live for %d", page.Pools[0].Peak, page.Pools[0].PeakAt, b.For)
 	}
 }

@@ -140,6 +140,9 @@ type Result struct {
 	Failure *Failure `json:"first_refused,omitempty"` // the first refusal
 	Notes   []string `json:"notes,omitempty"`         // messages of the policy during the run, such as a back-off
 
+	// Seeds are the pool's blocks that are older than the recording. Reports for people
+	// count events without them.
+	Seeds    uint64 `json:"seeds,omitempty"`
 	Events   uint64 `json:"-"` // of the pool, its seeds included
 	searched bool   // for Smallest
 }
@@ -193,6 +196,10 @@ type Failure struct {
 	Cause    alloc.Cause `json:"-"`
 	Why      string      `json:"why"` // the cause as text
 }
+
+// Number returns the event as people count them: the first recorded one is 1, and 0 a block
+// that is older than the recording.
+func (r *Result) Number(event uint64) uint64 { return event - min(r.Seeds, event) }
 
 // Run replays t under every policy, on every pool. Results are in the order of
 // the policies, and for each in the order of the pools. The end of ctx stops it between

@@ -1,34 +1,19 @@
 package report
 
-// The page of a replay: its data, and how it is written. It is one file of HTML that
-// loads nothing else. The drawings are made in the reader's browser, by page/*.js with
-// uPlot; without scripts there are the summary, the tables and the drawing of
-// timeline.go.
+// The page of a replay: its data, and how it is written. report/web has what all pages
+// share; page/replay.js draws this one in the reader's browser, and without scripts there
+// are the summary, the tables and the drawing of timeline.go.
 
 import (
-	"crypto/sha256"
 	_ "embed"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
 	"regexp"
-	"strconv"
 	"strings"
 
+	"gpumem/report/web"
 	"gpumem/size"
-)
-
-// uPlot 1.6.32 by Leon Sorokin, MIT, from npm (uplot@1.6.32, dist/), unchanged.
-// A test has their checksums.
-var (
-	//go:embed uplot/uPlot.iife.min.js
-	uplotJS string
-	//go:embed uplot/uPlot.min.css
-	uplotCSS string
-	//go:embed uplot/LICENSE
-	uplotLicence string
 )
 
 var (
@@ -36,101 +21,166 @@ var (
 	pageHTML string
 	//go:embed page/page.css
 	pageCSS string
-	//go:embed page/data.js
-	dataJS string
-	//go:embed page/plots.js
-	plotsJS string
-	//go:embed page/maps.js
-	mapsJS string
-	//go:embed page/look.js
-	lookJS string
-	//go:embed page/hands.js
-	handsJS string
+	//go:embed page/replay.js
+	replayJS string
+	//go:embed page/places.js
+	placesJS string
 )
 
-// pageJS is the page's script; page/data.js has an overview.
-var pageJS = "\"use strict\";\n(function () {\n" + dataJS + plotsJS + mapsJS + lookJS + handsJS + "})();\n"
-
-// A Page is what the page of a replay shows. Sizes are bytes, events are counted
-// from 1, and a value at an event is the one after it. Texts are escaped.
+// A Page is what the page of a replay shows. Sizes are bytes. Recorded events are counted
+// from 1; event 0 is what was live before the first. A value at an event is the one after
+// it. Texts may be anything.
 type Page struct {
 	Title    string
 	Headline string
 	Summary  []string // sentences
 	Notes    []string // remarks of the reader of the recording
+	Advice   *Advice  // nil: none
 	Columns  []string // of the table of policies, as for NewTable
 	Device   uint64   // its total
 	Pools    []*Timeline
-	// Names are texts that the rest refers to by index: stacks and frames.
+	// Names are texts that the rest refers to by index: stacks, groups and sizes.
 	Names []string
+}
+
+// Advice is what gpumem advise says of the recording: what to set, and which card is
+// enough. Its texts are those of that command.
+type Advice struct {
+	Verdict []string // sentences
+	Set     []string // lines for a shell or a program, to be copied
+	Columns []string // as for NewTable
+	Rows    [][]string
+	Card    []string // sentences about the smallest card
+	Basis   []string // sentences: what is assumed
 }
 
 // A Timeline is one pool of the recording.
 type Timeline struct {
-	Pool   string `json:"pool"`
-	Events uint64 `json:"events"`
-	// Ends are the last events of the buckets of events, up to Events. Curves have a
-	// value or two for each bucket.
-	Ends   Numbers `json:"ends"`
-	Times  Numbers `json:"times,omitempty"` // of the last event of each, in ns since the first; nil: not recorded
-	Asked  Curve   `json:"asked"`           // requested bytes live at once, refused ones included
-	Peak   uint64  `json:"peak"`            // the most of it
-	PeakAt uint64  `json:"peak_at"`         // first event with that
-	// Blocks are all blocks, in the order of the events, so that the live ones are
-	// known at every event. It is nil if they are too many: then the snapshots of the
-	// layers list what is live.
-	Blocks *Blocks `json:"blocks,omitempty"`
-	// Layers are the policies.
+	Pool      string `json:"pool"`
+	Events    uint64 `json:"events"`     // recorded
+	Seeds     uint64 `json:"seeds"`      // blocks that are older than the recording
+	SeedBytes uint64 `json:"seed_bytes"` // their requested bytes
+	Peak      uint64 `json:"peak"`       // the most requested bytes live at once, refused ones included
+	PeakAt    uint64 `json:"peak_at"`    // the first event with that
+
+	// What lives, in buckets of events. Starts are their first events. All other values
+	// of a bucket are those after one event of it, the first with the most live bytes:
+	// Moments, at Times (in ns since the first; nil: not recorded).
+	Starts  web.Numbers `json:"starts"`
+	Moments web.Numbers `json:"moments"`
+	Times   web.Numbers `json:"times,omitempty"`
+	Live    web.Numbers `json:"live"`   // requested bytes
+	Blocks  web.Numbers `json:"blocks"` // live
+	// Groupings divide Live and Blocks into bands in several ways.
+	Groupings []*Grouping `json:"groupings"`
+	// Lists have what lives in full at some events: at the most of each stretch of the
+	// run, the peak, each policy's first refusal and the end, in order.
+	Lists []*List `json:"lists"`
+	// Allocations are all blocks in the order of the events; nil if they are too many.
+	Allocations *Allocations `json:"allocations,omitempty"`
+
+	// Ends are the last events of the buckets of the policies' curves, up to Events, and
+	// Asked is the most live requested bytes in each, for the static drawing.
+	Ends  web.Numbers `json:"ends"`
+	Asked web.Numbers `json:"-"`
+	// Recorded is what the recorded program's pool held, the most of each of these
+	// buckets; nil if the recording does not have it.
+	Recorded web.Numbers `json:"recorded,omitempty"`
+	// Segments are the memory of the recorded program's pool at the end; nil if the
+	// recording does not have them.
+	Segments []*Segment `json:"segments,omitempty"`
+	// Layers are the policies, and Look is the index of the one that is looked at first.
 	Layers []*Layer `json:"layers"`
+	Look   int      `json:"look"`
 }
 
-// Blocks are lists of the same length.
-type Blocks struct {
-	From   Numbers  `json:"from"`            // the event that allocates it
-	For    []uint64 `json:"for"`             // the number of events until it is freed; 0: never
-	Bytes  []uint64 `json:"bytes"`           // requested
-	Stacks []int    `json:"stack,omitempty"` // in Page.Names; nil: none were recorded
+// A Grouping divides what lives into bands, the first at the bottom. At each bucket they
+// add up to Timeline.Live and Timeline.Blocks.
+type Grouping struct {
+	By    string  `json:"by"` // "stack", "caller" or "size"
+	Bands []*Band `json:"bands"`
 }
 
-// A Curve is a value that changes with events, as the least and the most of each
-// bucket.
-type Curve struct {
-	Min Numbers `json:"min"`
-	Max Numbers `json:"max"`
+// A Band is the blocks of one group.
+type Band struct {
+	Name   int         `json:"name"`   // in Page.Names: its short name
+	Detail int         `json:"detail"` // in Page.Names: its stack; -1: none
+	Kind   string      `json:"kind,omitempty"`
+	Bytes  web.Numbers `json:"bytes"`
+	Blocks web.Numbers `json:"blocks"`
+	Since  web.Numbers `json:"since"` // event that allocated the oldest; 0 also if there is none
+}
+
+// Kinds of bands that are not one group of many.
+const (
+	Before = "before" // blocks that are older than the recording
+	Rest   = "rest"   // all groups without a band
+)
+
+// A List is what lives after one event.
+type List struct {
+	Event  uint64 `json:"event"`
+	Time   uint64 `json:"time,omitempty"` // ns since the first event
+	Bytes  uint64 `json:"bytes"`
+	Blocks uint64 `json:"blocks"`
+	// Groups are those of Timeline.Groupings, the most bytes first. What they leave out is
+	// the last one, with a Name of -1.
+	Groups [][]Group `json:"groups"`
+}
+
+// A Group is live blocks that have something in common.
+type Group struct {
+	Name   int // in Page.Names; -1: all others
+	Bytes  uint64
+	Blocks uint64
+	Since  uint64 // event that allocated the oldest
+	Kinds  uint64 // of the last one: how many groups it stands for
+}
+
+// MarshalJSON writes a group as a list of five.
+func (g Group) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%d,%d,%d,%d,%d]", g.Name, g.Bytes, g.Blocks, g.Since, g.Kinds), nil
+}
+
+// Allocations are lists of the same length.
+type Allocations struct {
+	From  web.Numbers `json:"from"`  // the event that allocates the block; 0: before the recording
+	For   []uint64    `json:"for"`   // the number of events until it is freed; 0: never
+	Bytes []uint64    `json:"bytes"` // requested
+	Names []int       `json:"names"` // of the stack, in Page.Names; -1: not recorded
+}
+
+// A Segment is memory that the recorded program's pool held from its device.
+type Segment struct {
+	Addr   string      `json:"addr"` // hexadecimal: JavaScript's numbers end at 2^53
+	Bytes  uint64      `json:"bytes"`
+	Free   uint64      `json:"free"`
+	Small  bool        `json:"small,omitempty"`
+	Stream uint32      `json:"stream,omitempty"`
+	Blocks [][3]uint64 `json:"blocks"` // distance from the beginning, size, 1 more than the stack in Page.Names
 }
 
 // A Layer is one policy on one pool.
 type Layer struct {
-	Policy string   `json:"policy"`
-	Cells  []string `json:"-"` // of the table of policies
-	Used   Curve    `json:"used"`
-	Held   Curve    `json:"held"`
+	Policy string      `json:"policy"`
+	Cells  []string    `json:"-"`    // of the table of policies
+	Used   web.Numbers `json:"used"` // the most of each bucket, in whole blocks
+	Held   web.Numbers `json:"held"` // the most
 	// At the end of each bucket: the free part of the memory held, and the largest
 	// free block, 0 if unknown.
-	Free    Numbers `json:"free"`
-	Hole    Numbers `json:"hole"`
-	Calls   Numbers `json:"calls"`   // of the driver, up to the end of each bucket
-	Refused Numbers `json:"refused"` // allocations refused, up to the end of each bucket
-	// Near are single events around the first refusal, if buckets have several.
-	Near *Near `json:"near,omitempty"`
+	Free  web.Numbers `json:"free"`
+	Hole  web.Numbers `json:"hole"`
+	Frag  []float64   `json:"frag"`  // percent of Free outside of Hole
+	Calls web.Numbers `json:"calls"` // of the driver, up to the end of each bucket
+	// Refused are the events of the first refusals, and First the first of them.
+	Refused web.Numbers `json:"refused"`
+	First   *Refusal    `json:"first"`
 	// Snapshots are visits of the whole pool, in the order of the events.
-	Snapshots []*Snapshot `json:"instants"`
-	// First is the first refusal, nil if there is none.
-	First *Refusal `json:"first"`
-	Why   []string `json:"-"` // the cause of First, a line each
-	Notes []string `json:"-"`
-	// Refusals are the first refusals, and RefusedAt the events of all of them if
-	// the timeline has Blocks.
-	Refusals  []Refusal `json:"-"`
-	RefusedAt Numbers   `json:"refused_at,omitempty"`
-}
-
-// Near are the values after events From, From+1 and so on.
-type Near struct {
-	From    uint64  `json:"from"`
-	Used    Numbers `json:"used"`
-	Held    Numbers `json:"held"`
-	Refused Numbers `json:"refused"`
+	Snapshots []*Snapshot `json:"snapshots"`
+	Why       []string    `json:"-"` // the cause of First, a line each
+	Notes     []string    `json:"-"`
+	Refusals  []Refusal   `json:"-"` // the first ones
+	Times     uint64      `json:"-"` // how many requests were refused
 }
 
 // A Refusal is a request that was refused.
@@ -147,6 +197,7 @@ type Snapshot struct {
 	Asked  uint64 `json:"asked"` // requested, of the same blocks
 	Blocks int    `json:"blocks"`
 	Held   uint64 `json:"held"`
+	Free   uint64 `json:"free"`
 	Hole   uint64 `json:"hole"`  // the largest free block, as the allocator counts it
 	Holes  int    `json:"holes"` // free blocks whose place is known, adjacent ones as one
 	// Map is the pool from its lowest address to its highest, without what is not
@@ -159,94 +210,46 @@ type Snapshot struct {
 	// Top are the largest live blocks: the distance from the beginning of Map, the
 	// size, and 1 more than the index of the stack in Page.Names, 0 if there is none.
 	Top [][3]uint64 `json:"top"`
-	// Live memory, the most bytes first: by requested size, by stack and by innermost
-	// frame. What a list leaves out is the rest up to Asked. The lists are nil if the
-	// timeline has Blocks. If there are very many sizes, Ranges is set, and a key of
-	// Sizes stands for all sizes from it to less than twice as much.
-	Sizes  []Group `json:"sizes,omitempty"`
-	Ranges bool    `json:"ranges,omitempty"`
-	Stacks []Group `json:"stacks,omitempty"`
-	Frames []Group `json:"frames,omitempty"`
-}
-
-// A Group is the blocks of one size, stack or frame.
-type Group struct {
-	Key    uint64 // the size, or an index of Page.Names
-	Bytes  uint64 // requested
-	Blocks int
-}
-
-// MarshalJSON writes a group as a list of three.
-func (g Group) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "[%d,%d,%d]", g.Key, g.Bytes, g.Blocks), nil
-}
-
-// Numbers are written to JSON as differences, the first from 0, because curves rarely
-// change.
-type Numbers []uint64
-
-// MarshalJSON writes the differences.
-func (n Numbers) MarshalJSON() ([]byte, error) {
-	b := []byte{'['}
-	last := uint64(0)
-	for i, v := range n {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if v < last {
-			b = append(b, '-')
-			b = strconv.AppendUint(b, last-v, 10)
-		} else {
-			b = strconv.AppendUint(b, v-last, 10)
-		}
-		last = v
-	}
-	return append(b, ']'), nil
 }
 
 // numberUnit matches a number and its unit, which stay on one line.
 var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"bytes": size.Format, "count": Count,
+	"bytes": size.Format, "count": Count, "counted": func(n uint64, what string) string { return Counted(n, what) },
 	"inc":   func(n int) int { return n + 1 },
 	"title": func(s string) string { return strings.TrimPrefix(s, ">") },
 	"right": func(s string) bool { return strings.HasPrefix(s, ">") },
+	"size":  func(n int) uint64 { return uint64(n) },
 	"rows":  textRows,
+	"event": EventName,
 	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
 	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
 }).Parse(pageHTML))
 
-// WritePage writes the page. The errors are the writer's.
-func WritePage(w io.Writer, p *Page) error {
-	data, err := json.Marshal(struct {
-		Device uint64      `json:"device"`
-		Pools  []*Timeline `json:"pools"`
-		Names  []string    `json:"names"`
-	}{p.Device, p.Pools, p.Names})
-	if err != nil {
-		return err
+// EventName returns "event 1,234", or what event 0 is.
+func EventName(n uint64) string {
+	if n == 0 {
+		return "a block from before the recording"
 	}
-	uplot := "/*\n" + uplotLicence + "*/\n" + uplotJS
-	return pageTemplate.Execute(w, struct {
-		*Page
-		Policy        string
-		CSS           template.CSS
-		UPlot, Script template.JS
-		Data          template.JS // json.Marshal writes <, > and & as \u003c and so on
-	}{
-		Page: p,
-		// Only the page's own two scripts may run, whatever stands in the data.
-		Policy: fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src '%s' '%s'", sourceHash(uplot), sourceHash(pageJS)),
-		CSS:    template.CSS(uplotCSS + pageCSS), UPlot: template.JS(uplot), Script: template.JS(pageJS),
-		Data: template.JS(data),
-	})
+	return "event " + Count(n)
 }
 
-// sourceHash names a script in a content security policy.
-func sourceHash(script string) string {
-	sum := sha256.Sum256([]byte(script))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+// WritePage writes the page. The errors are the writer's.
+func WritePage(w io.Writer, p *Page) error {
+	var body strings.Builder
+	if err := pageTemplate.Execute(&body, p); err != nil {
+		return err
+	}
+	page := web.Page{
+		Title: p.Headline, Body: template.HTML(body.String()), Style: pageCSS, Script: placesJS + replayJS,
+		Data: struct {
+			Device uint64      `json:"device"`
+			Pools  []*Timeline `json:"pools"`
+			Names  []string    `json:"names"`
+		}{p.Device, p.Pools, p.Names},
+	}
+	return page.Write(w)
 }
 
 // A textRow is a row of the timeline as text.
@@ -261,7 +264,7 @@ func textRows(t *Timeline) (rows []textRow) {
 	const about = 20
 	step := max(1, len(t.Ends)/about)
 	for k, end := range t.Ends {
-		first := uint64(1)
+		first := uint64(0)
 		if k > 0 {
 			first = t.Ends[k-1] + 1
 		}
@@ -269,12 +272,12 @@ func textRows(t *Timeline) (rows []textRow) {
 		if !peak && k%step != 0 && k != len(t.Ends)-1 {
 			continue
 		}
-		row := textRow{Event: Count(end), Asked: size.Format(t.Asked.Max[k])}
+		row := textRow{Event: Count(end), Asked: size.Format(t.Asked[k])}
 		if peak {
 			row.Event = Count(t.PeakAt) + ", the peak"
 		}
 		for _, l := range t.Layers {
-			row.Held = append(row.Held, size.Format(l.Held.Max[k]))
+			row.Held = append(row.Held, size.Format(l.Held[k]))
 		}
 		rows = append(rows, row)
 	}

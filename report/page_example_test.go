@@ -11,9 +11,9 @@ import (
 // from recordings.
 func ExampleWriteSVG() {
 	p := &report.Page{Pools: []*report.Timeline{{
-		Events: 4, Ends: report.Numbers{1, 2, 3, 4}, Peak: 3 << 20, PeakAt: 2,
-		Asked:  report.Curve{Min: report.Numbers{1 << 20, 3 << 20, 2 << 20, 0}, Max: report.Numbers{1 << 20, 3 << 20, 2 << 20, 0}},
-		Layers: []*report.Layer{{Policy: "jax", Held: report.Curve{Max: report.Numbers{4 << 20, 4 << 20, 4 << 20, 4 << 20}}}},
+		Events: 4, Ends: []uint64{1, 2, 3, 4}, Peak: 3 << 20, PeakAt: 2,
+		Asked:  []uint64{1 << 20, 3 << 20, 2 << 20, 0},
+		Layers: []*report.Layer{{Policy: "jax", Held: []uint64{4 << 20, 4 << 20, 4 << 20, 4 << 20}}},
 	}}}
 	var b strings.Builder
 	if err := report.WriteSVG(&b, p); err != nil {

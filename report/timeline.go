@@ -43,11 +43,11 @@ func WriteSVG(w io.Writer, p *Page) error {
 func drawTimeline(t *Timeline) string {
 	top := float64(t.Peak)
 	for _, l := range t.Layers {
-		top = max(top, float64(slices.Max(l.Held.Max)))
+		top = max(top, float64(slices.Max(l.Held)))
 	}
 	top = max(top*1.02, 1)
 	plotWidth, plotHeight := float64(drawWidth-drawLeft-drawRight), float64(drawHeight-drawTop-drawBelow)
-	x := func(event uint64) float64 { return drawLeft + plotWidth*float64(event)/float64(t.Events) }
+	x := func(event uint64) float64 { return drawLeft + plotWidth*float64(event)/float64(max(t.Events, 1)) }
 	y := func(v float64) float64 { return drawTop + plotHeight*(1-v/top) }
 	columns := (drawWidth - drawLeft - drawRight) / keyColumn
 	height := drawHeight + keyLine*((len(t.Layers)+1+columns-1)/columns) + 8
@@ -58,7 +58,7 @@ func drawTimeline(t *Timeline) string {
 		out(`<text class="gm-text%s" x="%s" y="%s" text-anchor="%s">%s</text>`, class, coordinate(x), coordinate(y), anchor, html.EscapeString(s))
 	}
 	out(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img"><title>%s</title><style>%s</style>`, drawWidth, height,
-		html.EscapeString(fmt.Sprintf("Memory over %s events: at most %s asked for at once", Count(t.Events), size.Format(t.Peak))), drawStyle)
+		html.EscapeString(fmt.Sprintf("Memory over %s events: at most %s requested at once", Count(t.Events), size.Format(t.Peak))), drawStyle)
 	out(`<rect class="gm-back" width="100%%" height="100%%"/>`)
 	unit, ticks := ByteTicks(top, 5)
 	for _, k := range ticks {
@@ -66,12 +66,12 @@ func drawTimeline(t *Timeline) string {
 		text(" gm-quiet", drawLeft-8, y(k.Value)+4, "end", k.Text)
 	}
 	text(" gm-quiet", drawLeft-8, drawTop-14, "end", unit)
-	asked := path(t, t.Asked.Max, x, y)
+	asked := path(t, t.Asked, x, y)
 	out(`<path class="gm-live" d="%sV%sH%dZ"/>`, asked, coordinate(y(0)), drawLeft)
 	labels := make([]float64, len(t.Layers))
 	for k, l := range t.Layers {
-		out(`<path class="gm-held" stroke-dasharray="%s" d="%s"/>`, dashes[k%len(dashes)], path(t, l.Held.Max, x, y))
-		labels[k] = y(float64(l.Held.Max[len(l.Held.Max)-1]))
+		out(`<path class="gm-held" stroke-dasharray="%s" d="%s"/>`, dashes[k%len(dashes)], path(t, l.Held, x, y))
+		labels[k] = y(float64(l.Held[len(l.Held)-1]))
 	}
 	out(`<path class="gm-base" d="M%d %sH%d"/>`, drawLeft, coordinate(y(0)), drawWidth-drawRight)
 	for k, at := range apart(labels, 14, drawTop, y(0)) {
@@ -90,7 +90,7 @@ func drawTimeline(t *Timeline) string {
 		kx, ky := float64(drawLeft+keyColumn*(k%columns)), float64(drawHeight+keyLine*(k/columns))
 		if k == 0 {
 			out(`<rect class="gm-live" x="%s" y="%s" width="28" height="10"/>`, coordinate(kx), coordinate(ky-5))
-			text("", kx+36, ky+4, "start", "asked for and alive")
+			text("", kx+36, ky+4, "start", "requested and live")
 			continue
 		}
 		l := t.Layers[k-1]

@@ -118,6 +118,24 @@ var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once;
 // [Pool.Segments].
 func (p *PoolBuilder) Segments(list []Segment) { p.p.segments = list }
 
+// Final says what the pool held when the recording was taken, see [Pool.Final].
+func (p *PoolBuilder) Final(list []Segment) { p.p.final = list }
+
+// Reserved says that the pool held that many bytes from the next event on, see
+// [Pool.Reserved]. The first call is for the beginning.
+func (p *PoolBuilder) Reserved(bytes uint64) {
+	list := p.p.reserved
+	next := Reserved{p.p.Events + 1, bytes}
+	switch n := len(list); {
+	case n == 0:
+		next.Event = 0
+	case list[n-1].Event == next.Event:
+		list[n-1].Bytes = bytes
+		return
+	}
+	p.p.reserved = append(list, next)
+}
+
 // Trim says that the program emptied its cache after the events so far, see [Pool.Trims].
 func (p *PoolBuilder) Trim() { p.p.trims = append(p.p.trims, p.p.Events) }
 

@@ -250,6 +250,8 @@ type Pool struct {
 	blocks   []block
 	places   []spool.Block // of Places
 	segments []Segment
+	final    []Segment
+	reserved []Reserved
 	trims    []uint64
 }
 
@@ -257,6 +259,22 @@ type Pool struct {
 // seeds, by address; nil if the recording does not have it. Its blocks are the seeds, in
 // the same order. [Trace.Save] does not keep it.
 func (p *Pool) Segments() []Segment { return p.segments }
+
+// Final returns what the recorded program's pool held when the recording was taken, by
+// address, with all live blocks; nil if the recording does not have it. [Trace.Save] does
+// not keep it.
+func (p *Pool) Final() []Segment { return p.final }
+
+// Reserved returns how much the recorded program's pool held from its device, in the order
+// of the events: each entry stands until the next one's. It is nil if the recording does
+// not have it. [Trace.Save] does not keep it.
+func (p *Pool) Reserved() []Reserved { return p.reserved }
+
+// Reserved is what a pool held from an event on.
+type Reserved struct {
+	Event uint64 // counted from 1, the pool's seeds included; 0 in the first, for the beginning
+	Bytes uint64
+}
 
 // Trims returns when the recorded program released what its framework's pool kept, as
 // torch.cuda.empty_cache does: after how many events, in their order. It is nil if it never
@@ -272,7 +290,10 @@ type Segment struct {
 }
 
 // SegmentBlock is a live block of a Segment, with what its size was rounded up to.
-type SegmentBlock struct{ Addr, Bytes uint64 }
+type SegmentBlock struct {
+	Addr, Bytes uint64
+	Site        uint32 // that allocated it, 0 if unknown; set in Pool.Final alone
+}
 
 // maxSlots is the most blocks that may be live at once: a slot is 32 bits and
 // Pool.Slots must be able to hold the count.

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -419,30 +421,73 @@ func heldText(c *advise.Candidate, rep *advise.Report) string {
 func inPyTorchWords(rep *advise.Report) bool { return rep.Name == "pytorch" }
 
 func adviceTable(t *text, rep *advise.Report) {
-	titles := []string{"setting", "fits", ">held peak"}
+	titles, rows := adviceRows(rep)
+	tab := report.NewTable(titles...)
+	for k, c := range rep.Candidates {
+		names := nameOf(c, rep)
+		rows[k][0] = names[0]
+		tab.Row(rows[k]...)
+		for _, more := range names[1:] {
+			tab.Row("  " + more)
+		}
+	}
+	t.table(tab)
+}
+
+// adviceRows returns the table of what was tried: its titles, and a row for each candidate.
+func adviceRows(rep *advise.Report) (titles []string, rows [][]string) {
+	titles = []string{"setting", "fits", ">held peak"}
 	if rep.Title() == "" {
 		titles[0] = "policy"
 	}
 	if inPyTorchWords(rep) {
 		titles = []string{"setting", "fits", ">reserved", ">allocated"}
 	}
-	tab := report.NewTable(append(titles, ">left", ">driver calls", ">driver time", ">smallest device", ">card")...)
+	titles = append(titles, ">left", ">driver calls", ">driver time", ">smallest device", ">card")
 	for _, c := range rep.Candidates {
 		fits, left := "yes", size.Format(c.Left)
 		if !c.Fits {
 			fits, left = "NO", ""
 		}
-		names := nameOf(c, rep)
-		cells := []string{names[0], fits, size.Format(c.HeldPeak)}
+		cells := []string{strings.Join(nameOf(c, rep), " "), fits, size.Format(c.HeldPeak)}
 		if inPyTorchWords(rep) {
 			cells = append(cells, size.Format(c.UsedPeak))
 		}
-		tab.Row(append(cells, left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), sizeOrNone(c.SmallestDevice), sizeOrNone(c.SmallestCard))...)
-		for _, more := range names[1:] {
-			tab.Row("  " + more)
+		rows = append(rows, append(cells, left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), sizeOrNone(c.SmallestDevice), sizeOrNone(c.SmallestCard)))
+	}
+	return titles, rows
+}
+
+// adviceOnPage returns the answer as the page of a replay shows it.
+func adviceOnPage(rep *advise.Report) *report.Advice {
+	lines := func(write func(*text)) (list []string) {
+		t := &text{Text: report.Text{Width: math.MaxInt32}}
+		write(t)
+		for line := range strings.Lines(t.String()) {
+			list = append(list, strings.TrimSpace(line))
+		}
+		return list
+	}
+	a := &report.Advice{Verdict: []string{adviceVerdict(rep)}}
+	if c := rep.Advice; c != nil {
+		if !rep.FitsAsItIs {
+			a.Set = lines(func(t *text) { setAdvice(t, c.Set, c.Call, "") })
+			if c.Run != "" {
+				a.Set = append(a.Set, c.Run)
+			}
+		}
+		if c.Range != nil {
+			a.Verdict = append(a.Verdict, rangeText(c.Range, rep))
 		}
 	}
-	t.table(tab)
+	a.Columns, a.Rows = adviceRows(rep)
+	a.Card = lines(func(t *text) { writeSmallest(t, rep) })
+	a.Basis = []string{
+		frameworkText(rep),
+		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that requests no more than this one. The table of policies above assumes nothing outside the pool.", size.Format(rep.ContextBytes)),
+		"gpumem advise " + filepath.Base(rep.Trace.Source) + " has the same answer, and its options.",
+	}
+	return a
 }
 
 func sizeOrNone(n *uint64) string {

@@ -18,6 +18,7 @@ import (
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
+	"gpumem/replay/advise"
 	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
@@ -165,6 +166,9 @@ func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.C
 	if f.drawing != "" && len(p.Pools) > 1 {
 		return nil, errors.New("--svg draws one pool, and the recording has several; name one by --pool")
 	}
+	if p.Advice, err = f.advice(ctx, t); err != nil {
+		return nil, err
+	}
 	for _, x := range []struct {
 		flag, path string
 		write      func(io.Writer, *report.Page) error
@@ -178,6 +182,25 @@ func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.C
 	}
 	return rep, nil
 }
+
+// advice returns what gpumem advise says of the recording on the same device, for the page;
+// nil if it has nothing to say: of a device that cannot be simulated, or of a recording that
+// is too long to be run dozens of times.
+func (f *replayOptions) advice(ctx context.Context, t *trace.Trace) (*report.Advice, error) {
+	spec, _, err := open.Choose(f.device, os.LookupEnv, true)
+	if err != nil || f.page == "" || t.Events > adviseEvents || !spec.CanResize() {
+		return nil, err
+	}
+	rep, err := advise.Run(ctx, t, advise.Config{Sim: spec.Sim, Context: max(spec.Sim.Context, advise.DefaultContext), Pool: f.pool})
+	if err != nil {
+		return nil, err
+	}
+	return adviceOnPage(rep), nil
+}
+
+// adviseEvents is the most events of a recording whose page has advice: some 30 replays of it
+// take a second or two.
+const adviseEvents = 200_000
 
 // recordingFlags are the flags of every command that reads a recording.
 type recordingFlags struct {
@@ -327,7 +350,7 @@ func writeResult(t *text, r *replay.Result, several bool) {
 	if f.Recorded {
 		too = ", which the recorded run was refused, too"
 	}
-	t.Line("  first refused: event %s, %s%s", report.Count(f.Event), size.Format(f.Bytes), too)
+	t.Line("  first refused: %s, %s%s", report.EventName(r.Number(f.Event)), size.Format(f.Bytes), too)
 	if f.Stack != "" {
 		t.Raw("    " + strings.ReplaceAll(strings.TrimSuffix(f.Stack, "\n"), "\n", "\n    "))
 	}

@@ -12,12 +12,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"gpumem/internal/test/browser"
+	"gpumem/internal/test/webtest"
 	"gpumem/report"
+	"gpumem/report/web"
 	"gpumem/size"
 )
 
@@ -68,24 +71,24 @@ const fragmentation = "../../examples/fragmentation.txt.gz"
 func TestReplayPage(t *testing.T) {
 	_, page, _ := pageOf(t, fragmentation, "--device", "sim:16GiB", "--policy", "jax", "--policy", "jax:preallocate=false")
 	for _, want := range []string{
-		"<!DOCTYPE html>", `<html lang="en">`, `name="viewport"`, "prefers-color-scheme: dark", "<noscript>", "default-src &#39;none&#39;", "Leon Sorokin",
+		"<!DOCTYPE html>", `<html lang="en">`, `name="viewport"`, "prefers-color-scheme: dark", "still nojs", "default-src &#39;none&#39;",
 		"fragmentation.txt.gz runs out of memory on 16 GiB under jax:preallocate=false alone.",
-		"event 3,156 of 5,161 asked for 4.46 GiB and was refused, the first of 200 refusals.",
+		"event 3,156 of 5,161 requested 4.46 GiB and was refused, the first of 200 refusals.",
 		"Of the pool&#39;s 12 GiB, 7.97 GiB was free, enough, but in pieces of which the largest was 4 GiB",
 		"On the same device jax served every request; it held 12 GiB at most.",
-		"The timeline as a table", "4,786, the peak",
+		"The timeline as a table", "4,786, the peak", "It fits as it is: with the policy bfc every request is served", "The smallest card: 16 GiB",
 	} {
 		if !strings.Contains(strings.ReplaceAll(page, "\u00a0", " "), want) {
 			t.Errorf("the page has no %q", want)
 		}
 	}
-	for _, bad := range []string{"src=", "url(", "@import", "<link", "NaN", "ZgotmplZ", "%!", "<no value>", filepath.Dir(fragmentation)} {
+	for _, bad := range []string{" src=", "url(", "@import", "<link", "ZgotmplZ", "%!", "<no value>", filepath.Dir(fragmentation)} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page has %q", bad)
 		}
 	}
 	// All that is not a script is well formed, the drawing too.
-	body := page[strings.Index(page, "<body>"):strings.Index(page, "<script id=")]
+	body := page[strings.Index(page, "<body>"):strings.Index(page, "<div id=\"data\"")]
 	body = regexp.MustCompile(`(<input[^>]*)>`).ReplaceAllString(body, "$1/>")
 	body = strings.NewReplacer(" hidden>", ">", " checked", "", " open>", ">").Replace(body)
 	d := xml.NewDecoder(strings.NewReader(body + "</body>"))
@@ -95,6 +98,60 @@ func TestReplayPage(t *testing.T) {
 			break
 		} else if err != nil {
 			t.Fatalf("not well formed: %v", err)
+		}
+	}
+}
+
+// TestPageSizes: a page of 5,000 events has at most 500 kB.
+func TestPageSizes(t *testing.T) {
+	for _, args := range [][]string{{fragmentation, "--device", "sim:16GiB"}, {"../../examples/training.txt.gz", "--device", "sim:24GiB"}} {
+		if _, page, rep := pageOf(t, args...); len(page) > 500_000 {
+			t.Errorf("%s: %d bytes for %d events", args[0], len(page), rep.Trace.Events)
+		}
+	}
+}
+
+// TestPageAgreesWithCommand: the figures of the page are those of the command's JSON, and
+// the bands of each moment add up to what lives.
+func TestPageAgreesWithCommand(t *testing.T) {
+	_, page, rep := pageOf(t, fragmentation, "--device", "sim:16GiB")
+	var data struct {
+		Device uint64
+		Pools  []struct {
+			Peak, Events uint64
+			Live, Starts []int64
+			Groupings    []struct{ Bands []struct{ Bytes []int64 } }
+			Layers       []struct {
+				Policy string
+				Held   []int64
+				First  *struct{ Event uint64 }
+			}
+		}
+	}
+	webtest.Data(t, page, &data)
+	pool := data.Pools[0]
+	live := webtest.Sum(pool.Live)
+	if data.Device != 16<<30 || pool.Peak != rep.Trace.Peak || pool.Events != rep.Trace.Events || slices.Max(live) != pool.Peak {
+		t.Errorf("device %d, peak %d, %d events", data.Device, pool.Peak, pool.Events)
+	}
+	for k, r := range rep.Results {
+		l := pool.Layers[k]
+		if l.Policy != r.Policy || slices.Max(webtest.Sum(l.Held)) != r.HeldPeak || (l.First == nil) != (r.First == nil) || l.First != nil && l.First.Event != *r.First {
+			t.Errorf("%s: %+v, %+v", r.Policy, l.First, r)
+		}
+		if want := ">" + size.Format(r.HeldPeak) + "<"; !strings.Contains(page, want) {
+			t.Errorf("the table has no %s", want)
+		}
+	}
+	for _, g := range pool.Groupings {
+		sum := make([]uint64, len(live))
+		for _, b := range g.Bands {
+			for k, v := range webtest.Sum(b.Bytes) {
+				sum[k] += v
+			}
+		}
+		if !slices.Equal(sum, live) {
+			t.Error("bands do not add up")
 		}
 	}
 }
@@ -137,15 +194,16 @@ func (p *tried) frame() {
 	p.Eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(1))))", nil)
 }
 
-// state is what the page tells of itself.
+// state is what the page says of itself.
 func (p *tried) state() (s map[string]string) {
 	p.t.Helper()
+	p.Wait("document.documentElement.dataset.ready || document.documentElement.dataset.errors")
 	p.frame()
-	p.Eval("({...document.getElementById('page').dataset})", &s)
+	p.Eval("({...document.getElementById('page').dataset, errors: document.documentElement.dataset.errors || ''})", &s)
 	return s
 }
 
-// wants checks what the page tells of itself, in pairs, and that nothing failed.
+// wants checks what the page says of itself, in pairs, and that nothing failed.
 func (p *tried) wants(t *testing.T, pairs ...string) {
 	t.Helper()
 	s := p.state()
@@ -154,19 +212,25 @@ func (p *tried) wants(t *testing.T, pairs ...string) {
 			t.Errorf("%s is %q, want %q", pairs[k], s[pairs[k]], pairs[k+1])
 		}
 	}
-	if s["ready"] != "yes" || s["errors"] != "" || len(p.Troubles()) > 0 {
-		t.Errorf("the page fails: ready %q, %q, %q", s["ready"], s["errors"], p.Troubles())
-	}
-	if n, err := strconv.Atoi(s["points"]); err != nil || n < 3 {
-		t.Errorf("%q points are drawn", s["points"])
+	if s["errors"] != "" || len(p.Troubles()) > 0 {
+		t.Errorf("the page fails: %q, %q", s["errors"], p.Troubles())
 	}
 }
 
-// text is that of an element.
-func (p *tried) text(id string) (s string) {
+// point moves the pointer to a part of an element. Scrolling, which hides cards, is over by
+// then.
+func (p *tried) point(css string, x, y float64) {
+	p.t.Helper()
+	p.Box(css)
+	p.frame()
+	p.Mouse("mouseMoved", css, x, y)
+}
+
+// card is the text of the card beside the pointer, "" if there is none.
+func (p *tried) card() (s string) {
 	p.t.Helper()
 	p.frame()
-	p.Eval("document.getElementById('"+id+"').textContent", &s)
+	p.Eval("(() => { const c = document.querySelector('.card'); return c && !c.hidden ? c.innerText : ''; })()", &s)
 	return s
 }
 
@@ -185,7 +249,7 @@ func tryPage(t *testing.T, width, height int) *tried {
 // TestPageInBrowser opens pages from the disk, and uses them.
 func TestPageInBrowser(t *testing.T) {
 	path, _, rep := pageOf(t, fragmentation, "--device", "sim:16GiB")
-	b := tryPage(t, 1280, 900)
+	b := tryPage(t, 1280, 800)
 	b.open(path, "")
 	t.Run("opens", func(t *testing.T) {
 		// At the first refusal, under the policy that has it.
@@ -193,13 +257,19 @@ func TestPageInBrowser(t *testing.T) {
 		if r := b.Requests(); len(r) != 1 || !strings.HasPrefix(r[0], "file://") {
 			t.Errorf("it asks for %q", r)
 		}
+		// What happened, what lives and what the policies hold are in the first window.
+		var low float64
+		b.Eval("document.querySelector('.holds .plot').getBoundingClientRect().bottom", &low)
+		if low > 800 {
+			t.Errorf("the second plot ends %v pixels down", low)
+		}
 	})
 	t.Run("draws", func(t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			b.Scheme(scheme)
-			for _, width := range []int{1280, 390} {
-				b.Size(width, 900, width < 640)
-				for _, css := range []string{"#plot", "#over", "#strip"} {
+			for _, width := range []int{1280, 640, 390} {
+				b.Size(width, 800, width < 640)
+				for _, css := range []string{".lives .plot", ".holds .plot", ".places .plot", ".strip"} {
 					drawn(t, b, css, scheme)
 				}
 				var wide bool
@@ -209,40 +279,35 @@ func TestPageInBrowser(t *testing.T) {
 				}
 			}
 		}
-		b.Size(1280, 900, false)
+		b.Size(1280, 800, false)
 		b.wants(t)
 	})
 	t.Run("peak", func(t *testing.T) {
 		b.open(path, "at=peak&policy=jax")
 		peak := fmt.Sprint(rep.Trace.Peak)
-		b.wants(t, "policy", "jax", "asked", peak, "peak", peak, "askedtext", size.Format(rep.Trace.Peak), "event", "4786")
+		b.wants(t, "policy", "jax", "live", peak, "peak", peak, "event", "4786")
+		if text := b.Text(); !strings.Contains(strings.ReplaceAll(text, "\u00a0", " "), size.Format(rep.Trace.Peak)+" live in ") {
+			t.Error("the list has no title with the peak")
+		}
 	})
 	t.Run("keys", func(t *testing.T) {
 		b.open(path, "at=peak&policy=jax")
-		b.Press("End")
+		b.state()
+		b.Press("e")
 		b.wants(t, "event", "5161")
-		b.Press("Home")
-		b.wants(t, "event", "1", "blocks", "1")
-		b.Press("ArrowRight")
-		first := b.state()["event"]
-		b.Press("ArrowRight")
-		if b.state()["event"] == first {
-			t.Error("the right arrow does not move")
+		b.Press("[")
+		before := b.state()["event"]
+		if before == "5161" {
+			t.Error("[ does not move")
 		}
-		b.Press("ArrowLeft")
-		b.wants(t, "event", first, "look", first)
+		b.Press("]")
+		b.wants(t, "event", "5161")
 		b.Press("p")
 		b.wants(t, "event", "4786")
 		b.Press("n")
 		b.wants(t, "policy", "jax:preallocate=false", "event", "4786")
 		b.Press("r")
 		b.wants(t, "event", "3156")
-		whole := b.state()["points"]
-		b.Press("3")
-		if b.state()["points"] == whole {
-			t.Error("3 does not take the third policy's line away")
-		}
-		b.Press("3")
 		for range 8 {
 			b.Press("+")
 		}
@@ -251,45 +316,87 @@ func TestPageInBrowser(t *testing.T) {
 		}
 		b.wants(t, "event", "3156")
 		b.Press("0")
-		b.wants(t, "points", whole)
+		b.wants(t, "zoom", "")
+		b.Press("s")
+		b.wants(t, "by", "each allocation")
+		drawn(t, b, ".lives .plot", "each allocation")
+		b.Press("s")
+		b.wants(t, "by", "size")
+		b.Press("/")
+		var focus string
+		b.Eval("document.activeElement.className", &focus)
+		if focus != "find" {
+			t.Errorf("/ leads to %q", focus)
+		}
+	})
+	t.Run("keyboard order", func(t *testing.T) {
+		// Everything that can be used is reached in the order of the page, and is named.
+		var wrong []string
+		b.Eval(`[...document.querySelectorAll("button, input, summary, a, [tabindex]")].filter(e => e.offsetParent && (e.tabIndex > 0 || !(e.textContent.trim() || e.ariaLabel || e.closest("label")))).map(e => e.outerHTML)`, &wrong)
+		if len(wrong) > 0 {
+			t.Errorf("out of order or without a name: %q", wrong)
+		}
 	})
 	t.Run("pointer", func(t *testing.T) {
 		b.open(path, "at=peak&policy=jax")
-		b.Mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
-		words := b.text("pointer")
-		if !strings.Contains(words, "event 2,5") || !strings.Contains(words, "alive ") {
-			t.Errorf("under the pointer: %q", words)
+		b.state()
+		b.point(".lives .plot", 0.4, 0.75)
+		if text := b.card(); !strings.Contains(text, "MiB") || !strings.Contains(text, "since") || !strings.Contains(text, "live in all") {
+			t.Errorf("under the pointer: %q", text)
 		}
-		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
-			t.Errorf("under the pointer event %s is looked at", at)
+		b.Mouse("mousePressed", ".lives .plot", 0.4, 0.75)
+		b.Mouse("mouseReleased", ".lives .plot", 0.4, 0.75)
+		b.point("h1", 0.5, 0.5)
+		if text := b.card(); text != "" {
+			t.Errorf("away from the plot: %q", text)
 		}
-		b.Mouse("mousePressed", "#plot .u-over", 0.5, 0.5)
-		b.Mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
-		b.Mouse("mouseMoved", "h1", 0.5, 0.5)
-		if at := b.state()["event"]; !strings.HasPrefix(at, "25") {
-			t.Errorf("after a click event %s is looked at", at)
+		if at, err := strconv.Atoi(b.state()["event"]); err != nil || at < 2100 || at > 2700 {
+			t.Errorf("after a click event %d is listed", at)
+		}
+		b.point(".holds .plot", 0.4, 0.6)
+		if text := b.card(); !strings.Contains(text, "elastic") || !strings.Contains(text, "in use") {
+			t.Errorf("on the policies: %q", text)
 		}
 		// The map shows a block somewhere under the pointer.
+		text := ""
 		for _, x := range []float64{.99, .95, .9, .85, .8, .7, .6, .5} {
-			b.Mouse("mouseMoved", "#strip", x, 0.4)
-			if words = b.text("block"); strings.HasPrefix(words, "Under the pointer: a block of ") {
+			b.point(".strip", x, 0.4)
+			if text = b.card(); strings.HasPrefix(text, "a block of ") {
 				break
 			}
 		}
-		if !strings.HasPrefix(words, "Under the pointer: a block of ") {
-			t.Errorf("on the map: %q", words)
-		}
-		// Dragged over, it zooms.
-		b.Mouse("mouseMoved", "#plot .u-over", 0.25, 0.5)
-		b.Mouse("mousePressed", "#plot .u-over", 0.25, 0.5)
-		b.Mouse("mouseMoved", "#plot .u-over", 0.4, 0.5)
-		b.Mouse("mouseMoved", "#plot .u-over", 0.5, 0.5)
-		b.Mouse("mouseReleased", "#plot .u-over", 0.5, 0.5)
-		if hash := b.hash(); !regexp.MustCompile("zoom=12..-25..$").MatchString(hash) {
-			t.Errorf("after dragging the address is %s", hash)
+		if !strings.HasPrefix(text, "a block of ") {
+			t.Errorf("on the map: %q", text)
 		}
 		b.wants(t)
 	})
+	t.Run("find", func(t *testing.T) {
+		b.open(path, "find=12+MiB&at=peak")
+		b.state()
+		var rows []string
+		b.Eval(`[...document.querySelectorAll(".list tbody tr")].map(r => r.innerText)`, &rows)
+		if len(rows) != 2 || !strings.Contains(rows[0], "12 MiB") || !strings.Contains(rows[1], "1.12 MiB") {
+			t.Errorf("12 MiB is found in %q", rows)
+		}
+		b.wants(t)
+	})
+}
+
+// TestPageOfPyTorch: a snapshot opens on PyTorch's policy, with what was there before as one
+// band, the recorded run's own memory as a line, and its segments.
+func TestPageOfPyTorch(t *testing.T) {
+	path, page, _ := pageOf(t, "../../trace/testdata/torch2026.pickle", "--device", "sim:1GiB")
+	if !strings.Contains(page, "segment") {
+		t.Error("the page has no segments")
+	}
+	b := tryPage(t, 1280, 800)
+	b.open(path, "")
+	b.wants(t, "policy", "pytorch")
+	drawn(t, b, ".segments canvas", "segments")
+	b.point(".segments canvas", 0.15, 0.02)
+	if text := b.card(); !strings.Contains(text, "segment") || !strings.Contains(text, "0x") {
+		t.Errorf("on a segment: %q", text)
+	}
 }
 
 // TestPageWithoutScripts: the story, the drawing and the tables are there, and
@@ -298,7 +405,7 @@ func TestPageWithoutScripts(t *testing.T) {
 	path, _, _ := pageOf(t, fragmentation, "--device", "sim:16GiB")
 	b := tryPage(t, 1000, 1800)
 	b.WithoutScripts("file://" + path)
-	drawn(t, b, "noscript svg", "without scripts")
+	drawn(t, b, ".still svg", "without scripts")
 	var buttons bool
 	b.Eval("[...document.querySelectorAll('button, input, canvas')].some(e => e.offsetParent)", &buttons)
 	if buttons {
@@ -348,9 +455,9 @@ func TestPageOfAnything(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path, _, _ := pageOf(t, textTrace(t, test.events), "--device", "sim:1GiB")
-			for _, at := range []string{"", "at=peak", "at=end", "at=7&zoom=0-99999&policy=elastic&by=stacks&hide=1,2,99", "at=%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1"} {
+			for _, at := range []string{"", "at=peak", "at=end", "at=7&zoom=0-99999&policy=elastic&by=stack&find=x", "by=each+allocation&at=end", "at=%22%3E%3Cscript%3Ealert(1)%3C/script%3E=1"} {
 				b.open(path, at)
-				if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.Troubles()) > 0 {
+				if s := b.state(); s["errors"] != "" || len(b.Troubles()) > 0 {
 					t.Errorf("#%s: %q, %q", at, s, b.Troubles())
 				}
 			}
@@ -373,21 +480,18 @@ func TestLongPage(t *testing.T) {
 	if len(page) > 1<<20 {
 		t.Errorf("%d bytes", len(page))
 	}
-	b := tryPage(t, 1280, 900)
+	b := tryPage(t, 1280, 800)
 	b.open(path, fmt.Sprintf("at=refused&zoom=%d-%d", first-4, first+6))
-	s := b.state()
-	if s["event"] != fmt.Sprint(first+3) || s["asked"] != fmt.Sprint(3<<28) || s["blocks"] != "3" || s["errors"] != "" {
-		t.Errorf("at the first refusal: %q", s)
-	}
-	b.Mouse("mouseMoved", "#plot .u-over", 0.55, 0.5) // in the middle of the second
-	words := b.text("pointer")
-	if want := fmt.Sprintf("Under the pointer, event 200,%03d: alive 512 MiB, held 768 MiB, free 256 MiB", first+1-200_000); !strings.HasPrefix(words, want) {
-		t.Errorf("%q, want %q", words, want)
+	b.wants(t, "event", fmt.Sprint(first+3), "live", fmt.Sprint(4<<28), "blocks", "4", "zoom", fmt.Sprintf("%d-%d", first-4, first+6))
+	// In the middle of the second one, the eighth part of ten.
+	var at struct{ X, Y float64 }
+	b.Eval(fmt.Sprintf(`(() => { const p = document.querySelector(".lives .plot").plot, r = p.wrap.getBoundingClientRect(); return { X: p.X(%d.5) / r.width, Y: p.Y(1000) / r.height }; })()`, first+1), &at)
+	b.point(".lives .plot", at.X, at.Y)
+	if text := b.card(); !strings.Contains(text, "512 MiB in 2 blocks") || !strings.Contains(text, "event 200,002") {
+		t.Errorf("near the first refusal: %q", text)
 	}
 	b.open(path, "at=peak")
-	if s := b.state(); s["peak"] != fmt.Sprint(8<<28) || s["event"] != fmt.Sprint(first+7) || s["errors"] != "" || len(b.Troubles()) > 0 {
-		t.Errorf("at the peak: %q, %q", s, b.Troubles())
-	}
+	b.wants(t, "peak", fmt.Sprint(8<<28), "event", fmt.Sprint(first+7))
 }
 
 // TestHostilePage: whatever stands in a recording's names is shown as it stands,
@@ -397,20 +501,25 @@ func TestHostilePage(t *testing.T) {
 		"</script><script>document.title='run'</script>", "<img src=x onerror=\"document.title='run'\">\nsecond line", "<!--<script>", "\u2028\u202e\x00\xff",
 		"\"'&<>`${1}", "javascript:document.title='run'",
 	}
-	in := &report.Snapshot{Event: 1, Used: 9, Asked: 9, Blocks: 9, Held: 9, Map: "08?", Holes: 1, Largest: [][2]uint64{{0, 3}}}
+	one := web.Numbers{1}
+	in := &report.Snapshot{Event: 1, Used: 9, Asked: 9, Blocks: 9, Held: 9, Map: "08?", Holes: 1, Largest: [][2]uint64{{0, 3}}, Top: [][3]uint64{{3, 3, 1}}}
+	g := &report.Grouping{By: "stack"}
+	l := &report.List{Event: 1, Bytes: 9, Blocks: 9, Groups: [][]report.Group{nil}}
 	for k := range bad {
-		g := report.Group{Key: uint64(k), Bytes: 1, Blocks: 1}
-		in.Sizes, in.Stacks, in.Frames = append(in.Sizes, g), append(in.Stacks, g), append(in.Frames, g)
+		g.Bands = append(g.Bands, &report.Band{Name: k, Detail: k, Bytes: one, Blocks: one, Since: one})
+		l.Groups[0] = append(l.Groups[0], report.Group{Name: k, Bytes: 1, Blocks: 1})
 	}
-	curve := report.Curve{Min: report.Numbers{9}, Max: report.Numbers{9}}
-	one := report.Numbers{1}
 	refusal := report.Refusal{Event: 1, Bytes: 1, Stack: 1}
 	p := &report.Page{
 		Title: bad[0], Headline: bad[0], Summary: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
-		Pools: []*report.Timeline{{Pool: bad[0], Events: 1, Ends: one, Asked: curve, Peak: 9, PeakAt: 1, Layers: []*report.Layer{{
-			Policy: bad[0], Cells: bad[:1], Used: curve, Held: curve, Free: one, Hole: one, Calls: one, Refused: one,
-			Snapshots: []*report.Snapshot{in}, First: &refusal, Refusals: []report.Refusal{refusal, refusal}, Why: bad, Notes: bad,
-		}}}},
+		Advice: &report.Advice{Verdict: bad, Set: bad, Columns: bad[:1], Rows: [][]string{bad[:1]}, Card: bad, Basis: bad},
+		Pools: []*report.Timeline{{Pool: bad[0], Events: 1, Starts: one, Moments: one, Live: one, Blocks: one, Groupings: []*report.Grouping{g}, Lists: []*report.List{l},
+			Allocations: &report.Allocations{From: one, For: []uint64{0}, Bytes: []uint64{1}, Names: []int{0}},
+			Segments:    []*report.Segment{{Addr: bad[0], Bytes: 9, Blocks: [][3]uint64{{0, 9, 1}}}},
+			Ends:        one, Asked: one, Peak: 9, PeakAt: 1, Layers: []*report.Layer{{
+				Policy: bad[0], Cells: bad[:1], Used: one, Held: one, Free: one, Hole: one, Calls: one, Frag: []float64{1}, Refused: one,
+				Snapshots: []*report.Snapshot{in}, First: &refusal, Refusals: []report.Refusal{refusal, refusal}, Why: bad, Notes: bad,
+			}}}},
 	}
 	path := filepath.Join(t.TempDir(), "bad.html")
 	f, err := os.Create(path)
@@ -421,16 +530,22 @@ func TestHostilePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := tryPage(t, 800, 900)
-	b.open(path, "by=stacks")
+	b.open(path, "")
+	b.state()
 	var shown, title string
 	var images int
-	b.Eval("document.getElementById('rows').textContent", &shown)
+	b.Eval("document.querySelector('.list').textContent", &shown)
 	b.Eval("document.title", &title)
 	b.Eval("document.images.length", &images)
 	if title != bad[0] || images > 0 || !strings.Contains(shown, bad[0]) || !strings.Contains(shown, "onerror") {
 		t.Errorf("title %q, %d images, %q", title, images, shown)
 	}
-	if s := b.state(); s["ready"] != "yes" || s["errors"] != "" || len(b.Troubles()) > 0 || len(b.Requests()) != 1 {
-		t.Errorf("%q, %q, %q", s, b.Troubles(), b.Requests())
+	for _, css := range []string{".lives .plot", ".strip", ".segments canvas"} {
+		b.point(css, .5, .4)
+		b.card()
+	}
+	b.wants(t)
+	if len(b.Requests()) != 1 {
+		t.Errorf("it asks for %q", b.Requests())
 	}
 }

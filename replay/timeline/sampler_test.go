@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"gpumem/internal/test/replaytest"
 	"gpumem/replay"
 	"gpumem/report"
+	"gpumem/size"
 	"gpumem/trace"
 	"gpumem/trace/formats"
 )
@@ -122,28 +124,31 @@ func TestLayer(t *testing.T) {
 				}
 				defer tr.Close()
 				states := watch(t, tr, cfg)
-				o, l := sampled(t, tr, cfg, share, false)
-				checkTimeline(t, o.timeline, states)
-				checkLayer(t, o.timeline, l, states)
+				o, l := sampled(t, tr, cfg, share)
+				checkTimeline(t, o, tr, states)
+				checkLayer(t, o, l, states)
 			})
 		})
 	}
 }
 
-// sampled replays a recording under one policy and returns its outline and layer;
-// listed makes snapshots list what is live.
-func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int, listed bool) (*outline, *report.Layer) {
+// sampled replays a recording under one policy and returns its outline and layer.
+func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int) (*outline, *report.Layer) {
 	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
 	if err != nil {
 		tb.Fatal(err)
-	}
-	if listed {
-		o.timeline.Blocks = nil
 	}
 	var s *sampler
 	cfg.Untimed = true
 	cfg.Hooks = []func(*replay.Pass) replay.Hook{func(p *replay.Pass) replay.Hook { s = o.sample(p); return s.hook() }}
 	if _, err := replay.Run(context.Background(), tr, cfg); err != nil {
+		tb.Fatal(err)
+	}
+	var refusals []uint64
+	if s.layer.First != nil {
+		refusals = append(refusals, s.layer.First.Event)
+	}
+	if err := o.bands(context.Background(), refusals, share, nil); err != nil {
 		tb.Fatal(err)
 	}
 	return o, s.layer
@@ -163,57 +168,220 @@ func span(in []state, of func(state) uint64) (least, most uint64) {
 	return of(slices.MinFunc(in, by)), of(slices.MaxFunc(in, by))
 }
 
-func checkTimeline(t *rapid.T, tl *report.Timeline, states []state) {
+func checkTimeline(t *rapid.T, o *outline, tr *trace.Trace, states []state) {
+	tl := o.timeline
 	asked := func(s state) uint64 { return s.asked }
 	if _, most := span(states, asked); tl.Peak != most || states[tl.PeakAt-1].asked != most {
 		t.Fatalf("peak %d at %d, want %d", tl.Peak, tl.PeakAt, most)
 	}
 	buckets(tl.Ends, states, func(k int, in []state) {
-		if least, most := span(in, asked); tl.Asked.Min[k] != least || tl.Asked.Max[k] != most {
-			t.Fatalf("bucket %d: asked for %d to %d, want %d to %d", k, tl.Asked.Min[k], tl.Asked.Max[k], least, most)
+		if _, most := span(in, asked); tl.Asked[k] != most {
+			t.Fatalf("bucket %d: at most %d requested, want %d", k, tl.Asked[k], most)
 		}
 	})
-	// The blocks alive at each event add up to what was asked for.
-	for n, s := range states {
-		var all sum.Sum
-		for k, from := range tl.Blocks.From {
-			if at := uint64(n + 1); from <= at && (tl.Blocks.For[k] == 0 || at < from+tl.Blocks.For[k]) {
-				all.Add(tl.Blocks.Bytes[k])
+	checkBands(t, o, tr)
+}
+
+// checkBands compares what lives with a plain model: the blocks that live at an event, in a
+// map. The bands of each bucket are those of the first of its events with the most live
+// bytes, they add up, and the lists have the same.
+func checkBands(t rapid.TB, o *outline, tr *trace.Trace) {
+	tl := o.timeline
+	live := map[uint32]liveBlock{}
+	list, k := 0, 0
+	var best uint64
+	var moment map[uint32]liveBlock
+	var at uint64
+	cur, event := o.pool.Cursor(), make([]trace.Event, 1)
+	for n := uint64(1); ; n++ {
+		if _, err := cur.Next(event); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		e := event[0]
+		number := n - min(n, o.pool.Seeds)
+		if e.Op == trace.Free {
+			delete(live, e.Slot)
+		} else {
+			live[e.Slot] = liveBlock{bytes: e.Bytes, born: number, site: e.Site, seed: n <= o.pool.Seeds}
+		}
+		if n >= o.pool.Seeds {
+			var all sum.Sum
+			for _, b := range live {
+				all.Add(b.bytes)
+			}
+			if number == tl.Starts[k] && moment == nil || moment == nil || all.Cap() > best {
+				best, moment, at = all.Cap(), maps.Clone(live), number
+			}
+			if list < len(tl.Lists) && tl.Lists[list].Event == number {
+				checkList(t, o, tl.Lists[list], live)
+				list++
+			}
+			if number == tl.Events || k+1 < len(tl.Starts) && number+1 == tl.Starts[k+1] {
+				checkMoment(t, o, tr, k, at, best, moment)
+				moment, best = nil, 0
+				k++
 			}
 		}
-		if all.Cap() != s.asked {
-			t.Fatalf("event %d: blocks of %d are alive, want %d", n+1, all.Cap(), s.asked)
+		if e.Refused {
+			delete(live, e.Slot)
+		}
+	}
+	if list != len(tl.Lists) || k != len(tl.Starts) {
+		t.Fatalf("%d of %d lists, %d of %d buckets", list, len(tl.Lists), k, len(tl.Starts))
+	}
+}
+
+// checkMoment checks the bands of a bucket.
+func checkMoment(t rapid.TB, o *outline, tr *trace.Trace, k int, at, bytes uint64, live map[uint32]liveBlock) {
+	tl := o.timeline
+	if tl.Moments[k] != at || tl.Live[k] != bytes || tl.Blocks[k] != uint64(len(live)) {
+		t.Fatalf("bucket %d: %d bytes in %d blocks at event %d, want %d in %d at %d", k, tl.Live[k], tl.Blocks[k], tl.Moments[k], bytes, len(live), at)
+	}
+	names := o.texts.list
+	for _, g := range tl.Groupings {
+		type figures struct{ bytes, blocks, since uint64 }
+		want := make([]figures, len(g.Bands))
+		var all sum.Sum
+		var blocks uint64
+		for n, b := range g.Bands {
+			all.Add(b.Bytes[k])
+			blocks += b.Blocks[k]
+			want[n].since = math.MaxUint64
+		}
+		if all.Cap() != bytes || blocks != uint64(len(live)) {
+			t.Fatalf("by %s, bucket %d: bands of %d bytes in %d blocks, want %d in %d", g.By, k, all.Cap(), blocks, bytes, len(live))
+		}
+		if g.By == "caller" {
+			continue
+		}
+		for _, b := range live {
+			n := slices.IndexFunc(g.Bands, func(band *report.Band) bool {
+				switch {
+				case b.seed && o.before() || band.Kind == report.Before:
+					return b.seed && band.Kind == report.Before
+				case band.Kind == report.Rest:
+					return true
+				case g.By == "size":
+					return names[band.Name] == o.sizes.name(o.sizes.key(b.bytes)) && (band.Detail < 0 || names[band.Detail] == report.Count(b.bytes)+" B")
+				}
+				return names[band.Detail] == cmp.Or(tr.Site(b.site), "(no stack was recorded)")
+			})
+			if n < 0 {
+				t.Fatalf("by %s: no band has %+v", g.By, b)
+			}
+			want[n].bytes, want[n].blocks, want[n].since = size.Add(want[n].bytes, b.bytes), want[n].blocks+1, min(want[n].since, b.born)
+		}
+		for n, b := range g.Bands {
+			if want[n].blocks == 0 {
+				want[n].since = 0
+			}
+			if got := (figures{b.Bytes[k], b.Blocks[k], b.Since[k]}); got != want[n] {
+				t.Fatalf("by %s, bucket %d, %s: %+v, want %+v", g.By, k, names[b.Name], got, want[n])
+			}
 		}
 	}
 }
 
-func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state) {
+// checkList checks that the groups of a list add up to what lives.
+func checkList(t rapid.TB, o *outline, l *report.List, live map[uint32]liveBlock) {
+	var bytes sum.Sum
+	for _, b := range live {
+		bytes.Add(b.bytes)
+	}
+	if l.Bytes != bytes.Cap() || l.Blocks != uint64(len(live)) {
+		t.Fatalf("event %d: %d bytes in %d blocks, want %d in %d", l.Event, l.Bytes, l.Blocks, bytes.Cap(), len(live))
+	}
+	for n, groups := range l.Groups {
+		var all sum.Sum
+		var blocks uint64
+		for k, g := range groups {
+			all.Add(g.Bytes)
+			blocks += g.Blocks
+			if g.Name >= 0 && k > 0 && g.Bytes > groups[k-1].Bytes {
+				t.Fatalf("event %d, grouping %d: %+v", l.Event, n, groups)
+			}
+		}
+		if all.Cap() != l.Bytes || blocks != l.Blocks || len(groups) > listRows+1 {
+			t.Fatalf("event %d, grouping %d: %d groups of %d bytes in %d blocks, want %d in %d", l.Event, n, len(groups), all.Cap(), blocks, l.Bytes, l.Blocks)
+		}
+	}
+}
+
+// TestBandsOfPyTorch: recordings with stacks and with blocks that are older.
+func TestBandsOfPyTorch(t *testing.T) {
+	for _, name := range []string{"torch2023.pickle", "torch2025.pickle", "torch2026.pickle", "torch201.pickle", "torch2150.pickle"} {
+		t.Run(name, func(t *testing.T) {
+			tr := replaytest.File(t, "..", "..", "trace", "testdata", name)
+			for k, pool := range tr.Pools {
+				one := *tr
+				one.Pools = []*trace.Pool{pool}
+				o, l := sampled(t, &one, replaytest.Config(t, "sim:24GiB", "pytorch"), 1)
+				checkBands(t, o, tr)
+				if tl := o.timeline; tl.Events != pool.Events-pool.Seeds || tl.Peak != pool.PeakLive || tl.SeedBytes > tl.Peak {
+					t.Errorf("pool %d: %d events, peak %d, seeds of %d", k, tl.Events, tl.Peak, tl.SeedBytes)
+				}
+				if got := len(o.timeline.Recorded); got != 0 && got != len(l.Held) {
+					t.Errorf("pool %d: %d values of the recorded run, %d of the policy", k, got, len(l.Held))
+				}
+			}
+		})
+	}
+}
+
+// TestRecordedIsWhatPyTorchHeld: on these recordings of PyTorch the policy pytorch holds what
+// the recorded run held, at every event.
+func TestRecordedIsWhatPyTorchHeld(t *testing.T) {
+	for name, policy := range map[string]string{"torch280.pickle": "pytorch@2.8.0", "torch2150.pickle": "pytorch"} {
+		t.Run(name, func(t *testing.T) {
+			tr := replaytest.File(t, "..", "..", "trace", "testdata", name)
+			o, l := sampled(t, tr, replaytest.Config(t, "sim:1GiB", policy), 1)
+			if len(o.timeline.Recorded) == 0 || len(o.timeline.Segments) == 0 {
+				t.Fatal("nothing is known of the recorded run")
+			}
+			var held uint64
+			for _, s := range o.timeline.Segments {
+				held += s.Bytes
+			}
+			if last := o.timeline.Recorded[len(o.timeline.Recorded)-1]; last != held {
+				t.Errorf("the recorded run held %d in the end, and its segments have %d", last, held)
+			}
+			same := 0
+			for k, got := range o.timeline.Recorded {
+				if got == l.Held[k] {
+					same++
+				}
+			}
+			if same < len(l.Held)-1 { // what is taken for the first event is there from the beginning, or not
+				t.Errorf("%d of %d values are the same", same, len(l.Held))
+			}
+		})
+	}
+}
+
+func checkLayer(t *rapid.T, o *outline, l *report.Layer, states []state) {
+	tl := o.timeline
 	buckets(tl.Ends, states, func(k int, in []state) {
-		least, most := span(in, func(s state) uint64 { return s.stats.BytesInUse })
-		low, high := span(in, func(s state) uint64 { return s.stats.PoolBytes })
+		_, most := span(in, func(s state) uint64 { return s.stats.BytesInUse })
+		_, high := span(in, func(s state) uint64 { return s.stats.PoolBytes })
+		// A bucket begins where the one before ended.
+		if k > 0 {
+			before := states[tl.Ends[k-1]-1].stats
+			most, high = max(most, before.BytesInUse), max(high, before.PoolBytes)
+		}
 		end := in[len(in)-1]
-		got := []uint64{l.Used.Min[k], l.Used.Max[k], l.Held.Min[k], l.Held.Max[k], l.Hole[k], l.Free[k], l.Refused[k]}
-		want := []uint64{least, most, low, high, end.stats.LargestFreeBlock, end.stats.PoolBytes - end.stats.BytesInUse, end.allRefused}
+		got := []uint64{l.Used[k], l.Held[k], l.Hole[k], l.Free[k]}
+		want := []uint64{most, high, end.stats.LargestFreeBlock, end.stats.PoolBytes - end.stats.BytesInUse}
 		if !slices.Equal(got, want) {
 			t.Fatalf("bucket %d: %d, want %d", k, got, want)
+		}
+		if frag := l.Frag[k]; frag < 0 || frag > 100 || l.Free[k] == 0 && frag != 0 {
+			t.Fatalf("bucket %d: fragmentation %v", k, frag)
 		}
 	})
 	if !slices.IsSorted(l.Calls) {
 		t.Fatalf("calls %d", l.Calls)
-	}
-	if near := l.Near; near != nil {
-		for k, used := range near.Used {
-			s := states[near.From-1+uint64(k)]
-			if used != s.stats.BytesInUse || near.Held[k] != s.stats.PoolBytes || near.Refused[k] != s.allRefused {
-				t.Fatalf("event %d: %d used, %d held, %d refused", near.From+uint64(k), used, near.Held[k], near.Refused[k])
-			}
-		}
-		if first := l.First.Event - near.From; near.Refused[first] != 1 || first > 0 && near.Refused[first-1] != 0 {
-			t.Fatalf("refused near the first: %d", near.Refused)
-		}
-	}
-	if few := len(tl.Ends) < len(states); (l.Near != nil) != (few && l.First != nil) {
-		t.Fatalf("few buckets: %v, refused: %v, near: %v", few, l.First, l.Near)
 	}
 	seen := map[uint64]bool{}
 	for k, in := range l.Snapshots {
@@ -255,8 +423,8 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 			t.Fatalf("first refused %+v, want %d", l.First, refused[0])
 		}
 	}
-	if !slices.Equal(l.RefusedAt, refused) || len(l.Refusals) != min(len(refused), maxRefusals) {
-		t.Fatalf("refused at %d, want %d", l.RefusedAt, refused)
+	if !slices.Equal(l.Refused, refused[:min(len(refused), maxRefusals)]) || l.Times != uint64(len(refused)) {
+		t.Fatalf("refused at %d, want %d", l.Refused, refused)
 	}
 	for _, event := range want {
 		if !seen[event] {
@@ -265,55 +433,10 @@ func checkLayer(t *rapid.T, tl *report.Timeline, l *report.Layer, states []state
 	}
 }
 
-// TestAliveListed: recordings of too many events for all blocks have lists instead;
-// here they are made for a short one.
-func TestAliveListed(t *testing.T) {
-	cfg := replaytest.Config(t, "sim:1GiB", "jax")
-	rapid.Check(t, func(t *rapid.T) {
-		tr, err := formats.Read(context.Background(), strings.NewReader(drawTrace(t)), "in", trace.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.Close()
-		_, layer := sampled(t, tr, cfg, 1, true)
-		for _, in := range layer.Snapshots {
-			bytes, blocks := sumOf(in.Sizes), 0
-			for k, g := range in.Sizes {
-				blocks += g.Blocks
-				if low := g.Key * uint64(g.Blocks); !in.Ranges && g.Bytes != low || g.Bytes < low || k > 0 && g.Bytes > in.Sizes[k-1].Bytes {
-					t.Fatalf("event %d: %+v", in.Event, in.Sizes)
-				}
-			}
-			if full := len(in.Sizes) < listRows; bytes > in.Asked || full && (bytes != in.Asked || blocks != in.Blocks) {
-				t.Fatalf("event %d: %d bytes in %d blocks, want %d in %d", in.Event, bytes, blocks, in.Asked, in.Blocks)
-			}
-		}
-	})
-}
-
 // TestSnapshotHoldsNoMoreThanItShows: its memory does not follow the number of live
 // blocks or of holes.
 func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
-	defer func(was int) { maxSizes = was }(maxSizes)
-	maxSizes = 100
-	var b strings.Builder
 	const n = 1000
-	for k := range n { // of many sizes, and large ones of one
-		fmt.Fprintf(&b, "a %d %d\na x%[1]d 100000\n", k, 1000+k)
-	}
-	tr, err := formats.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tr.Close()
-	cfg := replaytest.Config(t, "sim:1GiB", "jax")
-	_, layer := sampled(t, tr, cfg, 1, true)
-	list := layer.Snapshots
-	in := list[len(list)-1]
-	if !in.Ranges || len(in.Sizes) != 3 || in.Sizes[0].Key != 65536 || in.Sizes[0].Blocks != n || sumOf(in.Sizes) != in.Asked {
-		t.Errorf("%d blocks: ranges %v, %+v", in.Blocks, in.Ranges, in.Sizes)
-	}
-
 	m := newMap(10, 3*n*n)
 	var holes [][2]uint64
 	for k := range uint64(n) {
@@ -330,6 +453,77 @@ func TestSnapshotHoldsNoMoreThanItShows(t *testing.T) {
 	}
 }
 
+// TestManySizesAreRanges: the number of groups does not follow the number of sizes.
+func TestManySizesAreRanges(t *testing.T) {
+	defer func(was int) { maxSizes = was }(maxSizes)
+	maxSizes = 100
+	var b strings.Builder
+	for k := range 1000 { // of many sizes, and large ones of one
+		fmt.Fprintf(&b, "a %d %d\na x%[1]d 100000\n", k, 1000+k)
+	}
+	tr, err := formats.Read(context.Background(), strings.NewReader(b.String()), "in", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	o, _ := sampled(t, tr, replaytest.Config(t, "sim:1GiB", "jax"), 1)
+	var names []string
+	for _, band := range o.timeline.Groupings[0].Bands {
+		names = append(names, o.texts.list[band.Name])
+	}
+	if want := []string{"64 KiB to 128 KiB", "1 KiB to 2 KiB", "512 B to 1 KiB"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+}
+
+// TestCallersAreDividedWhereTheySayMost: parts of a model come out whatever they are called.
+func TestCallersAreDividedWhereTheySayMost(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		stacks map[string]float64 // innermost first, as Trace.Site has them
+		want   []string
+	}{
+		{"one place", map[string]float64{"alloc (a.py:1)\nmain (m.py:1)": 1}, []string{"elsewhere"}},
+		{"two layers below three common frames", map[string]float64{
+			"empty (t.py:1)\nforward (l.py:3)\nblock0 (m.py:1)\nstep (m.py:9)\nmain (m.py:20)": 3,
+			"empty (t.py:1)\nforward (l.py:3)\nblock1 (m.py:2)\nstep (m.py:9)\nmain (m.py:20)": 2,
+		}, []string{"block0 (m.py:1)", "block1 (m.py:2)"}},
+		{"a small thread beside the program", map[string]float64{
+			"a (x.py:1)\nmain (m.py:20)": 50, "b (x.py:2)\nmain (m.py:20)": 49, "c (y.py:1)\nthread (t.py:1)": 1,
+		}, []string{"a (x.py:1)", "b (x.py:2)", "elsewhere"}},
+		{"words of an operation", map[string]float64{"jit(f)/layer0/dot": 5, "jit(f)/layer1/dot": 4, "jit(f)/layer1/add": 1},
+			[]string{"layer0", "dot", "add"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			top := &caller{}
+			for text, weight := range c.stacks {
+				top.add(framesOf(text), weight)
+			}
+			var names []string
+			for _, p := range divide(top, maxBands) {
+				names = append(names, p.words().name)
+			}
+			if !slices.Equal(names, c.want) {
+				t.Errorf("%q, want %q", names, c.want)
+			}
+		})
+	}
+}
+
+// TestStacksAreNamedApart: where innermost frames are the same, the first that differs names
+// the stack.
+func TestStacksAreNamedApart(t *testing.T) {
+	names := []bandName{{"a\nb\nc", ""}, {"a\nb\nd", ""}, {"x\ny", ""}, {"a", ""}}
+	shorten(names)
+	var got []string
+	for _, n := range names {
+		got = append(got, n.name)
+	}
+	if want := []string{"c", "d", "x", "a"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestEnds: buckets follow each other to the last event, are not too many, and
 // those around the peak have one event each.
 func TestEnds(t *testing.T) {
@@ -337,9 +531,10 @@ func TestEnds(t *testing.T) {
 		events := rapid.OneOf(rapid.Uint64Range(1, 500), rapid.Uint64Range(1, 1<<40)).Draw(t, "events")
 		n := rapid.Uint64Range(1, 100).Draw(t, "buckets")
 		window := rapid.Uint64Range(0, 20).Draw(t, "window")
-		peak := rapid.Uint64Range(1, events).Draw(t, "peak")
-		got := ends(events, n, peak, window)
-		if got[len(got)-1] != events || got[0] == 0 || uint64(len(got)) > 2*n+2*window+3 {
+		peak := rapid.Uint64Range(0, events).Draw(t, "peak")
+		before := rapid.Bool().Draw(t, "before")
+		got := ends(events, n, []uint64{peak}, window, before)
+		if got[len(got)-1] != events || (got[0] == 0) != before || uint64(len(got)) > 2*n+2*window+4 {
 			t.Fatalf("%d buckets, %d to %d", len(got), got[0], got[len(got)-1])
 		}
 		for k := 1; k < len(got); k++ {
@@ -350,7 +545,7 @@ func TestEnds(t *testing.T) {
 		for e := max(1, peak-min(peak, window)); e <= min(peak+window, events); e++ {
 			k, ok := slices.BinarySearch(got, e)
 			if !ok || k > 0 && got[k-1] != e-1 || k == 0 && e != 1 {
-				t.Fatalf("event %d has no bucket of its own near the peak at %d: %d", e, peak, got)
+				t.Fatalf("event %d has no separate bucket near the peak at %d: %d", e, peak, got)
 			}
 		}
 	})

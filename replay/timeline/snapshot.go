@@ -4,38 +4,33 @@ package timeline
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"math/bits"
 	"slices"
-	"strings"
 
 	"gpumem/alloc"
 	"gpumem/report"
+	"gpumem/trace"
 )
 
 const (
-	// Cells of a map and rows of a list: of most snapshots, and of those at the
-	// peak, at the first refusal and at the end.
-	mapCells, keyCells = 512, 4096
-	listRows, keyRows  = 24, 60
+	// Cells of a map: of most snapshots, and of those at the peak, at the first refusal
+	// and at the end.
+	mapCells, keyCells = 256, 2048
 	holeRows           = 8
 	// topBlocks and keyBlocks are the most blocks of a map that are listed.
-	topBlocks, keyBlocks = 32, 256
-	// maxNames and maxNameBytes bound the texts of stacks and frames.
+	topBlocks, keyBlocks = 24, 200
+	// maxNames and maxNameBytes bound the texts of stacks and groups.
 	maxNames     = 2 << 20
 	maxNameBytes = 4 << 10
 )
-
-// maxSizes is the number of different sizes that a snapshot lists; of more, ranges are
-// shown. It is a variable for tests.
-var maxSizes = 1 << 16
 
 // A textTable gives each text one index.
 type textTable struct {
 	list  []string
 	index map[string]int
 	bytes int
+	sites map[uint64]int // of outline.stackName
 }
 
 func (t *textTable) of(text string) int {
@@ -58,36 +53,26 @@ func (t *textTable) of(text string) int {
 	return len(t.list) - 1
 }
 
-// stackOf returns the texts of a site: its stack, and its innermost frame.
-func (s *sampler) stackOf(site alloc.Site) [2]int {
-	at, ok := s.sites[site]
-	if !ok {
-		text := stack(s.trace, uint32(site))
-		first, _, _ := strings.Cut(text, "\n")
-		at = [2]int{s.texts.of(text), s.texts.of(first)}
-		s.sites[site] = at
-	}
-	return at
+// stack returns a site's stack as text.
+func stack(t *trace.Trace, site uint32) string {
+	return cmp.Or(t.Site(site), "(no stack was recorded)")
 }
 
-// snapshot visits the whole pool. A key one has more cells and rows.
+// snapshot visits the whole pool. A key one has more cells and blocks.
 func (s *sampler) snapshot(key bool) {
-	cells, rows, tops := mapCells, listRows, topBlocks
+	cells, tops := mapCells, topBlocks
 	if key {
-		cells, rows, tops = keyCells, keyRows, keyBlocks
+		cells, tops = keyCells, keyBlocks
 	}
 	top := topList[topBlock]{most: tops, size: func(b topBlock) uint64 { return b.size }}
 	stats := s.pass.Stats()
-	in := &report.Snapshot{Event: s.pass.Event, Used: stats.BytesInUse, Held: stats.PoolBytes, Hole: stats.LargestFreeBlock}
+	in := &report.Snapshot{Event: s.number(), Used: stats.BytesInUse, Held: stats.PoolBytes, Free: stats.PoolBytes - min(stats.BytesInUse, stats.PoolBytes), Hole: stats.LargestFreeBlock}
 	var walked uint64
 	s.pass.Allocator.Walk(func(c alloc.Chunk) bool {
 		walked += c.Size
 		return true
 	})
 	m := newMap(cells, max(walked, stats.PoolBytes))
-	alive := s.timeline.Blocks == nil // to be gathered
-	sizes, ranges := map[uint64]report.Group{}, map[uint64]report.Group{}
-	sites := map[alloc.Site]report.Group{}
 	region := -1
 	s.pass.Allocator.Walk(func(c alloc.Chunk) bool {
 		s.walked++
@@ -99,16 +84,6 @@ func (s *sampler) snapshot(key bool) {
 		if c.Live {
 			in.Blocks++
 			in.Asked += c.Requested
-			if alive {
-				if sizes != nil {
-					put(sizes, c.Requested, c.Requested, 1)
-				}
-				if len(sizes) > maxSizes {
-					sizes = nil
-				}
-				put(ranges, 1<<max(0, bits.Len64(c.Requested)-1), c.Requested, 1)
-				put(sites, c.Site, c.Requested, 1)
-			}
 		}
 		return true
 	})
@@ -116,34 +91,11 @@ func (s *sampler) snapshot(key bool) {
 	for _, b := range top.done() {
 		name := uint64(0)
 		if b.site != 0 {
-			name = uint64(s.stackOf(b.site)[0]) + 1
+			name = uint64(s.texts.of(s.trace.Site(uint32(b.site)))) + 1
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}
 	s.layer.Snapshots = append(s.layer.Snapshots, in)
-	if !alive {
-		return
-	}
-	in.Sizes = largest(sizes, rows)
-	if sizes == nil || sumOf(in.Sizes) < in.Asked/2 {
-		in.Sizes, in.Ranges = largest(ranges, rows), true
-	}
-	if s.trace.Sites() > 1 {
-		stacks, frames := map[uint64]report.Group{}, map[uint64]report.Group{}
-		for site, g := range sites {
-			at := s.stackOf(site)
-			put(stacks, uint64(at[0]), g.Bytes, g.Blocks)
-			put(frames, uint64(at[1]), g.Bytes, g.Blocks)
-		}
-		in.Stacks, in.Frames = largest(stacks, rows), largest(frames, rows)
-	}
-}
-
-func sumOf(list []report.Group) (bytes uint64) {
-	for _, g := range list {
-		bytes += g.Bytes
-	}
-	return bytes
 }
 
 // A topBlock is a live block on a map.
@@ -170,24 +122,6 @@ func (t *topList[T]) done() []T {
 	slices.SortStableFunc(t.list, func(a, b T) int { return cmp.Compare(t.size(b), t.size(a)) })
 	t.list = t.list[:min(len(t.list), t.most)]
 	return t.list
-}
-
-func put[K comparable](m map[K]report.Group, key K, bytes uint64, blocks int) {
-	g := m[key]
-	g.Bytes, g.Blocks = g.Bytes+bytes, g.Blocks+blocks
-	m[key] = g
-}
-
-// largest returns the rows with the most bytes.
-func largest(m map[uint64]report.Group, rows int) []report.Group {
-	list := make([]report.Group, 0, len(m))
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		g := m[key]
-		g.Key = key
-		list = append(list, g)
-	}
-	slices.SortStableFunc(list, func(a, b report.Group) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return slices.Clone(list[:min(len(list), rows)])
 }
 
 // A poolMap is the pool in cells, as in report.Snapshot.Map.

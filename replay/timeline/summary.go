@@ -38,7 +38,10 @@ func summary(r *replay.Report) (headline string, sentences []string) {
 	}
 	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
 	f := first.Failure
-	what := fmt.Sprintf("Under %s, event %s of %s asked for %s", label(first, r), report.Count(f.Event), report.Count(first.Events), size.Format(f.Bytes))
+	what := fmt.Sprintf("Under %s, %s of %s requested %s", label(first, r), report.EventName(first.Number(f.Event)), report.Count(first.Number(first.Events)), size.Format(f.Bytes))
+	if first.Number(f.Event) == 0 {
+		what = fmt.Sprintf("Under %s, a block of %s from before the recording", label(first, r), size.Format(f.Bytes))
+	}
 	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
 		what += ", in " + who + ","
 	}
@@ -85,7 +88,7 @@ func label(res *replay.Result, r *replay.Report) string {
 func served(r *replay.Report, fit []*replay.Result, device string) []string {
 	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	out := []string{fmt.Sprintf("The program asked for %s at once at most, in %s.", size.Format(r.Trace.PeakLive), report.Counted(r.Trace.Events, "event"))}
+	out := []string{fmt.Sprintf("The program requested at most %s at once, in %s.", size.Format(r.Trace.PeakLive), report.Counted(r.Trace.Events, "event"))}
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {

@@ -1,11 +1,21 @@
-// Package timeline collects what the page of a replay shows while the replay runs: the
-// curves of live, used and held memory, the pool's map and its largest blocks at some
-// hundred moments, the refusals, and a summary in words. The page's types, and the
-// functions that write and draw it, are those of package report.
+// Package timeline collects what the page of a replay shows while the replay runs: what
+// lives, in bands; the curves of used and held memory; the pool's map and its largest
+// blocks at some hundred events; the refusals, and a summary in words. The page's types,
+// and the functions that write and draw it, are those of package report.
 //
-// Files: timeline.go the replay with its page and the table of results, sampler.go the
-// hook that fills the curves, snapshot.go the visit of the whole pool, summary.go the
-// sentences at the top of the page.
+// # One page
+//
+// Two passes over the recording, without an allocator, find the peak, the buckets of the
+// curves, the events at which the pool is visited, and what weighs most (newOutline). Then
+// the replay runs, and a sampler of each policy fills its curves and visits its pool. When
+// the first refusals are known, a last pass fills what lives, with buckets of single events
+// around them (outline.bands). A recording of 2 GB is never in memory: what is kept follows
+// the live blocks and the numbers of buckets.
+//
+// Files: timeline.go the replay with its page and the table of results, outline.go the
+// passes without an allocator, groups.go the bands of what lives, callers.go those by
+// caller, sampler.go the hook that fills the curves of a policy, snapshot.go the visit of
+// the whole pool, summary.go the sentences at the top of the page.
 package timeline
 
 import (
@@ -59,6 +69,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	}
 	cfg.MaxTimed = longPool
 	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
+	refusals := map[*outline][]uint64{}
 	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *replay.Pass) replay.Hook {
 		o := outlines[p.Pool]
 		if o == nil {
@@ -74,6 +85,23 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	if err != nil {
 		return nil, nil, err
 	}
+	for k, pool := range pools {
+		o := outlines[pool]
+		if o == nil {
+			continue
+		}
+		for i := k; i < len(layers); i += len(pools) {
+			if l := layers[i]; l != nil && l.First != nil {
+				refusals[o] = append(refusals[o], l.First.Event)
+			}
+		}
+		if cfg.Progress != nil {
+			progress = func(part float64) { cfg.Progress("listing what lives", part) }
+		}
+		if err := o.bands(ctx, refusals[o], share, progress); err != nil {
+			return nil, nil, err
+		}
+	}
 	if long {
 		rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), "own time is not measured with a page of so long a recording; without one it is")
 	}
@@ -84,11 +112,14 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
 		Device: cfg.Total, Columns: Columns(cfg.Smallest),
 	}
-	page.Columns[5] = ">fragmentation"
 	page.Headline, page.Summary = summary(rep)
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
+			own := slices.Index(replay.FrameworkPolicies(t), res.Policy) >= 0
+			if tl := outlines[pools[k%len(pools)]].timeline; own {
+				tl.Look = slices.Index(tl.Layers, l)
+			}
 			if res.Failure != nil {
 				l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
 			}

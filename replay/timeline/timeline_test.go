@@ -54,18 +54,18 @@ func TestSummary(t *testing.T) {
 		{
 			"one fits", "a 1 100\n", "sim:1GiB", []string{"jax"},
 			"in fits 1 GiB under the policy",
-			[]string{"The program asked for 100 B at once at most, in 1 event.", "jax held 768 MiB of the device's 1 GiB at most.", "Nothing was refused."},
+			[]string{"The program requested at most 100 B at once, in 1 event.", "jax held 768 MiB of the device's 1 GiB at most.", "Nothing was refused."},
 		},
 		{
 			"all fit", "a 1 100\n", "sim:1GiB", []string{"jax", "platform"},
 			"in fits 1 GiB under all 2 policies",
-			[]string{"The program asked for 100 B at once at most, in 1 event.", "Of the policies platform held least, 2 MiB at most, and jax held most, 768 MiB of the device's 1 GiB.", "Nothing was refused."},
+			[]string{"The program requested at most 100 B at once, in 1 event.", "Of the policies platform held least, 2 MiB at most, and jax held most, 768 MiB of the device's 1 GiB.", "Nothing was refused."},
 		},
 		{
 			"fragmentation", holes, "sim:1GiB", []string{"bfc:limit=16MiB", "elastic:limit=16MiB"},
 			"in runs out of memory on 1 GiB under bfc:limit=16MiB alone",
 			[]string{
-				"Under bfc:limit=16MiB, event 10 of 10 asked for 5 MiB and was refused.",
+				"Under bfc:limit=16MiB, event 10 of 10 requested 5 MiB and was refused.",
 				"Of the pool's 16 MiB, 10 MiB was free, enough, but in pieces of which the largest was 4 MiB, and the device had 1008 MiB left.",
 				"On the same device elastic:limit=16MiB served every request; it held 16 MiB at most.",
 			},
@@ -74,7 +74,7 @@ func TestSummary(t *testing.T) {
 			"the limit", "a 1 5242880\na 2 5242880\nf 1\na 3 6291456\n", "sim:1GiB", []string{"bfc:limit=8MiB"},
 			"in runs out of memory on 1 GiB under bfc:limit=8MiB",
 			[]string{
-				"Under bfc:limit=8MiB, event 2 of 4 asked for 5 MiB and was refused.",
+				"Under bfc:limit=8MiB, event 2 of 4 requested 5 MiB and was refused.",
 				"Every byte of the pool's 8 MiB was taken, and the limit of 8 MiB kept it from taking more of the 1016 MiB that the device had left.",
 				"None of the policies that were tried served it; any allocator must hold 12 MiB at the peak, and the device has 1 GiB.",
 			},
@@ -83,7 +83,7 @@ func TestSummary(t *testing.T) {
 			"more than the limit", "a 1 9000000\na 2 9000000\n", "sim:1GiB", []string{"bfc:limit=8MiB", "vmm:limit=8MiB"},
 			"in runs out of memory on 1 GiB under every policy",
 			[]string{
-				"Under bfc:limit=8MiB, event 1 of 2 asked for 8.58 MiB and was refused, the first of 2 refusals.",
+				"Under bfc:limit=8MiB, event 1 of 2 requested 8.58 MiB and was refused, the first of 2 refusals.",
 				"That is more than the limit of 8 MiB, so nothing that is freed would have helped.",
 				"None of the policies that were tried served it; any allocator must hold 18 MiB at the peak, and the device has 1 GiB.",
 			},
@@ -92,7 +92,7 @@ func TestSummary(t *testing.T) {
 			"no device large enough", "a 1 6291456\na 2 6291456\n", "sim:8MiB", []string{"platform", "elastic", "async"},
 			"in runs out of memory on 8 MiB under every policy",
 			[]string{
-				"Under platform, event 2 of 2 asked for 6 MiB and was refused.",
+				"Under platform, event 2 of 2 requested 6 MiB and was refused.",
 				"Every block is the device's own: 6 MiB was live, and the device had 2 MiB left.",
 				"No policy can serve it on this device: any allocator must hold 12 MiB at the peak, and the device has 8 MiB.",
 			},
@@ -101,7 +101,7 @@ func TestSummary(t *testing.T) {
 			"pages", "a 1 6291456\na 2 6291456\n", "sim:8MiB", []string{"elastic"},
 			"in runs out of memory on 8 MiB under elastic",
 			[]string{
-				"Under elastic, event 2 of 2 asked for 6 MiB and was refused.",
+				"Under elastic, event 2 of 2 requested 6 MiB and was refused.",
 				"It needs 3 pages of 2 MiB; of 4 that may be held, blocks hold 3 and 0 are idle; holes do not matter.",
 				"No policy can serve it on this device: any allocator must hold 12 MiB at the peak, and the device has 8 MiB.",
 			},
@@ -132,10 +132,10 @@ func TestPage(t *testing.T) {
 		t.Fatalf("%d pools, %d columns", len(p.Pools), len(p.Columns))
 	}
 	for k, pool := range p.Pools {
-		if pool.Events != tr.Pools[k].Events || pool.Peak != tr.Pools[k].PeakLive || len(pool.Layers) != 3 || len(pool.Blocks.Stacks) != len(pool.Blocks.From) {
+		if pool.Events != tr.Pools[k].Events-tr.Pools[k].Seeds || pool.Peak != tr.Pools[k].PeakLive || len(pool.Layers) != 3 || len(pool.Allocations.Names) != len(pool.Allocations.From) {
 			t.Errorf("%s: %d events, peak %d, %d layers", pool.Pool, pool.Events, pool.Peak, len(pool.Layers))
 		}
-		if len(pool.Times) != len(pool.Ends) || !tr.Timed || !slices.IsSorted(pool.Times) {
+		if len(pool.Times) != len(pool.Starts) || !tr.Timed || !slices.IsSorted(pool.Times) {
 			t.Errorf("%s: times %d of %d events", pool.Pool, pool.Times, pool.Events)
 		}
 		for n, l := range pool.Layers {

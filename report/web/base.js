@@ -34,16 +34,21 @@ function bytes(n) {
 	let i = 0, scale = 1;
 	while (n / scale >= 1024 && i < 6) { scale *= 1024; i++; }
 	if (n % scale === 0) return n / scale + " " + units[i];
-	// Go rounds halves to even, and of two digits .125 and .625 are the halves that differ.
-	const v = n / scale, text = (v * 8 % 4 === 1 ? v - 0.005 : v).toFixed(2);
+	// Go rounds halves to even: of the eighths that lie halfway, .125 and .625 go down.
+	const v = n / scale, down = v * 8 % 4 === 1, text = (down ? Math.floor(v * 100) / 100 : v).toFixed(2);
 	return text === "1024.00" ? "1.00 " + units[i + 1] : text + " " + units[i];
 }
 const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(1) : "0.0") + " %";
 // glue keeps a number and its unit on one line.
 const glue = (s) => s.replace(/(\d) ((?:[KMGTPE]i)?B|%|s|ms|us|ns)\b/g, "$1\u00a0$2");
-// time returns nanoseconds as text with that many significant digits.
+// time returns nanoseconds as text with that many significant digits, by default as Seconds of
+// Go's package report.
 function time(ns, digits = 3) {
-	if (ns >= 999.5e9 && digits <= 3) return count(ns / 1e9) + " s";
+	if (ns === 0) return "0";
+	if (ns >= 999.5e9 && digits <= 3) {
+		const s = Math.round(ns / 1e9), h = Math.floor(s / 3600), m = Math.floor(s / 60) % 60;
+		return (h ? h + "h" : "") + m + "m" + s % 60 + "s";
+	}
 	for (const [unit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]) if (ns >= 0.9995 * unit) return +(ns / unit).toPrecision(digits) + " " + name;
 	return "0 s";
 }

@@ -17,8 +17,8 @@
 // called for a click and for Enter. Plots with the same spec.group share what is zoomed to
 // and where the pointer is.
 //
-// A plot has redraw(), zoom(min, max), zoomBy(factor), point(k), and box, X and Y for those
-// who paint.
+// A plot has redraw(), remove(), zoom(min, max), zoomBy(factor), and box, X and Y for those
+// who paint. Its element has it as the property plot.
 
 const groups = new Map();
 function groupOf(name) {
@@ -75,6 +75,7 @@ function plot(parent, spec) {
 	const top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
 	const p = { spec, wrap, box: null, picked: null, band: -1 };
 	group.plots.push(p);
+	wrap.plot = p;
 
 	const paint = (c) => c && c.startsWith("#") ? c : color(c || "text");
 	const labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
@@ -92,7 +93,7 @@ function plot(parent, spec) {
 		g.setTransform(d, 0, 0, d, 0, 0);
 		g.font = font;
 		const left = narrow() ? 46 : 60;
-		const right = narrow() || !labelled.length ? 12 : spec.labels || 190;
+		const right = narrow() ? 12 : spec.labels || (labelled.length ? 190 : 12);
 		p.rows = placeMarks(g, left, w - left - right);
 		const up = 20 + 15 * p.rows, down = spec.x.hidden ? 8 : spec.x.also ? 52 : 36;
 		p.box = { left, top: up, width: Math.max(10, w - left - right), height: height - up - down };
@@ -148,7 +149,7 @@ function plot(parent, spec) {
 		if (spec.dim && spec.dim.from <= b) {
 			const x = Math.max(left, p.X(spec.dim.from));
 			g.globalAlpha = 0.62; g.fillStyle = color("page"); g.fillRect(x, up, left + width - x + 1, height); g.globalAlpha = 1;
-			if (spec.dim.text && left + width - x > 60) { g.textAlign = "left"; g.textBaseline = "top"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + 6, "quiet"); }
+			if (spec.dim.text && left + width - x > 60) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
 		}
 		for (const l of spec.levels || []) {
 			if (l.value > top) continue;
@@ -175,7 +176,7 @@ function plot(parent, spec) {
 		const { left, top: up, width, height } = p.box, [a, b] = view();
 		const plain = spec.y.format, unit = plain ? 1 : unitOf(top);
 		g.textBaseline = "middle"; g.textAlign = "right"; g.lineWidth = 1;
-		for (const v of roundSteps(0, top, unit, Math.max(2, height / 48))) {
+		for (const v of roundSteps(0, top, unit, Math.max(3, height / 44))) {
 			const y = Math.round(p.Y(v)) + 0.5;
 			g.strokeStyle = color("grid"); g.beginPath(); g.moveTo(left, y); g.lineTo(left + width, y); g.stroke();
 			g.fillStyle = color("quiet"); g.fillText(plain ? plain(v) : short(v / unit), left - 7, y);
@@ -255,8 +256,10 @@ function plot(parent, spec) {
 		for (const { m, x, from, row } of marks) {
 			g.strokeStyle = paint(m.color); g.lineWidth = 1.25;
 			const y = row < 0 ? up : up - 15 * (p.rows - row) + 13;
-			g.beginPath(); g.moveTo(x, y); g.lineTo(x, up + height); g.stroke();
-			if (row < 0) continue;
+			const foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
+			g.beginPath(); g.moveTo(x, y); g.lineTo(x, Math.max(y, foot)); g.stroke();
+			if (m.ring !== undefined) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
+			if (row < 0 || !m.text) continue;
 			g.textAlign = "left"; g.textBaseline = "bottom";
 			word(g, m.text, from, y, m.color, "600");
 		}

@@ -75,7 +75,7 @@ func (p *Page) Write(w io.Writer) error {
 		Title, Policy string
 		Style         template.CSS
 		Body          template.HTML
-		Data          template.HTML // base64, in an element whose text is not decoded
+		Data          template.HTML // base64 alone
 		Script        template.JS
 	}{
 		p.Title, fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '%s'; base-uri 'none'; form-action 'none'", Hash(script)),

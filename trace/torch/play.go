@@ -44,6 +44,7 @@ func play(b *trace.Builder, devices []*device, served bool) error {
 			}
 		}
 		d.pool.Segments(d.start())
+		d.reserveFirst()
 		timed = timed && d.timed
 	}
 	for {
@@ -64,6 +65,8 @@ func play(b *trace.Builder, devices []*device, served bool) error {
 				return err
 			}
 		}
+		d.reserve()
+		d.pool.Final(d.lastSegments())
 		d.notes()
 	}
 	return nil
@@ -130,6 +133,7 @@ func (d *device) event() error {
 		d.pool.Trim()
 		d.trims = d.trims[1:]
 	}
+	d.reserve()
 	e := d.events[d.next]
 	d.next++
 	ev := trace.Event{Bytes: e.size, Site: e.site, Stream: e.stream}

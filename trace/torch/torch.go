@@ -116,13 +116,16 @@ type device struct {
 	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
 	foreign  bool              // some segments are not those of the default pools, or paged
 	changed  []change          // segments that came and went, between the events
+	final    []trace.Segment   // at the end, with their blocks
+	damaged  bool              // a segment lacks its size or overlaps another
 
 	pool    *trace.PoolBuilder
 	blocks  *trace.Blocks
 	pending map[uint64]struct{} // live blocks whose free is requested
 	next    int                 // next event
 
-	trims  []int // events before which the program emptied the cache
+	held   uint64 // bytes in segments after the events so far
+	trims  []int  // events before which the program emptied the cache
 	seeds  []block
 	unseen int     // seeds that are known from their free
 	late   []block // active at the end, allocated after the last event
@@ -378,6 +381,7 @@ func (t *reader) segment(place string, v any) error {
 	}
 	stream := d.stream(intField(seg, "stream"))
 	d.addSegment(seg, addr, stream)
+	d.addFinal(seg, addr, stream)
 	for i, v := range l.items {
 		blk, ok := v.(*dict)
 		if !ok {
@@ -392,7 +396,9 @@ func (t *reader) segment(place string, v any) error {
 		}
 		if isActive(stringField(blk, "state")) {
 			d.sizes[addr] = size
-			d.addActive(t.block(blk, addr, size, stream))
+			b := t.block(blk, addr, size, stream)
+			d.addActive(b)
+			d.addFinalBlock(b, size)
 		}
 		addr += size
 	}

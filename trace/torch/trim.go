@@ -15,12 +15,14 @@ type change struct {
 	before int // in device.events
 	site   uint32
 	freed  bool
+	bytes  uint64
 }
 
 // segmentEvent notes a segment that came or went.
 func (d *device) segmentEvent(t *reader, ev *dict, what action) {
 	frames, _ := ev.get("frames")
-	d.changed = append(d.changed, change{len(d.events), t.stacks.site(frames), what == segmentFreed || what == segmentUnmapped})
+	bytes, _ := sizeField(ev, "size")
+	d.changed = append(d.changed, change{len(d.events), t.stacks.site(frames), what == segmentFreed || what == segmentUnmapped, bytes})
 }
 
 // findTrims finds the events before which the program emptied the cache.
