@@ -1,8 +1,6 @@
 package page
 
 import (
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -17,6 +15,7 @@ import (
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/internal/test/remattest"
+	"gpumem/internal/test/webtest"
 	"gpumem/remat"
 )
 
@@ -87,7 +86,7 @@ func pageOf(t *testing.T, text string, r remat.Request) string {
 // from outside, and no number is broken.
 func wholePage(t *testing.T, page string) {
 	t.Helper()
-	body := page[strings.Index(page, "<body>"):strings.Index(page, "<script")] + "</body>"
+	body := page[strings.Index(page, "<body>"):strings.Index(page, `<div id="data"`)] + "</body>"
 	for _, bad := range []string{"http://", "https://", "src=", "NaN", "ZgotmplZ", "%!", "&lt;no value"} {
 		if strings.Contains(body, bad) {
 			t.Errorf("the page has %q", bad)
@@ -113,18 +112,7 @@ func wholePage(t *testing.T, page string) {
 // dataOf unpacks the data of a page.
 func dataOf(t *testing.T, page string) (d pageData) {
 	t.Helper()
-	_, rest, ok := strings.Cut(page, `id="data">`)
-	text, _, closed := strings.Cut(rest, "<")
-	if !ok || !closed {
-		t.Fatal("a page without data")
-	}
-	zip, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.NewDecoder(zip).Decode(&d); err != nil {
-		t.Fatal(err)
-	}
+	webtest.Data(t, page, &d)
 	return d
 }
 
