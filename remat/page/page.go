@@ -275,11 +275,11 @@ func facts(a *remat.Answer) []factRow {
 // Write writes the page of an answer that has a plan and a frontier. The errors are those of
 // measuring the plan, and w's.
 func Write(w io.Writer, a *remat.Answer) error {
-	before, err := planView(a, "before", a.Given, nil)
+	before, err := planView(a, "before", a.Given, nil, nil)
 	if err != nil {
 		return err
 	}
-	after, err := planView(a, "after", a.Module, namesOf(a.Given))
+	after, err := planView(a, "after", a.Module, before, namesOf(a.Given))
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ function show(data, view, number) {
 		{ title: "to step", number: true, text: (r) => at1(r.last), sort: (r) => r.last },
 	];
 	if (view.Heap) columns.push({ title: "offset", number: true, text: (r) => r.offset >= 0 ? bytes(r.offset) : "", sort: (r) => r.offset });
-	const found = table(list, { name: "Values", columns: columns.filter((c) => c.title !== "padding" || rows.some((r) => r.padding)), rows: [], most: 200, none: "Nothing lives here." });
+	const found = table(list, { name: "Values", columns: columns.filter((c) => !["padding", "kind"].includes(c.title) || rows.some((r) => r[c.title])), rows: [], most: 200, none: "Nothing lives here." });
 	function pick(k) {
 		picked = k;
 		const step = steps[k];

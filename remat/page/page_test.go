@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"path/filepath"
@@ -239,6 +240,31 @@ func TestReport(t *testing.T) {
 	wholePage(t, page)
 	if !strings.Contains(page, "there are no temporaries") {
 		t.Error("a module without temporaries has some")
+	}
+}
+
+// TestPlanHasOneFigure: what the plan costs is the same in the header, in the facts, in the
+// table of the frontier and on its drawing.
+func TestPlanHasOneFigure(t *testing.T) {
+	for _, limit := range []uint64{50 << 10, 40 << 10, 1 << 10} {
+		m, err := hlo.ParseString(twoLayers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := answer(t, m, remat.Request{Algorithm: "gap", Limit: remat.Bytes(limit), Frontier: Step(m)})
+		f := newFrontier(a, a)
+		own := 0
+		for _, p := range f.Points {
+			if p.Own {
+				own++
+			}
+			if p.After == a.After && p.Text != fmt.Sprintf("%.1f %%", a.Extra) {
+				t.Errorf("limit %d: the plan costs %.1f %%, and the table has %s for its memory", limit, a.Extra, p.Text)
+			}
+		}
+		if own != 1 || f.Plan.Extra != max(a.Extra, 0) || !strings.Contains(headline(a), strings.Replace(remat.Compute(a.Extra), " ", "\u00a0", 1)) {
+			t.Errorf("limit %d: %d rows of the own plan; %v, %v, %s", limit, own, f.Plan.Extra, a.Extra, headline(a))
+		}
 	}
 }
 

@@ -56,6 +56,7 @@ type view struct {
 	Rest          string     // what Static leaves out
 	Padding       uint64     // at the peak
 	items         []item
+	like          *view          // with the bands that this one shall have, too
 	table         map[string]int // of Texts
 }
 
@@ -242,10 +243,10 @@ func places(s *measure.Answer) (map[int]place, *heapView) {
 }
 
 // planView returns the view of a program before or after a plan. Memory is counted as plans
-// are measured: temporaries alone, and what an instruction calls while it runs. names are the
-// names before, nil in the program before.
-func planView(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (*view, error) {
-	v := &view{Which: which, table: map[string]int{}}
+// are measured: temporaries alone, and what an instruction calls while it runs. before is the view
+// of the program before, and names are its names; both are nil for itself.
+func planView(a *remat.Answer, which string, m *hlo.Module, before *view, names map[string]bool) (*view, error) {
+	v := &view{Which: which, like: before, table: map[string]int{}}
 	meter := memory.NewMeter(a.Request.Memory())
 	curve, err := meter.Curve(m.Entry)
 	if err != nil {
@@ -320,8 +321,8 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 	}
 	bands := [][]int{
 		v.colour(add, "kind", kinds, func(it *item) string { return it.kind }),
-		v.colour(add, "scope", nil, func(it *item) string { return it.key(it.part) }),
-		v.colour(add, "line", nil, func(it *item) string { return it.key(cmp.Or(report.OneLine(it.place), "(no line)")) }),
+		v.colour(add, "scope", v.likeBands(1), func(it *item) string { return it.key(it.part) }),
+		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(report.OneLine(it.place), "(no line)")) }),
 	}
 	for n := len(v.Ways) - 1; n > 0; n-- { // the scopes, unless there is but one
 		if len(v.Ways[n].Bands) > 2 {
@@ -330,6 +331,19 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 	}
 	v.list(bands, name)
 	return nil
+}
+
+// likeBands are the names of the bands of the view that this one is like, so that both have
+// the same colours; none without such a view.
+func (v *view) likeBands(way int) (names []string) {
+	if v.like != nil {
+		for _, b := range v.like.Ways[way].Bands {
+			if !b.Rest {
+				names = append(names, b.Name)
+			}
+		}
+	}
+	return names
 }
 
 // columns sets the columns of the curve and returns the step that each shows.
