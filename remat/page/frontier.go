@@ -23,8 +23,6 @@ type frontier struct {
 	Top   float64
 	// Least are the proven bounds, by limit: compute is no less for it and below.
 	Least []leastPoint
-	// Plan is the page's own plan, which may be none of the points.
-	Plan *frontierPoint `json:",omitempty"`
 }
 
 type leastPoint struct {
@@ -39,6 +37,9 @@ type frontierPoint struct {
 	Text  string // the figure beside the point
 	Title string
 	Own   bool // it is the plan of the page
+	// Beaten reports whether another of the points takes less and costs less, which can be of the
+	// page's own plan alone.
+	Beaten bool
 
 	Reached, Part, Least, Added, Limit, By string
 }
@@ -72,12 +73,21 @@ func newFrontier(a, own *remat.Answer) *frontier {
 			f.Least = append(f.Least, leastPoint{p.Limit, p.LowerPercent})
 		}
 	}
-	shown := f.Points
+	var mine *frontierPoint
 	if own != nil {
-		f.Limit, f.Plan = own.Limit, point(own)
-		shown = append(slices.Clone(shown), f.Plan)
+		f.Limit = own.Limit
+		at := slices.IndexFunc(f.Points, func(p *frontierPoint) bool { return p.Own })
+		if at < 0 {
+			mine = point(own)
+			mine.Beaten = true
+			if at = slices.IndexFunc(f.Points, func(p *frontierPoint) bool { return p.After <= own.After }); at < 0 {
+				at = len(f.Points)
+			}
+			f.Points = slices.Insert(f.Points, at, mine)
+		}
+		mine = f.Points[at]
 	}
-	f.Top = topOf(shown, f.Plan)
+	f.Top = topOf(f.Points, mine)
 	return f
 }
 

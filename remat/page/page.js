@@ -154,8 +154,7 @@ function drawHeap(view, rows, of) {
 // drawFrontier draws more compute over memory. The points stand where they are, so that the
 // plot's moments lie in the middle between them.
 function drawFrontier(parent, f) {
-	const all = (f.Points || []).map((p) => p);
-	if (f.Plan && !all.some((p) => p.Own)) all.push(f.Plan);
+	const all = [...f.Points || []];
 	if (!all.length) return;
 	all.sort((a, b) => a.After - b.After);
 	// A unit in which there are whole numbers on the axis.
@@ -175,7 +174,7 @@ function drawFrontier(parent, f) {
 			const least = f.Least || [], steps = [[f.Before, 0]];
 			for (const l of least) steps.push([l.Limit, steps[steps.length - 1][1]], [l.Limit, l.Extra]);
 			if (least.length) { steps.push([f.Bound, steps[steps.length - 1][1]]); line(steps, "quiet", [2, 4]); }
-			line(all.map((q) => [q.After, q.Extra]), "edge", []);
+			line(all.filter((q) => !q.Beaten).map((q) => [q.After, q.Extra]), "edge", []);
 			const taken = [];
 			for (const q of [...all].sort((a, b) => b.Own - a.Own || a.After - b.After)) {
 				const x = p.X(q.After / unit), over = q.Extra > f.Top, top = over ? p.box.top + 8 : p.Y(q.Extra);
