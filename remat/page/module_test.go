@@ -3,6 +3,7 @@ package page
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +147,57 @@ func TestWriteModuleOfRealModules(t *testing.T) {
 			s := measured(t, file)
 			agrees(t, s, modulePage(t, s, 0))
 		})
+	}
+}
+
+// TestModuleRows: each value has its kind, its life, its padding and its place.
+func TestModuleRows(t *testing.T) {
+	s := measured(t, textFile(t, `HloModule rows, is_scheduled=true
+
+ENTRY main {
+  p = f32[100]{0} parameter(0)
+  a = s4[1000]{0} custom-call(p), custom_call_target="use"
+  b = f32[100]{0} custom-call(a), custom_call_target="use"
+  ROOT r = f32[100]{0} custom-call(a, b), custom_call_target="use"
+}
+`))
+	v := dataOf(t, modulePage(t, s, 0)).Views[0]
+	for n := range v.Rows.First {
+		r := v.Rows
+		got := fmt.Sprintf("%s: %s of %d bytes, padding %d, steps %d to %d, at %d", v.Texts[r.Name[n]], v.Kinds[r.Kind[n]], r.Bytes[n], r.Padding[n], r.First[n], r.Last[n], r.Offset[n])
+		want := []string{ // places are multiples of 256
+			"a: temporary of 1000 bytes, padding 524, steps 1 to 3, at 0",
+			"p: parameter of 400 bytes, padding 0, steps 0 to 4, at -1",
+			"b: temporary of 400 bytes, padding 112, steps 2 to 3, at 1024",
+			"r: result of 400 bytes, padding 0, steps 3 to 4, at -1",
+		}
+		if n >= len(want) || got != want[n] {
+			t.Errorf("row %d is %q", n, got)
+		}
+	}
+	if len(v.Rows.First) != 4 {
+		t.Errorf("%d rows", len(v.Rows.First))
+	}
+}
+
+// TestLongProgramKeepsItsPeak: a column of several steps shows the highest.
+func TestLongProgramKeepsItsPeak(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("HloModule long, is_scheduled=true\n\nENTRY main {\n  v0 = f32[4]{0} parameter(0)\n")
+	const steps = 3 * mostColumns
+	for k := 1; k < steps; k++ {
+		shape := 4
+		if k == 2*mostColumns+1 {
+			shape = 9999
+		}
+		fmt.Fprintf(&b, "  v%d = f32[%d]{0} custom-call(v%d), custom_call_target=\"use\"\n", k, shape, k-1)
+	}
+	fmt.Fprintf(&b, "  ROOT r = f32[4]{0} custom-call(v%d), custom_call_target=\"use\"\n}\n", steps-1)
+	s := measured(t, textFile(t, b.String()))
+	page := modulePage(t, s, 0)
+	agrees(t, s, page)
+	if v := dataOf(t, page).Views[0]; len(v.Total) > mostColumns || len(v.Total) < mostColumns/2 {
+		t.Errorf("%d columns of %d steps", len(v.Total), v.Steps)
 	}
 }
 

@@ -123,7 +123,7 @@ type pageData struct {
 		Steps, PeakStep, PeakColumn, Left int
 		Peak                              uint64
 		Step, Total, Alive                numbers
-		Names, Texts                      []string
+		Names, Texts, Kinds               []string
 		Ways                              []struct {
 			Name  string
 			Bands []struct {
