@@ -91,7 +91,7 @@ func (c *contents) plan(ctx context.Context, m *hlo.Module, limit time.Duration,
 	}
 	seconds := report.Seconds(limit.Seconds())
 	switch {
-	case noFrontier != nil:
+	case noFrontier != nil || len(all.Frontier) == 0 && all.FrontierLeft > 0:
 		c.FrontierNotes = []string{fmt.Sprintf("No plan was ready in %s: %s --frontier takes as long as it needs.", seconds, command)}
 	default:
 		c.Frontier = newFrontier(all, nil)
