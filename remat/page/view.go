@@ -51,13 +51,14 @@ type view struct {
 	PeakStep, PeakColumn   int
 	Heap                   *heapView `json:",omitempty"`
 
-	PeakAt, Title string
-	Static        []aliveRow // what lives at the peak, for readers without scripts
-	Rest          string     // what Static leaves out
-	Padding       uint64     // at the peak
-	items         []item
-	like          *view          // with the bands that this one shall have, too
-	table         map[string]int // of Texts
+	PeakAt  string     `json:"-"`
+	Title   string     `json:"-"`
+	Static  []aliveRow `json:"-"` // what lives at the peak, for readers without scripts
+	Rest    string     `json:"-"` // what Static leaves out
+	Padding uint64     `json:"-"` // at the peak
+	items   []item
+	like    *view          // with the bands that this one shall have, too
+	table   map[string]int // of Texts
 }
 
 // rows are the values of a program, the largest first, by column. Texts are indices.
