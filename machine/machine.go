@@ -65,6 +65,7 @@ type Program struct {
 	Command    []string   `json:"command,omitempty"`
 	Container  string     `json:"container,omitempty"`
 	Started    *time.Time `json:"started,omitempty"` // nil if the process itself is unknown
+	Start      uint64     `json:"-"`                 // with PID it identifies the process; 0 if unknown
 	// Pool is what its pool has, of a program whose memory the driver library serves;
 	// nil if it is another, or unknown.
 	Pool    *PoolUse `json:"pool,omitempty"`
@@ -169,34 +170,11 @@ func orZero(p *uint64) uint64 {
 	return *p
 }
 
-// Sort orders the programs by "memory", the largest first, by "pid", or by "age", the
-// oldest first.
-func (d *Device) Sort(by string) {
+// Sort orders the programs: the largest first, and those that hold as much by process.
+func (d *Device) Sort() {
 	slices.SortStableFunc(d.Programs, func(a, b Program) int {
-		switch by {
-		case "memory":
-			if c := cmp.Compare(b.Holds(), a.Holds()); c != 0 {
-				return c
-			}
-		case "age":
-			if c := cmp.Compare(known(b), known(a)); c != 0 {
-				return c
-			}
-			if a.Started != nil && b.Started != nil {
-				if c := a.Started.Compare(*b.Started); c != 0 {
-					return c
-				}
-			}
-		}
-		return cmp.Compare(a.PID, b.PID)
+		return cmp.Or(cmp.Compare(b.Holds(), a.Holds()), cmp.Compare(a.PID, b.PID))
 	})
-}
-
-func known(p Program) int {
-	if p.Started != nil {
-		return 1
-	}
-	return 0
 }
 
 // Device returns the GPU with this index, or the only one if index is below zero. It is

@@ -65,7 +65,7 @@ func Machine(title string, snapshot func() (*machine.Snapshot, error)) Look {
 }
 
 func stateOf(title string, s *machine.Snapshot) *State {
-	out := &State{Time: s.Time, Title: title, Driver: s.Driver, Devices: []Device{}}
+	out := &State{Time: s.Time, Title: title, Driver: s.Driver, Devices: []Device{}, snapshot: s}
 	for _, n := range s.Notes {
 		out.Notes = append(out.Notes, report.OneLine(n))
 	}
@@ -74,9 +74,6 @@ func stateOf(title string, s *machine.Snapshot) *State {
 			Told: d.Used != nil, Programs: []Program{}, Waiting: []Waiting{}}
 		if v.Told {
 			v.Used, v.Free = *d.Used, *d.Free
-		}
-		for _, n := range d.Notes {
-			out.Notes = append(out.Notes, report.OneLine(d.Spec+": "+n))
 		}
 		for _, p := range d.Programs {
 			v.Programs = append(v.Programs, programOf(p))
@@ -90,7 +87,7 @@ func stateOf(title string, s *machine.Snapshot) *State {
 }
 
 func programOf(p machine.Program) Program {
-	v := Program{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == ""} // with a lease alone it holds nothing
+	v := Program{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == "", Started: p.Started} // with a lease alone it holds nothing
 	mark := func(format string, args ...any) { v.Marks = append(v.Marks, fmt.Sprintf(format, args...)) }
 	if p.Lease != nil {
 		v.Lease, v.LeasePool, v.holder = p.Lease.Bytes, p.Lease.Sum, p.Lease.Holder

@@ -141,7 +141,7 @@ func summed(programs []Program) []Program {
 }
 
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
-	state, err := s.looks.now(r.Context())
+	state, _, err := s.looks.now(r.Context(), nil)
 	if err != nil {
 		http.Error(w, "gpumem: "+err.Error(), http.StatusServiceUnavailable)
 		return

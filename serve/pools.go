@@ -12,6 +12,7 @@ import (
 
 	"gpumem"
 	"gpumem/alloc"
+	"gpumem/machine/history"
 )
 
 // A Pool is one of package gpumem. Sizes are bytes.
@@ -19,7 +20,7 @@ type Pool struct {
 	Name     string      `json:"name"` // policy and number
 	Policy   string      `json:"policy"`
 	Stats    alloc.Stats `json:"stats"`
-	Live     []Site      `json:"live"`       // the live blocks, the largest first
+	Live     []Site      `json:"live"`       // who holds the live blocks, or did a few looks ago, the largest first; places change only for a twentieth more
 	Rest     uint64      `json:"rest_bytes"` // live, and not in Live
 	Map      []int       `json:"map"`        // percentages in use of equal parts of the reserved memory, by address
 	MapBytes uint64      `json:"map_bytes"`  // of all parts
@@ -30,6 +31,8 @@ type Site struct {
 	Stack  string `json:"stack"` // innermost first, a line for each frame; empty if not recorded
 	Blocks int    `json:"blocks"`
 	Bytes  uint64 `json:"bytes"`
+
+	Grows *history.Growth `json:"grows,omitempty"` // filled by the handler
 }
 
 const (
@@ -53,7 +56,7 @@ func poolOf(p *gpumem.Pool, n int) Pool {
 	v := Pool{Name: p.Policy().Kind.String() + "_" + strconv.Itoa(n), Policy: p.Policy().Spec, Stats: alloc.Stats(p.Stats())}
 	for k, u := range p.Live() {
 		if k < mostSites {
-			v.Live = append(v.Live, Site{strings.TrimSuffix(u.Stack, "\n"), u.Blocks, u.Bytes})
+			v.Live = append(v.Live, Site{Stack: strings.TrimSuffix(u.Stack, "\n"), Blocks: u.Blocks, Bytes: u.Bytes})
 		} else {
 			v.Rest += u.Bytes
 		}

@@ -8,7 +8,8 @@
 //
 //	/         the page; it loads nothing from elsewhere
 //	/state    one [State] as JSON
-//	/events   a State each Options.Every, as server-sent events
+//	/events   a State each Options.Every, as server-sent events, with what is new of the
+//	          last 600 looks
 //	/metrics  text for Prometheus, see metrics.go
 //
 // All requests are GET and HEAD, and change nothing. Without a token a request is
@@ -19,17 +20,16 @@
 // machine: behind a proxy a token is needed.
 //
 // All clients share the snapshots: the source is read at most once for each
-// Options.Every, and not at all without clients.
+// Options.Every, and not at all without clients. So the history that a page draws is that
+// of all clients, also of those before it.
 //
 // [Profile] serves one pool to go tool pprof.
 package serve
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"gpumem/machine"
+	"gpumem/machine/history"
 )
 
 // State is a snapshot of devices, pools and programs. Sizes are in bytes.
@@ -50,6 +51,8 @@ type State struct {
 	Devices []Device        `json:"devices,omitempty"`
 	Pools   []Pool          `json:"pools,omitempty"`
 	Notes   []string        `json:"notes,omitempty"` // readings that failed, with the reason
+
+	snapshot *machine.Snapshot // that it was made from, nil if none
 }
 
 // Device is a GPU and the programs that use it.
@@ -65,6 +68,19 @@ type Device struct {
 	Leased    uint64    `json:"leased_bytes"`
 	Programs  []Program `json:"programs"`
 	Waiting   []Waiting `json:"waiting"` // for a lease, the next first
+	// What follows is filled by the handler.
+	Parts    []Part               `json:"parts"`             // of a bar; see [machine.Shares]
+	Orders   map[history.By][]int `json:"orders"`            // indexes of Programs
+	Remarks  []string             `json:"remarks,omitempty"` // sentences for people
+	Unlisted string               `json:"unlisted"`          // the name in the history of what no program holds
+}
+
+// Part is a piece of a device's memory.
+type Part struct {
+	Kind    machine.PartKind `json:"kind"`
+	Program int              `json:"program"` // its index in Programs; -1 if none
+	Lease   int              `json:"lease"`   // its number, the same for all parts of a lease; 0 if none
+	Bytes   uint64           `json:"bytes"`
 }
 
 // Program holds memory of a device, or a lease on it.
@@ -82,6 +98,12 @@ type Program struct {
 	Pool      *machine.PoolUse `json:"pool,omitempty"`
 	LeasePool *machine.PoolUse `json:"lease_pool,omitempty"`
 	holder    int              // of the lease, for the metrics
+	Started   *time.Time       `json:"started,omitempty"`
+	// What follows is filled by the handler.
+	Key    string          `json:"key"`    // the same as long as it runs: its name in the history
+	Title  string          `json:"title"`  // a word: the script that Python runs, or the command's first
+	Number int             `json:"number"` // the same as long as it runs, counted from 0, small
+	Grows  *history.Growth `json:"grows,omitempty"`
 }
 
 // Waiting is a program that waits for a lease.
@@ -116,9 +138,6 @@ const (
 	cookie   = "gpumem_token"
 )
 
-//go:embed page.html
-var page []byte
-
 // Handler serves the snapshots of look.
 func Handler(look Look, o Options) http.Handler { return newServer(look, o).handler() }
 
@@ -127,7 +146,7 @@ func newServer(look Look, o Options) *server {
 		o.Every = time.Second
 	}
 	o.Every = max(o.Every, leastEvery)
-	return &server{o: o, looks: looks{look: look, age: o.Every / 2, turn: make(chan struct{}, 1)}, streams: make(chan struct{}, mostStreams)}
+	return &server{o: o, looks: looks{look: look, age: o.Every / 2, turn: make(chan struct{}, 1), past: history.New(history.Keep)}, streams: make(chan struct{}, mostStreams)}
 }
 
 func (s *server) handler() http.Handler {
@@ -217,14 +236,8 @@ func local(r *http.Request) string {
 	return ""
 }
 
-func (s *server) page(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(page))
-}
-
 func (s *server) state(w http.ResponseWriter, r *http.Request) {
-	state, err := s.looks.now(r.Context())
+	state, _, err := s.looks.now(r.Context(), nil)
 	if err != nil {
 		http.Error(w, "gpumem: "+err.Error(), http.StatusServiceUnavailable)
 		return
@@ -247,11 +260,15 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	out := http.NewResponseController(w)
 	tick := time.NewTicker(s.o.Every)
 	defer tick.Stop()
+	var next int // look that the client does not have
 	for {
 		event, data := "state", []byte(nil)
-		state, err := s.looks.now(r.Context())
+		state, past, err := s.looks.now(r.Context(), &next)
 		if err == nil {
-			data, err = json.Marshal(state)
+			data, err = json.Marshal(struct {
+				*State
+				History *history.Columns `json:"history"`
+			}{state, past})
 		}
 		if r.Context().Err() != nil {
 			return
@@ -287,22 +304,32 @@ type looks struct {
 	at    time.Time     // of the last snapshot
 	state *State        // not changed any more
 	err   error
+	past  *history.History
 }
 
-// now returns a snapshot. A request that comes during a look waits for it.
-func (l *looks) now(ctx context.Context) (*State, error) {
+// now returns a snapshot. A request that comes during a look waits for it. If next is not
+// nil it returns the looks from that number on, too, and sets next to the one after them.
+func (l *looks) now(ctx context.Context, next *int) (*State, *history.Columns, error) {
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, nil, ctx.Err()
 	}
 	if l.at.IsZero() || time.Since(l.at) > l.age {
 		state, err := l.look(ctx)
 		if ctx.Err() != nil { // the client is gone: others look again
-			return nil, ctx.Err()
+			return nil, nil, ctx.Err()
+		}
+		if err == nil {
+			follow(l.past, state)
 		}
 		l.state, l.err, l.at = state, err, time.Now()
 	}
-	return l.state, l.err
+	var past *history.Columns
+	if next != nil && l.err == nil {
+		past = l.past.Since(*next)
+		*next = l.past.Looks()
+	}
+	return l.state, past, l.err
 }

@@ -18,6 +18,7 @@ import (
 
 	"gpumem/internal/test/browser"
 	"gpumem/machine"
+	"gpumem/machine/history"
 )
 
 // some is a look at things of which text must not be taken for markup.
@@ -222,16 +223,35 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestPage: the page in a real browser draws what it is told, as text.
+// TestPage: the page in a real browser draws what it is given, as text, and changes only
+// what has changed.
 func TestPage(t *testing.T) {
-	s := httptest.NewServer(Handler(looking(some(), nil), Options{Every: leastEvery}))
+	var looks atomic.Int64
+	s := httptest.NewServer(Handler(func(context.Context) (*State, error) {
+		state := some()
+		n := looks.Add(1)
+		state.Time = state.Time.Add(time.Duration(n) * time.Second)
+		state.Devices[0].Programs[1].Used += uint64(n) << 20 // it grows
+		return state, nil
+	}, Options{Every: leastEvery}))
 	defer s.Close()
+	// A client before the page: the page has the history of both.
+	res, err := http.Get(s.URL + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := bufio.NewReader(res.Body)
+	for range 31 {
+		event(t, early)
+	}
+	res.Body.Close()
 	p := browser.Open(t, 1000, 800, "light")
 	defer p.Go("about:blank?") // the stream ends before the server
 	p.Go(s.URL)
-	p.Wait("document.body.dataset.looks > 3")
+	p.Wait("document.body.dataset.looks > 1")
 	text := p.Text()
-	for _, want := range []string{"GPU memory: here", "live", "40 GiB of 100 GiB in use, 60 GiB free; leases set 50 GiB aside", "python <b>train</b>.py", "parent gone", "8 GiB; what is in use is unknown", "Waiting for a lease, next first: python (process 9, 1 GiB, since "} {
+	for _, want := range []string{"GPU memory: here", "live", "40 GiB of 100 GiB in use, 60 GiB free; leases set 50 GiB aside", "python <b>train</b>.py", "parent gone", "8 GiB; what is in use is unknown",
+		"A python 30 GiB", "lease 50 GiB", "20 GiB left", "free, not leased 40 GiB", "+60 MiB", "process 9 has waited for 1 GiB for "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q on the page", want)
 		}
@@ -239,16 +259,63 @@ func TestPage(t *testing.T) {
 	if t.Failed() {
 		t.Log(text)
 	}
+	// look waits for so many more looks of any client.
+	look := func(n int) {
+		p.Eval(fmt.Sprintf("new Promise(done => { let n = %d; const e = new EventSource('events'); e.addEventListener('state', () => { if (--n < 0) { e.close(); done(); } }); })", n), nil)
+	}
+	number := func(expression string) (n int) {
+		p.Eval("Number("+expression+")", &n)
+		return n
+	}
+	const drawn = "document.body.dataset.looks"
+
+	// The nodes stay, and so do what is selected and has the focus.
+	p.Eval("window.before = [...document.querySelectorAll('main *')].filter(n => !n.closest('.key')), document.querySelector('button.head').focus(), true", nil)
+	at := number(drawn)
+	p.Wait(fmt.Sprintf("%s > %d", drawn, at+3))
+	if n := number("window.before.filter(n => !n.isConnected).length"); n > 0 {
+		t.Errorf("%d nodes of %d were made anew", n, number("window.before.length"))
+	}
+	if n := number("document.activeElement.className === 'head'"); n != 1 {
+		t.Error("the focus was lost")
+	}
+
+	// Sorted, filtered, paused.
+	order := func() (list []string) {
+		p.Eval("[...document.querySelectorAll('main section:first-child tbody .letter')].map(n => n.textContent)", &list)
+		return list
+	}
+	if got := order(); !slices.Equal(got, []string{"A", "B", "C"}) {
+		t.Errorf("by memory %q", got)
+	}
+	p.Eval("[...document.querySelectorAll('button.head')].find(b => b.textContent === 'grows/min').click()", nil)
+	if got := order(); !slices.Equal(got, []string{"B", "A", "C"}) {
+		t.Errorf("by growth %q", got)
+	}
+	p.Press("/")
+	p.Eval("document.getElementById('filter').value = 'TRAIN', document.getElementById('filter').dispatchEvent(new Event('input'))", nil)
+	if got := order(); !slices.Equal(got, []string{"A"}) || !strings.Contains(p.Text(), "The filter hides 2 programs.") {
+		t.Errorf("filtered %q, %s", got, p.Text())
+	}
+	p.Press("Escape")
+	if got := order(); len(got) != 3 {
+		t.Errorf("without the filter %q", got)
+	}
 	p.Press("p")
 	p.Wait(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
-	var paused, later int
-	p.Eval("Number(document.body.dataset.looks)", &paused)
-	p.Eval("new Promise(done => events.addEventListener('state', () => done(Number(document.body.dataset.looks)), {once: true}))", &later)
-	if later != paused {
+	paused := number(drawn)
+	look(2)
+	if later := number(drawn); later != paused {
 		t.Errorf("%d looks were drawn after the pause at %d", later, paused)
 	}
 	p.Press("p")
-	p.Wait(fmt.Sprintf("document.body.dataset.looks > %d", paused+1))
+	p.Wait(fmt.Sprintf("%s > %d", drawn, paused+1))
+
+	// On a phone nothing is wider than the screen.
+	p.Size(390, 844, true)
+	if n := number("document.documentElement.scrollWidth"); n > 390 {
+		t.Errorf("%d pixels wide on a phone", n)
+	}
 	for _, trouble := range p.Troubles() {
 		t.Error(trouble)
 	}
@@ -256,6 +323,82 @@ func TestPage(t *testing.T) {
 		if !strings.HasPrefix(r, s.URL) {
 			t.Errorf("it asked for %s", r)
 		}
+	}
+}
+
+// TestPageOfPools: what a program's places allocated stays open when it grows.
+func TestPageOfPools(t *testing.T) {
+	var looks atomic.Int64
+	s := httptest.NewServer(Handler(func(context.Context) (*State, error) {
+		n := uint64(looks.Add(1))
+		return &State{Time: time.Unix(int64(n), 0), Pools: []Pool{{
+			Name: "bfc_0", Policy: "bfc", Map: []int{100, 50}, MapBytes: 4 << 20,
+			Live: []Site{{Stack: "main.keep\n\tkeep.go:7", Blocks: int(n), Bytes: n << 20}, {Stack: "main.step", Blocks: 1, Bytes: n % 2 << 30}}[:1+n%2],
+		}}}, nil
+	}, Options{Every: leastEvery}))
+	defer s.Close()
+	p := browser.Open(t, 1000, 800, "dark")
+	defer p.Go("about:blank?")
+	p.Go(s.URL)
+	p.Wait("document.querySelector('details')")
+	p.Eval("document.querySelector('details').open = true", nil)
+	p.Wait("document.body.dataset.looks > 30") // enough to say what grows
+	var open bool
+	if p.Eval("document.querySelector('details').open", &open); !open {
+		t.Error("what was open is closed")
+	}
+	for _, want := range []string{"Pool bfc_0", "keep.go:7", "+60 MiB", "main.step", "each part 2 MiB", "Policy bfc"} {
+		if !strings.Contains(p.Text(), want) {
+			t.Errorf("no %q on the page:\n%s", want, p.Text())
+		}
+	}
+	for _, trouble := range p.Troubles() {
+		t.Error(trouble)
+	}
+}
+
+// TestEventsHaveTheHistory: a client that comes late has the past of those before it, and
+// each event what is new since the one before.
+func TestEventsHaveTheHistory(t *testing.T) {
+	var looks atomic.Int64
+	s := httptest.NewServer(Handler(func(context.Context) (*State, error) {
+		state := some()
+		state.Time = state.Time.Add(time.Duration(looks.Add(1)) * time.Second)
+		return state, nil
+	}, Options{Every: leastEvery}))
+	t.Cleanup(s.Close)
+	watch := func() *bufio.Reader {
+		res, err := http.Get(s.URL + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return bufio.NewReader(res.Body)
+	}
+	type message struct {
+		Devices []Device
+		History history.Columns
+	}
+	next := func(r *bufio.Reader) (m message) {
+		name, data := event(t, r)
+		if err := json.Unmarshal([]byte(data), &m); err != nil || name != "state" {
+			t.Fatalf("%s: %v, %s", name, err, data)
+		}
+		return m
+	}
+	early := watch()
+	var times []int64
+	for range 5 {
+		m := next(early)
+		times = append(times, m.History.Times...)
+		key := m.Devices[0].Programs[0].Key
+		if list := m.History.Values[key]; len(list) != len(m.History.Times) || len(list) > 0 && *list[0] != 30<<30 {
+			t.Errorf("%q: %d values at %d times", key, len(list), len(m.History.Times))
+		}
+	}
+	late := next(watch()).History.Times
+	if len(late) < len(times) || !slices.Equal(late[:len(times)], times) {
+		t.Errorf("late %v, early %v", late, times)
 	}
 }
 

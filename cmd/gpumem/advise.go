@@ -363,7 +363,7 @@ func adviceVerdict(rep *advise.Report) string {
 	if len(first.Set) > 0 { // see advise.Candidate: the first sets nothing, unless it must
 		why = ": JAX refuses a GPU without virtual memory management"
 	} else if first.FirstRefused != nil {
-		event := "event " + report.Count(*first.FirstRefused)
+		event := report.EventName(*first.FirstRefused - min(first.Seeds, *first.FirstRefused))
 		if first.RefusedPool != "" {
 			event += " of " + first.RefusedPool
 		}

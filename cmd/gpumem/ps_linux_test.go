@@ -11,6 +11,7 @@ import (
 	gpu "gpumem/device"
 	"gpumem/internal/test/holder"
 	"gpumem/machine/probe"
+	"gpumem/machine/screen"
 	"gpumem/share"
 )
 
@@ -64,7 +65,7 @@ func TestPsSharedLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf("  the lease of process %d: 2 programs under it hold 4 MiB together, 3 MiB more than its 1 MiB; gpumem run --procs 2 divides it\n", os.Getpid())
-	if text := psText(state, 0); strings.Count(text, want) != 1 {
+	if text := screen.List(state); strings.Count(text, want) != 1 {
 		t.Errorf("%s\nlacks %q once; the programs are %d and %d", text, want, pid, second)
 	}
 	var b strings.Builder
@@ -85,7 +86,7 @@ func BenchmarkPs(b *testing.B) {
 		if err != nil || len(state.Devices[0].Programs) != 100 {
 			b.Fatal(state, err)
 		}
-		if _, err := io.WriteString(io.Discard, psText(state, 0)); err != nil {
+		if _, err := io.WriteString(io.Discard, screen.List(state)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -126,7 +127,7 @@ func TestPsHook(t *testing.T) {
 				t.Skip("skipped: in a container the hook's folder is not told")
 			}
 			line := fmt.Sprintf("process %d: its environment lacks the Python hook", pid)
-			if text := psText(state, 0); strings.Contains(text, line) != tc.named {
+			if text := screen.List(state); strings.Contains(text, line) != tc.named {
 				t.Errorf("%s\nhas %q: %t, want %t", text, line, !tc.named, tc.named)
 			}
 			var b strings.Builder

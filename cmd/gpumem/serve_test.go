@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/internal/test/machinetest"
 	"gpumem/machine"
 	"gpumem/serve"
 )
@@ -87,7 +88,7 @@ func TestServe(t *testing.T) {
 
 // TestServeState: what ps knows is all there.
 func TestServeState(t *testing.T) {
-	s, err := serve.Machine("host", func() (*machine.Snapshot, error) { return psExample(t), nil })(t.Context())
+	s, err := serve.Machine("host", func() (*machine.Snapshot, error) { return machinetest.Example(), nil })(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ type Info struct {
 	Command    []string  // the program and its arguments; empty where it shows none
 	Name       string    // as the kernel has it, up to 15 bytes
 	Container  string    // the first 12 digits of its id; empty if none, or this process's own
-	Started    time.Time // to a hundredth of a second
+	Started    time.Time // to a hundredth of a second; it may differ as much from look to look
+	Start      uint64    // the same in ticks after the machine's start, always the same
 	Session    int       // 0 if it cannot be seen from here
 	Group      int       // the same
 }

@@ -70,7 +70,7 @@ func (r root) info(pid int, s Stat) (Info, error) {
 	container, unit := parseCgroup(texts["cgroup"])
 	info := Info{
 		PID: pid, Parent: s.Parent, UID: about.uid, User: UserName(about.uid), Command: words(texts["cmdline"]), Name: s.Name,
-		Container: container, Started: started, Session: s.Session, Group: s.Group,
+		Container: container, Started: started, Start: s.Start, Session: s.Session, Group: s.Group,
 	}
 	if s.Parent > 0 {
 		// A parent that is hidden, or has just ended, tells nothing.

@@ -38,7 +38,7 @@ func TestLookChild(t *testing.T) {
 	}
 	want := Info{
 		PID: pid, Parent: os.Getpid(), UID: os.Geteuid(), User: UserName(os.Geteuid()), Command: cmd.Args, Name: self.Name,
-		Container: self.Container, Started: got.Started, Session: self.Session, Group: self.Group,
+		Container: self.Container, Started: got.Started, Start: got.Start, Session: self.Session, Group: self.Group,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -205,7 +205,7 @@ func lookFixture(t *testing.T, change map[string]string) root {
 func TestLookFixture(t *testing.T) {
 	want := Info{
 		PID: 70, Parent: 60, ParentGone: true, UID: 3999999999, User: "3999999999", Command: []string{"python3", "-c", "", "x y"},
-		Name: "a) (b\n", Session: 65, Group: 70,
+		Name: "a) (b\n", Start: 99000, Session: 65, Group: 70,
 	}
 	for _, tc := range []struct {
 		name   string

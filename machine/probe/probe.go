@@ -236,7 +236,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 	if d.Programs == nil && len(d.Notes) == 0 {
 		d.Programs = []machine.Program{}
 	}
-	d.Sort("memory")
+	d.Sort()
 	return d
 }
 

@@ -85,7 +85,7 @@ func describe(p *machine.Program, r *reading, real bool) {
 	}
 	i := &r.info
 	p.Name, p.User, p.Command, p.Container = i.Name, i.User, i.Command, i.Container
-	p.ParentGone, p.Parent, p.Started = &i.ParentGone, &i.Parent, &i.Started
+	p.ParentGone, p.Parent, p.Started, p.Start = &i.ParentGone, &i.Parent, &i.Started, i.Start
 	if r.loadErr == nil {
 		p.Frameworks = []string{}
 	}

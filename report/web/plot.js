@@ -17,8 +17,8 @@
 // called for a click and for Enter. Plots with the same spec.group share what is zoomed to
 // and where the pointer is.
 //
-// A plot has redraw(), remove(), zoom(min, max), zoomBy(factor), and box, X and Y for those
-// who paint. Its element has it as the property plot.
+// A plot has redraw(), set(changes of the spec), remove(), zoom(min, max), zoomBy(factor),
+// and box, X and Y for those who paint. Its element has it as the property plot.
 
 const groups = new Map();
 function groupOf(name) {
@@ -61,6 +61,18 @@ function cut(g, s, width) {
 	return s.slice(0, low) + "…";
 }
 
+// cutMiddle shortens a text to a width and keeps both ends: paths differ at the end.
+function cutMiddle(g, s, width) {
+	if (g.measureText(s).width <= width) return s;
+	let low = 0, high = s.length;
+	const of = (n) => s.slice(0, Math.floor(n / 3)) + "…" + s.slice(s.length - (n - Math.floor(n / 3)));
+	while (low < high) {
+		const mid = (low + high + 1) >> 1;
+		if (g.measureText(of(mid)).width <= width) low = mid; else high = mid - 1;
+	}
+	return of(low);
+}
+
 function plot(parent, spec) {
 	const group = groupOf(spec.group || spec), font = "12px system-ui, sans-serif";
 	const base = el("canvas", { "aria-hidden": "true" }), over = el("canvas", { class: "over", "aria-hidden": "true" });
@@ -68,17 +80,22 @@ function plot(parent, spec) {
 	const wrap = el("div", { class: "plot", tabindex: 0, role: "group", "aria-roledescription": "plot", "aria-label": spec.name, "aria-keyshortcuts": "ArrowLeft ArrowRight ArrowUp ArrowDown + - 0" }, base, over);
 	const key = el("ul", { class: "key", "aria-label": "Colours" });
 	parent.append(wrap, key, said);
-	const bands = spec.bands || [], lines = spec.lines || [];
-	// For what is drawn alone; figures come with the data.
-	const heights = spec.at.map((_, k) => bands.reduce((sum, b) => sum + b.values[k], 0));
+	let bands, lines, heights, top, labelled;
 	const highest = (list) => list.reduce((a, v) => Math.max(a, v), 0);
-	const top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
+	// take reads the spec. The sums are for what is drawn alone; figures come with the data.
+	function take() {
+		bands = spec.bands || [];
+		lines = spec.lines || [];
+		heights = spec.at.map((_, k) => bands.reduce((sum, b) => sum + b.values[k], 0));
+		top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
+		labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
+	}
+	take();
 	const p = { spec, wrap, box: null, picked: null, band: -1 };
 	group.plots.push(p);
 	wrap.plot = p;
 
 	const paint = (c) => c && c.startsWith("#") ? c : color(c || "text");
-	const labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
 
 	// measure lays the plot out for the page's width.
 	function measure() {
@@ -149,7 +166,7 @@ function plot(parent, spec) {
 		if (spec.dim && spec.dim.from <= b) {
 			const x = Math.max(left, p.X(spec.dim.from));
 			g.globalAlpha = 0.62; g.fillStyle = color("page"); g.fillRect(x, up, left + width - x + 1, height); g.globalAlpha = 1;
-			if (spec.dim.text && left + width - x > 60) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
+			if (spec.dim.text && left + width - x > 160) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
 		}
 		for (const l of spec.levels || []) {
 			if (l.value > top) continue;
@@ -210,19 +227,20 @@ function plot(parent, spec) {
 			g.fillStyle = paint(b.color);
 			g.beginPath();
 			const x = (c) => left + width * c / n;
-			let some = false;
+			let some = 0; // the most pixels that it is thick
 			for (let c = 0; c < n;) {
 				if (!b.values[p.columns[c].k]) { c++; continue; }
 				// One run of columns in which the band is there.
 				let end = c;
 				while (end < n && b.values[p.columns[end].k]) end++;
-				some = true;
 				g.moveTo(x(c), p.Y(floor[c]));
-				for (let k = c; k < end; k++) { const y = p.Y(floor[k] + b.values[p.columns[k].k]); g.lineTo(x(k), y); g.lineTo(x(k + 1), y); }
+				for (let k = c; k < end; k++) { some = Math.max(some, p.Y(0) - p.Y(b.values[p.columns[k].k])); const y = p.Y(floor[k] + b.values[p.columns[k].k]); g.lineTo(x(k), y); g.lineTo(x(k + 1), y); }
 				for (let k = end - 1; k >= c; k--) { const y = p.Y(floor[k]); g.lineTo(x(k + 1), y); g.lineTo(x(k), y); }
 				c = end;
 			}
-			if (some) { g.fill(); g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
+			if (some) g.fill();
+			// An edge would hide a thin one.
+			if (some > 4) { g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
 			for (let c = 0; c < n; c++) floor[c] += b.values[p.columns[c].k];
 		}
 		p.hit = (c, v) => {
@@ -256,9 +274,9 @@ function plot(parent, spec) {
 		for (const { m, x, from, row } of marks) {
 			g.strokeStyle = paint(m.color); g.lineWidth = 1.25;
 			const y = row < 0 ? up : up - 15 * (p.rows - row) + 13;
-			const foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
+			const ring = m.ring !== undefined && p.Y(m.ring) >= up - 1, foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
 			g.beginPath(); g.moveTo(x, y); g.lineTo(x, Math.max(y, foot)); g.stroke();
-			if (m.ring !== undefined) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
+			if (ring) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
 			if (row < 0 || !m.text) continue;
 			g.textAlign = "left"; g.textBaseline = "bottom";
 			word(g, m.text, from, y, m.color, "600");
@@ -291,7 +309,7 @@ function plot(parent, spec) {
 			if (l.line) { g.strokeStyle = paint(l.of.color); g.lineWidth = l.of.width || 1.5; g.setLineDash(l.of.dash || []); g.beginPath(); g.moveTo(x, y); g.lineTo(x + 14, y); g.stroke(); g.setLineDash([]); }
 			else { g.fillStyle = paint(l.of.color); g.fillRect(x + 2, y - 5, 10, 10); }
 			g.font = (l.of.bold ? "600 " : "") + font;
-			g.fillStyle = color("text"); g.fillText(cut(g, l.of.name, room), x + 19, y);
+			g.fillStyle = color("text"); g.fillText(cutMiddle(g, l.of.name, room), x + 19, y);
 			g.font = font;
 		}
 	}
@@ -403,6 +421,8 @@ function plot(parent, spec) {
 	};
 	p.group = group;
 	p.redraw = redraw;
+	// set changes parts of the spec, on pages that are live.
+	p.set = (changes) => { Object.assign(spec, changes); take(); wrap.setAttribute("aria-label", spec.name); redraw(); };
 	// remove takes the plot off the page.
 	p.remove = () => { group.plots.splice(group.plots.indexOf(p), 1); repaints.delete(redraw); wrap.remove(); key.remove(); said.remove(); };
 	repaints.add(redraw);

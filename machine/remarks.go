@@ -1,0 +1,157 @@
+// What there is to say about a device, in sentences.
+
+package machine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"gpumem/report"
+	"gpumem/size"
+)
+
+// Remarks returns what there is to say about a device beside its programs, each in a line:
+// leases, who waits, and what is unknown.
+func (d *Device) Remarks(now time.Time) (lines []string) {
+	said := map[*Lease]bool{}
+	for _, p := range d.Programs {
+		l := p.Lease
+		switch {
+		case l == nil || said[l]:
+		case l.Sum != nil:
+			lines = append(lines, leasePoolLine(l))
+		case l.Programs > 1:
+			lines = append(lines, sharedLine(l))
+		}
+		said[l] = true
+	}
+	for _, p := range d.Programs {
+		if p.Hooked != nil && !*p.Hooked {
+			lines = append(lines, unhookedLine(&p))
+		}
+	}
+	for _, l := range d.Waiting {
+		lines = append(lines, waitingLine(l, now))
+	}
+	unknown := map[string]bool{}
+	for _, p := range d.Programs {
+		if p.Unknown != "" && !unknown[p.Unknown] {
+			unknown[p.Unknown] = true
+			lines = append(lines, "unknown: "+report.OneLine(p.Unknown))
+		}
+	}
+	for _, n := range d.Notes {
+		lines = append(lines, report.OneLine(n))
+	}
+	return lines
+}
+
+// leaseOf names a lease.
+func leaseOf(l *Lease) string {
+	if l.Holder > 0 {
+		return fmt.Sprintf("the lease of process %d", l.Holder)
+	}
+	return "one lease"
+}
+
+// leasePoolLine describes what the pools of a lease's programs have together.
+func leasePoolLine(l *Lease) string {
+	u := l.Sum
+	parts := []string{fmt.Sprintf("pool %s, %s of it in use", size.Format(u.Held), size.Format(u.InUse))}
+	for _, x := range []struct {
+		bytes uint64
+		what  string
+	}{{u.Charged, "by the program itself"}, {u.Outside, "outside"}} {
+		if x.bytes > 0 {
+			parts = append(parts, size.Format(x.bytes)+" "+x.what)
+		}
+	}
+	text := fmt.Sprintf("%s: %s of its %s held (%s), at most %s in use so far", leaseOf(l), size.Format(u.Counted()), size.Format(l.Bytes), strings.Join(parts, ", "), size.Format(u.PeakInUse))
+	switch {
+	case u.Refused == 1:
+		text += ", 1 request refused"
+	case u.Refused > 1:
+		text += fmt.Sprintf(", %d requests refused", u.Refused)
+	}
+	return text
+}
+
+// sharedLine describes a lease under which several programs use the device.
+func sharedLine(l *Lease) string {
+	text := fmt.Sprintf("%s: %d programs under it hold %s together, ", leaseOf(l), l.Programs, size.Format(l.InUse))
+	if l.InUse > l.Bytes {
+		return text + fmt.Sprintf("%s more than its %s; gpumem run --procs %d divides it", size.Format(l.InUse-l.Bytes), size.Format(l.Bytes), l.Programs)
+	}
+	return text + "of its " + size.Format(l.Bytes)
+}
+
+// unhookedLine describes a program of a lease whose environment lacks the hook.
+func unhookedLine(p *Program) string {
+	return fmt.Sprintf("process %d: its environment lacks the Python hook of its lease; "+
+		"if it runs Python, the lease does not limit TensorFlow, nor PyTorch before 2.10; keep the folder that gpumem run puts in PYTHONPATH", p.PID)
+}
+
+// waitingLine describes a program that waits for a lease.
+func waitingLine(l Waiting, now time.Time) string {
+	place := "next"
+	if l.Place > 0 {
+		place = fmt.Sprintf("%d before it", l.Place)
+	}
+	if l.Stopped {
+		place += ", stopped: it is passed over"
+	}
+	wants := "all that can be shared"
+	if l.Wants > 0 {
+		wants = size.Format(l.Wants)
+	}
+	who := "a program"
+	if l.PID > 0 {
+		who = "process " + strconv.Itoa(l.PID)
+	}
+	if l.Elsewhere {
+		who += " of another pid namespace"
+	}
+	s := fmt.Sprintf("%s has waited for %s for %s (%s)", who, wants, Age(now.Sub(l.Since)), place)
+	if command := CommandLine(l.Command); command != "" {
+		s += ": " + command
+	}
+	return report.OneLine(s)
+}
+
+// Remarks returns what the figures leave open, each in a line.
+func (s *Shares) Remarks() (lines []string) {
+	var unlisted uint64
+	for _, p := range s.Parts {
+		if p.Kind == PartUnlisted {
+			unlisted = p.Bytes
+		}
+	}
+	if s.Silent > 0 {
+		lines = append(lines, fmt.Sprintf("the driver does not report the memory of %s: it is part of what is unlisted", report.Counted(uint64(s.Silent), "program")))
+	} else if unlisted > s.Total/100 { // a driver has some for itself
+		lines = append(lines, fmt.Sprintf("unlisted: %s are in use by no program of the list, but by the driver or by programs that cannot be seen from here", size.Format(unlisted)))
+	}
+	if s.Short > 0 {
+		lines = append(lines, fmt.Sprintf("leases may still take %s more than is free", size.Format(s.Short)))
+	}
+	if s.Over > 0 {
+		lines = append(lines, fmt.Sprintf("the programs together hold %s more than is in use: memory that they share counts once for each", size.Format(s.Over)))
+	}
+	return lines
+}
+
+// Age formats a duration in at most two units: 5s, 3m, 2h05m, 3d04h.
+func Age(d time.Duration) string {
+	seconds := max(0, int64(d/time.Second))
+	switch {
+	case seconds < 60:
+		return fmt.Sprintf("%ds", seconds)
+	case seconds < 3600:
+		return fmt.Sprintf("%dm", seconds/60)
+	case seconds < 86400:
+		return fmt.Sprintf("%dh%02dm", seconds/3600, seconds%3600/60)
+	}
+	return fmt.Sprintf("%dd%02dh", seconds/86400, seconds%86400/3600)
+}

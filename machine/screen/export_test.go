@@ -1,0 +1,14 @@
+package screen
+
+// What tests see.
+var (
+	Cells      = cells
+	UTF8Locale = utf8Locale
+	NewModel   = newModel
+)
+
+// Looked is the message with a snapshot.
+var Looked = func(m any) bool { _, ok := m.(seen); return ok }
+
+// View returns how the model looks at its snapshot.
+func (m *model) How() *View { return &m.view }
