@@ -162,6 +162,12 @@ func TestMatch(t *testing.T) {
 			"+0 101>101 stack_without_lines f (m.py:11)\n+0 100>100 stack_without_lines f (m.py:21)\n",
 		},
 		{
+			"three lines in reverse order: one is found again, the others are one row",
+			"- a 1 100 f@m.py:10\n- a 2 50 f@m.py:20\n- a 3 51 f@m.py:20\n- a 4 1 f@m.py:30\n- a 5 2 f@m.py:30\n- a 6 4 f@m.py:30",
+			"- a 4 1 f@m.py:11\n- a 5 2 f@m.py:11\n- a 6 4 f@m.py:11\n- a 2 50 f@m.py:21\n- a 3 51 f@m.py:21\n- a 1 100 f@m.py:31\n- a 7 8 f@m.py:41\n- a 8 8 f@m.py:41\n- a 9 8 f@m.py:41\n- a 0 8 f@m.py:41",
+			"+32 201>233 stack_without_lines f (m.py:21)\n+0 7>7 stack_without_lines f (m.py:11)\n",
+		},
+		{
 			"blocks of a snapshot without events, by their mean size",
 			"- s 1 100 f@m.py:10\n- s 2 100 f@m.py:10", "- s 1 7 f@m.py:11\n- s 2 100 f@m.py:12\n- s 3 9 f@m.py:13",
 			"-100 200>100 stack_without_lines f (m.py:12)\n+9 0>9 only_after f (m.py:13)\n+7 0>7 only_after f (m.py:11)\n",
