@@ -3,6 +3,7 @@ package compare
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -640,6 +641,26 @@ func TestProperties(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRunFails: a comparison ends with its context, and says which recording cannot be read.
+func TestRunFails(t *testing.T) {
+	a, b := read(t, "a", "- a 1 1"), read(t, "b", "- a 1 2")
+	cfg := Config{Replay: replaytest.Config(t, "sim:1GiB", "platform")}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, a, b, cfg); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), a, b, cfg); err == nil || !strings.HasPrefix(err.Error(), "b: ") {
+		t.Error(err)
+	}
+	if _, err := Run(t.Context(), a, a, Config{}); err == nil {
+		t.Error("no policy is not an error")
+	}
 }
 
 // TestManySizes: a recording with a new size in every line is compared in bounded memory,

@@ -38,8 +38,10 @@ type Row struct {
 	// Places is the number of rows that are summed in Rest; 1 of a row.
 	Places uint64 `json:"places"`
 
-	first hash // orders rows of the same figures
-	match *match
+	// The least and the largest hash of a stack order rows of the same figures. A stack may
+	// be in two rows, one for each recording.
+	least, largest hash
+	match          *match
 }
 
 // A Part is what one recording has at a place.
@@ -104,8 +106,11 @@ func (c *comparer) row(m *match, got [2]*gathered) *Row {
 				part.Stacks++
 				h = c.sides[i].keysOf(p.site).stack
 			}
-			if r.first == (hash{}) || bytes.Compare(h[:], r.first[:]) < 0 {
-				r.first = h
+			if r.least == (hash{}) || bytes.Compare(h[:], r.least[:]) < 0 {
+				r.least = h
+			}
+			if bytes.Compare(h[:], r.largest[:]) > 0 {
+				r.largest = h
 			}
 		}
 		part.PeakBytes, part.PeakBlocks, part.EndBytes, part.EndBlocks, part.Allocs = a.peak.bytes, a.peak.blocks, a.end.bytes, a.end.blocks, a.allocs
@@ -134,7 +139,8 @@ func (c *comparer) table(rows []*Row, figure, blocks func(*Part) uint64) Table {
 		return cmp.Or(
 			cmp.Compare(abs(b.Difference), abs(a.Difference)),
 			cmp.Compare(max(figure(&b.Before), figure(&b.After)), max(figure(&a.Before), figure(&a.After))),
-			bytes.Compare(a.first[:], b.first[:]),
+			bytes.Compare(a.least[:], b.least[:]),
+			bytes.Compare(a.largest[:], b.largest[:]),
 		)
 	})
 	t := Table{Rows: list}.cut(maxRows)
