@@ -205,7 +205,6 @@ func (v *View) foot(down, shown, all int) line {
 // help returns what the keys do and what the signs mean.
 func (v *View) help() (lines []line) {
 	for _, text := range []string{
-		"Keys",
 		"  m p a g n   order by memory, pid, age, growth or name; the column has a sign",
 		"  /           show only programs with a text: number, user, command, framework,",
 		"              container; esc shows all again",
@@ -219,12 +218,13 @@ func (v *View) help() (lines []line) {
 		"",
 		"grows/min: the least that the program held rose in nearly each tenth of the last",
 		"  minutes. - is no growth; nothing stands there before there are 30 looks.",
-		"  What is allocated and freed again in each step does not count.",
+		"  What is allocated and freed again in each step does not count. Where there is",
+		"  no room for the column, a + before what a program holds says that it grows.",
 		"By memory a row changes its place when its peak of the last 10 looks exceeds",
 		"  another's by a twentieth.",
 		"",
 		"Not seen: programs on other machines, memory that the driver does not report by",
-		"  program (in Windows' Linux, on some MIG devices), and, without the rights of",
+		"  program (under WSL, on some MIG devices), and, without the rights of",
 		"  root, the environment of other users' programs. From a container, processes",
 		"  outside of it are unknown.",
 	} {
