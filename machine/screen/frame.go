@@ -149,11 +149,13 @@ func (v *View) heading(d *machine.Device) string {
 	if width(long) <= v.Width || d.Used == nil {
 		return long
 	}
-	short := fmt.Sprintf("%s: %s of %s used", d.Spec, size.Format(*d.Used), size.Format(d.Total))
-	if more := fmt.Sprintf("%s, %s leased", short, size.Format(d.Leased)); d.Leased > 0 && width(more) <= v.Width {
-		return more
+	least := report.OneLine(fmt.Sprintf("%s: %s of %s", d.Spec, size.Format(*d.Used), size.Format(d.Total)))
+	for _, more := range []string{fmt.Sprintf(" used, %s leased", size.Format(d.Leased)), " used"} {
+		if width(least+more) <= v.Width {
+			return least + more
+		}
 	}
-	return report.OneLine(short)
+	return least
 }
 
 // matches reports whether a program has the text of a filter: in its number, user,
