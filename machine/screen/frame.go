@@ -151,7 +151,7 @@ func (v *View) heading(d *machine.Device) string {
 	}
 	least := report.OneLine(fmt.Sprintf("%s: %s of %s", d.Spec, size.Format(*d.Used), size.Format(d.Total)))
 	for _, more := range []string{fmt.Sprintf(" used, %s leased", size.Format(d.Leased)), " used"} {
-		if width(least+more) <= v.Width {
+		if width(least+more) <= v.Width && (d.Leased > 0 || more == " used") {
 			return least + more
 		}
 	}
