@@ -1,6 +1,7 @@
 package hlo
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/bits"
@@ -118,6 +119,28 @@ func (s *Shape) Bytes() (uint64, error) {
 	}
 	return (high<<61 | low>>3) + (low&7+7)/8 + sizes, nil
 }
+
+// DenseBytes is what the elements of an array take one behind the other, in bytes: without
+// the bits that types below a byte leave unused, the tiles of its layout and the sizes of
+// dynamic dimensions. For a table of a tuple it is Bytes. The error is that of Bytes.
+func (s *Shape) DenseBytes() (uint64, error) {
+	bytes, err := s.Bytes()
+	if err != nil || !s.IsArray() {
+		return bytes, err
+	}
+	n, _ := s.Elems() // fits, as Bytes does
+	if s.Dynamic != nil {
+		bytes -= 4 * uint64(len(s.Dims))
+	}
+	bits := cmp.Or(narrow[s.Type], widths[s.Type], 8)
+	if bits < cmp.Or(s.elementBits(), widths[s.Type], 8) {
+		bytes = n/8*bits + (n%8*bits+7)/8
+	}
+	return bytes, nil
+}
+
+// narrow are the bits of the types below a byte.
+var narrow = map[Type]uint64{"s1": 1, "u1": 1, "s2": 2, "u2": 2, "s4": 4, "u4": 4, "f4e2m1fn": 4, "f6e2m3fn": 6, "f6e3m2fn": 6}
 
 // TotalBytes is what the value takes with all its elements, tables included. The error is
 // that of Bytes.

@@ -73,6 +73,21 @@ func TestShapeBytes(t *testing.T) {
 	}
 }
 
+// What an array's elements take by themselves, without what lies between them.
+func TestShapeDenseBytes(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"f32[3,5]{1,0}": 60, "s4[3]": 2, "s4[3]{0:E(4)}": 2, "u1[9]": 2, "f6e2m3fn[4]": 3, "pred[7]": 7, "pred[7]{0:E(32)}": 7,
+		"bf16[<=8,4]": 64, "f32[3,5]{1,0:T(8,128)}": 60, "(f32[2], f32[2])": 16, "token[]": 0, "f32[0]": 0,
+	} {
+		if got, err := hlotest.Shape(t, text).DenseBytes(); got != want || err != nil {
+			t.Errorf("%s: %d bytes, %v; want %d", text, got, err, want)
+		}
+	}
+	if _, err := hlotest.Shape(t, "f32[?]").DenseBytes(); err != ErrUnbounded {
+		t.Error(err)
+	}
+}
+
 // The size of an array is the product, in numbers that do not overflow.
 func TestShapeBytesProduct(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -45,7 +45,7 @@ func Live(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 			at[key] = i
 			h := Held{Pool: s.Pool}
 			if s.Site != 0 {
-				h.Site, h.Stack = names.shown(ownFrame(t.Site(s.Site))), names.stack(s.Site)
+				h.Site, h.Stack = names.shown(OwnFrame(t.Site(s.Site))), names.stack(s.Site)
 			}
 			held = append(held, h)
 		}

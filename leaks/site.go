@@ -4,6 +4,7 @@ package leaks
 // place.
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -28,7 +29,7 @@ func (n *names) group(site uint32) uint32 {
 		return 0
 	}
 	if n.groups[site] == 0 {
-		frame := ownFrame(n.site(site))
+		frame := OwnFrame(n.site(site))
 		first, ok := n.byFrame[frame]
 		if !ok {
 			first = site
@@ -43,7 +44,7 @@ func (n *names) group(site uint32) uint32 {
 func (n *names) of(p *place, coarse bool) string {
 	switch {
 	case p.site != 0:
-		return n.shown(ownFrame(n.site(p.site)))
+		return n.shown(OwnFrame(n.site(p.site)))
 	case coarse:
 		return "requests of " + size.Format(p.bytes) + " to " + size.Format(2*p.bytes)
 	}
@@ -53,11 +54,16 @@ func (n *names) of(p *place, coarse bool) string {
 // stack returns the whole stack of a site.
 func (n *names) stack(site uint32) string { return n.shown(n.site(site)) }
 
-// shown leaves the directories of files out.
+// shown leaves the directories of files out, unless they are kept.
 func (n *names) shown(stack string) string {
 	if n.keepPaths {
 		return stack
 	}
+	return WithoutPaths(stack)
+}
+
+// WithoutPaths returns a stack without the directories of its files.
+func WithoutPaths(stack string) string {
 	lines := strings.Split(stack, "\n")
 	for i, l := range lines {
 		name, file, ok := strings.Cut(l, " (")
@@ -68,17 +74,26 @@ func (n *names) shown(stack string) string {
 	return strings.Join(lines, "\n")
 }
 
-// ownFrame returns the innermost frame of a stack that is not of a library, or the
-// innermost at all.
-func ownFrame(stack string) string {
+// OwnFrame returns the innermost frame of a stack that is not of a library, or the
+// innermost at all. Libraries are known by the directories of their files.
+func OwnFrame(stack string) string {
+	for l := range OwnFrames(stack) {
+		return l
+	}
 	first, _, _ := strings.Cut(stack, "\n")
-	for l := range strings.Lines(stack) {
-		l = strings.TrimSuffix(l, "\n")
-		if strings.HasSuffix(l, ")") && isPython(l) && !isLibrary(l) {
-			return l
+	return first
+}
+
+// OwnFrames returns the frames of a stack that are not of a library, the innermost first.
+func OwnFrames(stack string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for l := range strings.Lines(stack) {
+			l = strings.TrimSuffix(l, "\n")
+			if strings.HasSuffix(l, ")") && isPython(l) && !isLibrary(l) && !yield(l) {
+				return
+			}
 		}
 	}
-	return first
 }
 
 // isPython reports whether a frame is of Python: of a file, or of code that was typed.

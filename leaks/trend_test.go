@@ -190,7 +190,7 @@ func TestOwnFrame(t *testing.T) {
 		"ones (/v/site-packages/jax/a.py:1)\nf (<stdin>:2)":              "f (<stdin>:2)",
 		`f (C:\py\site-packages\t\a.py:1)` + "\n" + `g (C:\me\b.py:2)`:   `g (C:\me\b.py:2)`,
 	} {
-		if got := ownFrame(stack); got != want {
+		if got := OwnFrame(stack); got != want {
 			t.Errorf("%q: %q, want %q", stack, got, want)
 		}
 	}
@@ -429,11 +429,11 @@ func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
 func TestLibraryFramesAreSkipped(t *testing.T) {
 	for _, file := range []string{"/v/lib/python3.11/site-packages/jax/a.py", `C:\v\site-packages\jax\a.py`, "/opt/dist-packages/a.py", "/usr/lib/python3.11/a.py", "<frozen a.py"} {
 		stack := "inner (" + file + ":1)\nown (/home/u/train.py:2)\nmain (/home/u/train.py:9)"
-		if got := ownFrame(stack); got != "own (/home/u/train.py:2)" {
+		if got := OwnFrame(stack); got != "own (/home/u/train.py:2)" {
 			t.Errorf("%s: %s", file, got)
 		}
 	}
-	if got := ownFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
+	if got := OwnFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
 		t.Errorf("without a frame of the program: %s", got)
 	}
 }

@@ -39,7 +39,7 @@ func holders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]stri
 	list := []Holder{}
 	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
 		for _, x := range held[i] {
-			name := cmp.Or(parts[i], partOf(i))
+			name := cmp.Or(parts[i], Part(i))
 			n, ok := at[name]
 			if !ok {
 				n = len(list)
@@ -144,9 +144,9 @@ func scopes(name string) (words []string) {
 	return append(words, name[from:])
 }
 
-// partOf returns the part of the program that an instruction belongs to: the words of its
+// Part returns the part of the program that an instruction belongs to: the words of its
 // op_name with * for numbers, and the operation.
-func partOf(i *hlo.Instruction) string {
+func Part(i *hlo.Instruction) string {
 	words := parts(i)
 	for n, w := range words {
 		if f := counted.FindStringSubmatch(w); f != nil {

@@ -91,7 +91,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 					}
 				}
 				stacks = append(stacks, made)
-				part := partOf(written)
+				part := Part(written)
 				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
 					parts[init.Operands[n]] = "stacked: " + part
 					room := through(init.Operands[n])

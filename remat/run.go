@@ -68,8 +68,10 @@ type Request struct {
 	// frontier are made without search.
 	Search time.Duration
 	// Frontier is the distance between the limits of the frontier, in percent of the peak;
-	// 0: no frontier.
-	Frontier int
+	// 0: no frontier. With FrontierTime it takes at most that long: limits are further apart
+	// where plans take long, and a plan that is not ready in time is left out.
+	Frontier     int
+	FrontierTime time.Duration
 	// Progress is called with the fraction of the frontier that is done, unless it is nil.
 	// After Run's context is done it may be called once more.
 	Progress func(done float64)
@@ -136,8 +138,11 @@ type Answer struct {
 	Regions  []Region `json:"-"` // that jax.checkpoint marked before
 	Warnings []string `json:"-"`
 	// Frontier are plans for less and less memory, without those that others beat in both
-	// memory and time; with Request.Frontier.
-	Frontier []*Answer `json:"-"`
+	// memory and time; with Request.Frontier. The answer's own plan is one of them unless
+	// another beats it. FrontierLeft is how many limits were left out for lack of
+	// Request.FrontierTime.
+	Frontier     []*Answer `json:"-"`
+	FrontierLeft int       `json:"-"`
 }
 
 // Headline returns in one sentence what the plan reaches, for people.
@@ -274,8 +279,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 	}
 	if r.Frontier > 0 {
 		a.Frontier, err = marked.frontier(ctx, p)
-		if r.Limit == nil {
+		if a.FrontierLeft = marked.FrontierLeft; r.Limit == nil {
 			a.Warnings = marked.Warnings
+		} else if err == nil {
+			a.Frontier = a.among(a.Frontier)
 		}
 	}
 	return err
@@ -487,53 +494,6 @@ func (a *Answer) prove(given *prover) error {
 		a.LowerPercent = math.Round(1e6*least/a.RunSeconds) / 1e4
 	}
 	return nil
-}
-
-// frontierPatience is how many limits in a row may be missed before the frontier ends.
-const frontierPatience = 4
-
-// frontier returns plans for less and less memory. The answer itself has no plan yet.
-func (a *Answer) frontier(ctx context.Context, given *prover) ([]*Answer, error) {
-	missed, least, step := 0, 0.0, a.Request.Frontier
-	all := []*Answer{}
-	for percent := 100; percent >= step; percent -= step {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if a.Request.Progress != nil {
-			a.Request.Progress(float64(100-percent) / 100)
-		}
-		start := time.Now()
-		limit := a.Before / 100 * uint64(percent)
-		p, err := a.planFor(given.m, limit, false, 0)
-		if err != nil {
-			return nil, err
-		}
-		k := *a
-		k.Limit, k.Warnings = limit, nil
-		k.take(p, time.Since(start))
-		if err := k.prove(given); err != nil {
-			return nil, err
-		}
-		if len(all) > 0 { // a smaller limit costs no less than a larger one
-			k.LowerPercent = max(k.LowerPercent, least)
-		}
-		least = k.LowerPercent
-		// A later plan may be smaller and faster than those before.
-		for len(all) > 0 && k.After <= all[len(all)-1].After && k.Extra <= all[len(all)-1].Extra {
-			all = all[:len(all)-1]
-		}
-		if len(all) == 0 || k.After < all[len(all)-1].After {
-			k.Module = nil // only the figures are kept
-			all = append(all, &k)
-		}
-		if k.Met {
-			missed = 0
-		} else if missed++; missed == frontierPatience {
-			break
-		}
-	}
-	return all, nil
 }
 
 // The most entries of Answer.Holders and Answer.ByHand.

@@ -34,3 +34,11 @@ func Count(n uint64) string {
 	}
 	return s
 }
+
+// Part formats a part of the whole in whole percent, "-" if the whole is 0.
+func Part(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}

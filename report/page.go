@@ -62,6 +62,7 @@ type Timeline struct {
 	SeedBytes uint64 `json:"seed_bytes"` // their requested bytes
 	Peak      uint64 `json:"peak"`       // the most requested bytes live at once, refused ones included
 	PeakAt    uint64 `json:"peak_at"`    // the first event with that
+	Lived     uint64 `json:"lived"`      // the most without those that the recorded program was refused
 
 	// What lives, in buckets of events. Starts are their first events. All other values
 	// of a bucket are those after one event of it, the first with the most live bytes:
@@ -215,6 +216,9 @@ type Snapshot struct {
 // numberUnit matches a number and its unit, which stay on one line.
 var numberUnit = regexp.MustCompile(`(\d) ((?:[KMGTPE]i)?B)\b`)
 
+// partOfSpec matches a part of a policy's name up to its end.
+var partOfSpec = regexp.MustCompile(`[^:,=]*[:,=]?`)
+
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes": size.Format, "count": Count, "counted": func(n uint64, what string) string { return Counted(n, what) },
 	"inc":   func(n int) int { return n + 1 },
@@ -223,6 +227,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"size":  func(n int) uint64 { return uint64(n) },
 	"rows":  textRows,
 	"event": EventName,
+	// A policy is broken where its parts end.
+	"parts": func(s string) []string { return partOfSpec.FindAllString(s, -1) },
 	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
 	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
 }).Parse(pageHTML))

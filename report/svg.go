@@ -1,8 +1,6 @@
 package report
 
-// Parts of drawings on a page of HTML: curves with fewer points, paths, and the numbers
-// at axes. A drawing's plane is 1000 wide and 1000 high, with y downwards; the page
-// stretches it.
+// Parts of drawings: curves with fewer points, and the numbers at axes.
 
 import (
 	"math"
@@ -11,9 +9,6 @@ import (
 
 	"gpumem/size"
 )
-
-// Plane is the width and the height of a drawing.
-const Plane = 1000
 
 // Columns reduces a curve to at most n columns of the same width, n above 0, with the
 // largest value of each, so that no peak is lost.
@@ -25,35 +20,6 @@ func Columns(values []uint64, n int) []uint64 {
 		columns[at] = max(columns[at], v)
 	}
 	return columns
-}
-
-// Steps returns an SVG path that draws values as steps of the same width. top is the
-// value at the plane's upper end, and above 0.
-func Steps(values []uint64, top float64) string {
-	var b strings.Builder
-	last := ""
-	for k, v := range values {
-		y := coordinate(Plane * (1 - float64(v)/top))
-		switch {
-		case k == 0:
-			b.WriteString("M0 " + y)
-		case y != last:
-			b.WriteString("H" + coordinate(Plane*float64(k)/float64(len(values))) + "V" + y)
-		}
-		last = y
-	}
-	if len(values) > 0 {
-		b.WriteString("H" + coordinate(Plane))
-	}
-	return b.String()
-}
-
-// Under returns the path of the area under Steps.
-func Under(values []uint64, top float64) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return Steps(values, top) + "V1000H0Z"
 }
 
 // coordinate formats a coordinate with one decimal at most.

@@ -46,26 +46,6 @@ func TestColumnsKeepPeaks(t *testing.T) {
 	})
 }
 
-func TestSteps(t *testing.T) {
-	for _, tc := range []struct {
-		values      []uint64
-		top         float64
-		line, under string
-	}{
-		{nil, 4, "", ""},
-		{[]uint64{4}, 4, "M0 0H1000", "M0 0H1000V1000H0Z"},
-		{[]uint64{0, 4, 4, 1}, 4, "M0 1000H250V0H750V750H1000", "M0 1000H250V0H750V750H1000V1000H0Z"},
-		{[]uint64{1, 2, 0}, 3, "M0 666.7H333.3V333.3H666.7V1000H1000", "M0 666.7H333.3V333.3H666.7V1000H1000V1000H0Z"},
-	} {
-		if got := report.Steps(tc.values, tc.top); got != tc.line {
-			t.Errorf("Steps(%v) = %q, want %q", tc.values, got, tc.line)
-		}
-		if got := report.Under(tc.values, tc.top); got != tc.under {
-			t.Errorf("Under(%v) = %q, want %q", tc.values, got, tc.under)
-		}
-	}
-}
-
 func texts(ticks []report.Tick) (list []string) {
 	for _, k := range ticks {
 		list = append(list, k.Text)

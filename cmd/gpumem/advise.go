@@ -17,6 +17,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/replay/advise"
+	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
@@ -241,7 +242,7 @@ func writeBasis(t *text, rep *advise.Report) {
 	if slices.ContainsFunc(rep.GPUs, func(g *advise.GPU) bool { return len(g.Others) > 0 }) {
 		on = " in one pool"
 	}
-	t.fact("%s%s", traceLine(rep.Trace), on)
+	t.fact("%s%s", timeline.Recording(rep.Trace), on)
 	for _, n := range rep.Trace.Notes {
 		t.Line("  %s", n)
 	}
@@ -362,7 +363,7 @@ func adviceVerdict(rep *advise.Report) string {
 	if len(first.Set) > 0 { // see advise.Candidate: the first sets nothing, unless it must
 		why = ": JAX refuses a GPU without virtual memory management"
 	} else if first.FirstRefused != nil {
-		event := "event " + report.Count(*first.FirstRefused)
+		event := report.EventName(*first.FirstRefused - min(first.Seeds, *first.FirstRefused))
 		if first.RefusedPool != "" {
 			event += " of " + first.RefusedPool
 		}

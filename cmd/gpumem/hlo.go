@@ -2,12 +2,16 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"gpumem/hlo/measure"
+	"gpumem/internal/output"
 	"gpumem/remat"
+	"gpumem/remat/page"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -23,6 +27,8 @@ type hloAnswer struct {
 
 func hloCommand() *cobra.Command {
 	var asJSON bool
+	var pageTo string
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE [ASSIGNMENT]",
 		Short: "Measure the memory of a compiled program",
@@ -33,10 +39,28 @@ func hloCommand() *cobra.Command {
 			return oneModule(cmd, args[:min(len(args), 1)])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := measure.Files(cmd.Context(), args, hloLargest)
+			for _, file := range args {
+				if err := output.Check(file, "module", output.File{Flag: "--report", Path: pageTo}); err != nil {
+					return err
+				}
+			}
+			if limit < 0 {
+				return fmt.Errorf("--time %s: want 0 or more", limit)
+			}
+			s, err := measure.Files(cmd.Context(), args, page.Largest)
 			if err != nil {
 				return err
 			}
+			if pageTo != "" {
+				line := newProgress(cmd.ErrOrStderr())
+				err := output.Write(cmd.Context(), pageTo, func(w io.Writer) error {
+					return page.WriteModule(cmd.Context(), w, s, limit, func(done float64) { line.show("plans for less memory", done) })
+				})
+				if line.clear(); err != nil {
+					return fmt.Errorf("--report: %w", err)
+				}
+			}
+			s.Largest = s.Largest[:min(len(s.Largest), hloLargest)]
 			a := &hloAnswer{Answer: s}
 			if s.Module != nil {
 				a.Regions = len(remat.Regions(s.Module))
@@ -45,6 +69,8 @@ func hloCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&pageTo, "report", "", "write a page of HTML about the module to `FILE`")
+	cmd.Flags().DurationVar(&limit, "time", 10*time.Second, "with --report: time to plan what less memory costs; 0 for none")
 	return cmd
 }
 

@@ -69,8 +69,8 @@ func rematCommand() *cobra.Command {
 	flags.StringVar(&f.total, "total", "", "the limit with which the program fits `SIZE`, arguments and results included")
 	flags.StringVar(&f.inUse, "in-use", "0", "with --total: `SIZE` of that is in use, arguments of the program among it")
 	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text; to FILE.pb a binary one, if MODULE is binary")
-	flags.Float64Var(&f.bandwidth, "bytes-per-second", 3e12, "memory bandwidth of the device, in bytes per second")
-	flags.Float64Var(&f.flops, "flops-per-second", 4e14, "speed of the device, in operations per second")
+	flags.Float64Var(&f.bandwidth, "bytes-per-second", cost.Default.Bytes, "memory bandwidth of the device, in bytes per second")
+	flags.Float64Var(&f.flops, "flops-per-second", cost.Default.Flops, "speed of the device, in operations per second")
 	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "bandwidth of the link to the host, each way: offload values there (default 0: none)")
 	flags.StringVar(&f.report, "report", "", "write a page of HTML about the plan to `FILE`")
 	flags.BoolVar(&f.frontier, "frontier", false, "plan for less and less memory instead of one limit")
@@ -288,7 +288,7 @@ func writeRemat(t *text, a *remat.Answer) {
 		row("unfused", a.Unfused, "before "+report.Counted(uint64(a.Fused), "fusion")+" were made")
 	}
 	row("now", a.Before, "temporaries at their peak, in "+report.Counted(uint64(a.Instructions), "instruction"))
-	row("then", a.After, partOf(a.After, a.Before)+" of that")
+	row("then", a.After, report.Part(a.After, a.Before)+" of that")
 	if a.HostValues > 0 {
 		row("on the host", a.HostBytes, fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload")))
 	}
@@ -329,54 +329,25 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 	if len(a.Holders) > 0 {
 		t.section("What holds the memory at the peak")
 		for _, h := range a.Holders {
-			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), partOf(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
+			t.Raw(report.Fit(fmt.Sprintf("  %10s  %5s  %s", size.Format(h.Bytes), report.Part(h.Bytes, a.Before), tailOf(report.OneLine(h.Part), textWidth-24)), textWidth))
 		}
 	}
 	if a.Holds != "" {
 		t.Line("  %s", a.Holds)
 	}
-	for _, l := range a.Loops {
-		t.section("By hand, a loop over layers")
-		t.Line("  %s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
-		for _, h := range l.Stacked[:min(len(l.Stacked), 3)] {
-			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(h.Bytes), tailOf(report.OneLine(h.Part), textWidth-16)), textWidth))
-		}
-		t.Line("  jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %s:", size.Format(l.After), partOf(l.After, max(a.HeapBefore, a.Before)), remat.Compute(l.Extra))
-		t.Raw("    jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)")
-		if l.Products > 0 {
-			t.Line("  With policy=jax.checkpoint_policies.offload_dot_with_no_batch_dims(\"device\", \"pinned_host\") the products do not run again: %s of them wait in the host's memory.", size.Format(l.Products))
-		}
-	}
-	if len(a.ByHand) == 0 {
-		return
-	}
-	t.section("By hand, with jax.checkpoint alone")
-	if a.ByHand[0].Estimate {
-		t.Line("  Estimates, mostly too high, as the module is not compiled: compiled.as_text() gives better ones.")
-	}
-	for n, k := range a.ByHand {
-		which := "each"
-		if k.Marked < k.Layers {
-			which = fmt.Sprintf("the first %d", k.Marked)
-		}
-		missed := ""
-		if k.Peak > a.Limit {
-			missed = "; misses the limit"
-		}
-		t.Line("  around %s of the %d %s*, policy %s: about %s (%s), at %s%s", which, k.Layers, k.Layer, k.Policy, size.Format(k.Peak), partOf(k.Peak, k.Before), remat.Compute(k.Extra), missed)
-		if n == 0 {
-			layer := strings.TrimRight(k.Layer, "_./")
-			t.Line("    Flax: nn.remat(%s, policy=jax.checkpoint_policies.%s); else jax.checkpoint(f, policy=...) around what applies one layer", layer, k.Policy)
+	for _, section := range a.AdviceText() {
+		t.section(section.Title)
+		for _, l := range section.Lines {
+			switch {
+			case l.Code:
+				t.Raw("    " + l.Text)
+			case l.Bytes > 0:
+				t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(l.Bytes), tailOf(report.OneLine(l.Text), textWidth-16)), textWidth))
+			default:
+				t.Line("  %s", l.Text)
+			}
 		}
 	}
-}
-
-// partOf returns a part in whole percent.
-func partOf(part, whole uint64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
 }
 
 // writeFrontier is the curve of memory and compute, as a table.
@@ -386,7 +357,7 @@ func writeFrontier(t *text, a *remat.Answer) {
 	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
 	for _, p := range a.Frontier {
 		bar := strings.Repeat("#", int(min(max(p.Extra, 0), 60)/2+.5))
-		table.Row(size.Format(p.After), partOf(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), bar)
+		table.Row(size.Format(p.After), report.Part(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), bar)
 	}
 	t.table(table)
 	t.section("")

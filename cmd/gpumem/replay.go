@@ -19,6 +19,7 @@ import (
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
 	"gpumem/replay/advise"
+	"gpumem/replay/compare"
 	"gpumem/replay/timeline"
 	"gpumem/report"
 	"gpumem/size"
@@ -37,10 +38,10 @@ type replayOptions struct {
 func replayCommand() *cobra.Command {
 	var f replayOptions
 	cmd := &cobra.Command{
-		Use:   "replay TRACE",
+		Use:   "replay TRACE [AFTER]",
 		Short: "Run a recording under several policies and compare",
-		Args:  oneTrace,
-		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+		Args:  f.traces,
+		RunE:  func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.policies, "policy", nil, "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; async, vmm, elastic where the device can; pytorch for a recording of PyTorch)")
@@ -54,12 +55,14 @@ func replayCommand() *cobra.Command {
 	return cmd
 }
 
-// run is the command. What can be wrong without the recording is found first, because
-// that may take long to read.
-func (f *replayOptions) run(cmd *cobra.Command, path string) error {
+// run is the command. What can be wrong without the recordings is found first, because
+// they may take long to read.
+func (f *replayOptions) run(cmd *cobra.Command, paths []string) error {
 	// Of a recording that is written over what is not read yet would be lost.
-	if err := output.Check(path, "recording", output.File{Flag: "--save", Path: f.save}, output.File{Flag: "--report", Path: f.page}, output.File{Flag: "--svg", Path: f.drawing}); err != nil {
-		return err
+	for _, path := range paths {
+		if err := output.Check(path, "recording", output.File{Flag: "--save", Path: f.save}, output.File{Flag: "--report", Path: f.page}, output.File{Flag: "--svg", Path: f.drawing}); err != nil {
+			return err
+		}
 	}
 	byDefault := len(f.policies) == 0
 	cfg, note, err := f.config()
@@ -72,27 +75,90 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.clear()
 	cfg.Progress = line.show
-	t, err := f.open(cmd.Context(), path, line)
-	if err != nil {
-		return err
+	read := f.recordingFlags
+	read.paths = f.paths || len(paths) == 2 // of two they tell the program's files from a library's
+	var traces []*trace.Trace
+	var own []string // policies of the frameworks that were recorded
+	for _, path := range paths {
+		t, err := read.open(cmd.Context(), path, line)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		traces, own = append(traces, t), append(own, replay.FrameworkPolicies(t)...)
 	}
-	defer t.Close()
 	if byDefault {
-		if err := addPolicies(&cfg, replay.FrameworkPolicies(t)); err != nil {
+		if err := addPolicies(&cfg, slices.Compact(own)); err != nil {
 			return err
 		}
 	}
 	if f.save != "" {
-		if err := output.Write(cmd.Context(), f.save, func(w io.Writer) error { return t.Save(cmd.Context(), w) }); err != nil {
+		if err := output.Write(cmd.Context(), f.save, func(w io.Writer) error { return traces[0].Save(cmd.Context(), w) }); err != nil {
 			return fmt.Errorf("--save: %w", err)
 		}
 	}
-	rep, err := f.replay(cmd.Context(), t, cfg)
+	var answer any
+	var lines func(*text)
+	var fits bool
+	if len(traces) == 2 {
+		rep, err := f.compare(cmd.Context(), traces, cfg)
+		if err != nil {
+			return err
+		}
+		answer, fits, lines = rep, rep.Fits(), func(t *text) { rep.WriteText(&t.Text, screenWidth, f.smallest) }
+	} else {
+		rep, err := f.replay(cmd.Context(), traces[0], cfg)
+		if err != nil {
+			return err
+		}
+		answer, lines = rep, func(t *text) { writeReplay(t, rep, f.smallest) }
+		fits = !slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits })
+	}
 	line.clear()
-	if err != nil {
+	if err := f.notes(cmd, cfg, note); err != nil {
 		return err
 	}
-	// Not earlier: with an error stderr has that one line alone.
+	if err := show(cmd, f.asJSON, answer, lines); err != nil {
+		return err
+	}
+	if !fits {
+		return errNo
+	}
+	return nil
+}
+
+// traces checks the arguments.
+func (f *replayOptions) traces(cmd *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return oneTrace(cmd, args)
+	}
+	if args[0] == "-" && args[1] == "-" {
+		return errors.New("standard input can be one of two recordings, not both")
+	}
+	for _, x := range []output.File{{Flag: "--save", Path: f.save}, {Flag: "--svg", Path: f.drawing}} {
+		if x.Path != "" {
+			return fmt.Errorf("%s is for one recording, and two are given", x.Flag)
+		}
+	}
+	return nil
+}
+
+// compare compares two recordings, and writes the page if it has a path. The exit status
+// is that of a replay of the second, so that a script may add what was before.
+func (f *replayOptions) compare(ctx context.Context, t []*trace.Trace, cfg replay.Config) (*compare.Report, error) {
+	rep, err := compare.Run(ctx, t[0], t[1], compare.Config{Replay: cfg, KeepPaths: f.paths})
+	if err != nil || f.page == "" {
+		return rep, err
+	}
+	if err := output.Write(ctx, f.page, rep.WritePage); err != nil {
+		return nil, fmt.Errorf("--report: %w", err)
+	}
+	return rep, nil
+}
+
+// notes prints what there is to say about the device, the releases and the environment.
+// Not earlier than the answer: with an error stderr has that one line alone.
+func (f *replayOptions) notes(cmd *cobra.Command, cfg replay.Config, note string) error {
 	if note != "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+note)
 	}
@@ -109,12 +175,6 @@ func (f *replayOptions) run(cmd *cobra.Command, path string) error {
 		for _, w := range warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: warning: %s: %s\n", w.Name, w.Text)
 		}
-	}
-	if err := show(cmd, f.asJSON, rep, func(t *text) { writeReplay(t, rep, f.smallest) }); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(rep.Results, func(r *replay.Result) bool { return !r.Fits }) {
-		return errNo
 	}
 	return nil
 }
@@ -279,19 +339,10 @@ func writeTrace(t *text, rep *replay.Report) {
 
 // recording writes a line about a recording, and its notes.
 func (t *text) recording(trace replay.TraceInfo) {
-	t.fact("%s", traceLine(trace))
+	t.fact("%s", timeline.Recording(trace))
 	for _, n := range trace.Notes {
 		t.Line("  %s", n)
 	}
-}
-
-// traceLine returns the recording in a line.
-func traceLine(t replay.TraceInfo) string {
-	allocs := report.Counted(t.Allocs, "allocation")
-	if t.Refused > 0 {
-		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
-	}
-	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
 }
 
 // writeTable writes a row for each result.

@@ -25,6 +25,10 @@ type Rates struct {
 	Flops float64 // default 4e14: about half of an H100's peak in bf16
 }
 
+// Default are the rates of a large GPU, in round numbers: plans are compared by them where no
+// device is named.
+var Default = Rates{Bytes: 3e12, Flops: 4e14}
+
 // A Cost is that of an instruction or a computation, run once.
 type Cost struct {
 	Flops           uint64

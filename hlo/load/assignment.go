@@ -11,6 +11,7 @@ package load
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -35,8 +36,9 @@ type Allocation struct {
 	LiveOut             bool // a result lies in it
 	Aliased             bool // a parameter whose memory a result has
 	Number              int  // of the parameter
-	// Peak are the values that lie in it when the most does, as far as the file says.
-	Peak []Buffer
+	// Buffers are the values that lie in it at any time. Peak are those that do when the most
+	// does, as far as the file says.
+	Buffers, Peak []Buffer
 
 	largest *logical // in it
 }
@@ -105,10 +107,8 @@ func (a *Assignment) Name(module []byte) bool {
 		}
 	}
 	names := map[int64]string{}
-	for k := range a.Allocations {
-		for _, b := range a.Allocations[k].Peak {
-			names[b.id] = ""
-		}
+	for b := range a.buffers() {
+		names[b.id] = ""
 	}
 	f := (&decoder{}).fields(module)
 	f.messages(moduleComputations, func(c *fields) {
@@ -124,13 +124,25 @@ func (a *Assignment) Name(module []byte) bool {
 			return false
 		}
 	}
-	for k := range a.Allocations {
-		for n := range a.Allocations[k].Peak {
-			b := &a.Allocations[k].Peak[n]
-			b.Instruction = names[b.id]
-		}
+	for b := range a.buffers() {
+		b.Instruction = names[b.id]
 	}
 	return true
+}
+
+// buffers goes through all lists of values.
+func (a *Assignment) buffers() iter.Seq[*Buffer] {
+	return func(yield func(*Buffer) bool) {
+		for k := range a.Allocations {
+			for _, list := range [][]Buffer{a.Allocations[k].Buffers, a.Allocations[k].Peak} {
+				for n := range list {
+					if !yield(&list[n]) {
+						return
+					}
+				}
+			}
+		}
+	}
 }
 
 // isAssignment reports whether a message has the fields of a buffer assignment: messages
@@ -249,6 +261,8 @@ func (d *assignmentDecoder) place(n int, x *Allocation, f *fields) {
 		f.fail(fmt.Errorf("buffer %d lies beyond the end of allocation %d: %d bytes at %d of %d", id, n, bytes, offset, x.Bytes))
 	default:
 		buffer.allocation, buffer.Offset, buffer.Bytes = n, offset, bytes
+		x.Buffers = append(x.Buffers, buffer.Buffer)
+		f.fail(d.count(80))
 		if x.largest == nil || bytes > x.largest.Bytes {
 			x.largest = buffer
 		}

@@ -29,6 +29,8 @@ type Answer struct {
 	// Allocations are those of XLA's own assignment, in its order.
 	Allocations []Allocation `json:"allocations,omitempty"`
 	Module      *hlo.Module  `json:"-"` // nil if there is an assignment alone
+	// Own is XLA's own assignment, nil if there is none.
+	Own *load.Assignment `json:"-"`
 }
 
 // An Allocation is memory that lies there for the whole run.
@@ -86,7 +88,7 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		}
 		exact(s, a, t, all.Module, n)
 	}
-	return &Answer{s, allocations(all.Assignment), all.Module}, nil
+	return &Answer{s, allocations(all.Assignment), all.Module, all.Assignment}, nil
 }
 
 // allocations lists those of an assignment, which may be nil.

@@ -52,6 +52,11 @@ type Assignment struct {
 	// Host is what lies in the host's memory, not counted above: whole buffers, and the heap
 	// of that memory space.
 	Host uint64
+	// Offsets are where values lie in the heap of their memory space, in bytes, by
+	// Value.ID; -1 for those that lie elsewhere.
+	Offsets []int64
+	// Heap is the size of the heap in the device's own memory space.
+	Heap uint64
 }
 
 // Assign gives the values memory, in the analysed order. The error is of a heap of more than
@@ -66,7 +71,7 @@ func (a *Analysis) Assign() (*Assignment, error) { return a.AssignBest(0) }
 // Memory spaces other than the device's and the host's have heaps by themselves, whose bytes
 // all count as temporary.
 func (a *Analysis) AssignBest(work int) (*Assignment, error) {
-	s := &Assignment{}
+	s := &Assignment{Offsets: slices.Repeat([]int64{-1}, len(a.Values))}
 	g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
 	heaps := g.allocations()
 	var all []kept // in the order in which XLA makes them
@@ -93,12 +98,20 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 		all = append(all, kept{})
 	}
 	all = slices.Concat(all[:tables(all)], a.wrappedTables(), all[tables(all):])
-	align := a.alignment()
+	align := a.Alignment()
 	for _, space := range slices.Sorted(maps.Keys(heaps)) {
 		r := a.record(heaps[space])
-		heap, _, err := pack.Search(r.blocks, align, work)
+		heap, offsets, err := pack.Search(r.blocks, align, work)
 		if err != nil {
 			return nil, err
+		}
+		for v, of := range heaps[space] {
+			if of {
+				s.Offsets[v] = int64(offsets[r.block[v]])
+			}
+		}
+		if space == 0 {
+			s.Heap = heap
 		}
 		if space == hlo.HostSpace {
 			s.Host += heap
@@ -113,8 +126,8 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 	return s, nil
 }
 
-// alignment is what offsets in a heap are multiples of.
-func (a *Analysis) alignment() uint64 {
+// Alignment is what offsets in a heap are multiples of, in bytes.
+func (a *Analysis) Alignment() uint64 {
 	if a.Module.Backend() == hlo.CPU {
 		return pack.AlignmentCPU
 	}

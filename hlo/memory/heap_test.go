@@ -28,10 +28,11 @@ func heapHolds(m *hlo.Module, work int) error {
 	if err != nil {
 		return err
 	}
-	offsets, err := a.Offsets(work)
+	s, err := a.AssignBest(work)
 	if err != nil {
 		return err
 	}
+	offsets := s.Offsets
 	made := map[int][]int{} // by step
 	for v, x := range a.Values {
 		if offsets[v] >= 0 && x.Start >= 0 && x.Bytes > 0 {

@@ -39,6 +39,9 @@ type Summary struct {
 	Notes []string `json:"notes,omitempty"`
 	// Curve is that of [Analysis.Curve].
 	Curve []uint64 `json:"-"`
+	// Analysis and Assignment are what the figures come from.
+	Analysis   *Analysis   `json:"-"`
+	Assignment *Assignment `json:"-"`
 }
 
 // A LiveValue is a value that lives at the peak, with where it comes from in the program as far
@@ -74,9 +77,10 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Totals, err = a.Totals(); err != nil {
+	if s.Assignment, err = a.Assign(); err != nil {
 		return nil, err
 	}
+	s.Analysis, s.Totals = a, a.totals(s.Assignment)
 	var alive []Value
 	s.Peak, at, alive = a.Peak()
 	s.PeakAt, s.Alive, s.Curve = nameOf(at), len(alive), a.Curve()

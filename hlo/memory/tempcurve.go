@@ -35,6 +35,39 @@ func (b *Buffers) span(id int) (first, last int32) {
 	return x.Definer, last
 }
 
+// A TempRange is a buffer of a computation, with the places of the list at which it counts,
+// both included; or what one instruction calls.
+type TempRange struct {
+	Temp
+	First, Last int
+	Called      bool
+}
+
+// Ranges are the buffers of a computation that count, and what its instructions call, each at
+// its place. At each place their bytes add up to the curve. The error is that of Peak.
+func (p *Meter) Ranges(c *hlo.Computation) (list []TempRange, err error) {
+	b, err := p.Buffers(c)
+	if err != nil {
+		return nil, err
+	}
+	for id := range b.List {
+		x := &b.List[id]
+		if first, last := b.span(id); x.Temp > 0 {
+			list = append(list, TempRange{Temp{c.Instructions[x.Definer], x.Index, x.Shape, uint64(x.Temp), 1}, int(first), int(last), false})
+		}
+	}
+	for k, i := range c.Instructions {
+		called, err := p.called(i, math.MaxInt64)
+		if err != nil {
+			return nil, err
+		}
+		if called > 0 {
+			list = append(list, TempRange{Temp{i, nil, i.Shape, uint64(called), 1}, k, k, true})
+		}
+	}
+	return list, nil
+}
+
 // A Temp is a buffer that takes memory where temporaries take most.
 type Temp struct {
 	Instruction *hlo.Instruction // what defines it

@@ -80,6 +80,23 @@ func sameAsPeak(t interface{ Fatalf(string, ...any) }, m *hlo.Module) {
 	if sum != bytes {
 		t.Fatalf("%d bytes live at the peak of %d", sum, bytes)
 	}
+	ranges, err := NewMeter(Options{}).Ranges(m.Entry)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	sums := make([]uint64, len(curve)+1)
+	for _, x := range ranges {
+		sums[x.First] += x.Bytes
+		sums[x.Last+1] -= x.Bytes
+	}
+	for k := range curve {
+		if k > 0 {
+			sums[k] += sums[k-1]
+		}
+		if sums[k] != curve[k] {
+			t.Fatalf("ranges add up to %d bytes at place %d, and the curve has %d", sums[k], k, curve[k])
+		}
+	}
 }
 
 func TestTempCurveTop(t *testing.T) {

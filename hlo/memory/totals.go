@@ -34,11 +34,16 @@ type Part struct {
 
 // Totals returns those of the analysed module in its order. The error is that of
 // [Analysis.Assign].
-func (a *Analysis) Totals() (t Totals, err error) {
+func (a *Analysis) Totals() (Totals, error) {
 	heap, err := a.Assign()
 	if err != nil {
-		return t, err
+		return Totals{}, err
 	}
+	return a.totals(heap), nil
+}
+
+// totals are those with an assignment of a.
+func (a *Analysis) totals(heap *Assignment) (t Totals) {
 	for _, p := range Arguments(a.Module) {
 		t.Arguments += p.Bytes
 	}
@@ -48,7 +53,7 @@ func (a *Analysis) Totals() (t Totals, err error) {
 		}
 	}
 	t.Temporaries, t.Constants = heap.Temp, heap.Constants
-	return t.Summed(), nil
+	return t.Summed()
 }
 
 // Summed returns t with the Total of its other figures.

@@ -1,8 +1,11 @@
-// Package page writes an answer of remat as a page of HTML: what the plan reaches and costs,
-// in one file that loads nothing.
+// Package page writes pages of HTML about a compiled program, in one file that loads nothing:
+// [WriteModule] what it takes and what lives when, [Write] what a plan of remat changes and
+// costs. Both have one layout, page.html with page.js, and the same figures as the commands
+// print: every one is computed here or below.
 package page
 
-// The contents of the page. The drawings are in draw.go, the page itself in page.html.
+// The page of a plan, and what both pages share. See view.go for the curves, frontier.go for
+// what less memory costs, and module.go for the page of a module.
 
 import (
 	"cmp"
@@ -14,25 +17,30 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/memory"
 	"gpumem/remat"
 	"gpumem/report"
+	"gpumem/report/web"
 	"gpumem/size"
 )
 
-//go:embed page.html
-var html string
+var (
+	//go:embed page.html
+	html string
+	//go:embed page.css
+	style string
+	//go:embed page.js
+	script string
+)
 
 var pageTemplate = template.Must(template.New("remat").Parse(html))
 
 const (
-	// mostLayers and mostAlive are how many rows the page's tables have.
+	// mostLayers is how many rows the table of what is recomputed has.
 	mostLayers = 30
-	mostAlive  = 12
 	// largeModule is how many instructions a module may have before its frontier has steps
 	// twice as large: a plan for 41,881 takes 6 to 30 seconds on two cores.
 	largeModule = 20_000
@@ -46,25 +54,38 @@ func Step(m *hlo.Module) int {
 	return remat.FrontierStep
 }
 
-// A side is the program before or after.
-type side struct {
-	Which string
-	Peak  string // bytes, for people
-	At    string
-	Rows  []aliveRow
-	Rest  string // what the rows leave out; empty if nothing
-
-	curve []uint64
-	peak  uint64
-	place int // in the curve
+// contents are what page.html shows. The scripts have the views and the frontier, too.
+type contents struct {
+	Title, Headline string
+	Facts           []factRow
+	Notes           []string
+	Views           []*view
+	Own             *ownRows // what XLA's assignment says lives at the peak; nil without one
+	Frontier        *frontier
+	FrontierNotes   []string
+	Advice          []remat.AdviceSection
+	AdviceNote      string
+	Plan            bool // there is a plan, with Layers
+	Layers          []*layerRow
 }
 
-type aliveRow struct {
-	Bytes, Part string
-	Name, Shape string
-	From        string // op_name
-	Source      string
-	Again       bool // the plan added it
+// write writes the page.
+func (c *contents) write(w io.Writer) error {
+	var body strings.Builder
+	if err := pageTemplate.Execute(&body, c); err != nil {
+		return err
+	}
+	top := uint64(0)
+	for _, v := range c.Views {
+		top = max(top, v.Peak)
+	}
+	page := web.Page{Title: c.Title, Body: template.HTML(body.String()), Style: style, Script: script, Data: struct {
+		Views    []*view
+		Top      uint64 // of all views
+		Levels   []level
+		Frontier *frontier
+	}{c.Views, top, c.levels(top), c.Frontier}}
+	return page.Write(w)
 }
 
 // A layerRow is what is recomputed of one part of the program.
@@ -79,61 +100,6 @@ type layerRow struct {
 	n       int
 	bytes   float64
 	seconds float64
-}
-
-// Write writes the page of an answer that has a plan and a frontier. The errors are those of
-// measuring the plan, and w's.
-func Write(w io.Writer, a *remat.Answer) error {
-	names := namesOf(a.Given)
-	before, err := newSide(a, "before", a.Given, names)
-	if err != nil {
-		return err
-	}
-	after, err := newSide(a, "after", a.Module, names)
-	if err != nil {
-		return err
-	}
-	rows, err := layers(a)
-	if err != nil {
-		return err
-	}
-	return write(w, a, &before, &after, rows)
-}
-
-// newSide measures a program. names are the names in the program before.
-func newSide(a *remat.Answer, which string, m *hlo.Module, names map[string]bool) (s side, err error) {
-	s = side{Which: which}
-	meter := memory.NewMeter(a.Request.Memory())
-	if s.curve, err = meter.Curve(m.Entry); err != nil {
-		return s, err
-	}
-	s.peak = slices.Max(s.curve)
-	s.place = slices.Index(s.curve, s.peak)
-	s.Peak, s.At = size.Format(s.peak), m.Entry.Instructions[s.place].Name
-	alive, err := meter.Alive(m.Entry)
-	if err != nil {
-		return s, err
-	}
-	sources := m.Sources()
-	for _, x := range alive[:min(len(alive), mostAlive)] {
-		name := x.Instruction.Name
-		if x.Copies > 1 {
-			name += fmt.Sprintf(", %d times", x.Copies)
-		}
-		s.Rows = append(s.Rows, aliveRow{
-			Bytes: size.Format(x.Bytes * x.Copies), Part: percent(x.Bytes*x.Copies, s.peak),
-			Name: name, Shape: x.Shape.String(), From: x.Instruction.OpName(), Source: sources.Place(x.Instruction),
-			Again: !names[x.Instruction.Name],
-		})
-	}
-	var rest uint64
-	for _, x := range alive[len(s.Rows):] {
-		rest += x.Bytes * x.Copies
-	}
-	if n := len(alive) - len(s.Rows); n > 0 {
-		s.Rest = fmt.Sprintf("and %s more, %s", report.Counted(uint64(n), "value"), size.Format(rest))
-	}
-	return s, nil
 }
 
 // layers returns what the plan recomputes, by part of the program, the longest first. What
@@ -207,9 +173,9 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 			if err != nil {
 				return err
 			}
-			row := rows[layerOf(i)]
+			row := rows[scopeOf(i)]
 			if row == nil {
-				row = &layerRow{Name: layerOf(i)}
+				row = &layerRow{Name: scopeOf(i)}
 				rows[row.Name] = row
 			}
 			row.n += sign
@@ -226,46 +192,6 @@ func namesOf(m *hlo.Module) map[string]bool {
 		names[i.Name] = true
 	}
 	return names
-}
-
-// layerOf returns the part of the program that an instruction comes from: the words of its
-// op_name up to the first one with a number, at most three, without the operation and
-// without what JAX's transformations put around the words.
-func layerOf(i *hlo.Instruction) string {
-	name := i.OpName()
-	if name == "" {
-		return "no op_name: " + string(i.Opcode)
-	}
-	words := strings.Split(name, "/")
-	var way []string
-	for _, w := range words[:len(words)-1] {
-		for {
-			inner, ok := strings.CutSuffix(w, ")")
-			at := strings.IndexByte(inner, '(')
-			if !ok || at < 0 {
-				break
-			}
-			if outer := inner[:at]; outer == "jit" || outer == "pjit" {
-				inner, at = "", -1
-			}
-			w = inner[at+1:]
-		}
-		switch w {
-		case "", "while", "body", "cond", "checkpoint", "rematted_computation":
-			continue
-		}
-		if way = append(way, w); len(way) == 3 || strings.ContainsFunc(w, unicode.IsDigit) {
-			break
-		}
-	}
-	layer := strings.Join(way, "/")
-	if layer == "" {
-		layer = words[len(words)-1]
-	}
-	if strings.Contains(name, "transpose(") {
-		layer += ", backward"
-	}
-	return layer
 }
 
 // Words returns the name, cut where a line may end.
@@ -287,16 +213,14 @@ func (l *layerRow) figures(run, longest float64) {
 		l.Part = fmt.Sprintf("%.2f %%", 100*l.seconds/run)
 	}
 	if longest > 0 && l.seconds > 0 {
-		l.Bar = svgPercent(l.seconds / longest)
+		l.Bar = fmt.Sprintf("%.4g%%", 100*l.seconds/longest)
 	}
 }
 
 // headline returns one sentence about what the plan reaches and costs.
 func headline(a *remat.Answer) string {
-	const together = "\u00a0" // number and unit stay on one line
-	bytes := func(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", together) }
-	now, then, limit := bytes(a.Before), bytes(a.After), bytes(a.Limit)
-	cost := strings.Replace(remat.Compute(a.Extra), " ", together, 1)
+	now, then, limit := glued(a.Before), glued(a.After), glued(a.Limit)
+	cost := strings.Replace(remat.Compute(a.Extra), " ", "\u00a0", 1)
 	switch {
 	case a.Before <= a.Limit && a.Recomputed == 0:
 		return fmt.Sprintf("%s fits its limit of %s as it is, with %s of temporaries: nothing is recomputed", a.Given.Name, limit, now)
@@ -310,6 +234,9 @@ func headline(a *remat.Answer) string {
 	return fmt.Sprintf("%s goes from %s of temporaries to %s, which misses its limit of %s, at %s", a.Given.Name, now, then, limit, cost)
 }
 
+// glued returns bytes as text whose number and unit stay on one line.
+func glued(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", "\u00a0") }
+
 // A factRow is one figure of the plan, and what it means.
 type factRow struct{ What, Value, More string }
 
@@ -317,10 +244,17 @@ func facts(a *remat.Answer) []factRow {
 	rows := []factRow{
 		{"limit", size.Format(a.Limit), a.Request.LimitFrom},
 		{"temporaries before", size.Format(a.Before), "at their peak, in " + report.Counted(uint64(a.Instructions), "instruction")},
-		{"temporaries after", size.Format(a.After), percent(a.After, a.Before) + " of that"},
+		{"temporaries after", size.Format(a.After), report.Part(a.After, a.Before) + " of that"},
 		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(a.RunSeconds*a.Extra/100), report.Seconds(a.RunSeconds))},
 		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
 		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
+	}
+	if a.HeapBefore > 0 && a.HeapAfter > 0 {
+		more := "the heap that this takes, and " + size.Format(a.HeapBefore) + " before"
+		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
+			more += "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
+		}
+		rows = append(rows, factRow{"packed", size.Format(a.HeapAfter), more})
 	}
 	if a.HostValues > 0 {
 		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
@@ -338,58 +272,61 @@ func facts(a *remat.Answer) []factRow {
 	return rows
 }
 
-// A frontierRow is one plan of the frontier.
-type frontierRow struct{ Limit, Reached, Part, Extra, Least, Added, By string }
-
-func frontierRows(curve []*remat.Answer) (rows []frontierRow) {
-	for _, p := range curve {
-		row := frontierRow{size.Format(p.Limit), size.Format(p.After), percent(p.After, p.Before), fmt.Sprintf("%.1f %%", p.Extra), p.Least(), report.Count(uint64(p.Recomputed)), p.By}
-		if p.OutOfReach {
-			row.Least = "out of reach"
-		}
-		if !p.Met {
-			row.Limit += ", missed"
-		}
-		rows = append(rows, row)
+// Write writes the page of an answer that has a plan and a frontier. The errors are those of
+// measuring the plan, and w's.
+func Write(w io.Writer, a *remat.Answer) error {
+	before, err := planView(a, "before", a.Given, nil, nil)
+	if err != nil {
+		return err
 	}
-	return rows
+	after, err := planView(a, "after", a.Module, before, namesOf(a.Given))
+	if err != nil {
+		return err
+	}
+	rows, err := layers(a)
+	if err != nil {
+		return err
+	}
+	c := &contents{
+		Title: a.Given.Name + ": recomputing", Headline: headline(a), Facts: facts(a), Notes: a.Warnings,
+		Views: []*view{before, after}, Frontier: newFrontier(a, a), Advice: a.AdviceText(), Plan: true,
+		Layers: shortened(rows, a.RunSeconds),
+	}
+	c.FrontierNotes = []string{fmt.Sprintf("Plans by the same algorithm for limits %d %% of the peak apart, and that of this page; those that others beat in both memory and time are left out.", a.Request.Frontier)}
+	return c.write(w)
 }
 
-func write(w io.Writer, a *remat.Answer, before, after *side, layers []*layerRow) error {
-	page := struct {
-		Name, Headline string
-		Facts          []factRow
-		Warnings       []string
-		Memory         *memoryDrawing
-		Frontier       *frontierDrawing
-		Rows           []frontierRow
-		Step           int
-		Layers         []*layerRow
-		Sides          []*side
-	}{
-		Name: a.Given.Name, Headline: headline(a), Facts: facts(a), Warnings: a.Warnings,
-		Memory: drawMemory(a, before, after), Frontier: drawFrontier(a), Rows: frontierRows(a.Frontier), Step: a.Request.Frontier,
-		Layers: slices.Clone(layers[:min(len(layers), mostLayers)]), Sides: []*side{before, after},
-	}
-	rest := layerRow{}
+// shortened returns the first rows with their texts, and one for the rest.
+func shortened(layers []*layerRow, run float64) []*layerRow {
+	list, rest := slices.Clone(layers[:min(len(layers), mostLayers)]), layerRow{}
 	for k, l := range layers {
 		if k >= mostLayers {
 			rest.n, rest.bytes, rest.seconds = rest.n+l.n, rest.bytes+l.bytes, rest.seconds+l.seconds
 		}
-		l.figures(a.RunSeconds, layers[0].seconds)
+		l.figures(run, layers[0].seconds)
 	}
 	if k := len(layers) - mostLayers; k > 0 {
-		rest.figures(a.RunSeconds, 0)
+		rest.figures(run, 0)
 		rest.Name = fmt.Sprintf("%s more", report.Counted(uint64(k), "part"))
-		page.Layers = append(page.Layers, &rest)
+		list = append(list, &rest)
 	}
-	return pageTemplate.Execute(w, page)
+	return list
 }
 
-// percent returns a part of the whole in percent, "-" if the whole is 0.
-func percent(part, whole uint64) string {
-	if whole == 0 {
-		return "-"
+// A level is a line across the curves.
+type level struct {
+	Value uint64
+	Text  string
+	Limit bool
+}
+
+// levels are the limit and the bound of a plan, as far as they are on the drawing.
+func (c *contents) levels(top uint64) (list []level) {
+	if f := c.Frontier; f != nil && c.Plan {
+		if f.Limit <= top {
+			list = append(list, level{f.Limit, "limit " + size.Format(f.Limit), true})
+		}
+		list = append(list, level{f.Bound, "lower bound " + size.Format(f.Bound), false})
 	}
-	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+	return list
 }

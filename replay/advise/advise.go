@@ -133,7 +133,8 @@ type Candidate struct {
 
 	Fits          bool    `json:"fits"`
 	Refused       uint64  `json:"refused"`
-	FirstRefused  *uint64 `json:"first_refused_event"` // counted from 1; null if none
+	FirstRefused  *uint64 `json:"first_refused_event"` // counted from 1, blocks older than the recording included; null if none
+	Seeds         uint64  `json:"seeds,omitempty"`     // the blocks of that pool that are older than the recording
 	RefusedPool   string  `json:"first_refused_pool,omitempty"`
 	RefusedBytes  uint64  `json:"first_refused_bytes"`
 	HeldPeak      uint64  `json:"held_peak_bytes"`      // reserved from the device
@@ -436,7 +437,7 @@ func (a *adviser) run(ctx context.Context, c *Candidate, g gpu, p policy.Policy)
 	c.Fits = c.Fits && r.Fits
 	c.Refused += r.Refused
 	if r.Failure != nil && c.FirstRefused == nil {
-		c.FirstRefused, c.RefusedBytes = r.FirstRefused, r.Failure.Bytes
+		c.FirstRefused, c.RefusedBytes, c.Seeds = r.FirstRefused, r.Failure.Bytes, r.Seeds
 		if len(a.gpus) > 1 {
 			c.RefusedPool = g.name
 		}

@@ -31,10 +31,11 @@ func framesOf(text string) []string {
 		slices.Reverse(frames)
 		return frames
 	}
-	if words := strings.Split(text, "/"); len(words) > 1 && !strings.Contains(text, " (") {
-		return words
-	}
-	return []string{text}
+	// Behind a blank and a bracket stands a shape, or a file with its path.
+	name, _, _ := strings.Cut(text, " (")
+	words := strings.Split(name, "/")
+	words[len(words)-1] += text[len(name):]
+	return words
 }
 
 // add returns the node of a stack.

@@ -309,7 +309,7 @@ func (o *outline) stackName(b *liveBlock) int {
 		return k
 	}
 	text := stack(o.trace, b.site)
-	if b.seed && o.before() {
+	if b.seed && o.before() && !strings.Contains(text, "before the recording") { // the reader says so, too
 		first, others, several := strings.Cut(text, "\n")
 		if text = first + " (" + beforeName + ")"; several {
 			text += "\n" + others
@@ -371,18 +371,26 @@ func shorten(names []bandName) {
 	}
 }
 
-// bySize has a band for each of the heaviest sizes.
+// bySize has a band for each of the heaviest sizes. Where they are less than half of all,
+// ranges of sizes say more.
 func (o *outline) bySize() *grouping {
-	area, atPeak := map[uint64]float64{}, map[uint64]float64{}
-	for bytes, v := range o.weights.sizes {
-		area[o.sizes.key(bytes)] += v
-	}
-	for bytes, v := range o.weights.sizesAtPeak {
-		atPeak[o.sizes.key(bytes)] += v
+	weights := o.sizeParts()
+	if !o.sizes.ranges {
+		var top, all float64
+		for _, key := range heaviest(weights, maxBands) {
+			top += weights[key]
+		}
+		for _, w := range weights {
+			all += w
+		}
+		if top < all/2 {
+			o.sizes.ranges = true
+			weights = o.sizeParts()
+		}
 	}
 	index := map[uint64]int{}
 	var names []bandName
-	for k, key := range heaviest(parts(area, atPeak), maxBands) {
+	for k, key := range heaviest(weights, maxBands) {
 		index[key] = k
 		names = append(names, bandName{o.sizes.name(key), o.sizes.exactly(key)})
 	}
@@ -402,6 +410,18 @@ func (o *outline) bySize() *grouping {
 		}
 		return o.texts.of(name)
 	})
+}
+
+// sizeParts returns the weight of each group of sizes.
+func (o *outline) sizeParts() map[uint64]float64 {
+	area, atPeak := map[uint64]float64{}, map[uint64]float64{}
+	for bytes, v := range o.weights.sizes {
+		area[o.sizes.key(bytes)] += v
+	}
+	for bytes, v := range o.weights.sizesAtPeak {
+		atPeak[o.sizes.key(bytes)] += v
+	}
+	return parts(area, atPeak)
 }
 
 // listAt lists what lives after an event.

@@ -110,6 +110,9 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 	o.weights = newWeights(t.Sites())
 	err := o.play(ctx, progress, func(p *player, e *trace.Event, b *liveBlock) {
 		n, live := p.event(), p.live.Cap()
+		if !e.Refused {
+			tl.Lived = max(tl.Lived, live)
+		}
 		if e.Op == trace.Alloc {
 			o.sizes.note(e.Bytes)
 		} else if !b.seed {

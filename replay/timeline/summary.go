@@ -17,8 +17,9 @@ import (
 )
 
 // summary returns the outcome of a replay in a line, and then in three sentences about
-// the first refusal, if there is one.
-func summary(r *replay.Report) (headline string, sentences []string) {
+// the first refusal, if there is one: of the framework's policy that was recorded (own), else
+// of the first that refuses.
+func summary(r *replay.Report, pools []*report.Timeline, own []string) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*replay.Result
 	var first *replay.Result // of those that refused
@@ -30,11 +31,13 @@ func summary(r *replay.Report) (headline string, sentences []string) {
 			continue
 		}
 		refuse[res.Policy] = true
-		first = cmp.Or(first, res)
+		if first == nil || slices.Contains(own, res.Policy) && !slices.Contains(own, first.Policy) {
+			first = res
+		}
 	}
 	device := size.Format(r.Results[0].DeviceBytes)
 	if first == nil {
-		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), served(r, fit, device)
+		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), served(r, pools, fit, device)
 	}
 	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
 	f := first.Failure
@@ -85,10 +88,25 @@ func label(res *replay.Result, r *replay.Report) string {
 }
 
 // served returns the sentences of a replay in which nothing was refused.
-func served(r *replay.Report, fit []*replay.Result, device string) []string {
+func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, device string) []string {
+	// Of several pools the one with the highest peak speaks for the policies.
+	if len(pools) > 1 {
+		largest := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+		fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != largest.Pool })
+	}
 	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
 	most := slices.MaxFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
-	out := []string{fmt.Sprintf("The program requested at most %s at once, in %s.", size.Format(r.Trace.PeakLive), report.Counted(r.Trace.Events, "event"))}
+	who, peak, events := "The program", r.Trace.PeakLive, r.Trace.Events
+	switch {
+	case len(pools) == 1: // of several, if one was chosen
+		peak, events = pools[0].Peak, pools[0].Events
+	case len(pools) > 1:
+		who = fmt.Sprintf("The program's %d pools together", len(pools))
+	}
+	out := []string{fmt.Sprintf("%s requested at most %s at once, in %s.", who, size.Format(peak), report.Counted(events, "event"))}
+	if events == 0 {
+		out[0] = fmt.Sprintf("%s had %s live at the instant of the recording.", who, size.Format(peak))
+	}
 	if len(fit) == 1 {
 		out = append(out, fmt.Sprintf("%s held %s of the device's %s at most.", label(least, r), size.Format(least.HeldPeak), device))
 	} else {

@@ -112,20 +112,42 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
 		Device: cfg.Total, Columns: Columns(cfg.Smallest),
 	}
-	page.Headline, page.Summary = summary(rep)
+	for _, tl := range timelines {
+		tl.Look = lookAt(tl.Layers, replay.FrameworkPolicies(t))
+	}
+	page.Headline, page.Summary = summary(rep, timelines, replay.FrameworkPolicies(t))
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
-			own := slices.Index(replay.FrameworkPolicies(t), res.Policy) >= 0
-			if tl := outlines[pools[k%len(pools)]].timeline; own {
-				tl.Look = slices.Index(tl.Layers, l)
-			}
 			if res.Failure != nil {
 				l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
 			}
 		}
 	}
 	return rep, page, nil
+}
+
+// lookAt returns the index of the policy that is looked at first: of those that refuse, if
+// there are some, the framework's that was recorded, else the first.
+func lookAt(layers []*report.Layer, own []string) int {
+	refuses := func(l *report.Layer) bool { return l.First != nil }
+	is := func(l *report.Layer) bool { return slices.Contains(own, l.Policy) }
+	if i := slices.IndexFunc(layers, func(l *report.Layer) bool { return is(l) && refuses(l) }); i >= 0 {
+		return i
+	}
+	if i := slices.IndexFunc(layers, refuses); i >= 0 {
+		return i
+	}
+	return max(0, slices.IndexFunc(layers, is))
+}
+
+// Recording returns a recording in a line: its file, its events and its peak.
+func Recording(t replay.TraceInfo) string {
+	allocs := report.Counted(t.Allocs, "allocation")
+	if t.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+	}
+	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
 }
 
 // Columns returns the titles of a table of results, as [report.NewTable] takes them;

@@ -77,13 +77,16 @@ function start(data) {
 		const x = { min: first, max: last, title: "event", also: t.times ? { title: "time since the first", texts } : undefined };
 		const matches = (text) => !S.find || text.toLowerCase().includes(S.find.toLowerCase());
 
+		// A request that was refused when recorded never lived. If it is much larger than what
+		// did, the axis follows what did.
+		const high = t.peak > 2 * t.lived && t.lived > 0, most = Math.max(high ? t.lived : t.peak, 1) * 1.04;
 		// What lives.
 		let lives = null, holds = null, places = null, more = [];
 		function marks() {
-			const list = [{ at: t.peak_at, text: "peak " + bytes(t.peak), color: "text", ring: t.peak }];
+			const list = [{ at: t.peak_at, text: "peak " + bytes(t.peak) + (high ? ", with what was refused" : ""), color: "text", ring: t.peak }];
 			const seen = new Map();
 			for (const l of t.layers) if (l.first) seen.set(l.first.event, (seen.get(l.first.event) || []).concat(l));
-			for (const [event, layers] of seen) list.push({ at: event, color: "no", text: layers.map((l) => l.policy).join(", ") + (layers.length > 1 ? " refuse " : " refuses ") + bytes(layers[0].first.bytes) });
+			for (const [event, layers] of seen) list.push({ at: event, color: "no", text: (layers.length > 2 && layers.length === t.layers.length ? "every policy" : layers.map((l) => l.policy).join(", ")) + (layers.length > 1 && layers.length < t.layers.length || layers.length === 2 ? " refuse " : " refuses ") + bytes(layers[0].first.bytes) });
 			if (S.event !== t.peak_at && !seen.has(S.event)) list.push({ at: S.event, color: "edge", text: "listed below" });
 			return list;
 		}
@@ -91,7 +94,7 @@ function start(data) {
 		function drawLives() {
 			if (lives) lives.remove();
 			const g = t.groupings.find((g) => g.by === S.by);
-			const spec = { name: "What lives over the run", group, x, labels: 190, y: { title: "requested and live" }, at: t.starts, marks: marks(), dim: dim(), click: (k) => go(t.moments[k]) };
+			const spec = { name: "What lives over the run", group, x, labels: 190, y: { title: "requested and live", max: most }, at: t.starts, marks: marks(), dim: dim(), click: (k) => go(t.moments[k]) };
 			if (g) {
 				let n = 0;
 				spec.bands = g.bands.map((b) => {
@@ -100,7 +103,7 @@ function start(data) {
 					return { name: names[b.name], color: matches(text) ? c : "grid", values: b.bytes };
 				});
 				spec.card = (k, band) => bandCard(g, k, band, spec);
-			} else Object.assign(spec, allocations(t, names, matches, eventName), { y: { title: "requested and live", max: Math.max(t.peak, 1) * 1.04 } });
+			} else Object.assign(spec, allocations(t, names, matches, eventName));
 			lives = plot(q(".lives"), spec);
 		}
 		function bandCard(g, k, band, spec) {
@@ -176,7 +179,9 @@ function start(data) {
 		// What lives at the event.
 		const rowsOf = () => {
 			const l = list(), g = t.groupings.findIndex((g) => g.by === S.by), n = g >= 0 ? g : 0;
-			return l.groups[n].map(([name, size, blocks, since, kinds]) => ({ name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
+			const rows = l.groups[n].map(([name, size, blocks, since, kinds]) => ({ name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
+			tellApart(rows.map((r) => r.name)).forEach((line, k) => { rows[k].line = line; });
+			return rows;
 		};
 		const what = table(q(".list"), {
 			name: "What lives", rows: [], most: 60, head: 4, none: "Nothing lives here.",
@@ -185,7 +190,7 @@ function start(data) {
 				{ title: "part", number: true, text: (r) => percent(r.size, r.all), sort: (r) => r.size },
 				{ title: "blocks", number: true, text: (r) => count(r.blocks), sort: (r) => r.blocks },
 				{ title: "oldest from", number: true, text: (r) => r.since ? "event " + count(r.since) : "before", sort: (r) => r.since },
-				{ title: "what", long: true, text: (r) => r.name, node: (r) => stackNode(r.name) },
+				{ title: "what", long: true, text: (r) => r.name, node: (r) => stackNode(r.name, r.line) },
 			],
 		});
 		function drawList() {
@@ -254,8 +259,8 @@ function start(data) {
 		groupOf(group).zoomed = () => { active = me; keep(); };
 
 		function restoreFrom(p) {
-			const broken = t.layers.findIndex((l) => l.first), named = t.layers.findIndex((l) => l.policy === p.get("policy"));
-			S.layer = named >= 0 ? named : broken >= 0 ? broken : t.look;
+			const named = t.layers.findIndex((l) => l.policy === p.get("policy"));
+			S.layer = named >= 0 ? named : t.look;
 			S.by = bys.includes(p.get("by")) ? p.get("by") : bys[0];
 			S.find = p.get("find") || "";
 			q(".find").value = S.find;

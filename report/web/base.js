@@ -71,14 +71,21 @@ function within(list, v) {
 // Bands and lines have the colours --c1 to --c8; the rest is grey. The colours are those
 // of Okabe and Ito, which people with any colour vision tell apart.
 const colors = 8;
-const color = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
+const known = new Map(); // colours, until the theme changes
+function color(name) {
+	if (!known.has(name)) known.set(name, getComputedStyle(root).getPropertyValue("--" + name).trim());
+	return known.get(name);
+}
 const nth = (k) => "c" + (k % colors + 1);
 // isDark reports whether the page is dark, by the reader's choice or the system's.
 const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 
 // repaints are called when the colours or the width of the page have changed.
 const repaints = new Set();
-const repaint = () => repaints.forEach((f) => f());
+function repaint() {
+	known.clear();
+	repaints.forEach((f) => f());
+}
 function setTheme(theme) {
 	if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
 	repaint();

@@ -61,6 +61,18 @@ function cut(g, s, width) {
 	return s.slice(0, low) + "…";
 }
 
+// cutMiddle shortens a text to a width and keeps both ends: paths differ at the end.
+function cutMiddle(g, s, width) {
+	if (g.measureText(s).width <= width) return s;
+	let low = 0, high = s.length;
+	const of = (n) => s.slice(0, Math.floor(n / 3)) + "…" + s.slice(s.length - (n - Math.floor(n / 3)));
+	while (low < high) {
+		const mid = (low + high + 1) >> 1;
+		if (g.measureText(of(mid)).width <= width) low = mid; else high = mid - 1;
+	}
+	return of(low);
+}
+
 function plot(parent, spec) {
 	const group = groupOf(spec.group || spec), font = "12px system-ui, sans-serif";
 	const base = el("canvas", { "aria-hidden": "true" }), over = el("canvas", { class: "over", "aria-hidden": "true" });
@@ -154,7 +166,7 @@ function plot(parent, spec) {
 		if (spec.dim && spec.dim.from <= b) {
 			const x = Math.max(left, p.X(spec.dim.from));
 			g.globalAlpha = 0.62; g.fillStyle = color("page"); g.fillRect(x, up, left + width - x + 1, height); g.globalAlpha = 1;
-			if (spec.dim.text && left + width - x > 60) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
+			if (spec.dim.text && left + width - x > 160) { g.textAlign = "left"; g.textBaseline = "bottom"; word(g, cut(g, spec.dim.text, left + width - x - 12), x + 6, up + height - 4, "text"); }
 		}
 		for (const l of spec.levels || []) {
 			if (l.value > top) continue;
@@ -215,19 +227,20 @@ function plot(parent, spec) {
 			g.fillStyle = paint(b.color);
 			g.beginPath();
 			const x = (c) => left + width * c / n;
-			let some = false;
+			let some = 0; // the most pixels that it is thick
 			for (let c = 0; c < n;) {
 				if (!b.values[p.columns[c].k]) { c++; continue; }
 				// One run of columns in which the band is there.
 				let end = c;
 				while (end < n && b.values[p.columns[end].k]) end++;
-				some = true;
 				g.moveTo(x(c), p.Y(floor[c]));
-				for (let k = c; k < end; k++) { const y = p.Y(floor[k] + b.values[p.columns[k].k]); g.lineTo(x(k), y); g.lineTo(x(k + 1), y); }
+				for (let k = c; k < end; k++) { some = Math.max(some, p.Y(0) - p.Y(b.values[p.columns[k].k])); const y = p.Y(floor[k] + b.values[p.columns[k].k]); g.lineTo(x(k), y); g.lineTo(x(k + 1), y); }
 				for (let k = end - 1; k >= c; k--) { const y = p.Y(floor[k]); g.lineTo(x(k + 1), y); g.lineTo(x(k), y); }
 				c = end;
 			}
-			if (some) { g.fill(); g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
+			if (some) g.fill();
+			// An edge would hide a thin one.
+			if (some > 4) { g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
 			for (let c = 0; c < n; c++) floor[c] += b.values[p.columns[c].k];
 		}
 		p.hit = (c, v) => {
@@ -261,9 +274,9 @@ function plot(parent, spec) {
 		for (const { m, x, from, row } of marks) {
 			g.strokeStyle = paint(m.color); g.lineWidth = 1.25;
 			const y = row < 0 ? up : up - 15 * (p.rows - row) + 13;
-			const foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
+			const ring = m.ring !== undefined && p.Y(m.ring) >= up - 1, foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
 			g.beginPath(); g.moveTo(x, y); g.lineTo(x, Math.max(y, foot)); g.stroke();
-			if (m.ring !== undefined) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
+			if (ring) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
 			if (row < 0 || !m.text) continue;
 			g.textAlign = "left"; g.textBaseline = "bottom";
 			word(g, m.text, from, y, m.color, "600");
@@ -296,7 +309,7 @@ function plot(parent, spec) {
 			if (l.line) { g.strokeStyle = paint(l.of.color); g.lineWidth = l.of.width || 1.5; g.setLineDash(l.of.dash || []); g.beginPath(); g.moveTo(x, y); g.lineTo(x + 14, y); g.stroke(); g.setLineDash([]); }
 			else { g.fillStyle = paint(l.of.color); g.fillRect(x + 2, y - 5, 10, 10); }
 			g.font = (l.of.bold ? "600 " : "") + font;
-			g.fillStyle = color("text"); g.fillText(cut(g, l.of.name, room), x + 19, y);
+			g.fillStyle = color("text"); g.fillText(cutMiddle(g, l.of.name, room), x + 19, y);
 			g.font = font;
 		}
 	}
