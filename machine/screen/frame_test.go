@@ -142,6 +142,19 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// TestDocument: the screen in docs/live.md is the one that is drawn.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "live.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, h := after(300, shared)
+	lines := strings.Split(screen.Frame(s, h, view(80, 24, nil)), "\n")
+	if want := strings.Join(lines[:16], "\n") + "\n...\n" + lines[23] + "\n"; !strings.Contains(string(page), want) {
+		t.Errorf("docs/live.md lacks\n%s", want)
+	}
+}
+
 // TestFrameFits: whatever the size, the names and the figures, there is no line too many
 // and none that is too wide, and the bar is as wide as the screen.
 func TestFrameFits(t *testing.T) {
