@@ -23,7 +23,7 @@ type View struct {
 	By     history.By
 	Filter string // shows only programs with this text; empty shows all
 	Typing bool   // the filter is being typed
-	Help   bool   // shows the keys in place of the devices
+	Help   bool   // shows the keys instead of the devices
 	Down   int    // lines that have gone off at the top; taken as far as there are lines
 	Err    error  // of a later snapshot
 }

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the frames in testdata anew")
 
-// shared returns a snapshot of a GPU of 24 GiB after so many seconds: one program in a
+// shared returns a snapshot of a GPU of 24 GiB at a second: one program in a
 // lease, one that grows, one that takes memory and frees it again in each second, two
 // under another lease, a name in wide characters, and memory without a program.
 func shared(second int) *machine.Snapshot {
@@ -54,7 +54,7 @@ func shared(second int) *machine.Snapshot {
 	return &machine.Snapshot{Time: now, Devices: []machine.Device{d}}
 }
 
-// after returns the last of so many snapshots, and their history.
+// after returns the last of the snapshots of some seconds, and their history.
 func after(seconds int, snapshot func(second int) *machine.Snapshot) (*machine.Snapshot, *history.History) {
 	h := history.New(history.Keep)
 	var s *machine.Snapshot

@@ -171,7 +171,7 @@ func listTable(d *machine.Device, now time.Time) []line {
 	return tableLines(list, rows, "")
 }
 
-// screenTable is the table on a screen of so many cells.
+// screenTable is the table on a screen.
 func screenTable(rows []row, v *View) []line {
 	list := make([]column, 0, len(columns)+1)
 	for _, c := range columns {
