@@ -19,8 +19,8 @@ import (
 	"gpumem/trace"
 )
 
-// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", "POOL s BYTES"
-// for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
+// stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", the same with
+// s for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
 var stacked = trace.Formats{{
 	Name: "stacked", Looks: func([]byte) bool { return true },
 	Read: func(in *input.Reader, b *trace.Builder) error {
@@ -43,15 +43,12 @@ var stacked = trace.Formats{{
 			var err error
 			switch f[1] {
 			case "p": // a pool without events
-			case "s":
-				bytes, _ := strconv.ParseUint(f[2], 10, 64)
-				slots[f[0]+f[2]], err = pool.Seed(trace.Event{Bytes: bytes})
 			case "f":
 				err = pool.Free(trace.Event{Slot: slots[f[0]+f[2]]})
 			default:
 				bytes, _ := strconv.ParseUint(f[len(f)-1], 10, 64)
 				var site uint32
-				if f[1] == "a" {
+				if f[1] != "r" {
 					bytes, _ = strconv.ParseUint(f[3], 10, 64)
 				}
 				if len(f) > 4 {
@@ -66,7 +63,12 @@ var stacked = trace.Formats{{
 				}
 				e := trace.Event{Bytes: bytes, Site: site, Refused: f[1] == "r"}
 				var slot uint32
-				if slot, err = pool.Alloc(e, 0); f[1] == "a" {
+				if f[1] == "s" {
+					slot, err = pool.Seed(e)
+				} else {
+					slot, err = pool.Alloc(e, 0)
+				}
+				if f[1] != "r" {
 					slots[f[0]+f[2]] = slot
 				}
 			}
@@ -135,9 +137,60 @@ func TestMatch(t *testing.T) {
 			"+50 100>150 stack_without_lines f (m.py:30)\n+1 1000>1001 stack_without_lines f (m.py:25)\n",
 		},
 		{
-			"one more line of the same stack: they are one row",
+			"one more line of the same stack",
 			"- a 1 100 f@m.py:10", "- a 1 100 f@m.py:11\n- a 2 50 f@m.py:12",
-			"+50 100>150 stack_without_lines f (m.py:11)\n",
+			"+50 0>50 only_after f (m.py:12)\n+0 100>100 stack_without_lines f (m.py:11)\n",
+		},
+		{
+			"one more line, and nothing says which: they are one row",
+			"- a 1 100 f@m.py:10\n- a 2 90 f@m.py:10\n- a 3 80 f@m.py:10", "- a 1 7 f@m.py:11\n- a 2 50 f@m.py:12\n- a 3 6 f@m.py:12",
+			"-207 270>63 stack_without_lines f (m.py:12)\n",
+		},
+		{
+			"nothing agrees, but there are as many",
+			"- a 1 100 f@m.py:10\n- a 2 90 f@m.py:10\n- a 3 1000 f@m.py:20", "- a 1 1 f@m.py:13\n- a 2 2 f@m.py:13\n- a 3 4 f@m.py:13\n- a 4 5 f@m.py:23\n- a 5 6 f@m.py:23\n- a 6 8 f@m.py:23\n- a 7 1 f@m.py:23",
+			"-980 1000>20 stack_without_lines f (m.py:23)\n-183 190>7 stack_without_lines f (m.py:13)\n",
+		},
+		{
+			"of two that allocate as often, the one with the same number",
+			"- a 1 100 f@m.py:10", "- a 1 7 f@m.py:5\n- a 2 8 f@m.py:10",
+			"-92 100>8 stack f (m.py:10)\n+7 0>7 only_after f (m.py:5)\n",
+		},
+		{
+			"two lines have changed places",
+			"- a 1 100 f@m.py:10\n- a 2 50 f@m.py:20\n- a 3 51 f@m.py:20", "- a 1 50 f@m.py:11\n- a 2 51 f@m.py:11\n- a 3 100 f@m.py:21",
+			"+0 101>101 stack_without_lines f (m.py:11)\n+0 100>100 stack_without_lines f (m.py:21)\n",
+		},
+		{
+			"three lines in reverse order: one is found again, the others are one row",
+			"- a 1 100 f@m.py:10\n- a 2 50 f@m.py:20\n- a 3 51 f@m.py:20\n- a 4 1 f@m.py:30\n- a 5 2 f@m.py:30\n- a 6 4 f@m.py:30",
+			"- a 4 1 f@m.py:11\n- a 5 2 f@m.py:11\n- a 6 4 f@m.py:11\n- a 2 50 f@m.py:21\n- a 3 51 f@m.py:21\n- a 1 100 f@m.py:31\n- a 7 8 f@m.py:41\n- a 8 8 f@m.py:41\n- a 9 8 f@m.py:41\n- a 0 8 f@m.py:41",
+			"+32 201>233 stack_without_lines f (m.py:21)\n+0 7>7 stack_without_lines f (m.py:11)\n",
+		},
+		{
+			"blocks of a snapshot without events, by their mean size",
+			"- s 1 100 f@m.py:10\n- s 2 100 f@m.py:10", "- s 1 7 f@m.py:11\n- s 2 100 f@m.py:12\n- s 3 9 f@m.py:13",
+			"-100 200>100 stack_without_lines f (m.py:12)\n+9 0>9 only_after f (m.py:13)\n+7 0>7 only_after f (m.py:11)\n",
+		},
+		{
+			"a line above takes the number of the one below",
+			"- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11", "- a 1 1000 f@m.py:10\n- a 3 5 f@m.py:11\n- a 2 2000 f@m.py:12",
+			"+5 0>5 only_after f (m.py:11)\n+0 2000>2000 stack_without_lines f (m.py:12)\n+0 1000>1000 stack f (m.py:10)\n",
+		},
+		{
+			"a line is gone and the next has its number",
+			"- a 1 1000 f@m.py:10\n- a 3 5 f@m.py:11\n- a 2 2000 f@m.py:12", "- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11",
+			"-5 5>0 only_before f (m.py:11)\n+0 2000>2000 stack_without_lines f (m.py:11)\n+0 1000>1000 stack f (m.py:10)\n",
+		},
+		{
+			"all lines are as before: what they allocate does not matter",
+			"- a 1 1000 f@m.py:10\n- a 2 2000 f@m.py:11\n- a 3 3000 f@m.py:12", "- a 1 2000 f@m.py:10\n- a 2 3000 f@m.py:11\n- a 3 1 f@m.py:12",
+			"-2999 3000>1 stack f (m.py:12)\n+1000 2000>3000 stack f (m.py:11)\n+1000 1000>2000 stack f (m.py:10)\n",
+		},
+		{
+			"another size at each, and one line more: the numbers of allocations tell",
+			"- a 1 1 f@m.py:10\n- f 1\n- a 2 10 f@m.py:10\n- a 3 2000 f@m.py:11", "- a 9 7 f@m.py:10\n- a 1 2 f@m.py:11\n- f 1\n- a 2 22 f@m.py:11\n- a 3 4000 f@m.py:12",
+			"+2000 2000>4000 stack_without_lines f (m.py:12)\n+12 10>22 stack_without_lines f (m.py:11)\n+7 0>7 only_after f (m.py:10)\n",
 		},
 		{
 			"the same line is the same, and the others are matched without it",
@@ -196,6 +249,7 @@ func TestMatch(t *testing.T) {
 			if diff := cmp.Diff(c.want, brief(rep.Pools[0].AtPeak)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
+			checkSwapped(t, rep.Pools[0], compared(t, read(t, "b", c.after), read(t, "a", c.before)).Pools[0])
 		})
 	}
 }
@@ -301,7 +355,7 @@ func TestOneInstant(t *testing.T) {
 		want                bool
 	}{
 		{"a profile", "- a 1 1", "- a 1 2", true},
-		{"a snapshot", "- s 1", "- s 1\n- s 2", true},
+		{"a snapshot", "- s 1 1", "- s 1 1\n- s 2 2", true},
 		{"a run", "- a 1 1\n- f 1", "- a 1 2", false},
 	} {
 		rep := compared(t, read(t, "a", c.before), read(t, "b", c.after))
@@ -334,7 +388,7 @@ func TestSide(t *testing.T) {
 // TestSeeds: blocks older than the recording are live from the start and are not of its
 // events.
 func TestSeeds(t *testing.T) {
-	rep := compared(t, read(t, "a", "- s 700\n- s 300\n- f 700\n- a 1 50"), read(t, "b", "- s 700\n- s 40"))
+	rep := compared(t, read(t, "a", "- s 7 700\n- s 3 300\n- f 7\n- a 1 50"), read(t, "b", "- s 7 700\n- s 4 40"))
 	p := rep.Pools[0]
 	for _, c := range []struct {
 		name  string
@@ -487,10 +541,30 @@ func asText(r *Row, before, after Part, difference int64, how How) string {
 	return fmt.Sprintf("%s %d %v %v %d", how, difference, before, after, r.Places)
 }
 
+// checkSwapped checks that the recordings the other way round differ by the opposite.
+func checkSwapped(t interface{ Errorf(string, ...any) }, p, swapped *Pool) {
+	other := map[How]How{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
+	for k, tables := range [][2]Table{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
+		var there, back []string
+		for _, row := range tables[0].Rows {
+			there = append(there, asText(row, row.Before, row.After, row.Difference, row.How))
+		}
+		for _, row := range tables[1].Rows {
+			how := row.How
+			if o, ok := other[how]; ok {
+				how = o
+			}
+			back = append(back, asText(row, row.After, row.Before, -row.Difference, how))
+		}
+		if !slices.Equal(there, back) {
+			t.Errorf("table %d swapped:\n%s", k, cmp.Diff(there, back))
+		}
+	}
+}
+
 // TestProperties: tables add up to what a slow model counts, however random the recordings;
 // swapped recordings negate everything, and a recording does not differ from itself.
 func TestProperties(t *testing.T) {
-	other := map[How]How{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
 	rapid.Check(t, func(r *rapid.T) {
 		a := randomRecording(r, "before", 10)
 		b := randomRecording(r, "after", rapid.IntRange(9, 14).Draw(r, "moved"))
@@ -556,23 +630,7 @@ func TestProperties(t *testing.T) {
 				}
 			}
 		}
-		swapped := compared(t, second, first).Pools[0]
-		for k, tables := range [][2]Table{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
-			var there, back []string
-			for _, row := range tables[0].Rows {
-				there = append(there, asText(row, row.Before, row.After, row.Difference, row.How))
-			}
-			for _, row := range tables[1].Rows {
-				how := row.How
-				if o, ok := other[how]; ok {
-					how = o
-				}
-				back = append(back, asText(row, row.After, row.Before, -row.Difference, how))
-			}
-			if !slices.Equal(there, back) {
-				r.Fatalf("table %d swapped:\n%s", k, cmp.Diff(there, back))
-			}
-		}
+		checkSwapped(r, p, compared(t, second, first).Pools[0])
 		same := compared(t, first, read(t, "again", a.text)).Pools[0]
 		for _, table := range []Table{same.AtPeak, same.AtEnd, same.Allocs} {
 			for _, row := range table.Rows {
@@ -604,6 +662,43 @@ func TestManySizes(t *testing.T) {
 	rep.WriteText(&text, 0, false)
 	if want := "there are more than 262,144 sizes"; !strings.Contains(text.String(), want) {
 		t.Errorf("no %q in\n%s", want, text.String())
+	}
+}
+
+// TestManyStacks: of more stacks than are aligned, those of the same lines are matched and the
+// others are one row.
+func TestManyStacks(t *testing.T) {
+	recording := func(from int) string {
+		var b strings.Builder
+		for n := range maxAlign {
+			fmt.Fprintf(&b, "- a %d %d f@m.py:%d\n", n, n+1, from+n)
+		}
+		return b.String()
+	}
+	p := compared(t, read(t, "a", recording(10)), read(t, "b", recording(12))).Pools[0]
+	// The same lines in another folder are the same stack.
+	twice := compared(t, read(t, "a", recording(10)+"- a x 5 f@/x/m.py:20\n"), read(t, "b", recording(12)+"- a x 5 f@/x/m.py:20\n")).Pools[0]
+	sum := &Row{}
+	for _, r := range twice.AtPeak.Rows {
+		sum.add(r)
+	}
+	if sum.Before.PeakBytes != twice.Before.Peak || sum.After.PeakBytes != twice.After.Peak {
+		t.Errorf("rows add up to %d and %d, want %d and %d", sum.Before.PeakBytes, sum.After.PeakBytes, twice.Before.Peak, twice.After.Peak)
+	}
+	if n := len(p.AtPeak.Rows); n != maxAlign-2+1 {
+		t.Fatalf("%d rows", n)
+	}
+	same, moved := 0, 0
+	for _, r := range p.AtPeak.Rows {
+		switch {
+		case r.How == ByStack && r.Difference == -2:
+			same++
+		case r.How == ByLines && r.Before.Stacks == 2 && r.After.Stacks == 2 && r.Before.PeakBytes == 3 && r.After.PeakBytes == 2*maxAlign-1:
+			moved++
+		}
+	}
+	if same != maxAlign-2 || moved != 1 {
+		t.Errorf("%d and %d", same, moved)
 	}
 }
 

@@ -25,12 +25,12 @@ const (
 type recording struct {
 	trace     *trace.Trace
 	keepPaths bool
-	allocs    []uint64 // by site; zeros between two passes
+	allocs    []allocated // by site; zeros between two passes
 	keys      map[uint32]*stackKeys
 }
 
 func newRecording(t *trace.Trace, keepPaths bool) *recording {
-	return &recording{trace: t, keepPaths: keepPaths, allocs: make([]uint64, t.Sites()), keys: map[uint32]*stackKeys{}}
+	return &recording{trace: t, keepPaths: keepPaths, allocs: make([]allocated, t.Sites()), keys: map[uint32]*stackKeys{}}
 }
 
 // A place is where memory comes from: a stack, or a requested size where there is none.
@@ -42,10 +42,14 @@ type place struct {
 // A count is blocks and their bytes.
 type count struct{ bytes, blocks uint64 }
 
+// An allocated is the number of allocations, and the sum of their bytes modulo 2^64, by which
+// a place is known again.
+type allocated struct{ allocs, bytes uint64 }
+
 // An amount is what one place has.
 type amount struct {
 	peak, end count
-	allocs    uint64
+	allocated
 }
 
 func (a *amount) add(b amount) {
@@ -107,7 +111,8 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 			switch {
 			case n <= p.Seeds: // not of this run
 			case e.Site != 0 && !bySize:
-				r.allocs[e.Site]++
+				r.allocs[e.Site].allocs++
+				r.allocs[e.Site].bytes += e.Bytes
 			case len(sizes) < maxSizes || sizes[e.Bytes] > 0:
 				sizes[e.Bytes]++
 			default:
@@ -149,9 +154,9 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 		a.end.bytes, a.end.blocks = a.end.bytes+bytes, a.end.blocks+1
 	})
 	for site, n := range r.allocs {
-		if n > 0 {
-			g.at(place{site: uint32(site)}).allocs = n
-			r.allocs[site] = 0
+		if n.allocs > 0 {
+			g.at(place{site: uint32(site)}).allocated = n
+			r.allocs[site] = allocated{}
 		}
 	}
 	for bytes, n := range sizes {
