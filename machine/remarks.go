@@ -130,7 +130,7 @@ func (s *Shares) Remarks() (lines []string) {
 	}
 	if s.Silent > 0 {
 		lines = append(lines, fmt.Sprintf("the driver does not report the memory of %s: it is part of what is unlisted", report.Counted(uint64(s.Silent), "program")))
-	} else if unlisted > s.Total/100 { // a driver has some for itself
+	} else if unlisted > s.Total/100 { // the driver needs some memory itself
 		lines = append(lines, fmt.Sprintf("unlisted: %s are in use by no program of the list, but by the driver or by programs that cannot be seen from here", size.Format(unlisted)))
 	}
 	if s.Short > 0 {

@@ -54,7 +54,7 @@ function age(ms) {
 const ago = (s) => (s < 120 ? Math.round(s) + " s" : Math.round(s / 6) / 10 + " min");
 
 // The past as a plot has it: seconds before the last look. Nothing is drawn before the
-// first look, and where nobody looked for a while.
+// first look, and during a pause without looks.
 function timeline() {
 	const now = past.times[past.times.length - 1], at = [], from = [];
 	const span = [60, 120, 300, 600, 1800, 3600, 10800].find((s) => (now - past.times[0]) / 1000 <= s) || Math.ceil((now - past.times[0]) / 1000);
@@ -71,7 +71,7 @@ function timeline() {
 		begin: (past.times[0] - now) / 1000,
 		values: (name) => { const list = past.values.get(name); return from.map((k) => (list && k >= 0 && list[k]) || 0); },
 		x: { min: -span, max: 0, title: "", format: (v) => (v === 0 ? "now" : ago(-v) + " ago") },
-		moment: (k) => (from[k] < 0 ? "nobody looked" : new Date(past.times[from[k]]).toLocaleTimeString()),
+		moment: (k) => (from[k] < 0 ? "no snapshot" : new Date(past.times[from[k]]).toLocaleTimeString()),
 	};
 }
 // scale is where an axis ends: at whole, or at 3/4, 1/2, 3/8... of it, so that it rarely

@@ -170,7 +170,7 @@ func (h *History) Grows(name string) *Growth {
 	}
 	rises := 0
 	for k, l := range least {
-		if l.At.IsZero() { // nobody looked in that time
+		if l.At.IsZero() { // no look in that time
 			return nil
 		}
 		if k > 0 && l.Bytes > least[k-1].Bytes {

@@ -49,7 +49,7 @@ func TestGrows(t *testing.T) {
 		{"rises once at the start", 100, func(n int) int { return min(n, 20) }, "0 MiB in 90 s, 0 MiB/min"},
 		{"a step is missing", 100, func(n int) int { return n / 10 * 10 * min(1, max(0, n-19)) }, "90 MiB in 90 s, 60 MiB/min"},
 		{"two are missing", 100, func(n int) int { return n / 10 * 10 * min(1, max(0, n-29)) }, "0 MiB in 90 s, 0 MiB/min"},
-		{"nobody looked for a while", 100, func(n int) int {
+		{"no look for a while", 100, func(n int) int {
 			if n > 30 && n < 60 {
 				return -1
 			}

@@ -57,8 +57,9 @@ func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int)
 	return l
 }
 
-// labelled returns the first of the texts that fits into room cells, behind so many of
-// fill, and fill for the rest. The last text is cut if none fits and before is 0.
+// labelled returns room cells: before of fill, the first of the texts that fits, and fill
+// for the rest. With before above 0 there is fill on both sides of the text. If no text
+// fits all is fill.
 func labelled(room int, fill string, before int, texts ...string) string {
 	for _, text := range texts {
 		if n := width(text); before+n < room || before == 0 && n == room {
@@ -68,8 +69,8 @@ func labelled(room int, fill string, before int, texts ...string) string {
 	return strings.Repeat(fill, room)
 }
 
-// cells divides so many cells in proportion to the bytes, of which total is the sum. Each
-// that is not 0 has one at least, if there are enough; else the largest have.
+// cells divides room cells in proportion to the bytes, of which total is the sum. Each
+// that is not 0 has at least one, if there are enough cells.
 func cells(bytes []uint64, total uint64, room int) []int {
 	ends := make([]int, len(bytes))
 	var sum float64

@@ -1,5 +1,7 @@
 package screen
 
+import "gpumem/machine"
+
 // What tests see.
 var (
 	Cells      = cells
@@ -10,5 +12,8 @@ var (
 // Looked is the message with a snapshot.
 var Looked = func(m any) bool { _, ok := m.(seen); return ok }
 
-// View returns how the model looks at its snapshot.
+// Seen returns the message with a snapshot.
+func Seen(s *machine.Snapshot) any { return seen{s, nil} }
+
+// How returns how the model looks at its snapshot.
 func (m *model) How() *View { return &m.view }

@@ -23,7 +23,7 @@ type View struct {
 	By     history.By
 	Filter string // shows only programs with this text; empty shows all
 	Typing bool   // the filter is being typed
-	Help   bool   // shows the keys in place of the devices
+	Help   bool   // shows the keys instead of the devices
 	Down   int    // lines that have gone off at the top; taken as far as there are lines
 	Err    error  // of a later snapshot
 }
@@ -149,11 +149,13 @@ func (v *View) heading(d *machine.Device) string {
 	if width(long) <= v.Width || d.Used == nil {
 		return long
 	}
-	short := fmt.Sprintf("%s: %s of %s used", d.Spec, size.Format(*d.Used), size.Format(d.Total))
-	if more := fmt.Sprintf("%s, %s leased", short, size.Format(d.Leased)); d.Leased > 0 && width(more) <= v.Width {
-		return more
+	least := report.OneLine(fmt.Sprintf("%s: %s of %s", d.Spec, size.Format(*d.Used), size.Format(d.Total)))
+	for _, more := range []string{fmt.Sprintf(" used, %s leased", size.Format(d.Leased)), " used"} {
+		if width(least+more) <= v.Width && (d.Leased > 0 || more == " used") {
+			return least + more
+		}
 	}
-	return report.OneLine(short)
+	return least
 }
 
 // matches reports whether a program has the text of a filter: in its number, user,
@@ -205,7 +207,6 @@ func (v *View) foot(down, shown, all int) line {
 // help returns what the keys do and what the signs mean.
 func (v *View) help() (lines []line) {
 	for _, text := range []string{
-		"Keys",
 		"  m p a g n   order by memory, pid, age, growth or name; the column has a sign",
 		"  /           show only programs with a text: number, user, command, framework,",
 		"              container; esc shows all again",
@@ -219,12 +220,13 @@ func (v *View) help() (lines []line) {
 		"",
 		"grows/min: the least that the program held rose in nearly each tenth of the last",
 		"  minutes. - is no growth; nothing stands there before there are 30 looks.",
-		"  What is allocated and freed again in each step does not count.",
+		"  What is allocated and freed again in each step does not count. Where there is",
+		"  no room for the column, a + before what a program holds says that it grows.",
 		"By memory a row changes its place when its peak of the last 10 looks exceeds",
 		"  another's by a twentieth.",
 		"",
 		"Not seen: programs on other machines, memory that the driver does not report by",
-		"  program (in Windows' Linux, on some MIG devices), and, without the rights of",
+		"  program (under WSL, on some MIG devices), and, without the rights of",
 		"  root, the environment of other users' programs. From a container, processes",
 		"  outside of it are unknown.",
 	} {

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the frames in testdata anew")
 
-// shared returns a snapshot of a GPU of 24 GiB after so many seconds: one program in a
+// shared returns a snapshot of a GPU of 24 GiB at a second: one program in a
 // lease, one that grows, one that takes memory and frees it again in each second, two
 // under another lease, a name in wide characters, and memory without a program.
 func shared(second int) *machine.Snapshot {
@@ -54,7 +54,7 @@ func shared(second int) *machine.Snapshot {
 	return &machine.Snapshot{Time: now, Devices: []machine.Device{d}}
 }
 
-// after returns the last of so many snapshots, and their history.
+// after returns the last of the snapshots of some seconds, and their history.
 func after(seconds int, snapshot func(second int) *machine.Snapshot) (*machine.Snapshot, *history.History) {
 	h := history.New(history.Keep)
 	var s *machine.Snapshot
@@ -139,6 +139,19 @@ func TestFrames(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestDocument: the screen in docs/live.md is the one that is drawn.
+func TestDocument(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "live.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, h := after(300, shared)
+	lines := strings.Split(screen.Frame(s, h, view(80, 24, nil)), "\n")
+	if want := strings.Join(lines[:16], "\n") + "\n...\n" + lines[23] + "\n"; !strings.Contains(string(page), want) {
+		t.Errorf("docs/live.md lacks\n%s", want)
 	}
 }
 

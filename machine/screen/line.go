@@ -78,7 +78,7 @@ func letter(number int) string {
 	return letters[number : number+1]
 }
 
-// render returns the line as a terminal takes it, cut off at so many cells.
+// render returns the line as a terminal takes it, at most room cells of it.
 func (l line) render(room int, colours Colours) string {
 	var b strings.Builder
 	for _, s := range l {

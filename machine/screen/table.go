@@ -4,6 +4,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func listTable(d *machine.Device, now time.Time) []line {
 	return tableLines(list, rows, "")
 }
 
-// screenTable is the table on a screen of so many cells.
+// screenTable is the table on a screen.
 func screenTable(rows []row, v *View) []line {
 	list := make([]column, 0, len(columns)+1)
 	for _, c := range columns {
@@ -188,7 +189,23 @@ func screenTable(rows []row, v *View) []line {
 			table[i].width = max(c.width, c.least, width(table[i].title))
 		}
 	}
-	return tableLines(fitTable(table, max(v.Width-3, 1)), rows, v.By)
+	table = fitTable(table, max(v.Width-3, 1))
+	if !slices.ContainsFunc(table, func(c filled) bool { return c.by == history.ByGrowth }) {
+		markGrowth(table, rows)
+	}
+	return tableLines(table, rows, v.By)
+}
+
+// markGrowth puts a + in front of what a program holds if it grows, where the column has
+// no room.
+func markGrowth(table []filled, rows []row) {
+	for _, c := range table {
+		for i, r := range rows {
+			if c.by == history.ByMemory && r.growth != nil && r.growth.Bytes > 0 && width(c.cells[i]) < c.width {
+				c.cells[i] = "+" + c.cells[i]
+			}
+		}
+	}
 }
 
 // tableLines writes the titles and the rows, each behind the letter of its program.

@@ -11,6 +11,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
+	"github.com/charmbracelet/x/ansi"
+	"pgregory.net/rapid"
 
 	"gpumem/internal/test/machinetest"
 	"gpumem/machine"
@@ -166,6 +168,39 @@ func TestRounds(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+}
+
+// TestAnySizesAndKeys: whatever the screen's size becomes, whatever keys are pressed and
+// programs come and go, the screen is full and no line is too wide.
+func TestAnySizesAndKeys(t *testing.T) {
+	keys := []string{"m", "p", "a", "g", "n", "/", "?", "x", "1", "esc", "enter", "backspace", "down", "up", "pgdown", "pgup", "home", "j", "k"}
+	rapid.Check(t, func(rt *rapid.T) {
+		m := example(rapid.IntRange(1, 200).Draw(rt, "width"), rapid.IntRange(1, 40).Draw(rt, "height"))
+		for n := range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 2).Draw(rt, "what") {
+			case 0:
+				m.Update(tea.WindowSizeMsg{Width: rapid.IntRange(1, 200).Draw(rt, "width"), Height: rapid.IntRange(1, 40).Draw(rt, "height")})
+			case 1:
+				m.Update(key(rapid.SampledFrom(keys).Draw(rt, "key"))) // those that end it change nothing
+			case 2:
+				s := machinetest.Example()
+				s.Time = s.Time.Add(time.Duration(n) * time.Second)
+				for i := range rapid.IntRange(0, 50).Draw(rt, "programs") {
+					s.Devices[0].Programs = append(s.Devices[0].Programs, machine.Program{PID: 1000 + i, Kind: "compute", Used: machinetest.GiB(1)})
+				}
+				m.Update(screen.Seen(s))
+			}
+			v, list := how(m), lines(m)
+			if len(list) > v.Height || v.Height >= 2 && len(list) != v.Height {
+				rt.Fatalf("%d lines on a screen of %d", len(list), v.Height)
+			}
+			for _, l := range list {
+				if ansi.StringWidth(l) > v.Width {
+					rt.Fatalf("%q on a screen of %d", l, v.Width)
+				}
+			}
+		}
+	})
 }
 
 // TestProgram runs it as it runs in a terminal, with keys from a pipe.
