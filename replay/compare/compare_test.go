@@ -652,10 +652,14 @@ func TestRunFails(t *testing.T) {
 	if _, err := Run(ctx, a, b, cfg); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if err := b.Close(); err != nil {
+	gone, err := stacked.Read(t.Context(), strings.NewReader("- a 1 2"), "gone", trace.Options{SpoolLimit: -1})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), a, b, cfg); err == nil || !strings.HasPrefix(err.Error(), "b: ") {
+	if err := gone.Close(); err != nil { // with its temporary file
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), a, gone, cfg); err == nil || !strings.HasPrefix(err.Error(), "gone: ") {
 		t.Error(err)
 	}
 	if _, err := Run(t.Context(), a, a, Config{}); err == nil {
