@@ -26,7 +26,7 @@
 //
 // Files: compare.go the configuration, the report and the pools that are compared,
 // gather.go the pass over a pool, match.go stacks, rows.go tables of differences,
-// summary.go the answer in sentences, text.go the report as text.
+// summary.go the answer in sentences, text.go the report as text, page.go the page.
 package compare
 
 import (
@@ -95,17 +95,17 @@ type Pool struct {
 type Side struct {
 	Pool        string  `json:"pool"` // the recording's name for it
 	Events      uint64  `json:"events"`
-	Seeds       uint64  `json:"seeds"`              // blocks older than the recording, which are its first events
-	Allocs      uint64  `json:"allocs"`             // without the seeds
-	Refused     uint64  `json:"refused"`            // when recorded
-	Peak        uint64  `json:"peak_live_bytes"`    // a refused request counts at its event
-	PeakBlocks  uint64  `json:"peak_blocks"`        //
+	Seeds       uint64  `json:"seeds"`           // blocks older than the recording, which are its first events
+	Allocs      uint64  `json:"allocs"`          // without the seeds
+	Refused     uint64  `json:"refused"`         // when recorded
+	Peak        uint64  `json:"peak_live_bytes"` // a refused request counts at its event
+	PeakBlocks  uint64  `json:"peak_blocks"`
 	PeakEvent   uint64  `json:"peak_event"`         // the first with that; 0 if no memory is ever live
 	PeakTime    *uint64 `json:"peak_time_ns"`       // since the first event; null if the recording has no times
 	PeakRefused uint64  `json:"peak_refused_bytes"` // of the peak, the request that was refused there
 	End         uint64  `json:"end_live_bytes"`     // after the last event
-	EndBlocks   uint64  `json:"end_blocks"`         //
-	Stacks      bool    `json:"stacks"`             // some blocks have a stack
+	EndBlocks   uint64  `json:"end_blocks"`
+	Stacks      bool    `json:"stacks"` // some blocks have a stack
 	curve       curve   // of the live memory
 }
 
