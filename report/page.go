@@ -35,7 +35,7 @@ type Page struct {
 	Headline string
 	Summary  []string // sentences
 	Notes    []string // remarks of the reader of the recording
-	Advice   *Advice  // nil: none
+	Sections []*Section
 	Columns  []string // of the table of policies, as for NewTable
 	Device   uint64   // its total
 	Pools    []*Timeline
@@ -43,15 +43,16 @@ type Page struct {
 	Names []string
 }
 
-// Advice is what gpumem advise says of the recording: what to set, and which card is
-// enough. Its texts are those of that command.
-type Advice struct {
-	Verdict []string // sentences
-	Set     []string // lines for a shell or a program, to be copied
-	Columns []string // as for NewTable
-	Rows    [][]string
-	Card    []string // sentences about the smallest card
-	Basis   []string // sentences: what is assumed
+// A Section is the answer of another command to the same recording, in its words: what to
+// set (gpumem advise), what grew (gpumem leaks).
+type Section struct {
+	ID, Title string
+	Sentences []string
+	Lines     []string // for a shell or a program, to be copied; or a stack
+	More      []string // sentences after those
+	Columns   []string // of a table, as for NewTable; nil: none
+	Rows      [][]string
+	Small     []string // sentences: what is assumed
 }
 
 // A Timeline is one pool of the recording.
@@ -90,6 +91,10 @@ type Timeline struct {
 	// Segments are the memory of the recorded program's pool at the end; nil if the
 	// recording does not have them.
 	Segments []*Segment `json:"segments,omitempty"`
+	// Refused are the requests that the recorded program was refused, the first ones.
+	Refused []Refusal `json:"refused,omitempty"`
+	// Kind says what memory this is if it is no GPU's; "" otherwise.
+	Kind string `json:"-"`
 	// Layers are the policies, and Look is the index of the one that is looked at first.
 	Layers []*Layer `json:"layers"`
 	Look   int      `json:"look"`
@@ -189,6 +194,7 @@ type Refusal struct {
 	Event uint64 `json:"event"`
 	Bytes uint64 `json:"bytes"`
 	Stack int    `json:"stack"` // in Page.Names; -1: not recorded
+	Live  uint64 `json:"live"`  // requested bytes that were live then, without it; of the recorded run alone
 }
 
 // A Snapshot is the pool after one event.
@@ -230,6 +236,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	// A policy is broken where its parts end.
 	"parts": func(s string) []string { return partOfSpec.FindAllString(s, -1) },
 	"glue":  func(s string) string { return numberUnit.ReplaceAllString(s, "$1\u00a0$2") },
+	"sum":   func(list []Refusal) uint64 { return uint64(len(list)) },
 	"draw":  func(t *Timeline) template.HTML { return template.HTML(drawTimeline(t)) },
 }).Parse(pageHTML))
 

@@ -51,9 +51,9 @@ func page(events uint64, policies int) *report.Page {
 func TestWritePage(t *testing.T) {
 	var b strings.Builder
 	p := page(5000, 2)
-	p.Advice = &report.Advice{
-		Verdict: []string{"It does not fit."}, Set: []string{"export A=<1>"}, Columns: []string{"setting", ">card"}, Rows: [][]string{{"<none>", "8 GiB"}},
-	}
+	p.Sections = []*report.Section{{
+		ID: "set", Title: "What to set", Sentences: []string{"It does not fit."}, Lines: []string{"export A=<1>"}, Columns: []string{"setting", ">card"}, Rows: [][]string{{"<none>", "8 GiB"}},
+	}}
 	if err := report.WritePage(&b, p); err != nil {
 		t.Fatal(err)
 	}

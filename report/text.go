@@ -7,6 +7,20 @@ import (
 	"unicode/utf8"
 )
 
+// plain returns s with ? for what a terminal obeys instead of printing it, and for what
+// changes the direction of text; blanks and the ends of lines stay.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		if unicode.Is(unicode.Cf, r) || unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
 // OneLine makes one printable line of a message, whatever it quotes.
 func OneLine(s string) string {
 	var lines []string
@@ -95,9 +109,10 @@ func (t *Text) Line(format string, args ...any) {
 	t.Raw(Fold(indent+OneLine(line), t.Width))
 }
 
-// Raw adds a line as it is.
+// Raw adds a line, or several, as they are, but for what a terminal obeys instead of printing
+// it.
 func (t *Text) Raw(line string) {
-	t.b.WriteString(t.head + line + "\n")
+	t.b.WriteString(t.head + plain(line) + "\n")
 	t.head = ""
 }
 

@@ -13,3 +13,14 @@ func TestShellQuote(t *testing.T) {
 		}
 	}
 }
+
+// TestTextHidesWhatATerminalObeys: escapes and characters that turn text around do not reach
+// the terminal, in wrapped lines and in those that are written as they are.
+func TestTextHidesWhatATerminalObeys(t *testing.T) {
+	text := &report.Text{Width: 80}
+	text.Line("%s", "a\x1b[31mb\u202ec")
+	text.Raw("  d\x1b]0;t\x07e\u2066f\n\tg")
+	if want := "a?[31mb?c\n  d?]0;t?e?f\n\tg\n"; text.String() != want {
+		t.Errorf("%q, want %q", text.String(), want)
+	}
+}

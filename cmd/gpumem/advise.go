@@ -459,36 +459,40 @@ func adviceRows(rep *advise.Report) (titles []string, rows [][]string) {
 	return titles, rows
 }
 
-// adviceOnPage returns the answer as the page of a replay shows it.
-func adviceOnPage(rep *advise.Report) *report.Advice {
-	lines := func(write func(*text)) (list []string) {
-		t := &text{Text: report.Text{Width: math.MaxInt32}}
-		write(t)
-		for line := range strings.Lines(t.String()) {
-			list = append(list, strings.TrimSpace(line))
+// pageLines returns what write writes as sentences.
+func pageLines(write func(*text)) (list []string) {
+	t := &text{Text: report.Text{Width: math.MaxInt32}}
+	write(t)
+	for line := range strings.Lines(t.String()) {
+		if line = strings.TrimSpace(line); line != "" {
+			list = append(list, line)
 		}
-		return list
 	}
-	a := &report.Advice{Verdict: []string{adviceVerdict(rep)}}
+	return list
+}
+
+// adviceOnPage returns the answer as the page of a replay shows it.
+func adviceOnPage(rep *advise.Report) *report.Section {
+	s := &report.Section{ID: "set", Title: "What to set", Sentences: []string{adviceVerdict(rep)}}
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
-			a.Set = lines(func(t *text) { setAdvice(t, c.Set, c.Call, "") })
+			s.Lines = pageLines(func(t *text) { setAdvice(t, c.Set, c.Call, "") })
 			if c.Run != "" {
-				a.Set = append(a.Set, c.Run)
+				s.Lines = append(s.Lines, c.Run)
 			}
 		}
 		if c.Range != nil {
-			a.Verdict = append(a.Verdict, rangeText(c.Range, rep))
+			s.Sentences = append(s.Sentences, rangeText(c.Range, rep))
 		}
 	}
-	a.Columns, a.Rows = adviceRows(rep)
-	a.Card = lines(func(t *text) { writeSmallest(t, rep) })
-	a.Basis = []string{
+	s.Columns, s.Rows = adviceRows(rep)
+	s.More = pageLines(func(t *text) { writeSmallest(t, rep) })
+	s.Small = []string{
 		frameworkText(rep),
 		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that requests no more than this one. The table of policies above assumes nothing outside the pool.", size.Format(rep.ContextBytes)),
 		"gpumem advise " + filepath.Base(rep.Trace.Source) + " has the same answer, and its options.",
 	}
-	return a
+	return s
 }
 
 func sizeOrNone(n *uint64) string {

@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -191,11 +192,23 @@ func where(p leaks.Place) string {
 }
 
 func leaksTable(t *text, rep leaksReport) {
+	titles, rows := leaksTableRows(rep)
+	tab := report.NewTable(titles...)
+	for _, row := range rows {
+		tab.Row(row...)
+	}
+	t.table(tab)
+	if more := len(rep.Leaks) - leaksRows; more > 0 {
+		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
+	}
+}
+
+// leaksTableRows returns the table of the places that grow to the end.
+func leaksTableRows(rep leaksReport) (titles []string, rows [][]string) {
 	step := ">a step"
 	if rep.Verdict == leaks.Growth {
 		step = ">a round" // of a step or of a layer
 	}
-	tab := report.NewTable(step, ">at the end", ">blocks", ">since event", "where")
 	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
 		each := "?"
 		if p.BytesPerStep != nil {
@@ -205,12 +218,23 @@ func leaksTable(t *text, rep leaksReport) {
 		if p.Regrows {
 			site += ", each time a larger block"
 		}
-		tab.Row(each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site)
+		rows = append(rows, []string{each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site})
 	}
-	t.table(tab)
-	if more := len(rep.Leaks) - leaksRows; more > 0 {
-		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
+	return []string{step, ">at the end", ">blocks", ">since event", "where"}, rows
+}
+
+// leaksOnPage returns the answer as the page of a replay shows it.
+func leaksOnPage(rep leaksReport) *report.Section {
+	s := &report.Section{ID: "grew", Title: "What grew", Sentences: []string{leaksVerdict(rep)}}
+	if len(rep.Leaks) > 0 {
+		s.Columns, s.Rows = leaksTableRows(rep)
+		if rep.Leaks[0].Stack != "" {
+			s.Lines = strings.Split(rep.Leaks[0].Stack, "\n")
+		}
 	}
+	s.More = leaksAdvice(rep)
+	s.Small = []string{"gpumem leaks " + filepath.Base(rep.Trace.Source) + " has the same answer."}
+	return s
 }
 
 // leaksAdvice returns what to do next, for well-known causes alone.

@@ -15,6 +15,7 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/internal/output"
+	"gpumem/leaks"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/replay"
@@ -226,8 +227,10 @@ func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.C
 	if f.drawing != "" && len(p.Pools) > 1 {
 		return nil, errors.New("--svg draws one pool, and the recording has several; name one by --pool")
 	}
-	if p.Advice, err = f.advice(ctx, t); err != nil {
-		return nil, err
+	if f.page != "" && t.Events <= answerEvents {
+		if err := f.answers(ctx, t, p); err != nil {
+			return nil, err
+		}
 	}
 	for _, x := range []struct {
 		flag, path string
@@ -243,24 +246,48 @@ func (f *replayOptions) replay(ctx context.Context, t *trace.Trace, cfg replay.C
 	return rep, nil
 }
 
-// advice returns what gpumem advise says of the recording on the same device, for the page;
-// nil if it has nothing to say: of a device that cannot be simulated, or of a recording that
-// is too long to be run dozens of times.
-func (f *replayOptions) advice(ctx context.Context, t *trace.Trace) (*report.Advice, error) {
+// answerEvents is the most events of a recording whose page has the answers of other
+// commands: some 30 replays of it take a second or two.
+const answerEvents = 200_000
+
+// answers adds what gpumem advise, for the same device, and gpumem leaks say of the
+// recording. There is no advice for a device that cannot be simulated.
+func (f *replayOptions) answers(ctx context.Context, t *trace.Trace, p *report.Page) error {
 	spec, _, err := open.Choose(f.device, os.LookupEnv, true)
-	if err != nil || f.page == "" || t.Events > adviseEvents || !spec.CanResize() {
-		return nil, err
-	}
-	rep, err := advise.Run(ctx, t, advise.Config{Sim: spec.Sim, Context: max(spec.Sim.Context, advise.DefaultContext), Pool: f.pool})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return adviceOnPage(rep), nil
+	if spec.CanResize() {
+		rep, err := advise.Run(ctx, t, advise.Config{Sim: spec.Sim, Context: max(spec.Sim.Context, advise.DefaultContext), Pool: f.pool})
+		if err != nil && !errors.Is(err, advise.ErrNoGPU) {
+			return err
+		}
+		if err == nil {
+			p.Sections = append(p.Sections, adviceOnPage(rep))
+			verdict := lowerFirst(adviceVerdict(rep))
+			if rep.FitsAsItIs {
+				verdict = "it fits as it is."
+			}
+			p.Summary = append(p.Summary, fmt.Sprintf("With %s outside the pool, as for a CUDA context and libraries, %s", size.Format(rep.ContextBytes), verdict))
+			if c := rep.SmallestCard; c != nil {
+				p.Summary = append(p.Summary, fmt.Sprintf("The smallest card that is enough has %s.", size.Format(*c)))
+			}
+		}
+	}
+	found, err := leaks.Find(ctx, t, leaks.Config{Pool: f.pool, KeepPaths: f.paths})
+	if err != nil {
+		return err
+	}
+	grew := leaksOnPage(leaksReport{replay.Describe(t), found})
+	p.Sections = append(p.Sections, grew)
+	if found.Verdict == leaks.Leak {
+		p.Summary = append(p.Summary, grew.Sentences[0])
+	}
+	return nil
 }
 
-// adviseEvents is the most events of a recording whose page has advice: some 30 replays of it
-// take a second or two.
-const adviseEvents = 200_000
+// lowerFirst begins a sentence small, to stand behind a colon.
+func lowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // recordingFlags are the flags of every command that reads a recording.
 type recordingFlags struct {

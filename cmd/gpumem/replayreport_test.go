@@ -512,7 +512,7 @@ func TestHostilePage(t *testing.T) {
 	refusal := report.Refusal{Event: 1, Bytes: 1, Stack: 1}
 	p := &report.Page{
 		Title: bad[0], Headline: bad[0], Summary: bad, Notes: bad, Columns: []string{bad[0]}, Names: bad,
-		Advice: &report.Advice{Verdict: bad, Set: bad, Columns: bad[:1], Rows: [][]string{bad[:1]}, Card: bad, Basis: bad},
+		Sections: []*report.Section{{ID: bad[0], Title: bad[0], Sentences: bad, Lines: bad, Columns: bad[:1], Rows: [][]string{bad[:1]}, More: bad, Small: bad}},
 		Pools: []*report.Timeline{{Pool: bad[0], Events: 1, Starts: one, Moments: one, Live: one, Blocks: one, Groupings: []*report.Grouping{g}, Lists: []*report.List{l},
 			Allocations: &report.Allocations{From: one, For: []uint64{0}, Bytes: []uint64{1}, Names: []int{0}},
 			Segments:    []*report.Segment{{Addr: bad[0], Bytes: 9, Blocks: [][3]uint64{{0, 9, 1}}}},

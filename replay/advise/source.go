@@ -270,6 +270,14 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 	return list, left, nil
 }
 
+// NotOnGPU returns the pools of a recording that are of no GPU. A pool that is named is one,
+// whatever it is. The error is that of a recording without a GPU's memory ([ErrNoGPU]), or
+// without that pool.
+func NotOnGPU(t *trace.Trace, pool string) ([]LeftOut, error) {
+	_, left, err := split(t, pool)
+	return left, err
+}
+
 // elsewhere says that what is replayed was not a GPU's memory; "" if it was, or may have been.
 func elsewhere(t *trace.Trace, gpus []gpu) string {
 	name := gpus[0].name

@@ -128,6 +128,9 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 		if live > most && n > 0 {
 			o.stretches[len(o.stretches)-1], most = n, live
 		}
+		if e.Refused && e.Op == trace.Alloc && len(tl.Refused) < maxRefusals {
+			tl.Refused = append(tl.Refused, report.Refusal{Event: n, Bytes: e.Bytes, Stack: o.siteName(e.Site), Live: live - min(live, e.Bytes)})
+		}
 		if live > tl.Peak || n <= 1 && tl.Peak == 0 {
 			tl.Peak, tl.PeakAt = live, n
 		}
@@ -237,6 +240,14 @@ func (o *outline) recorded() {
 	slices.SortStableFunc(o.timeline.Segments, func(a, b *report.Segment) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
+// siteName returns the text of a site, -1 if there is none.
+func (o *outline) siteName(site uint32) int {
+	if site == 0 {
+		return -1
+	}
+	return o.texts.of(o.trace.Site(site))
+}
+
 // exact reports whether all blocks are listed.
 func (o *outline) exact() bool { return o.pool.Events <= exactEvents }
 
@@ -327,9 +338,5 @@ func (o *outline) list(a *report.Allocations, at []int, e *trace.Event, b *liveB
 		until = 1
 	}
 	a.From, a.For, a.Bytes = append(a.From, n), append(a.For, until), append(a.Bytes, e.Bytes)
-	name := -1
-	if e.Site != 0 {
-		name = o.texts.of(o.trace.Site(e.Site))
-	}
-	a.Names = append(a.Names, name)
+	a.Names = append(a.Names, o.siteName(e.Site))
 }

@@ -92,15 +92,13 @@ func (s *sampler) refused(e *trace.Event) error {
 	if len(l.Refusals) == maxRefusals {
 		return nil
 	}
-	r := report.Refusal{Event: s.number(), Bytes: e.Bytes, Stack: -1}
-	if e.Site != 0 {
-		r.Stack = s.texts.of(s.trace.Site(e.Site))
-	}
+	r := report.Refusal{Event: s.number(), Bytes: e.Bytes, Stack: s.siteName(e.Site)}
 	l.Refused = append(l.Refused, r.Event)
 	if l.Refusals = append(l.Refusals, r); len(l.Refusals) > 1 {
 		return nil
 	}
 	l.First = &r
+	s.weights.addPeak(&liveBlock{bytes: e.Bytes, site: e.Site}) // so that it is named
 	if s.next == len(s.stretches) || s.stretches[s.next] != r.Event {
 		s.snapshot(true)
 	}

@@ -671,7 +671,7 @@ func TestRemedyIsForTheSamePool(t *testing.T) {
 		"None of the policies that were tried served it; any allocator must hold 2 GiB at the peak, and the device has 4 GiB.": {other},
 		"On the same device platform served every request; it held 3 GiB at most.":                                             {other, same},
 	} {
-		if got := remedy(fit, first); got != want {
+		if got := remedy(fit, first, append(fit, first)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -16,15 +16,16 @@ import (
 	"gpumem/size"
 )
 
-// summary returns the outcome of a replay in a line, and then in three sentences about
-// the first refusal, if there is one: of the framework's policy that was recorded (own), else
-// of the first that refuses.
-func summary(r *replay.Report, pools []*report.Timeline, own []string) (headline string, sentences []string) {
+// summary returns the outcome of a replay in a line, and then in sentences: what the recorded
+// run was refused, the first refusal here and what would have helped, or what was held. Of
+// policies that refuse the recorded framework's (own) goes first; results are those of GPUs'
+// memory if there are some.
+func summary(r *replay.Report, results []*replay.Result, pools []*report.Timeline, own []string) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*replay.Result
 	var first *replay.Result // of those that refused
 	policies, refuse := map[string]bool{}, map[string]bool{}
-	for _, res := range r.Results {
+	for _, res := range results {
 		policies[res.Policy] = true
 		if res.Fits {
 			fit = append(fit, res)
@@ -35,27 +36,69 @@ func summary(r *replay.Report, pools []*report.Timeline, own []string) (headline
 			first = res
 		}
 	}
-	device := size.Format(r.Results[0].DeviceBytes)
-	if first == nil {
-		return fmt.Sprintf("%s fits %s under %s", name, device, all(len(policies), "policy", "policies")), served(r, pools, fit, device)
+	device := size.Format(results[0].DeviceBytes)
+	died, recorded := "", recordedRefusal(pools)
+	if recorded != "" {
+		died = " ran out of memory when it was recorded; it"
 	}
-	headline = fmt.Sprintf("%s runs out of memory on %s under %s", name, device, one(len(policies), len(refuse), first))
+	theirs := slices.IndexFunc(fit, func(res *replay.Result) bool { return slices.Contains(own, res.Policy) && !refuse[res.Policy] })
+	switch {
+	case first == nil:
+		headline = fmt.Sprintf("%s%s fits %s under %s", name, died, device, all(len(policies), "policy", "policies"))
+		sentences = served(r, pools, fit, device)
+	case theirs >= 0:
+		headline = fmt.Sprintf("%s%s fits %s under %s, and runs out of memory under %s", name, died, device, fit[theirs].Policy, one(len(policies), len(refuse), first))
+		sentences = append(sentences, fmt.Sprintf("%s, the policy of the recorded program, held %s at most.", fit[theirs].Policy, size.Format(fit[theirs].HeldPeak)), refusal(first, r)+".", sentence(first.Failure.Cause))
+	default:
+		headline = fmt.Sprintf("%s%s runs out of memory on %s under %s", name, died, device, one(len(policies), len(refuse), first))
+		sentences = append(sentences, refusal(first, r)+".", sentence(first.Failure.Cause), remedy(fit, first, results))
+	}
+	if recorded != "" {
+		sentences = append([]string{recorded}, sentences...)
+	}
+	return headline, sentences
+}
+
+// recordedRefusal returns a sentence about the first request that the recorded program was
+// refused; "" if there is none.
+func recordedRefusal(pools []*report.Timeline) string {
+	for _, tl := range pools {
+		if len(tl.Refused) == 0 {
+			continue
+		}
+		r, on := tl.Refused[0], ""
+		if tl.Pool != "" && len(pools) > 1 {
+			on = " on " + tl.Pool
+		}
+		more := ""
+		if n := len(tl.Refused); n > 1 {
+			more = fmt.Sprintf(", the first of %s", report.Counted(uint64(n), "refusal"))
+		}
+		return fmt.Sprintf("The recorded run was refused %s%s at event %s of %s, with %s live%s.", size.Format(r.Bytes), on, report.Count(r.Event), report.Count(tl.Events), size.Format(r.Live), more)
+	}
+	return ""
+}
+
+// refusal returns a sentence, without its point, about a policy's first refusal.
+func refusal(first *replay.Result, r *replay.Report) string {
 	f := first.Failure
 	what := fmt.Sprintf("Under %s, %s of %s requested %s", label(first, r), report.EventName(first.Number(f.Event)), report.Count(first.Number(first.Events)), size.Format(f.Bytes))
 	if first.Number(f.Event) == 0 {
 		what = fmt.Sprintf("Under %s, a block of %s from before the recording", label(first, r), size.Format(f.Bytes))
-	}
-	if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
+	} else if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
 		what += ", in " + who + ","
 	}
 	what += " and was refused"
+	if first.Number(f.Event) == 0 {
+		what = strings.Replace(what, " and was", " was", 1)
+	}
 	if f.Recorded {
 		what += ", as in the recorded run"
 	}
 	if first.Refused > 1 {
 		what += fmt.Sprintf(", the first of %s refusals", report.Count(first.Refused))
 	}
-	return headline, []string{what + ".", sentence(f.Cause), remedy(fit, first)}
+	return what
 }
 
 // one names the policies that refuse a request.
@@ -101,7 +144,8 @@ func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, de
 	case len(pools) == 1: // of several, if one was chosen
 		peak, events = pools[0].Peak, pools[0].Events
 	case len(pools) > 1:
-		who = fmt.Sprintf("The program's %d pools together", len(pools))
+		largest := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+		who, peak, events = "Pool "+largest.Pool, largest.Peak, largest.Events
 	}
 	out := []string{fmt.Sprintf("%s requested at most %s at once, in %s.", who, size.Format(peak), report.Counted(events, "event"))}
 	if events == 0 {
@@ -153,7 +197,7 @@ func sentence(c alloc.Cause) string {
 }
 
 // remedy returns in one sentence what would have helped.
-func remedy(fit []*replay.Result, first *replay.Result) string {
+func remedy(fit []*replay.Result, first *replay.Result, results []*replay.Result) string {
 	// On the same pool of the recording, for one that serves another is no help.
 	fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != first.Pool })
 	if len(fit) > 0 {
@@ -168,8 +212,14 @@ func remedy(fit []*replay.Result, first *replay.Result) string {
 		}
 		return fmt.Sprintf("%s; %s held least, %s at most.", served, fit[0].Policy, size.Format(fit[0].HeldPeak))
 	}
-	if first.LowerBound > first.DeviceBytes {
-		return fmt.Sprintf("No policy can serve it on this device: any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
+	// Of several pools the one that needs most says which device is enough.
+	bound := slices.MaxFunc(results, func(a, b *replay.Result) int { return cmp.Compare(a.LowerBound, b.LowerBound) })
+	if bound.LowerBound > first.DeviceBytes {
+		on := ""
+		if bound.Pool != first.Pool {
+			on = " for " + bound.Pool
+		}
+		return fmt.Sprintf("No policy can serve it on this device: any allocator must hold %s%s at the peak, and the device has %s.", size.Format(bound.LowerBound), on, size.Format(first.DeviceBytes))
 	}
 	if first.Smallest != nil {
 		return fmt.Sprintf("None of the policies that were tried served it; this one needs a device of %s.", size.Format(*first.Smallest))

@@ -27,6 +27,7 @@ import (
 	"strings"
 
 	"gpumem/replay"
+	"gpumem/replay/advise"
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
@@ -115,7 +116,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	for _, tl := range timelines {
 		tl.Look = lookAt(tl.Layers, replay.FrameworkPolicies(t))
 	}
-	page.Headline, page.Summary = summary(rep, timelines, replay.FrameworkPolicies(t))
+	results := gpuMemory(t, cfg.Pool, rep.Results, timelines)
+	gpus := slices.DeleteFunc(slices.Clone(timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
+	page.Headline, page.Summary = summary(rep, results, gpus, replay.FrameworkPolicies(t))
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
@@ -125,6 +128,26 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		}
 	}
 	return rep, page, nil
+}
+
+// gpuMemory returns the results of GPUs' memory, and says of the other timelines what they
+// are. If there is no GPU's memory, or if the pool was named, all counts.
+func gpuMemory(t *trace.Trace, pool string, results []*replay.Result, timelines []*report.Timeline) []*replay.Result {
+	left, err := advise.NotOnGPU(t, pool)
+	if err != nil || len(left) == 0 {
+		return results
+	}
+	kinds := map[string]string{}
+	for _, l := range left {
+		kinds[l.Pool] = "the host's memory"
+		if l.Code {
+			kinds[l.Pool] = "compiled code"
+		}
+	}
+	for _, tl := range timelines {
+		tl.Kind = kinds[tl.Pool]
+	}
+	return slices.DeleteFunc(slices.Clone(results), func(res *replay.Result) bool { return kinds[res.Pool] != "" })
 }
 
 // lookAt returns the index of the policy that is looked at first: of those that refuse, if

@@ -216,3 +216,46 @@ func TestPlacementsAreAFindingOrNone(t *testing.T) {
 		})
 	}
 }
+
+// TestSummaryOfARunThatDied: what the recorded run was refused comes first, and of policies
+// the recorded framework's.
+func TestSummaryOfARunThatDied(t *testing.T) {
+	for _, c := range []struct {
+		name, device string
+		policies     []string
+		headline     string
+		first        string
+	}{
+		{"it fits here", "sim:80GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it fits 80 GiB under all 2 policies",
+			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+		{"its own policy serves it", "sim:6GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it fits 6 GiB under pytorch, and runs out of memory under jax alone",
+			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+		{"nothing serves it", "sim:1GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it runs out of memory on 1 GiB under every policy",
+			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tr := file(t, "..", "..", "trace", "testdata", "torch2150.pickle")
+			_, p := runPage(t, tr, config(t, c.device, c.policies...))
+			if p.Headline != c.headline || p.Summary[0] != c.first {
+				t.Errorf("%q\n%q", p.Headline, p.Summary)
+			}
+			if r := p.Pools[0].Refused; len(r) != 1 || r[0].Event != 41 || r[0].Bytes != 5<<30 {
+				t.Errorf("refused when recorded: %+v", r)
+			}
+		})
+	}
+}
+
+// TestHostMemoryIsNotTheGPUs: pools of the host are on the page and not in its sentences.
+func TestHostMemoryIsNotTheGPUs(t *testing.T) {
+	tr := file(t, "..", "..", "trace", "testdata", "jax012.log.gz")
+	_, p := runPage(t, tr, config(t, "sim:8GiB", "jax", "elastic"))
+	for _, tl := range p.Pools {
+		if host := tl.Pool == "xla_gpu_host_bfc"; host != (tl.Kind == "the host's memory") {
+			t.Errorf("%s is %q", tl.Pool, tl.Kind)
+		}
+	}
+	if want := "The program requested at most 17.43 MiB at once, in "; !strings.HasPrefix(p.Summary[0], want) {
+		t.Errorf("%q", p.Summary)
+	}
+}

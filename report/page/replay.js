@@ -84,10 +84,11 @@ function start(data) {
 		let lives = null, holds = null, places = null, more = [];
 		function marks() {
 			const list = [{ at: t.peak_at, text: "peak " + bytes(t.peak) + (high ? ", with what was refused" : ""), color: "text", ring: t.peak }];
-			const seen = new Map();
-			for (const l of t.layers) if (l.first) seen.set(l.first.event, (seen.get(l.first.event) || []).concat(l));
-			for (const [event, layers] of seen) list.push({ at: event, color: "no", text: (layers.length > 2 && layers.length === t.layers.length ? "every policy" : layers.map((l) => l.policy).join(", ")) + (layers.length > 1 && layers.length < t.layers.length || layers.length === 2 ? " refuse " : " refuses ") + bytes(layers[0].first.bytes) });
-			if (S.event !== t.peak_at && !seen.has(S.event)) list.push({ at: S.event, color: "edge", text: "listed below" });
+			const seen = new Map(), events = new Set();
+			for (const r of (t.refused || []).slice(0, 1)) list.push({ at: r.event, color: "no", text: "the recorded run was refused " + bytes(r.bytes) });
+			for (const l of t.layers) if (l.first) { const key = l.first.event + " " + l.first.bytes; events.add(l.first.event); seen.set(key, (seen.get(key) || []).concat(l)); }
+			for (const layers of seen.values()) list.push({ at: layers[0].first.event, color: "no", text: (layers.length > 2 && layers.length === t.layers.length ? "every policy" : layers.map((l) => l.policy).join(", ")) + (layers.length > 1 && layers.length < t.layers.length || layers.length === 2 ? " refuse " : " refuses ") + bytes(layers[0].first.bytes) });
+			if (S.event !== t.peak_at && !events.has(S.event)) list.push({ at: S.event, color: "edge", text: "listed below" });
 			return list;
 		}
 		const dim = () => L().first ? { from: L().first.event + 1, text: "refused by " + L().policy + ": what follows would have been another run" } : null;
@@ -122,7 +123,12 @@ function start(data) {
 			if (t.recorded) lines.unshift({ name: "the recorded run", color: "text", dash: [5, 3], width: 1.75, values: t.recorded });
 			// The policy that is looked at is drawn last.
 			const order = [...lines].sort((a, b) => (a.bold ? 1 : 0) - (b.bold ? 1 : 0));
-			const most = lines.reduce((m, l) => l.values.reduce((a, v) => Math.max(a, v), m), 1);
+			// A pool that takes most of the device at once would press the others to the floor:
+			// the axis follows the rest, and its name says what it holds.
+			const peak = (l) => l.values.reduce((a, v) => Math.max(a, v), 0);
+			const peaks = t.layers.map((l) => l.held.reduce((a, v) => Math.max(a, v), 0)).sort((a, b) => a - b);
+			const most = Math.max(1, ...lines.map(peak).filter((v) => v <= 8 * peaks[peaks.length >> 1]));
+			for (const l of lines) if (peak(l) > most) { l.name += ", " + bytes(peak(l)); l.above = true; }
 			holds = plot(q(".holds"), {
 				name: "What the policies hold over the run", group, x, at: heldAt, height: narrow() ? 170 : 190, labels: 190,
 				y: { title: "held from the device" + (data.device > most * 1.3 ? "; the device has " + bytes(data.device) : ""), max: data.device > most * 1.3 ? most * 1.06 : Math.max(data.device, most) * 1.04 },

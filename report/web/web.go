@@ -26,6 +26,8 @@ import (
 	"html/template"
 	"io"
 	"strconv"
+	"strings"
+	"unicode"
 )
 
 var (
@@ -78,8 +80,8 @@ func (p *Page) Write(w io.Writer) error {
 		Data          template.HTML // base64 alone
 		Script        template.JS
 	}{
-		p.Title, fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '%s'; base-uri 'none'; form-action 'none'", Hash(script)),
-		template.CSS(style + p.Style), p.Body, template.HTML(data), template.JS(script),
+		Visible(p.Title), fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src '%s'; base-uri 'none'; form-action 'none'", Hash(script)),
+		template.CSS(style + p.Style), template.HTML(Visible(string(p.Body))), template.HTML(data), template.JS(script),
 	})
 }
 
@@ -91,11 +93,28 @@ func pack(v any) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := json.NewEncoder(zip).Encode(v); err != nil {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(zip, Visible(string(data))); err != nil {
 		return "", err
 	}
 	_, _ = zip.Close(), text.Close() // a Buffer takes everything
 	return b.String(), nil
+}
+
+// Visible returns s with a replacement character for each character that changes the
+// direction of the text around it: with them a name could make other words on the page read
+// backwards.
+func Visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == 0x061c, r == 0x200e, r == 0x200f, 0x202a <= r && r <= 0x202e, 0x2066 <= r && r <= 0x2069:
+			return unicode.ReplacementChar
+		}
+		return r
+	}, s)
 }
 
 // Hash returns the name of a script in a content security policy.

@@ -299,6 +299,23 @@ func TestColoursHaveContrast(t *testing.T) {
 	}
 }
 
+// TestTextCannotTurnOthersAround: characters that change the direction of text are replaced,
+// in the data, in the text and in the title.
+func TestTextCannotTurnOthersAround(t *testing.T) {
+	const turn = "\u202e\u2066\u061c\u200f"
+	html := written(t, web.Page{Title: "t" + turn, Body: template.HTML("<p>b" + turn + "</p>"), Data: map[string]string{"k" + turn: "v" + turn}})
+	var data map[string]string
+	webtest.Data(t, html, &data)
+	for _, c := range turn {
+		if strings.ContainsRune(html+fmt.Sprint(data), c) {
+			t.Errorf("%U is in the page", c)
+		}
+	}
+	if want := "v" + strings.Repeat("\ufffd", 4); data["k"+strings.Repeat("\ufffd", 4)] != want {
+		t.Errorf("%q, want %q", data, want)
+	}
+}
+
 // TestTableSearchesAndSorts in a browser.
 func TestTableSearchesAndSorts(t *testing.T) {
 	b := open(t, web.Page{
