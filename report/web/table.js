@@ -43,10 +43,3 @@ function stackNode(text, line) {
 	if (lines.length < 2) return el("bdi", {}, text);
 	return el("details", {}, el("summary", {}, el("bdi", {}, line || lines[0])), el("pre", {}, text));
 }
-// tellApart returns a line of each stack: the first, or the first one further out with which
-// no other stack is the same so far.
-function tellApart(stacks) {
-	const seen = new Map(), heads = stacks.map((text) => { const lines = text.split("\n"); return lines.map((_, n) => lines.slice(0, n + 1).join("\n")); });
-	for (const list of heads) for (const head of list) seen.set(head, (seen.get(head) || 0) + 1);
-	return heads.map((list) => { const n = list.findIndex((head) => seen.get(head) === 1); return list[n < 0 ? 0 : n].split("\n").pop(); });
-}
