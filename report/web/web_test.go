@@ -268,12 +268,7 @@ func TestNoTextOfAPlotCoversAnother(t *testing.T) {
 				t.Errorf("%d wide: %q leaves the plot", width, x.S)
 			}
 			for _, y := range texts[:k] {
-				// Marks beside each other have a gap, so that they do not read as one.
-				gap := 0.0
-				if strings.Contains(x.S, "long text") && strings.Contains(y.S, "long text") {
-					gap = 16
-				}
-				if x.Left < y.Right+gap && y.Left < x.Right+gap && x.Top < y.Bottom && y.Top < x.Bottom {
+				if x.Left < y.Right && y.Left < x.Right && x.Top < y.Bottom && y.Top < x.Bottom {
 					t.Errorf("%d wide: %q covers %q", width, x.S, y.S)
 				}
 			}
@@ -342,6 +337,26 @@ func TestTableSearchesAndSorts(t *testing.T) {
 	works(t, b)
 }
 
+// TestMarksHaveAGap: texts of two marks beside each other do not read as one, wherever the
+// second stands.
+func TestMarksHaveAGap(t *testing.T) {
+	watched := plotted
+	watched.Script = watch + plotted.Script
+	b := open(t, watched, 1280, 700, "light")
+	var beside int
+	var least float64
+	b.Eval(`window.gaps = []; for (let at = 3; at < 8; at += .01) {
+		texts.length = 0;
+		p.set({ marks: [{ at: 3, text: "before 1 MiB" }, { at, text: "after 2 MiB" }] });
+		const [x, y] = ["before 1 MiB", "after 2 MiB"].map((s) => texts.find((t) => t.s === s));
+		if (Math.abs(x.bottom - y.bottom) < 8) gaps.push(y.left - x.right);
+	} gaps.length`, &beside)
+	if b.Eval(`Math.min(...gaps)`, &least); beside < 100 || least < 16 || least > 40 {
+		t.Errorf("%d times in one row, with %.1f pixels between them at least", beside, least)
+	}
+	works(t, b)
+}
+
 // TestALineThatEndsHasItsName: at the right, at the height that it had.
 func TestALineThatEndsHasItsName(t *testing.T) {
 	b := open(t, web.Page{
@@ -406,4 +421,61 @@ func TestWideColumnsAreNotOnPhones(t *testing.T) {
 		t.Errorf("%d cells on a phone, want 2", n)
 	}
 	works(t, b)
+}
+
+// TestKeysOfPages: d and the button change the theme, / goes to the field that is seen, the
+// address names the theme; a page that handles a key itself does so alone.
+func TestKeysOfPages(t *testing.T) {
+	const fields = `<p><input type="search" id="hidden" hidden><input type="search" id="seen"></p>`
+	const own = `function start() {
+		window.presses = 0;
+		byId("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
+		addEventListener("keydown", (e) => { if (e.key === "d" && e.target === document.body) { presses++; byId("theme").click(); e.preventDefault(); } });
+	}`
+	for _, c := range []struct {
+		name string
+		page web.Page
+	}{
+		{"with links", web.Page{Body: "<nav><ul></ul></nav>" + fields, Script: "function start() {}"}},
+		{"without links", web.Page{Body: fields, Script: "function start() {}"}},
+		{"with keys of its own", web.Page{Body: `<button id="theme">dark or light</button>` + fields, Script: own}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := open(t, c.page, 600, 400, "light")
+			theme := func(want string) {
+				t.Helper()
+				var got string
+				if b.Eval("document.documentElement.dataset.theme || ''", &got); got != want {
+					t.Errorf("theme %q, want %q", got, want)
+				}
+			}
+			theme("")
+			b.Press("d")
+			theme("dark")
+			b.Press("d")
+			theme("light")
+			b.Eval(`document.querySelector("#theme").click()`, nil)
+			theme("dark")
+			var text string
+			if b.Eval(`[...document.querySelectorAll("button")].map((b) => b.textContent).join()`, &text); text != "dark or light" {
+				t.Errorf("buttons %q", text)
+			}
+			b.Eval(`location.hash = "#theme=light"`, nil)
+			b.Wait(`document.documentElement.dataset.theme === "light"`)
+			b.Press("/")
+			b.Press("d") // is text there
+			theme("light")
+			if b.Eval(`document.activeElement.id + " " + document.activeElement.value`, &text); !strings.HasPrefix(text, "seen ") || strings.Contains(text, "/") {
+				t.Errorf("after / the focus is at %q", text)
+			}
+			works(t, b)
+		})
+	}
+	path := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(path, []byte(written(t, web.Page{Script: "function start() {}"})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := browser.Open(t, 600, 400, "light")
+	b.Go("file://" + path + "#memory&theme=dark")
+	b.Wait(`document.documentElement.dataset.theme === "dark"`)
 }

@@ -6,7 +6,6 @@ const signed = (n, format) => n > 0 ? "+" + format(n) : n < 0 ? "-" + format(-n)
 
 function start(data) {
 	const text = (k) => k < 0 ? "" : data.texts[k];
-	byId("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
 	data.pools.forEach((p) => [p.before, p.after].forEach((s) => {
 		if (s) for (const name of ["most", "least", "times", "ends"]) s[name] = sums(s[name]);
 	}));
