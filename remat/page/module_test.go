@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -305,4 +307,57 @@ func TestFrontierOfAnyFigures(t *testing.T) {
 	if newFrontier(&remat.Answer{}, nil) != nil {
 		t.Error("a drawing of nothing")
 	}
+}
+
+// TestLabels: bands of the curve have different names beside it.
+func TestLabels(t *testing.T) {
+	const mul = "/Transformer/encoder_block_*/MlpBlock_*/mul"
+	long := strings.Repeat("x", 40)
+	for _, c := range []struct {
+		name        string
+		names, want []string
+	}{
+		{"short", []string{"a/mul", "b/mul", "the rest"}, []string{"a/mul", "b/mul", "the rest"}},
+		{"ends differ", []string{"jit(train)/jvp(net)/layer_*/attention/add", "jit(train)/jvp(net)/layer_*/attention/mul"}, []string{"…/layer_*/attention/add", "…/layer_*/attention/mul"}},
+		{"beginnings differ", []string{"clip/vision" + mul, "clip/text" + mul, "clip/other"}, []string{"clip/vision…Block_*/mul", "clip/text…Block_*/mul", "clip/other"}},
+		{"one ends as the other", []string{"vision" + mul, "jvp(clip)/vision" + mul}, []string{"vision…Block_*/mul", "…lip)/vision…Block_*/mul"}},
+		{"beyond what is shown", []string{long + "a" + long, long + "b" + long}, []string{"…xxxxxxxxxxa…xxxxxxxxxxx", "…xxxxxxxxxxb…xxxxxxxxxxx"}},
+		{"the same name", []string{long, long}, []string{"", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var bands []*band
+			for _, name := range c.names {
+				bands = append(bands, &band{Name: name})
+			}
+			got := labels(bands)
+			if c.want[0] != "" && !slices.Equal(got, c.want) {
+				t.Errorf("labels %q, want %q", got, c.want)
+			}
+			slices.Sort(got)
+			if len(slices.Compact(got)) != len(c.names) {
+				t.Errorf("two of %q are the same", got)
+			}
+		})
+	}
+}
+
+// TestLabelsDiffer for any names.
+func TestLabelsDiffer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "MlpBlock_*", "mul", "a_rather_long_word", "é"})
+		var bands []*band
+		for range rapid.IntRange(2, 7).Draw(t, "bands") {
+			bands = append(bands, &band{Name: strings.Join(rapid.SliceOfN(word, 1, 8).Draw(t, "name"), "/")})
+		}
+		seen := map[string]bool{}
+		for _, text := range labels(bands) {
+			if seen[text] {
+				t.Fatalf("%q twice", text)
+			}
+			seen[text] = true
+			if !utf8.ValidString(text) || utf8.RuneCountInString(text) > mostLabel+5 {
+				t.Fatalf("%q", text)
+			}
+		}
+	})
 }
