@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/device/card"
 	"gpumem/hlo/measure"
 	"gpumem/remat"
 	"gpumem/size"
@@ -306,6 +307,29 @@ func TestFrontierOfAnyFigures(t *testing.T) {
 	})
 	if newFrontier(&remat.Answer{}, nil) != nil {
 		t.Error("a drawing of nothing")
+	}
+}
+
+// TestCardFact: the page names a card whose memory takes the total.
+func TestCardFact(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		total       uint64
+		value, more string
+	}{
+		{"small enough for a T4", 15_600_000_000, "T4", "programs see 14.55 GiB of it"},
+		{"too large for it", 15_640_000_000, "", "programs see 1"},
+		{"too large for any", 1 << 40, "none", "no card"},
+	} {
+		got := cardFact(c.total)
+		if c.value != "" && got.Value != c.value || strings.HasPrefix(got.Value, "T4") && c.value == "" || !strings.HasPrefix(got.More, c.more) {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+	s := measured(t, assigned+"loop-0.12.0.1.txt")
+	c, _ := card.Smallest(s.Total)
+	if page := modulePage(t, s, 0); !strings.Contains(page, `<th scope="row">smallest card</th><td class="n">`+c.Title()+`</td>`) {
+		t.Errorf("the page does not name %s", c.Title())
 	}
 }
 
