@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gpumem/device/card"
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/measure"
@@ -132,6 +133,7 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 		{"temporaries", size.Format(s.Temporaries), "in one block"},
 		{"total", size.Format(s.Total), fmt.Sprintf("for %s in %s", report.Counted(uint64(s.Instructions), "instruction"), report.Counted(uint64(s.Computations), "computation"))},
 	}
+	rows = append(rows, cardFact(s.Total))
 	if s.Constants > 0 {
 		rows = append(rows, factRow{"constants", size.Format(s.Constants), "beside that, with the code"})
 	}
@@ -150,6 +152,15 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 		rows = append(rows, factRow{"jax.checkpoint", report.Count(uint64(n)), "marked " + report.Plural(uint64(n), "region")})
 	}
 	return rows
+}
+
+// cardFact names the smallest card for a total.
+func cardFact(total uint64) factRow {
+	c, ok := card.Smallest(total)
+	if !ok {
+		return factRow{"smallest card", "none", "no card that is sold has as much"}
+	}
+	return factRow{"smallest card", c.Title(), "programs see " + size.Format(c.Least()) + " of it; the driver takes some for a program, and JAX uses 75 % unless it is set otherwise"}
 }
 
 // ownOf returns what XLA's assignment has at its peak, nil if there is none.

@@ -445,11 +445,14 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		g := groups[k]
 		switch bandOf[k] = min(at, named); {
 		case at < named:
-			w.Bands = append(w.Bands, &band{Name: g.Name, Label: label(g.Name)})
+			w.Bands = append(w.Bands, &band{Name: g.Name})
 		case at == named:
-			w.Bands = append(w.Bands, &band{Name: "the rest", Label: "the rest", Rest: true})
+			w.Bands = append(w.Bands, &band{Name: "the rest", Rest: true})
 		}
 		w.Bands[bandOf[k]].Peak += g.Bytes
+	}
+	for k, text := range labels(w.Bands) {
+		w.Bands[k].Label = text
 	}
 	for k := range of {
 		of[k] = bandOf[of[k]]
@@ -491,6 +494,64 @@ func largest(groups []*group) (list []group, more *group) {
 
 // mostLabel is how many characters of a band's name stand beside the curve.
 const mostLabel = 24
+
+// labels returns the label of each band, no two the same.
+func labels(bands []*band) []string {
+	list, like := make([]string, len(bands)), map[string][]int{}
+	for k, b := range bands {
+		list[k] = label(b.Name)
+		like[list[k]] = append(like[list[k]], k)
+	}
+	used := map[string]bool{}
+	for k := range bands {
+		if same := like[label(bands[k].Name)]; len(same) > 1 {
+			names := make([][]rune, len(same))
+			for n, at := range same {
+				names[n] = []rune(bands[at].Name)
+			}
+			list[k] = apart([]rune(bands[k].Name), commonEnd(names))
+		}
+		for n, text := 2, list[k]; used[list[k]]; n++ {
+			list[k] = fmt.Sprintf("%s (%d)", text, n)
+		}
+		used[list[k]] = true
+	}
+	return list
+}
+
+// commonEnd returns how many characters at their ends all names have in common, from a whole
+// word on if there is one.
+func commonEnd(names [][]rune) int {
+	same := 0
+	for ; same < len(names[0]); same++ {
+		at := func(r []rune) rune { return r[len(r)-1-same] }
+		if slices.ContainsFunc(names, func(r []rune) bool { return same == len(r) || at(r) != at(names[0]) }) {
+			break
+		}
+	}
+	first := names[0]
+	if word := slices.Index(first[len(first)-same:], '/'); word >= 0 {
+		same -= word
+	}
+	return same
+}
+
+// apart returns a label for a name whose last characters, same in number, other names have, too:
+// what stands before them, and their end.
+func apart(name []rune, same int) string {
+	const half = mostLabel/2 - 1
+	before, end := name[:len(name)-same], name[len(name)-same:]
+	cut := func(r []rune) string {
+		if len(r) <= half {
+			return string(r)
+		}
+		return "…" + string(r[len(r)-half:])
+	}
+	if len(before) == 0 && len(name) > half { // another name has all of it at its end
+		before, end = name[:half], name[half:]
+	}
+	return cut(before) + cut(end)
+}
 
 // label returns the end of a name, which says most, from a whole word on if there is one.
 func label(name string) string {
