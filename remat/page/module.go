@@ -118,7 +118,7 @@ func moduleHeadline(s *measure.Answer) string {
 	if s.Exact {
 		by = "by XLA's own assignment"
 	}
-	return fmt.Sprintf("%s takes %s, %s of it temporaries, %s", report.OneLine(s.Name), glued(s.Total), glued(s.Temporaries), by)
+	return fmt.Sprintf("%s takes %s, %s of it temporaries, %s", oneLine(s.Name), glued(s.Total), glued(s.Temporaries), by)
 }
 
 // moduleFacts are the figures that the command prints, and what is lost.
@@ -137,14 +137,14 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 	if s.Constants > 0 {
 		rows = append(rows, factRow{"constants", size.Format(s.Constants), "beside that, with the code"})
 	}
-	rows = append(rows, factRow{"live at most", size.Format(s.Peak), "at " + report.OneLine(s.PeakAt) + ", " + report.Counted(v.Alive[v.PeakColumn], "value")})
+	rows = append(rows, factRow{"live at most", size.Format(s.Peak), "at " + oneLine(s.PeakAt) + ", " + report.Counted(v.Alive[v.PeakColumn], "value")})
 	if v.Padding > 0 {
 		rows = append(rows, factRow{"padding", size.Format(v.Padding), "of these values: memory beyond their elements, by alignment and layout"})
 	}
 	if h := v.Heap; h.Bytes > h.Most {
 		rows = append(rows, factRow{"lost in the heap", size.Format(h.Bytes - h.Most), fmt.Sprintf("of its %s; at most %s live in it at once", size.Format(h.Bytes), size.Format(h.Most))})
 	}
-	rows = append(rows, factRow{"pass's count", size.Format(s.PassPeak), "of temporaries, by XLA's recompute pass, at " + report.OneLine(s.TempPeakAt)})
+	rows = append(rows, factRow{"pass's count", size.Format(s.PassPeak), "of temporaries, by XLA's recompute pass, at " + oneLine(s.TempPeakAt)})
 	if f != nil {
 		rows = append(rows, factRow{"lower bound", size.Format(f.Bound), "of that count: no plan goes below, in any order"})
 	}
@@ -170,7 +170,7 @@ func ownOf(s *measure.Answer) *ownRows {
 	}
 	own := &ownRows{}
 	for _, x := range s.Largest {
-		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), report.OneLine(x.Instruction), report.OneLine(x.Shape), report.OneLine(x.OpName), report.OneLine(x.Source)})
+		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), oneLine(x.Instruction), oneLine(x.Shape), oneLine(x.OpName), oneLine(x.Source)})
 	}
 	if n := s.Alive - len(own.Rows); n > 0 {
 		own.Rest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))

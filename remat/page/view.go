@@ -323,7 +323,7 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 	bands := [][]int{
 		v.colour(add, "kind", kinds, func(it *item) string { return it.kind }),
 		v.colour(add, "scope", v.likeBands(1), func(it *item) string { return it.key(it.part) }),
-		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(report.OneLine(it.place), "(no line)")) }),
+		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(oneLine(it.place), "(no line)")) }),
 	}
 	for n := len(v.Ways) - 1; n > 0; n-- { // the scopes, unless there is but one
 		if len(v.Ways[n].Bands) > 2 {
@@ -364,7 +364,7 @@ func (v *view) columns(curve []uint64, name func(step int) string) (steps []int)
 		}
 		steps = append(steps, best)
 		v.At, v.Step = append(v.At, uint64(from)), append(v.Step, uint64(best))
-		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, report.OneLine(name(best)))
+		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, oneLine(name(best)))
 	}
 	return steps
 }
@@ -572,7 +572,7 @@ func scopeOf(i *hlo.Instruction) string {
 	if i.OpName() == "" {
 		return "no op_name: " + string(i.Opcode)
 	}
-	return report.OneLine(remat.Part(i))
+	return oneLine(remat.Part(i))
 }
 
 // key returns a name for what is grouped: parameters are one group.
@@ -615,7 +615,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			continue
 		}
 		if len(v.Static) < mostAlive {
-			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: report.OneLine(title), Shape: report.OneLine(it.shape), Op: report.OneLine(it.op), Place: report.OneLine(it.place), Kind: kindOf[it.kind]}
+			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: oneLine(title), Shape: oneLine(it.shape), Op: oneLine(it.op), Place: oneLine(it.place), Kind: kindOf[it.kind]}
 			if it.padding > 0 {
 				row.Padding = size.Format(it.padding)
 			}
@@ -635,9 +635,16 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 	}
 }
 
+// maxText is the most characters of a name on the page: the middle of a longer one is left
+// out. XLA's names have some hundred.
+const maxText = 400
+
+// oneLine returns a text of the module as the page has it.
+func oneLine(s string) string { return report.Shorten(report.OneLine(s), maxText) }
+
 // text returns the index of a text in Texts.
 func (v *view) text(s string) int {
-	s = report.OneLine(s)
+	s = oneLine(s)
 	k, ok := v.table[s]
 	if !ok {
 		k = len(v.Texts)
@@ -651,5 +658,5 @@ func (v *view) PeakText() string {
 	if v.Peak == 0 {
 		return "there are no temporaries"
 	}
-	return fmt.Sprintf("%s in %s at %s, step %s of %s", size.Format(v.Peak), report.Counted(v.Alive[v.PeakColumn], "value"), report.OneLine(v.PeakAt), report.Count(uint64(v.PeakStep+1)), report.Count(uint64(v.Steps)))
+	return fmt.Sprintf("%s in %s at %s, step %s of %s", size.Format(v.Peak), report.Counted(v.Alive[v.PeakColumn], "value"), oneLine(v.PeakAt), report.Count(uint64(v.PeakStep+1)), report.Count(uint64(v.Steps)))
 }

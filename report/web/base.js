@@ -10,6 +10,9 @@
 
 const root = document.documentElement;
 
+// visible is as Visible of the Go package, for texts that come later, as on a live page.
+const visible = (s) => s.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 // el makes an element. Attributes that are undefined or false are left out; listeners are
 // given as on*, such as onclick.
 function el(tag, attributes, ...children) {
@@ -20,7 +23,7 @@ function el(tag, attributes, ...children) {
 		if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
 		else e.setAttribute(name, value === true ? "" : value);
 	}
-	e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
+	e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false).map((c) => typeof c === "string" ? visible(c) : c));
 	return e;
 }
 const byId = (id) => document.getElementById(id);

@@ -243,6 +243,14 @@ function plot(parent, spec) {
 			if (some > 4) { g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
 			for (let c = 0; c < n; c++) floor[c] += b.values[p.columns[c].k];
 		}
+		// What goes beyond the axis has a gap, so that it does not look as if it ended there.
+		g.strokeStyle = color("page"); g.lineWidth = 2.5; g.beginPath();
+		for (let c = 0; c < n; c++) {
+			if (floor[c] <= top) continue;
+			const x = left + width * c / n, y = p.box.top + 9, step = width / n;
+			g.moveTo(x, y + (c % 6 < 3 ? c % 3 : 3 - c % 3)); g.lineTo(x + step, y + ((c + 1) % 6 < 3 ? (c + 1) % 3 : 3 - (c + 1) % 3));
+		}
+		g.stroke();
 		p.hit = (c, v) => {
 			let sum = 0;
 			const k = p.columns[c].k;
