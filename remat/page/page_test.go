@@ -228,7 +228,7 @@ func TestReport(t *testing.T) {
 			addsUp(t, d)
 			// Before and after are shown beside each other only where they differ.
 			once := strings.Contains(page, "the plan changes nothing")
-			if want := test.name == "off" || test.name == "far above"; once != want || once != (len(d.Views) == 1) || strings.Contains(page, "<h3>before: ") == once {
+			if want := slices.Contains([]string{"off", "far above", "marked"}, test.name); once != want || once != (len(d.Views) == 1) || strings.Contains(page, "<h3>before: ") == once {
 				t.Errorf("shown once: %v, want %v; %d views", once, want, len(d.Views))
 			}
 			for _, want := range append(test.want, `lower bound</th><td class="n">36 KiB`, ": 56 KiB in 4 values at big, step 9 of 12", "big f32[8192]{0}") {

@@ -499,12 +499,12 @@ const mostLabel = 24
 func labels(bands []*band) []string {
 	list, like := make([]string, len(bands)), map[string][]int{}
 	for k, b := range bands {
-		list[k] = label(b.Name)
+		list[k] = label(b.Name, mostLabel)
 		like[list[k]] = append(like[list[k]], k)
 	}
 	used := map[string]bool{}
 	for k := range bands {
-		if same := like[label(bands[k].Name)]; len(same) > 1 {
+		if same := like[label(bands[k].Name, mostLabel)]; len(same) > 1 {
 			names := make([][]rune, len(same))
 			for n, at := range same {
 				names[n] = []rune(bands[at].Name)
@@ -541,25 +541,20 @@ func commonEnd(names [][]rune) int {
 func apart(name []rune, same int) string {
 	const half = mostLabel/2 - 1
 	before, end := name[:len(name)-same], name[len(name)-same:]
-	cut := func(r []rune) string {
-		if len(r) <= half {
-			return string(r)
-		}
-		return "…" + string(r[len(r)-half:])
-	}
 	if len(before) == 0 && len(name) > half { // another name has all of it at its end
 		before, end = name[:half], name[half:]
 	}
-	return cut(before) + cut(end)
+	return label(string(before), half) + label(string(end), half)
 }
 
-// label returns the end of a name, which says most, from a whole word on if there is one.
-func label(name string) string {
+// label returns the end of a name, which says most, from a whole word on if there is one, in
+// at most so many characters.
+func label(name string, most int) string {
 	r := []rune(name)
-	if len(r) <= mostLabel {
+	if len(r) <= most {
 		return name
 	}
-	tail := string(r[len(r)-mostLabel+1:])
+	tail := string(r[len(r)-most+1:])
 	if at := strings.IndexByte(tail, '/'); at >= 0 && at < len(tail)-1 {
 		tail = tail[at:]
 	}
