@@ -33,7 +33,8 @@ var (
 type Page struct {
 	Title    string
 	Headline string
-	Summary  []string // sentences
+	Summary  []string // sentences: what happened
+	Answers  []Answer // what else people ask first, below Summary
 	Notes    []string // remarks of the reader of the recording
 	Sections []*Section
 	Columns  []string // of the table of policies, as for NewTable
@@ -42,6 +43,9 @@ type Page struct {
 	// Names are texts that the rest refers to by index: stacks, groups and sizes.
 	Names []string
 }
+
+// An Answer is a question in a word or two, and one or two sentences.
+type Answer struct{ Question, Text string }
 
 // A Section is the answer of another command to the same recording, in its words: what to
 // set (gpumem advise), what grew (gpumem leaks).

@@ -264,14 +264,17 @@ func (f *replayOptions) answers(ctx context.Context, t *trace.Trace, p *report.P
 		}
 		if err == nil {
 			p.Sections = append(p.Sections, adviceOnPage(rep))
-			verdict := lowerFirst(adviceVerdict(rep))
+			outside := fmt.Sprintf("With %s outside the pool, as for a CUDA context and libraries, ", size.Format(rep.ContextBytes))
+			verdict := outside + lowerFirst(adviceVerdict(rep))
 			if rep.FitsAsItIs {
-				verdict = "it fits as it is."
+				verdict = "Nothing: " + lowerFirst(outside) + "it fits as it is."
+			} else if rep.Trace.Refused == 0 && slices.ContainsFunc(p.Pools[0].Layers, func(l *report.Layer) bool { return l.First == nil }) {
+				p.Headline += ", with nothing else on it" // as the replay has it
 			}
-			p.Summary = append(p.Summary, fmt.Sprintf("With %s outside the pool, as for a CUDA context and libraries, %s", size.Format(rep.ContextBytes), verdict))
-			if c := rep.SmallestCard; c != nil {
-				p.Summary = append(p.Summary, fmt.Sprintf("The smallest card that is enough has %s.", size.Format(*c)))
+			if c := rep.Advice; c != nil && len(c.Set) > 0 {
+				verdict += " " + strings.Join(c.Set, " ")
 			}
+			p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: verdict}, report.Answer{Question: "Smallest card", Text: strings.Join(pageLines(func(t *text) { writeSmallest(t, rep) }), " ")})
 		}
 	}
 	found, err := leaks.Find(ctx, t, leaks.Config{Pool: f.pool, KeepPaths: f.paths})
@@ -280,9 +283,7 @@ func (f *replayOptions) answers(ctx context.Context, t *trace.Trace, p *report.P
 	}
 	grew := leaksOnPage(leaksReport{replay.Describe(t), found})
 	p.Sections = append(p.Sections, grew)
-	if found.Verdict == leaks.Leak {
-		p.Summary = append(p.Summary, grew.Sentences[0])
-	}
+	p.Answers = append(p.Answers, report.Answer{Question: "What grew", Text: grew.Sentences[0]})
 	return nil
 }
 

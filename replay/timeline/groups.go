@@ -311,6 +311,9 @@ func (o *outline) stackName(b *liveBlock) int {
 		return k
 	}
 	text := stack(o.trace, b.site)
+	if b.seed && o.before() && b.site == 0 {
+		text = "(" + beforeName + ", without a stack)"
+	}
 	if b.seed && o.before() && !strings.Contains(text, "before the recording") { // the reader says so, too
 		first, others, several := strings.Cut(text, "\n")
 		if text = first + " (" + beforeName + ")"; several {

@@ -49,7 +49,7 @@ func summary(r *replay.Report, results []*replay.Result, pools []*report.Timelin
 		sentences = served(r, pools, fit, device)
 	case theirs >= 0:
 		headline = fmt.Sprintf("%s%s fits %s under %s, and runs out of memory under %s", name, died, device, fit[theirs].Policy, one(len(policies), len(refuse), first))
-		sentences = append(sentences, fmt.Sprintf("%s, the policy of the recorded program, held %s at most.", fit[theirs].Policy, size.Format(fit[theirs].HeldPeak)), refusal(first, r)+".", sentence(first.Failure.Cause))
+		sentences = append(sentences, fmt.Sprintf("%s, the policy of the recorded program, held %s at most.", fit[theirs].Policy, size.Format(fit[theirs].HeldPeak)), refusal(first, r)+".")
 	default:
 		headline = fmt.Sprintf("%s%s runs out of memory on %s under %s", name, died, device, one(len(policies), len(refuse), first))
 		sentences = append(sentences, refusal(first, r)+".", sentence(first.Failure.Cause), remedy(fit, first, results))
@@ -226,4 +226,40 @@ func remedy(fit []*replay.Result, first *replay.Result, results []*replay.Result
 		return fmt.Sprintf("None of the policies that were tried served it; this one needs a device of %s.", size.Format(*first.Smallest))
 	}
 	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
+}
+
+// atPeak returns a sentence about what lived at the peak of the largest pool: the two groups
+// with the most bytes. What the recorded program was refused did not live.
+func atPeak(pools []*report.Timeline, texts *textTable) string {
+	tl := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+	k := slices.IndexFunc(tl.Lists, func(l *report.List) bool { return l.Event == tl.PeakAt })
+	if k < 0 || len(tl.Lists[k].Groups[0]) == 0 {
+		return "Nothing lived."
+	}
+	l, where := tl.Lists[k], ""
+	if len(pools) > 1 {
+		where = " in " + tl.Pool
+	}
+	var parts []string
+	for n, g := range l.Groups[0] {
+		if n == 2 || g.Name < 0 {
+			break
+		}
+		part := texts.list[g.Label]
+		if tl.Groupings[0].By == "size" {
+			part, _, _ = strings.Cut(part, ", ") // without the exact bytes
+			part = "requests of " + part
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s) in %s", size.Format(g.Bytes), report.Part(g.Bytes, l.Bytes), part))
+	}
+	text := fmt.Sprintf("%s was live%s at event %s: %s", size.Format(l.Bytes), where, report.Count(l.Event), strings.Join(parts, ", "))
+	if n := len(l.Groups[0]) - len(parts); n > 0 {
+		text += ", and others"
+	}
+	for _, r := range tl.Refused {
+		if r.Event == l.Event {
+			text += fmt.Sprintf("; %s more was requested and refused", size.Format(r.Bytes))
+		}
+	}
+	return text + "."
 }

@@ -125,6 +125,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	results := gpuMemory(t, cfg.Pool, rep.Results, timelines)
 	gpus := slices.DeleteFunc(slices.Clone(timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
 	page.Headline, page.Summary = summary(rep, results, gpus, replay.FrameworkPolicies(t))
+	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: atPeak(gpus, &texts)})
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
@@ -171,18 +172,13 @@ func gpuMemory(t *trace.Trace, pool string, results []*replay.Result, timelines 
 	return slices.DeleteFunc(slices.Clone(results), func(res *replay.Result) bool { return kinds[res.Pool] != "" })
 }
 
-// lookAt returns the index of the policy that is looked at first: of those that refuse, if
-// there are some, the framework's that was recorded, else the first.
+// lookAt returns the index of the policy that is looked at first: the framework's that was
+// recorded, else the first that refuses, else the first.
 func lookAt(layers []*report.Layer, own []string) int {
-	refuses := func(l *report.Layer) bool { return l.First != nil }
-	is := func(l *report.Layer) bool { return slices.Contains(own, l.Policy) }
-	if i := slices.IndexFunc(layers, func(l *report.Layer) bool { return is(l) && refuses(l) }); i >= 0 {
+	if i := slices.IndexFunc(layers, func(l *report.Layer) bool { return slices.Contains(own, l.Policy) }); i >= 0 {
 		return i
 	}
-	if i := slices.IndexFunc(layers, refuses); i >= 0 {
-		return i
-	}
-	return max(0, slices.IndexFunc(layers, is))
+	return max(0, slices.IndexFunc(layers, func(l *report.Layer) bool { return l.First != nil }))
 }
 
 // Recording returns a recording in a line: its file, its events and its peak.

@@ -98,7 +98,7 @@ function start(data) {
 		function drawLives() {
 			if (lives) lives.remove();
 			const g = t.groupings.find((g) => g.by === S.by);
-			const spec = { name: "What lives over the run", group, x, labels: 190, y: { title: "requested and live", max: most }, at: t.starts, marks: marks(), dim: dim(), click: (k) => go(t.moments[k]) };
+			const spec = { name: "What lives over the run", group, x, labels: 190, y: { title: "requested and live", max: most }, at: t.starts, height: narrow() ? 240 : 260, marks: marks(), dim: dim(), click: (k) => go(t.moments[k]) };
 			if (g) {
 				let n = 0;
 				spec.bands = g.bands.map((b) => {
@@ -133,7 +133,7 @@ function start(data) {
 			const most = Math.max(1, ...lines.map(peak).filter((v) => v <= 8 * peaks[peaks.length >> 1]));
 			for (const l of lines) if (peak(l) > most) { l.name += ", " + bytes(peak(l)); l.above = true; }
 			holds = plot(q(".holds"), {
-				name: "What the policies hold over the run", group, x, at: heldAt, height: narrow() ? 170 : 190, labels: 190,
+				name: "What the policies hold over the run", group, x, at: heldAt, height: narrow() ? 160 : 150, labels: 190,
 				y: { title: "held from the device" + (data.device > most * 1.3 ? "; the device has " + bytes(data.device) : ""), max: data.device > most * 1.3 ? most * 1.06 : Math.max(data.device, most) * 1.04 },
 				bands: [{ name: "", color: "rest", values: L().used }], lines: order, dim: dim() ? { from: dim().from } : null,
 				levels: data.device > most * 1.3 ? [] : [{ value: data.device, text: "the device, " + bytes(data.device), color: "no" }],
