@@ -342,7 +342,7 @@ func TestPageOfPools(t *testing.T) {
 	p.Go(s.URL)
 	p.Wait("document.querySelector('details')")
 	p.Eval("document.querySelector('details').open = true", nil)
-	p.Wait("document.body.dataset.looks > 30") // enough to say what grows
+	p.Wait("document.body.dataset.looks > 30 && document.body.innerText.includes('+60 MiB')") // enough to say what grows
 	var open bool
 	if p.Eval("document.querySelector('details').open", &open); !open {
 		t.Error("what was open is closed")

@@ -345,7 +345,7 @@ func TestLabels(t *testing.T) {
 		{"ends differ", []string{"jit(train)/jvp(net)/layer_*/attention/add", "jit(train)/jvp(net)/layer_*/attention/mul"}, []string{"…/layer_*/attention/add", "…/layer_*/attention/mul"}},
 		{"beginnings differ", []string{"clip/vision" + mul, "clip/text" + mul, "clip/other"}, []string{"clip/vision…/mul", "clip/text…/mul", "clip/other"}},
 		{"one ends as the other", []string{"vision" + mul, "jvp(clip)/vision" + mul}, []string{"vision…/mul", "…/vision…/mul"}},
-		{"beyond what is shown", []string{long + "a" + long, long + "b" + long}, []string{"…xxxxxxxxxa…xxxxxxxxxx", "…xxxxxxxxxb…xxxxxxxxxx"}},
+		{"beyond what is shown", []string{long + "a" + long, long + "b" + long}, []string{"…xxxxxxxxxxa…xxxxxxxxxxx", "…xxxxxxxxxxb…xxxxxxxxxxx"}},
 		{"the same name", []string{long, long}, []string{"", ""}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

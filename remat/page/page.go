@@ -96,6 +96,7 @@ type layerRow struct {
 	Seconds      string
 	Part         string // of the step before
 	Bar          string // percent of the longest
+	Rest         bool   // it sums what has no row
 
 	n       int
 	bytes   float64
@@ -312,7 +313,7 @@ func planViews(a *remat.Answer) ([]*view, error) {
 
 // shortened returns the first rows with their texts, and one for the rest.
 func shortened(layers []*layerRow, run float64) []*layerRow {
-	list, rest := slices.Clone(layers[:min(len(layers), mostLayers)]), layerRow{}
+	list, rest := slices.Clone(layers[:min(len(layers), mostLayers)]), layerRow{Rest: true}
 	for k, l := range layers {
 		if k >= mostLayers {
 			rest.n, rest.bytes, rest.seconds = rest.n+l.n, rest.bytes+l.bytes, rest.seconds+l.seconds

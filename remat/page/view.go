@@ -539,7 +539,7 @@ func commonEnd(names [][]rune) int {
 // apart returns a label for a name whose last characters, same in number, other names have, too:
 // what stands before them, and their end.
 func apart(name []rune, same int) string {
-	const half = mostLabel/2 - 1
+	const half = mostLabel / 2
 	before, end := name[:len(name)-same], name[len(name)-same:]
 	if len(before) == 0 && len(name) > half { // another name has all of it at its end
 		before, end = name[:half], name[half:]
