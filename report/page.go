@@ -58,12 +58,12 @@ type Section struct {
 // A Timeline is one pool of the recording.
 type Timeline struct {
 	Pool      string `json:"pool"`
-	Events    uint64 `json:"events"`     // recorded
-	Seeds     uint64 `json:"seeds"`      // blocks that are older than the recording
-	SeedBytes uint64 `json:"seed_bytes"` // their requested bytes
-	Peak      uint64 `json:"peak"`       // the most requested bytes live at once, refused ones included
-	PeakAt    uint64 `json:"peak_at"`    // the first event with that
-	Lived     uint64 `json:"lived"`      // the most without those that the recorded program was refused
+	Events    uint64 `json:"events"`  // recorded
+	Seeds     uint64 `json:"-"`       // blocks that are older than the recording
+	SeedBytes uint64 `json:"-"`       // their requested bytes
+	Peak      uint64 `json:"peak"`    // the most requested bytes live at once, refused ones included
+	PeakAt    uint64 `json:"peak_at"` // the first event with that
+	Lived     uint64 `json:"lived"`   // the most without those that the recorded program was refused
 
 	// What lives, in buckets of events. Starts are their first events. All other values
 	// of a bucket are those after one event of it, the first with the most live bytes:
@@ -126,7 +126,6 @@ const (
 // A List is what lives after one event.
 type List struct {
 	Event  uint64 `json:"event"`
-	Time   uint64 `json:"time,omitempty"` // ns since the first event
 	Bytes  uint64 `json:"bytes"`
 	Blocks uint64 `json:"blocks"`
 	// Groups are those of Timeline.Groupings, the most bytes first. What they leave out is
@@ -137,15 +136,16 @@ type List struct {
 // A Group is live blocks that have something in common.
 type Group struct {
 	Name   int // in Page.Names; -1: all others
+	Label  int // in Page.Names: a line that tells it from the others
 	Bytes  uint64
 	Blocks uint64
 	Since  uint64 // event that allocated the oldest
 	Kinds  uint64 // of the last one: how many groups it stands for
 }
 
-// MarshalJSON writes a group as a list of five.
+// MarshalJSON writes a group as a list of six.
 func (g Group) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "[%d,%d,%d,%d,%d]", g.Name, g.Bytes, g.Blocks, g.Since, g.Kinds), nil
+	return fmt.Appendf(nil, "[%d,%d,%d,%d,%d,%d]", g.Name, g.Bytes, g.Blocks, g.Since, g.Kinds, g.Label), nil
 }
 
 // Allocations are lists of the same length.
@@ -179,7 +179,7 @@ type Layer struct {
 	Frag  []float64   `json:"frag"`  // percent of Free outside of Hole
 	Calls web.Numbers `json:"calls"` // of the driver, up to the end of each bucket
 	// Refused are the events of the first refusals, and First the first of them.
-	Refused web.Numbers `json:"refused"`
+	Refused web.Numbers `json:"-"`
 	First   *Refusal    `json:"first"`
 	// Snapshots are visits of the whole pool, in the order of the events.
 	Snapshots []*Snapshot `json:"snapshots"`
@@ -193,15 +193,15 @@ type Layer struct {
 type Refusal struct {
 	Event uint64 `json:"event"`
 	Bytes uint64 `json:"bytes"`
-	Stack int    `json:"stack"` // in Page.Names; -1: not recorded
-	Live  uint64 `json:"live"`  // requested bytes that were live then, without it; of the recorded run alone
+	Stack int    `json:"-"`    // in Page.Names; -1: not recorded
+	Live  uint64 `json:"live"` // requested bytes that were live then, without it; of the recorded run alone
 }
 
 // A Snapshot is the pool after one event.
 type Snapshot struct {
 	Event  uint64 `json:"event"`
-	Used   uint64 `json:"used"`  // in whole blocks
-	Asked  uint64 `json:"asked"` // requested, of the same blocks
+	Used   uint64 `json:"used"` // in whole blocks
+	Asked  uint64 `json:"-"`    // requested, of the same blocks
 	Blocks int    `json:"blocks"`
 	Held   uint64 `json:"held"`
 	Free   uint64 `json:"free"`
@@ -227,7 +227,6 @@ var partOfSpec = regexp.MustCompile(`[^:,=]*[:,=]?`)
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"bytes": size.Format, "count": Count, "counted": func(n uint64, what string) string { return Counted(n, what) },
-	"inc":   func(n int) int { return n + 1 },
 	"title": func(s string) string { return strings.TrimPrefix(s, ">") },
 	"right": func(s string) bool { return strings.HasPrefix(s, ">") },
 	"size":  func(n int) uint64 { return uint64(n) },

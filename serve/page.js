@@ -249,7 +249,7 @@ const device = keyed(makeDevice), pool = keyed(makePool), nothing = el("p", {}, 
 // show draws the last state. A device or a pool that fails to draw ends nothing else.
 function show() {
 	if (!last || paused) return;
-	for (const n of document.querySelectorAll("header .bar > :not(#pause)")) n.hidden = !(last.devices || []).length;
+	for (const n of document.querySelectorAll("header .bar > :not(#pause, #theme)")) n.hidden = !(last.devices || []).length;
 	say(byId("title"), "GPU memory" + (last.title ? ": " + last.title : ""));
 	document.title = byId("title").textContent;
 	const down = last.driver && !last.driver.up ? ["The driver does not answer: " + last.driver.why] : [];
@@ -271,12 +271,12 @@ function pause() {
 }
 root.classList.add("on");
 byId("pause").addEventListener("click", pause);
+pageKeys(byId("pause").parentElement);
 byId("filter").addEventListener("input", (e) => { filter = e.target.value.trim(); const was = paused; paused = false; show(); paused = was; });
 document.addEventListener("keydown", (e) => {
 	if (e.ctrlKey || e.metaKey || e.altKey) return;
 	if (e.target === byId("filter")) { if (e.key === "Escape") { e.target.value = filter = ""; e.target.blur(); show(); } return; }
 	if (e.key === "p") pause();
-	else if (e.key === "/") { byId("filter").focus(); e.preventDefault(); }
 });
 const how = (text) => say(byId("how"), text);
 const events = new EventSource("events");

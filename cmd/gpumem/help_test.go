@@ -47,3 +47,22 @@ func TestManual(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTopHelp: the help of top has each key, and its list keeps its lines on a narrow
+// screen.
+func TestTopHelp(t *testing.T) {
+	cmd := topCommand()
+	describe(cmd)
+	text := helpText(cmd, 40)
+	for _, key := range []string{"m", "p", "a", "g", "n", "/", "?", "arrows", "q, Esc"} {
+		if !strings.Contains(text, "\n  "+key+" ") {
+			t.Errorf("no key %s", key)
+		}
+	}
+	list, _, _ := strings.Cut(text, "\n\nUsage:")
+	for line := range strings.Lines(list) {
+		if strings.HasPrefix(line, "   ") {
+			t.Errorf("a line of the list goes on in the next: %q", line)
+		}
+	}
+}

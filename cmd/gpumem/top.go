@@ -25,19 +25,7 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Monitor the programs on each GPU and their memory",
-		Long: `Monitor the programs on each GPU: a bar with each program's part, what is left of
-leases and what is free, the history of the last minutes, and a table. "grows/min"
-is by how much the least that a program held rises, if it rose in nearly each tenth
-of that time. A row moves only if there is a cause: ? in the program explains that,
-and all keys. NO_COLOR is respected.
-
-Without a terminal, on one that does not move its cursor (TERM=dumb), or with --once
-it prints one snapshot as gpumem ps does; with --json too, as a state file for
-gpumem doctor.`,
-		Example: `  gpumem top
-  gpumem top --device cuda:1 --every 5s
-  gpumem top --once`,
-		Args: noWords("top"),
+		Args:  noWords("top"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, s, err := startRounds(o, every)
 			if err != nil {

@@ -72,6 +72,21 @@ func (c Card) Least() uint64 {
 	return uint64((slices.Min(c.Seen) - 0.005) * (1 << 30))
 }
 
+// Smallest returns the card with the least memory on which programs see at least so many
+// bytes, and whether there is one. Cards before Volta (2017) are left out: present releases
+// of the frameworks do not run on them.
+func Smallest(bytes uint64) (smallest Card, ok bool) {
+	for _, c := range cards {
+		if c.CCMajor >= 7 && c.Least() >= bytes && (!ok || c.Least() < smallest.Least()) {
+			smallest, ok = c, true
+		}
+	}
+	return smallest, ok
+}
+
+// Title is the name for people.
+func (c Card) Title() string { return strings.ToUpper(c.Name) }
+
 // gib is nvidia-smi's total in whole GiB: what the box says, or a little less where ECC
 // takes a part.
 func (c Card) gib() string { return strconv.Itoa(int(math.Round(float64(c.SMI) / 1024))) }

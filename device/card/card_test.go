@@ -67,6 +67,36 @@ func TestLeast(t *testing.T) {
 	}
 }
 
+// TestSmallest: the card takes the bytes, and none that is smaller does.
+func TestSmallest(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		bytes uint64
+		want  string // "" where none has as much
+	}{
+		{"a little", 1, "gtx 1650"},
+		{"more than a T4", 15_640_000_000, "rtx 2000 ada"},
+		{"all of an H200", 139 << 30, "h200"},
+		{"more than any", 300 << 30, ""},
+	} {
+		c, ok := Smallest(tt.bytes)
+		if c.Name != tt.want || ok != (tt.want != "") {
+			t.Errorf("%s: %q, %v, want %q", tt.name, c.Name, ok, tt.want)
+		}
+	}
+	for bytes := uint64(1); bytes < 270<<30; bytes += 1 << 30 {
+		got, ok := Smallest(bytes)
+		if !ok || got.Least() < bytes || got.CCMajor < 7 {
+			t.Fatalf("%d bytes: %+v, %v", bytes, got, ok)
+		}
+		for _, c := range All() {
+			if c.CCMajor >= 7 && c.Least() >= bytes && c.Least() < got.Least() {
+				t.Errorf("%d bytes: %s, and %s is smaller", bytes, got.Name, c.Name)
+			}
+		}
+	}
+}
+
 func TestFind(t *testing.T) {
 	for _, tt := range []struct{ name, want, wrong string }{
 		{name: "T4", want: "t4"},

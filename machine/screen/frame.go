@@ -206,31 +206,41 @@ func (v *View) foot(down, shown, all int) line {
 
 // help returns what the keys do and what the signs mean.
 func (v *View) help() (lines []line) {
-	for _, text := range []string{
-		"  m p a g n   order by memory, pid, age, growth or name; the column has a sign",
-		"  /           show only programs with a text: number, user, command, framework,",
-		"              container; esc shows all again",
-		"  arrows j k  scroll by a line; space, page up, page down, home by more",
-		"  ? q         this help; quit",
-		"",
-		"The bar is the device's memory. A letter is a program, the same as in the table.",
-		"  " + strings.Repeat(v.sign("╱"), 3) + "  what is left of a lease: its programs may still take it",
-		"  " + strings.Repeat(v.sign("▒"), 3) + "  unlisted: in use, but by no program that the driver reports",
-		"  " + strings.Repeat(v.sign("·"), 3) + "  free, and not leased",
-		"",
-		"grows/min: the least that the program held rose in nearly each tenth of the last",
-		"  minutes. - is no growth; nothing stands there before there are 30 looks.",
-		"  What is allocated and freed again in each step does not count. Where there is",
-		"  no room for the column, a + before what a program holds says that it grows.",
-		"By memory a row changes its place when its peak of the last 10 looks exceeds",
-		"  another's by a twentieth.",
-		"",
-		"Not seen: programs on other machines, memory that the driver does not report by",
-		"  program (under WSL, on some MIG devices), and, without the rights of",
-		"  root, the environment of other users' programs. From a container, processes",
-		"  outside of it are unknown.",
+	const keys, signs = 12, 5
+	for _, entry := range []struct {
+		head, text string
+		column     int // of the text; 0 for a paragraph
+	}{
+		{"m p a g n", "order by memory, pid, age, growth or name; the column has a sign", keys},
+		{"/", "show only programs with a text: number, user, command, framework, container; esc shows all again", keys},
+		{"arrows j k", "scroll by a line; space, page up, page down, home by more", keys},
+		{"? q", "this help; quit", keys},
+		{},
+		{"", "The bar is the device's memory. A letter is a program, the same as in the table.", 0},
+		{strings.Repeat(v.sign("╱"), 3), "what is left of a lease: its programs may still take it", signs},
+		{strings.Repeat(v.sign("▒"), 3), "unlisted: in use, but by no program that the driver reports", signs},
+		{strings.Repeat(v.sign("·"), 3), "free, and not leased", signs},
+		{},
+		{"", "grows/min: the least that the program held rose in nearly each tenth of the last minutes. - is no growth; nothing stands there before there are 30 looks. What is allocated and freed again in each step does not count. Where there is no room for the column, a + before what a program holds says that it grows.", 0},
+		{"", "By memory a row changes its place when its peak of the last 10 looks exceeds another's by a twentieth.", 0},
+		{},
+		{"", "Not seen: programs on other machines, memory that the driver does not report by program (under WSL, on some MIG devices), and, without the rights of root, the environment of other users' programs. From a container, processes outside of it are unknown.", 0},
 	} {
-		lines = v.say(lines, text, look{})
+		lines = append(lines, v.entry(entry.head, entry.text, entry.column)...)
+	}
+	return lines
+}
+
+// entry returns a text that is wrapped in its column, beside its head; without a column a
+// paragraph, whose later lines are indented.
+func (v *View) entry(head, text string, column int) (lines []line) {
+	if column == 0 {
+		return v.say(nil, text, look{})
+	}
+	// Wrap indents all lines but the first by two: that one has two letters in front, which go.
+	for l := range strings.SplitSeq(report.Wrap("--"+text, v.Width-column), "\n") {
+		lines = append(lines, line{{text: fit(fmt.Sprintf("  %-*s%s", column, head, l[2:]), v.Width)}})
+		head = ""
 	}
 	return lines
 }

@@ -107,6 +107,7 @@ func TestFrames(t *testing.T) {
 		{"filter-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Filter = "ANN" })},
 		{"typing-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Filter, v.Typing = "nothing", true })},
 		{"help-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Help = true })},
+		{"help-40x40", 300, shared, view(40, 40, func(v *screen.View) { v.Help = true })},
 		{"several-devices-100x40", 1, mixed, view(100, 40, nil)},
 		{"scrolled-60x12", 1, mixed, view(60, 12, func(v *screen.View) { v.Down = 5 })},
 		{"failed-60x9", 300, shared, view(60, 9, func(v *screen.View) { v.Err = errors.New("the file\nis gone") })},

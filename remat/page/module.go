@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"gpumem/device/card"
 	"gpumem/hlo"
 	"gpumem/hlo/cost"
 	"gpumem/hlo/measure"
@@ -117,7 +118,7 @@ func moduleHeadline(s *measure.Answer) string {
 	if s.Exact {
 		by = "by XLA's own assignment"
 	}
-	return fmt.Sprintf("%s takes %s, %s of it temporaries, %s", report.OneLine(s.Name), glued(s.Total), glued(s.Temporaries), by)
+	return fmt.Sprintf("%s takes %s, %s of it temporaries, %s", oneLine(s.Name), glued(s.Total), glued(s.Temporaries), by)
 }
 
 // moduleFacts are the figures that the command prints, and what is lost.
@@ -132,17 +133,18 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 		{"temporaries", size.Format(s.Temporaries), "in one block"},
 		{"total", size.Format(s.Total), fmt.Sprintf("for %s in %s", report.Counted(uint64(s.Instructions), "instruction"), report.Counted(uint64(s.Computations), "computation"))},
 	}
+	rows = append(rows, cardFact(s.Total))
 	if s.Constants > 0 {
 		rows = append(rows, factRow{"constants", size.Format(s.Constants), "beside that, with the code"})
 	}
-	rows = append(rows, factRow{"live at most", size.Format(s.Peak), "at " + report.OneLine(s.PeakAt) + ", " + report.Counted(v.Alive[v.PeakColumn], "value")})
+	rows = append(rows, factRow{"live at most", size.Format(s.Peak), "at " + oneLine(s.PeakAt) + ", " + report.Counted(v.Alive[v.PeakColumn], "value")})
 	if v.Padding > 0 {
 		rows = append(rows, factRow{"padding", size.Format(v.Padding), "of these values: memory beyond their elements, by alignment and layout"})
 	}
 	if h := v.Heap; h.Bytes > h.Most {
 		rows = append(rows, factRow{"lost in the heap", size.Format(h.Bytes - h.Most), fmt.Sprintf("of its %s; at most %s live in it at once", size.Format(h.Bytes), size.Format(h.Most))})
 	}
-	rows = append(rows, factRow{"pass's count", size.Format(s.PassPeak), "of temporaries, by XLA's recompute pass, at " + report.OneLine(s.TempPeakAt)})
+	rows = append(rows, factRow{"pass's count", size.Format(s.PassPeak), "of temporaries, by XLA's recompute pass, at " + oneLine(s.TempPeakAt)})
 	if f != nil {
 		rows = append(rows, factRow{"lower bound", size.Format(f.Bound), "of that count: no plan goes below, in any order"})
 	}
@@ -152,6 +154,15 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 	return rows
 }
 
+// cardFact names the smallest card for a total.
+func cardFact(total uint64) factRow {
+	c, ok := card.Smallest(total)
+	if !ok {
+		return factRow{"smallest card", "none", "no card that is sold has as much"}
+	}
+	return factRow{"smallest card", c.Title(), "programs see " + size.Format(c.Least()) + " of it; the driver takes some for a program, and JAX uses 75 % unless it is set otherwise"}
+}
+
 // ownOf returns what XLA's assignment has at its peak, nil if there is none.
 func ownOf(s *measure.Answer) *ownRows {
 	if !s.Exact {
@@ -159,7 +170,7 @@ func ownOf(s *measure.Answer) *ownRows {
 	}
 	own := &ownRows{}
 	for _, x := range s.Largest {
-		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), report.OneLine(x.Instruction), report.OneLine(x.Shape), report.OneLine(x.OpName), report.OneLine(x.Source)})
+		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), oneLine(x.Instruction), oneLine(x.Shape), oneLine(x.OpName), oneLine(x.Source)})
 	}
 	if n := s.Alive - len(own.Rows); n > 0 {
 		own.Rest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
+	"gpumem/device/card"
 	"gpumem/hlo/measure"
 	"gpumem/remat"
 	"gpumem/size"
@@ -305,4 +308,80 @@ func TestFrontierOfAnyFigures(t *testing.T) {
 	if newFrontier(&remat.Answer{}, nil) != nil {
 		t.Error("a drawing of nothing")
 	}
+}
+
+// TestCardFact: the page names a card whose memory takes the total.
+func TestCardFact(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		total       uint64
+		value, more string
+	}{
+		{"small enough for a T4", 15_600_000_000, "T4", "programs see 14.55 GiB of it"},
+		{"too large for it", 15_640_000_000, "", "programs see 1"},
+		{"too large for any", 1 << 40, "none", "no card"},
+	} {
+		got := cardFact(c.total)
+		if c.value != "" && got.Value != c.value || strings.HasPrefix(got.Value, "T4") && c.value == "" || !strings.HasPrefix(got.More, c.more) {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+	s := measured(t, assigned+"loop-0.12.0.1.txt")
+	c, _ := card.Smallest(s.Total)
+	if page := modulePage(t, s, 0); !strings.Contains(page, `<th scope="row">smallest card</th><td class="n">`+c.Title()+`</td>`) {
+		t.Errorf("the page does not name %s", c.Title())
+	}
+}
+
+// TestLabels: bands of the curve have different names beside it.
+func TestLabels(t *testing.T) {
+	const mul = "/Transformer/encoder_block_*/MlpBlock_*/mul"
+	long := strings.Repeat("x", 40)
+	for _, c := range []struct {
+		name        string
+		names, want []string
+	}{
+		{"short", []string{"a/mul", "b/mul", "the rest"}, []string{"a/mul", "b/mul", "the rest"}},
+		{"ends differ", []string{"jit(train)/jvp(net)/layer_*/attention/add", "jit(train)/jvp(net)/layer_*/attention/mul"}, []string{"…/layer_*/attention/add", "…/layer_*/attention/mul"}},
+		{"beginnings differ", []string{"clip/vision" + mul, "clip/text" + mul, "clip/other"}, []string{"clip/vision…/mul", "clip/text…/mul", "clip/other"}},
+		{"one ends as the other", []string{"vision" + mul, "jvp(clip)/vision" + mul}, []string{"vision…/mul", "…/vision…/mul"}},
+		{"beyond what is shown", []string{long + "a" + long, long + "b" + long}, []string{"…xxxxxxxxxa…xxxxxxxxxx", "…xxxxxxxxxb…xxxxxxxxxx"}},
+		{"the same name", []string{long, long}, []string{"", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var bands []*band
+			for _, name := range c.names {
+				bands = append(bands, &band{Name: name})
+			}
+			got := labels(bands)
+			if c.want[0] != "" && !slices.Equal(got, c.want) {
+				t.Errorf("labels %q, want %q", got, c.want)
+			}
+			slices.Sort(got)
+			if len(slices.Compact(got)) != len(c.names) {
+				t.Errorf("two of %q are the same", got)
+			}
+		})
+	}
+}
+
+// TestLabelsDiffer for any names.
+func TestLabelsDiffer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.SampledFrom([]string{"a", "MlpBlock_*", "mul", "a_rather_long_word", "é"})
+		var bands []*band
+		for range rapid.IntRange(2, 7).Draw(t, "bands") {
+			bands = append(bands, &band{Name: strings.Join(rapid.SliceOfN(word, 1, 8).Draw(t, "name"), "/")})
+		}
+		seen := map[string]bool{}
+		for _, text := range labels(bands) {
+			if seen[text] {
+				t.Fatalf("%q twice", text)
+			}
+			seen[text] = true
+			if !utf8.ValidString(text) || utf8.RuneCountInString(text) > mostLabel+5 {
+				t.Fatalf("%q", text)
+			}
+		}
+	})
 }

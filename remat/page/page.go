@@ -275,25 +275,39 @@ func facts(a *remat.Answer) []factRow {
 // Write writes the page of an answer that has a plan and a frontier. The errors are those of
 // measuring the plan, and w's.
 func Write(w io.Writer, a *remat.Answer) error {
-	before, err := planView(a, "before", a.Given, nil, nil)
+	notes := a.Warnings
+	views, err := planViews(a)
 	if err != nil {
 		return err
 	}
-	after, err := planView(a, "after", a.Module, before, namesOf(a.Given))
-	if err != nil {
-		return err
+	if len(views) == 1 {
+		notes = append(slices.Clone(notes), "the plan changes nothing, so what follows is shown once: before and after are the same.")
 	}
 	rows, err := layers(a)
 	if err != nil {
 		return err
 	}
 	c := &contents{
-		Title: a.Given.Name + ": recomputing", Headline: headline(a), Facts: facts(a), Notes: a.Warnings,
-		Views: []*view{before, after}, Frontier: newFrontier(a, a), Advice: a.AdviceText(), Plan: true,
+		Title: a.Given.Name + ": recomputing", Headline: headline(a), Facts: facts(a), Notes: notes,
+		Views: views, Frontier: newFrontier(a, a), Advice: a.AdviceText(), Plan: true,
 		Layers: shortened(rows, a.RunSeconds),
 	}
 	c.FrontierNotes = []string{fmt.Sprintf("Plans by the same algorithm for limits %d %% of the peak apart, and that of this page; those that others beat in both memory and time are left out.", a.Request.Frontier)}
 	return c.write(w)
+}
+
+// planViews returns the views before and after a plan, one alone if it changes nothing.
+func planViews(a *remat.Answer) ([]*view, error) {
+	if a.Module == a.Given || a.Module.String() == a.Given.String() {
+		both, err := planView(a, "before and after", a.Given, nil, nil)
+		return []*view{both}, err
+	}
+	before, err := planView(a, "before", a.Given, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	after, err := planView(a, "after", a.Module, before, namesOf(a.Given))
+	return []*view{before, after}, err
 }
 
 // shortened returns the first rows with their texts, and one for the rest.

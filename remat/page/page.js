@@ -72,7 +72,7 @@ function show(data, view, number) {
 
 	// The table has what lives at the step that was clicked, at first the peak.
 	const under = byId("alive-" + number), title = el("p", { "aria-live": "polite" }), list = el("div");
-	const search = el("input", { type: "search", placeholder: "search names, shapes, lines", "aria-label": "Search values", oninput: (e) => found.search(e.target.value) });
+	const search = el("input", { type: "search", placeholder: "find a value, shape or line", "aria-label": "Find a value, shape or line", oninput: (e) => found.search(e.target.value) });
 	under.replaceChildren(el("div", { class: "bar" }, search), title, list);
 	const columns = [
 		{ title: "bytes", number: true, text: (r) => bytes(r.bytes), sort: (r) => r.bytes },

@@ -216,7 +216,7 @@ func TestReport(t *testing.T) {
 	}{
 		{"gap", remat.Request{Algorithm: "gap", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_*/<wbr>mul", "after: 40 KiB in", "algorithm</th><td class=\"n\">gap"}},
 		{"xla", remat.Request{Algorithm: "xla", Limit: remat.Bytes(50 << 10)}, []string{"to 40\u00a0KiB, within its limit of 50\u00a0KiB", "net/<wbr>layer_*/<wbr>mul"}},
-		{"off", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10)}, []string{"more than its limit of 50\u00a0KiB, and nothing is recomputed", "<p>Nothing.</p>", "after: 56 KiB"}},
+		{"off", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10)}, []string{"more than its limit of 50\u00a0KiB, and nothing is recomputed", "<p>Nothing.</p>", "the plan changes nothing", "before and after: 56 KiB"}},
 		{"out of reach", remat.Request{Algorithm: "gap", Limit: remat.Bytes(1 << 10)}, []string{"misses its limit of 1\u00a0KiB", "out of reach"}},
 		{"far above", remat.Request{Algorithm: "xla", Limit: remat.Bytes(1 << 30)}, []string{"fits its limit of 1\u00a0GiB as it is"}},
 		{"marked", remat.Request{Algorithm: "off", Limit: remat.Bytes(50 << 10), Marks: []*regexp.Regexp{regexp.MustCompile("layer_1")}}, []string{"marked</th><td class=\"n\">layer_1", "limits 5 % of the peak apart"}},
@@ -224,8 +224,14 @@ func TestReport(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			page := pageOf(t, twoLayers, test.request)
 			wholePage(t, page)
-			addsUp(t, dataOf(t, page))
-			for _, want := range append(test.want, `lower bound</th><td class="n">36 KiB`, "before: 56 KiB in 4 values at big, step 9 of 12", "big f32[8192]{0}") {
+			d := dataOf(t, page)
+			addsUp(t, d)
+			// Before and after are shown beside each other only where they differ.
+			once := strings.Contains(page, "the plan changes nothing")
+			if want := slices.Contains([]string{"off", "far above", "marked"}, test.name); once != want || once != (len(d.Views) == 1) || strings.Contains(page, "<h3>before: ") == once {
+				t.Errorf("shown once: %v, want %v; %d views", once, want, len(d.Views))
+			}
+			for _, want := range append(test.want, `lower bound</th><td class="n">36 KiB`, ": 56 KiB in 4 values at big, step 9 of 12", "big f32[8192]{0}") {
 				if !strings.Contains(page, want) {
 					t.Errorf("the page has no %q", want)
 				}

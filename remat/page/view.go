@@ -323,7 +323,7 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 	bands := [][]int{
 		v.colour(add, "kind", kinds, func(it *item) string { return it.kind }),
 		v.colour(add, "scope", v.likeBands(1), func(it *item) string { return it.key(it.part) }),
-		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(report.OneLine(it.place), "(no line)")) }),
+		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(oneLine(it.place), "(no line)")) }),
 	}
 	for n := len(v.Ways) - 1; n > 0; n-- { // the scopes, unless there is but one
 		if len(v.Ways[n].Bands) > 2 {
@@ -364,7 +364,7 @@ func (v *view) columns(curve []uint64, name func(step int) string) (steps []int)
 		}
 		steps = append(steps, best)
 		v.At, v.Step = append(v.At, uint64(from)), append(v.Step, uint64(best))
-		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, report.OneLine(name(best)))
+		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, oneLine(name(best)))
 	}
 	return steps
 }
@@ -445,11 +445,14 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		g := groups[k]
 		switch bandOf[k] = min(at, named); {
 		case at < named:
-			w.Bands = append(w.Bands, &band{Name: g.Name, Label: label(g.Name)})
+			w.Bands = append(w.Bands, &band{Name: g.Name})
 		case at == named:
-			w.Bands = append(w.Bands, &band{Name: "the rest", Label: "the rest", Rest: true})
+			w.Bands = append(w.Bands, &band{Name: "the rest", Rest: true})
 		}
 		w.Bands[bandOf[k]].Peak += g.Bytes
+	}
+	for k, text := range labels(w.Bands) {
+		w.Bands[k].Label = text
 	}
 	for k := range of {
 		of[k] = bandOf[of[k]]
@@ -492,13 +495,66 @@ func largest(groups []*group) (list []group, more *group) {
 // mostLabel is how many characters of a band's name stand beside the curve.
 const mostLabel = 24
 
-// label returns the end of a name, which says most, from a whole word on if there is one.
-func label(name string) string {
+// labels returns the label of each band, no two the same.
+func labels(bands []*band) []string {
+	list, like := make([]string, len(bands)), map[string][]int{}
+	for k, b := range bands {
+		list[k] = label(b.Name, mostLabel)
+		like[list[k]] = append(like[list[k]], k)
+	}
+	used := map[string]bool{}
+	for k := range bands {
+		if same := like[label(bands[k].Name, mostLabel)]; len(same) > 1 {
+			names := make([][]rune, len(same))
+			for n, at := range same {
+				names[n] = []rune(bands[at].Name)
+			}
+			list[k] = apart([]rune(bands[k].Name), commonEnd(names))
+		}
+		for n, text := 2, list[k]; used[list[k]]; n++ {
+			list[k] = fmt.Sprintf("%s (%d)", text, n)
+		}
+		used[list[k]] = true
+	}
+	return list
+}
+
+// commonEnd returns how many characters at their ends all names have in common, from a whole
+// word on if there is one.
+func commonEnd(names [][]rune) int {
+	same := 0
+	for ; same < len(names[0]); same++ {
+		at := func(r []rune) rune { return r[len(r)-1-same] }
+		if slices.ContainsFunc(names, func(r []rune) bool { return same == len(r) || at(r) != at(names[0]) }) {
+			break
+		}
+	}
+	first := names[0]
+	if word := slices.Index(first[len(first)-same:], '/'); word >= 0 {
+		same -= word
+	}
+	return same
+}
+
+// apart returns a label for a name whose last characters, same in number, other names have, too:
+// what stands before them, and their end.
+func apart(name []rune, same int) string {
+	const half = mostLabel/2 - 1
+	before, end := name[:len(name)-same], name[len(name)-same:]
+	if len(before) == 0 && len(name) > half { // another name has all of it at its end
+		before, end = name[:half], name[half:]
+	}
+	return label(string(before), half) + label(string(end), half)
+}
+
+// label returns the end of a name, which says most, from a whole word on if there is one, in
+// at most so many characters.
+func label(name string, most int) string {
 	r := []rune(name)
-	if len(r) <= mostLabel {
+	if len(r) <= most {
 		return name
 	}
-	tail := string(r[len(r)-mostLabel+1:])
+	tail := string(r[len(r)-most+1:])
 	if at := strings.IndexByte(tail, '/'); at >= 0 && at < len(tail)-1 {
 		tail = tail[at:]
 	}
@@ -511,7 +567,7 @@ func scopeOf(i *hlo.Instruction) string {
 	if i.OpName() == "" {
 		return "no op_name: " + string(i.Opcode)
 	}
-	return report.OneLine(remat.Part(i))
+	return oneLine(remat.Part(i))
 }
 
 // key returns a name for what is grouped: parameters are one group.
@@ -554,7 +610,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			continue
 		}
 		if len(v.Static) < mostAlive {
-			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: report.OneLine(title), Shape: report.OneLine(it.shape), Op: report.OneLine(it.op), Place: report.OneLine(it.place), Kind: kindOf[it.kind]}
+			row := aliveRow{Bytes: size.Format(it.bytes), Part: report.Part(it.bytes, v.Peak), Name: oneLine(title), Shape: oneLine(it.shape), Op: oneLine(it.op), Place: oneLine(it.place), Kind: kindOf[it.kind]}
 			if it.padding > 0 {
 				row.Padding = size.Format(it.padding)
 			}
@@ -574,9 +630,16 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 	}
 }
 
+// maxText is the most characters of a name on the page: the middle of a longer one is left
+// out. XLA's names have some hundred.
+const maxText = 400
+
+// oneLine returns a text of the module as the page has it.
+func oneLine(s string) string { return report.Shorten(report.OneLine(s), maxText) }
+
 // text returns the index of a text in Texts.
 func (v *view) text(s string) int {
-	s = report.OneLine(s)
+	s = oneLine(s)
 	k, ok := v.table[s]
 	if !ok {
 		k = len(v.Texts)
@@ -590,5 +653,5 @@ func (v *view) PeakText() string {
 	if v.Peak == 0 {
 		return "there are no temporaries"
 	}
-	return fmt.Sprintf("%s in %s at %s, step %s of %s", size.Format(v.Peak), report.Counted(v.Alive[v.PeakColumn], "value"), report.OneLine(v.PeakAt), report.Count(uint64(v.PeakStep+1)), report.Count(uint64(v.Steps)))
+	return fmt.Sprintf("%s in %s at %s, step %s of %s", size.Format(v.Peak), report.Counted(v.Alive[v.PeakColumn], "value"), oneLine(v.PeakAt), report.Count(uint64(v.PeakStep+1)), report.Count(uint64(v.Steps)))
 }

@@ -96,6 +96,28 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestPageOnAPhone: the table of figures has all its columns in sight, and that of
+// differences its first two.
+func TestPageOnAPhone(t *testing.T) {
+	p := browser.Open(t, 390, 844, "light")
+	p.Size(390, 844, true)
+	before := read(t, "before", "- a 1 1072693000 f@m.py:10|main@m.py:50\n- a 2 5 g@m.py:20\n- f 2\n")
+	after := read(t, "after", "- a 1 2146435000 f@m.py:12|main@m.py:51\n- a 2 100000 h@m.py:30\n- f 2\n- r 7340032\n")
+	open(t, p, compared(t, before, after))
+	for _, heads := range []string{".figures thead th", ".rows thead th:nth-child(-n+3)"} {
+		var out []string
+		p.Eval(`[...document.querySelectorAll("`+heads+`")].filter((h) => h.getBoundingClientRect().right > innerWidth).map((h) => h.textContent)`, &out)
+		if len(out) > 0 {
+			t.Errorf("out of sight: %q", out)
+		}
+	}
+	var wide []string
+	p.Eval(`[...document.querySelectorAll(".rows thead th")].filter((h) => h.getClientRects().length).map((h) => h.textContent)`, &wide)
+	if want := []string{"difference", "where", "before", "after"}; !slices.Equal(wide, want) {
+		t.Errorf("columns %q, want %q", wide, want)
+	}
+}
+
 // TestPageSizes: the page's sizes are those of Go, also where two texts are as near.
 func TestPageSizes(t *testing.T) {
 	p := browser.Open(t, 500, 500, "light")

@@ -140,7 +140,11 @@ func signed(n int64, format func(uint64) string) string {
 	return "0"
 }
 
-// percent returns a difference as a part of what it is from: "+12.5 %".
+// percent returns a difference as a part of what it is from: "+12.5 %", and "21 times as much"
+// where a percentage says little.
 func percent(n int64, of uint64) string {
+	if of > 0 && n > 0 && uint64(n)/of >= 10 {
+		return report.Count(uint64(n)/of+1) + " times as much"
+	}
 	return fmt.Sprintf("%+.3g %%", 100*float64(n)/float64(of))
 }

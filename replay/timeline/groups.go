@@ -7,12 +7,14 @@ package timeline
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
 	"strings"
 
 	"gpumem/internal/sum"
+	"gpumem/leaks"
 	"gpumem/report"
 	"gpumem/size"
 	"gpumem/trace"
@@ -339,7 +341,9 @@ func (o *outline) byStack() *grouping {
 		index[text] = k
 		names = append(names, bandName{text, text})
 	}
-	shorten(names)
+	for k, name := range shorten(heaviest(texts, maxBands)) {
+		names[k].name = name
+	}
 	bands := make([]int16, o.trace.Sites())
 	for site := range bands {
 		bands[site] = -1
@@ -352,22 +356,60 @@ func (o *outline) byStack() *grouping {
 	return o.newGrouping("stack", names, "all other stacks", func(b *liveBlock) int { return int(bands[b.site]) }, o.stackName)
 }
 
-// shorten names each stack after its innermost frame, or after the first further out that
-// tells it from the others.
-func shorten(names []bandName) {
-	lines := make([][]string, len(names))
-	for k, n := range names {
-		lines[k] = strings.Split(n.name, "\n")
-	}
-	head := func(k, n int) string { return strings.Join(lines[k][:min(n, len(lines[k]))], " < ") }
-	for k := range names {
-		n := 1
-		for n < len(lines[k]) && slices.ContainsFunc(lines, func(other []string) bool {
-			return &other[0] != &lines[k][0] && strings.Join(other[:min(n, len(other))], " < ") == head(k, n)
-		}) {
-			n++
+// shorten names each stack after the innermost frame of the program's own files, or after
+// the first frame further out that tells it from the others.
+func shorten(stacks []string) (names []string) {
+	heads := map[string]int{} // the innermost frames of stacks
+	for _, s := range stacks {
+		for at := range ownHeads(s) {
+			heads[at]++
 		}
-		names[k].name = lines[k][n-1]
+	}
+	for _, s := range stacks {
+		name := ""
+		for at := range ownHeads(s) {
+			last := at[strings.LastIndexByte(at, '\n')+1:]
+			if name = cmp.Or(name, last); heads[at] == 1 {
+				name = last
+				break
+			}
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// ownHeads returns the innermost frames of a stack, from those up to the first of the
+// program's own on: one frame more each time.
+func ownHeads(stack string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		own := leaks.OwnFrame(stack)
+		for at, seen := 0, false; at <= len(stack); {
+			end := len(stack)
+			if n := strings.IndexByte(stack[at:], '\n'); n >= 0 {
+				end = at + n
+			}
+			if seen = seen || stack[at:end] == own; seen && !yield(stack[:end]) {
+				return
+			}
+			at = end + 1
+		}
+	}
+}
+
+// label names the rows of a list.
+func (o *outline) label(rows []report.Group) {
+	var stacks []string
+	for _, r := range rows {
+		if r.Name >= 0 {
+			stacks = append(stacks, strings.Replace(o.texts.list[r.Name], " ("+beforeName+")", "", 1))
+		}
+	}
+	for k, name := range shorten(stacks) {
+		if strings.Contains(o.texts.list[rows[k].Name], " ("+beforeName+")") {
+			name += " (" + beforeName + ")"
+		}
+		rows[k].Label = o.texts.of(name)
 	}
 }
 
@@ -424,17 +466,21 @@ func (o *outline) sizeParts() map[uint64]float64 {
 	return parts(area, atPeak)
 }
 
-// listAt lists what lives after an event.
+// listAt lists what lives after an event. A request that the recorded program was refused is
+// not in it.
 func (o *outline) listAt(p *player, e *trace.Event, groupings []*grouping) *report.List {
-	l := &report.List{Event: p.event(), Bytes: p.live.Cap(), Blocks: p.blocks}
-	if o.trace.Timed {
-		l.Time = e.Time
+	live, blocks := p.live, p.blocks
+	refused := func(slot int) bool { return e.Refused && e.Op == trace.Alloc && uint32(slot) == e.Slot }
+	if refused(int(e.Slot)) {
+		live.Sub(e.Bytes)
+		blocks--
 	}
+	l := &report.List{Event: p.event(), Bytes: live.Cap(), Blocks: blocks}
 	for _, g := range groupings {
 		byName := map[int]*report.Group{}
 		for i := range p.slots {
 			b := &p.slots[i]
-			if !b.is {
+			if !b.is || refused(i) {
 				continue
 			}
 			name := g.name(b)
@@ -457,6 +503,7 @@ func (o *outline) listAt(p *player, e *trace.Event, groupings []*grouping) *repo
 			}
 			rows = append(rows[:listRows:listRows], rest)
 		}
+		o.label(rows)
 		l.Groups = append(l.Groups, rows)
 	}
 	return l

@@ -183,9 +183,6 @@ func ends(events, buckets uint64, near []uint64, window uint64, before bool) (li
 	if events <= 2*buckets {
 		buckets = events
 	}
-	close := func(n uint64) bool {
-		return slices.ContainsFunc(near, func(at uint64) bool { return n+window+1 >= at && n <= at+window })
-	}
 	for k := uint64(1); k <= buckets; k++ {
 		hi, lo := bits.Mul64(k, events)
 		end, _ := bits.Div64(hi, lo, buckets)
@@ -194,9 +191,7 @@ func ends(events, buckets uint64, near []uint64, window uint64, before bool) (li
 	if buckets < events {
 		for _, at := range near {
 			for n := max(1, at-min(at, window+1)); n <= min(at+window, events); n++ {
-				if close(n) {
-					list = append(list, n)
-				}
+				list = append(list, n)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/internal/input"
+	"gpumem/leaks"
 	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
@@ -85,7 +86,7 @@ func refusal(first *replay.Result, r *replay.Report) string {
 	what := fmt.Sprintf("Under %s, %s of %s requested %s", label(first, r), report.EventName(first.Number(f.Event)), report.Count(first.Number(first.Events)), size.Format(f.Bytes))
 	if first.Number(f.Event) == 0 {
 		what = fmt.Sprintf("Under %s, a block of %s from before the recording", label(first, r), size.Format(f.Bytes))
-	} else if who, _, _ := strings.Cut(f.Stack, "\n"); who != "" {
+	} else if who := leaks.OwnFrame(f.Stack); who != "" {
 		what += ", in " + who + ","
 	}
 	what += " and was refused"

@@ -19,6 +19,7 @@
 package timeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -70,7 +71,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	}
 	cfg.MaxTimed = longPool
 	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
-	refusals := map[*outline][]uint64{}
+	var samplers []*sampler
 	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *replay.Pass) replay.Hook {
 		o := outlines[p.Pool]
 		if o == nil {
@@ -78,7 +79,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 			return replay.Hook{}
 		}
 		s := o.sample(p)
-		layers = append(layers, s.layer)
+		layers, samplers = append(layers, s.layer), append(samplers, s)
 		o.timeline.Layers = append(o.timeline.Layers, s.layer)
 		return s.hook()
 	})
@@ -86,15 +87,17 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	if err != nil {
 		return nil, nil, err
 	}
-	for k, pool := range pools {
-		o := outlines[pool]
-		if o == nil {
-			continue
+	refusals := map[*outline][]uint64{}
+	for _, s := range samplers {
+		if first := s.layer.First; first != nil {
+			refusals[s.outline] = append(refusals[s.outline], first.Event)
 		}
-		for i := k; i < len(layers); i += len(pools) {
-			if l := layers[i]; l != nil && l.First != nil {
-				refusals[o] = append(refusals[o], l.First.Event)
-			}
+	}
+	timelines, more := largestPools(timelines)
+	for _, pool := range pools {
+		o := outlines[pool]
+		if o == nil || !slices.Contains(timelines, o.timeline) {
+			continue
 		}
 		if cfg.Progress != nil {
 			progress = func(part float64) { cfg.Progress("listing what lives", part) }
@@ -113,6 +116,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
 		Device: cfg.Total, Columns: Columns(cfg.Smallest),
 	}
+	if more > 0 {
+		page.Notes = append(page.Notes, fmt.Sprintf("%s with smaller peaks are not on the page; --pool NAME shows one", report.Counted(uint64(more), "pool")))
+	}
 	for _, tl := range timelines {
 		tl.Look = lookAt(tl.Layers, replay.FrameworkPolicies(t))
 	}
@@ -128,6 +134,21 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		}
 	}
 	return rep, page, nil
+}
+
+// maxPools is the most pools that are on a page: each has half a dozen drawings.
+const maxPools = 24
+
+// largestPools returns the timelines that are on the page, in their order, and how many are
+// not.
+func largestPools(list []*report.Timeline) (kept []*report.Timeline, more int) {
+	if len(list) <= maxPools {
+		return list, 0
+	}
+	kept = slices.Clone(list)
+	slices.SortStableFunc(kept, func(a, b *report.Timeline) int { return cmp.Compare(b.Peak, a.Peak) })
+	kept = kept[:maxPools]
+	return slices.DeleteFunc(slices.Clone(list), func(tl *report.Timeline) bool { return !slices.Contains(kept, tl) }), len(list) - maxPools
 }
 
 // gpuMemory returns the results of GPUs' memory, and says of the other timelines what they

@@ -23,7 +23,7 @@ function cellsAt(map, k, n) {
 	const from = Math.floor(k * map.length / n);
 	return [from, Math.max(from + 1, Math.floor((k + 1) * map.length / n))];
 }
-// picture puts an image of so many pixels of the device onto a canvas whose unit is a CSS
+// picture puts an image in pixels of the device onto a canvas whose unit is a CSS
 // pixel.
 function picture(g, x, y, width, height, shadeOf) {
 	const d = devicePixelRatio || 1, w = Math.max(1, Math.round(width * d)), h = Math.max(1, Math.round(height * d));

@@ -1,5 +1,5 @@
 // The page of a replay. Each pool of the recording has a section: what lives, in bands;
-// below it what each policy holds, on an axis of its own; the table of policies; what lives
+// below it what each policy holds, on a separate axis; the table of policies; what lives
 // at one event; where it lies under one policy. What is chosen is an event, a policy and a
 // way to divide what lives; the address of the page keeps it for the pool that was used
 // last.
@@ -23,7 +23,10 @@ function start(data) {
 		const p = new URLSearchParams(hash);
 		if (p.get("theme")) root.dataset.theme = p.get("theme") === "dark" ? "dark" : "light";
 		active = parts.find((s) => s.pool === p.get("pool")) || parts[0];
-		for (const s of parts) s.restore(s === active ? p : new URLSearchParams());
+		active.restore(p);
+		// The others are drawn one after the other, when there is time.
+		const others = parts.filter((s) => s !== active);
+		(function next() { if (others.length) setTimeout(() => { others.shift().restore(new URLSearchParams()); next(); }); })();
 		if (p.get("pool") && !ready) active.node.scrollIntoView();
 		keep();
 	}
@@ -35,7 +38,7 @@ function start(data) {
 		if (t.recorded) t.recorded = sums(t.recorded);
 		for (const g of t.groupings) for (const b of g.bands) { b.bytes = sums(b.bytes); b.blocks = sums(b.blocks); b.since = sums(b.since); }
 		for (const l of t.layers) {
-			for (const name of ["used", "held", "free", "hole", "calls", "refused"]) l[name] = sums(l[name]);
+			for (const name of ["used", "held", "free", "hole", "calls"]) l[name] = sums(l[name]);
 			l.snapshots = l.snapshots || [];
 		}
 		if (t.allocations) t.allocations.from = sums(t.allocations.from);
@@ -185,9 +188,7 @@ function start(data) {
 		// What lives at the event.
 		const rowsOf = () => {
 			const l = list(), g = t.groupings.findIndex((g) => g.by === S.by), n = g >= 0 ? g : 0;
-			const rows = l.groups[n].map(([name, size, blocks, since, kinds]) => ({ name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
-			tellApart(rows.map((r) => r.name)).forEach((line, k) => { rows[k].line = line; });
-			return rows;
+			return l.groups[n].map(([name, size, blocks, since, kinds, label]) => ({ line: names[label], name: name < 0 ? counted(kinds, "other " + (t.groupings[n].by === "size" ? "size" : "stack")) : names[name], size, blocks, since, all: l.bytes }));
 		};
 		const what = table(q(".list"), {
 			name: "What lives", rows: [], most: 60, head: 4, none: "Nothing lives here.",
@@ -199,9 +200,14 @@ function start(data) {
 				{ title: "what", long: true, text: (r) => r.name, node: (r) => stackNode(r.name, r.line) },
 			],
 		});
+		// A request that was refused when recorded is not in the list.
+		function refusedThere(event) {
+			const r = (t.refused || []).find((r) => r.event === event);
+			return r ? ", and " + bytes(r.bytes) + " requested and refused" : "";
+		}
 		function drawList() {
 			const l = list();
-			q(".livetitle").textContent = glue(bytes(l.bytes) + " live in " + counted(l.blocks, "block") + " at " + which(l.event));
+			q(".livetitle").textContent = glue(bytes(l.bytes) + " live in " + counted(l.blocks, "block") + " at " + which(l.event) + refusedThere(l.event));
 			what.set(rowsOf());
 			what.search(S.find);
 		}

@@ -10,6 +10,9 @@
 
 const root = document.documentElement;
 
+// visible is as Visible of the Go package, for texts that come later, as on a live page.
+const visible = (s) => s.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 // el makes an element. Attributes that are undefined or false are left out; listeners are
 // given as on*, such as onclick.
 function el(tag, attributes, ...children) {
@@ -20,7 +23,7 @@ function el(tag, attributes, ...children) {
 		if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
 		else e.setAttribute(name, value === true ? "" : value);
 	}
-	e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
+	e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false).map((c) => typeof c === "string" ? visible(c) : c));
 	return e;
 }
 const byId = (id) => document.getElementById(id);
@@ -91,6 +94,39 @@ function setTheme(theme) {
 	repaint();
 }
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+// The address may name the theme: #theme=dark.
+function themeOfAddress() {
+	const found = /[#&]theme=(dark|light)(&|$)/.exec(location.hash);
+	if (found) setTheme(found[1]);
+}
+themeOfAddress();
+addEventListener("hashchange", themeOfAddress);
+
+// pageKeys gives a page that has started the button "dark or light", in parent or among its
+// links, and two keys: d presses the button, / goes to the first search field that is seen.
+// A page that has a button with the id theme handles that one. What a page does with a key
+// it says by preventDefault; the key does nothing else then.
+function pageKeys(parent) {
+	if (!byId("theme")) {
+		const button = el("button", { type: "button", id: "theme", "aria-keyshortcuts": "d", onclick: () => {
+			setTheme(isDark() ? "light" : "dark");
+			try { history.replaceState(null, "", "#theme=" + root.dataset.theme); } catch (e) { /* not in every frame */ }
+		} }, "dark or light");
+		const links = document.querySelector("nav ul");
+		if (parent) parent.append(button);
+		else if (links) links.append(el("li", {}, button));
+		else document.body.prepend(el("nav", {}, button));
+	}
+	const find = () => [...document.querySelectorAll("input[type=search]")].find((field) => field.getClientRects().length);
+	if (find()) find().setAttribute("aria-keyshortcuts", "/");
+	addEventListener("keydown", (e) => {
+		if (e.defaultPrevented || e.ctrlKey || e.metaKey || e.altKey || e.target instanceof Element && e.target.matches("select, input, textarea")) return;
+		if (e.key === "d") byId("theme").click();
+		else if (e.key === "/" && find()) find().focus();
+		else return;
+		e.preventDefault();
+	});
+}
 // On paper all is dark on white, and as wide as the paper.
 let themeBefore;
 addEventListener("beforeprint", () => { themeBefore = root.dataset.theme; setTheme("light"); });

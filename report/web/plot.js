@@ -2,7 +2,7 @@
 //
 // plot(parent, spec) draws
 //   spec.bands   [{name, color, values}] areas on each other, the first at the bottom
-//   spec.lines   [{name, color, dash, width, values, from}] in steps
+//   spec.lines   [{name, color, dash, width, values, from}] in steps; NaN where it is over
 //   spec.paint   (plot, g) draws itself in place of bands; it may set plot.hit
 //   spec.levels  [{value, text, color}] across
 //   spec.marks   [{at, text, color}] upright, with their texts above
@@ -81,7 +81,7 @@ function plot(parent, spec) {
 	const key = el("ul", { class: "key", "aria-label": "Colours" });
 	parent.append(wrap, key, said);
 	let bands, lines, heights, top, labelled;
-	const highest = (list) => list.reduce((a, v) => Math.max(a, v), 0);
+	const highest = (list) => list.reduce((a, v) => (v > a ? v : a), 0);
 	// take reads the spec. The sums are for what is drawn alone; figures come with the data.
 	function take() {
 		bands = spec.bands || [];
@@ -130,7 +130,7 @@ function plot(parent, spec) {
 		marks = (spec.marks || []).filter((m) => m.at >= a && m.at <= b).sort((x, y) => x.at - y.at).map((m) => {
 			const x = left + width * (m.at - a) / (b - a), wide = g.measureText(m.text).width;
 			const from = Math.max(left, Math.min(x - wide / 2, left + width - wide));
-			const row = ends.findIndex((e) => e + 10 < from);
+			const row = ends.findIndex((e) => e + 20 < from);
 			if (row >= 0) ends[row] = from + wide;
 			return { m, x, from, row };
 		});
@@ -243,6 +243,14 @@ function plot(parent, spec) {
 			if (some > 4) { g.strokeStyle = color("page"); g.lineWidth = 0.75; g.stroke(); }
 			for (let c = 0; c < n; c++) floor[c] += b.values[p.columns[c].k];
 		}
+		// What goes beyond the axis has a gap, so that it does not look as if it ended there.
+		g.strokeStyle = color("page"); g.lineWidth = 2.5; g.beginPath();
+		for (let c = 0; c < n; c++) {
+			if (floor[c] <= top) continue;
+			const x = left + width * c / n, y = p.box.top + 9, step = width / n;
+			g.moveTo(x, y + (c % 6 < 3 ? c % 3 : 3 - c % 3)); g.lineTo(x + step, y + ((c + 1) % 6 < 3 ? (c + 1) % 3 : 3 - (c + 1) % 3));
+		}
+		g.stroke();
 		p.hit = (c, v) => {
 			let sum = 0;
 			const k = p.columns[c].k;
@@ -259,7 +267,8 @@ function plot(parent, spec) {
 			p.columns.forEach((col, c) => {
 				if (l.from !== undefined && spec.at[col.k] < l.from) return;
 				let v = l.values[col.k];
-				for (let k = col.from; k <= col.last; k++) if (l.values[k] > v) v = l.values[k];
+				for (let k = col.from; k <= col.last; k++) if (l.values[k] > v || isNaN(v)) v = l.values[k];
+				if (isNaN(v)) return;
 				const y = p.Y(v), x = left + width * c / n;
 				if (!begun) { g.moveTo(x, y); begun = true; } else g.lineTo(x, y);
 				g.lineTo(left + width * (c + 1) / n, y);
@@ -277,7 +286,11 @@ function plot(parent, spec) {
 			const ring = m.ring !== undefined && p.Y(m.ring) >= up - 1, foot = m.ring === undefined ? up + height : Math.max(up, p.Y(m.ring)) - 4.5;
 			g.beginPath(); g.moveTo(x, y); g.lineTo(x, Math.max(y, foot)); g.stroke();
 			if (ring) { g.beginPath(); g.arc(x, foot + 4.5, 4.5, 0, 7); g.fillStyle = color("page"); g.fill(); g.lineWidth = 2; g.stroke(); }
+		}
+		// The texts come last: no line of another mark crosses them.
+		for (const { m, from, row } of marks) {
 			if (row < 0 || !m.text) continue;
+			const y = up - 15 * (p.rows - row) + 13;
 			g.textAlign = "left"; g.textBaseline = "bottom";
 			word(g, m.text, from, y, m.color, "600");
 		}
@@ -288,12 +301,14 @@ function plot(parent, spec) {
 		const { left, top: up, width, height } = p.box, room = wrap.clientWidth - left - width - 26;
 		const end = p.columns[p.columns.length - 1].k;
 		let floor = 0;
-		const list = labelled.map((l) => {
-			const v = l.of.values[end];
-			if (l.line) return { l, y: p.Y(v) };
+		const list = labelled.flatMap((l) => {
+			let last = end; // where a line is over its name stands at the height that it had
+			while (l.line && last > 0 && isNaN(l.of.values[last])) last--;
+			const v = l.of.values[last];
+			if (l.line) return isNaN(v) ? [] : [{ l, y: p.Y(v) }];
 			const y = p.Y(floor + v / 2);
 			floor += v;
-			return { l, y };
+			return [{ l, y }];
 		}).sort((x, y) => x.y - y.y);
 		// Bands of no height keep their order: the last lies on top.
 		const order = new Map(labelled.map((l, k) => [l, l.line ? -1 : k]));

@@ -1,17 +1,19 @@
 // A table whose rows can be searched and sorted.
 //
 // table(parent, {name, columns, rows, most}) has columns of {title, number, text(row),
-// sort(row), node(row)} and rows of any kind: text is what is searched and shown, sort what
-// orders (text if missing), node an element to show instead of the text. The rows keep
+// sort(row), node(row), wide} and rows of any kind: text is what is searched and shown, sort what
+// orders (text if missing), node an element to show instead of the text; what is wide is not
+// shown on a phone. The rows keep
 // their order until a column is chosen. At most most rows are shown (default 100); a line
 // below says how many there are and how many match. It returns {set(rows), search(text)}.
 function table(parent, spec) {
 	const most = spec.most || 100;
 	let rows = spec.rows, by = -1, down = true, words = "";
+	const classOf = (c) => [c.number && "n", c.long && "long", c.wide && "wide"].filter(Boolean).join(" ") || undefined;
 	const body = el("tbody"), foot = el("p", { class: "quiet", "aria-live": "polite" });
 	const heads = spec.columns.map((c, k) => {
 		const b = el("button", { type: "button", class: "head", onclick: () => { down = by === k ? !down : !!c.number; by = k; fill(); } }, c.title);
-		return el("th", { scope: "col", class: c.number ? "n" : undefined }, b);
+		return el("th", { scope: "col", class: classOf(c) }, b);
 	});
 	parent.replaceChildren(
 		el("div", { class: "wrap", role: "region", "aria-label": spec.name, tabindex: 0 }, el("table", {}, el("thead", {}, el("tr", {}, heads)), body)), foot);
@@ -25,7 +27,7 @@ function table(parent, spec) {
 		}
 		heads.forEach((h, k) => { if (k === by) h.setAttribute("aria-sort", down ? "descending" : "ascending"); else h.removeAttribute("aria-sort"); });
 		body.replaceChildren(...list.slice(0, most).map((r) => el("tr", { class: r.class }, spec.columns.map((c, k) =>
-			el(k === (spec.head || 0) ? "th" : "td", { scope: k === (spec.head || 0) ? "row" : undefined, class: c.number ? "n" : c.long ? "long" : undefined }, c.node ? c.node(r) : c.text(r))))));
+			el(k === (spec.head || 0) ? "th" : "td", { scope: k === (spec.head || 0) ? "row" : undefined, class: classOf(c) }, c.node ? c.node(r) : c.text(r))))));
 		const said = [];
 		if (key) said.push(count(list.length) + " of " + counted(rows.length, "row") + " have “" + words + "”");
 		if (list.length > most) said.push("the first " + count(most) + " are shown");
@@ -42,11 +44,4 @@ function stackNode(text, line) {
 	const lines = text.split("\n");
 	if (lines.length < 2) return el("bdi", {}, text);
 	return el("details", {}, el("summary", {}, el("bdi", {}, line || lines[0])), el("pre", {}, text));
-}
-// tellApart returns a line of each stack: the first, or the first one further out with which
-// no other stack is the same so far.
-function tellApart(stacks) {
-	const seen = new Map(), heads = stacks.map((text) => { const lines = text.split("\n"); return lines.map((_, n) => lines.slice(0, n + 1).join("\n")); });
-	for (const list of heads) for (const head of list) seen.set(head, (seen.get(head) || 0) + 1);
-	return heads.map((list) => { const n = list.findIndex((head) => seen.get(head) === 1); return list[n < 0 ? 0 : n].split("\n").pop(); });
 }

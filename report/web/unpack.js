@@ -16,6 +16,7 @@ addEventListener("securitypolicyviolation", failed);
 unpack().then((data) => {
 	root.classList.add("on");
 	start(data);
+	pageKeys();
 	root.dataset.ready = "yes";
 }, (e) => {
 	failed(e);

@@ -247,15 +247,18 @@ func shown(b *browser.Page) (text string) {
 	return text
 }
 
-// TestNoTextOfAPlotCoversAnother, and none leaves the canvas: each fillText is watched.
-func TestNoTextOfAPlotCoversAnother(t *testing.T) {
-	watched := plotted
-	watched.Script = `const texts = window.texts = []; let before = CanvasRenderingContext2D.prototype.fillText;
+// watch notes in texts what plots write, and where.
+const watch = `const texts = window.texts = []; let before = CanvasRenderingContext2D.prototype.fillText;
 	CanvasRenderingContext2D.prototype.fillText = function (s, x, y) {
 		const m = this.measureText(s);
 		texts.push({ s, left: x - m.actualBoundingBoxLeft, right: x + m.actualBoundingBoxRight, top: y - m.actualBoundingBoxAscent, bottom: y + m.actualBoundingBoxDescent });
 		before.call(this, s, x, y);
-	};` + plotted.Script
+	};`
+
+// TestNoTextOfAPlotCoversAnother, and none leaves the canvas: each fillText is watched.
+func TestNoTextOfAPlotCoversAnother(t *testing.T) {
+	watched := plotted
+	watched.Script = watch + plotted.Script
 	for _, width := range []int{1280, 700, 390, 320} {
 		b := open(t, watched, width, 700, "light")
 		var texts []struct {
@@ -357,4 +360,147 @@ func TestTableSearchesAndSorts(t *testing.T) {
 		t.Errorf("searched, the page says %q", text)
 	}
 	works(t, b)
+}
+
+// TestMarksHaveAGap: texts of two marks beside each other do not read as one, wherever the
+// second stands.
+func TestMarksHaveAGap(t *testing.T) {
+	watched := plotted
+	watched.Script = watch + plotted.Script
+	b := open(t, watched, 1280, 700, "light")
+	var beside int
+	var least float64
+	b.Eval(`window.gaps = []; for (let at = 3; at < 8; at += .01) {
+		texts.length = 0;
+		p.set({ marks: [{ at: 3, text: "before 1 MiB" }, { at, text: "after 2 MiB" }] });
+		const [x, y] = ["before 1 MiB", "after 2 MiB"].map((s) => texts.find((t) => t.s === s));
+		if (Math.abs(x.bottom - y.bottom) < 8) gaps.push(y.left - x.right);
+	} gaps.length`, &beside)
+	if b.Eval(`Math.min(...gaps)`, &least); beside < 100 || least < 16 || least > 40 {
+		t.Errorf("%d times in one row, with %.1f pixels between them at least", beside, least)
+	}
+	works(t, b)
+}
+
+// TestALineThatEndsHasItsName: at the right, at the height that it had.
+func TestALineThatEndsHasItsName(t *testing.T) {
+	b := open(t, web.Page{
+		Body: `<main id="main"></main>`,
+		Script: watch + `function start() {
+			const ends = [4, 4, 4, null, null].map((v) => v ?? NaN);
+			window.p = plot(byId("main"), { name: "lines", x: { min: 0, max: 5, title: "event" }, y: { title: "live" }, at: [0, 1, 2, 3, 4],
+				lines: [{ name: "short run", color: "c1", values: ends }, { name: "long run", color: "c2", values: [1, 2, 3, 4, 5] }, { name: "no run", color: "c3", values: ends.map(() => NaN) }] });
+		}`,
+	}, 1000, 500, "light")
+	var got []string
+	b.Eval(`texts.filter((t) => t.s.endsWith("run")).map((t) => t.s + " " + Math.round((t.top + t.bottom) / 2 - p.Y(t.s === "short run" ? 4 : 5)) / 10 ** 2).map((s) => s.replace(/ -?0(\.0\d)?$/, ""))`, &got)
+	slices.Sort(got)
+	if want := []string{"long run", "short run"}; !slices.Equal(got, want) {
+		t.Errorf("names %q, want %q at their lines", got, want)
+	}
+	works(t, b)
+}
+
+// TestPrint: on paper nothing lies over a picture, and closed parts and the ends of long
+// lists are left out.
+func TestPrint(t *testing.T) {
+	long := strings.Repeat("<tr><td>row</td></tr>", 40) + `<tr class="rest"><td>and more</td></tr>`
+	printed := plotted
+	printed.Body += template.HTML(`<details><summary>closed</summary><p>inside</p></details><div class="wrap"><table id="long"><tbody>` + long + `</tbody></table></div>`)
+	b := open(t, printed, 1000, 700, "light")
+	const shown = `[...document.querySelectorAll(".plot canvas")].filter((c) => c.getClientRects().length).length + " pictures, " + [...document.querySelectorAll("#long tr")].filter((r) => r.getClientRects().length).length + " rows"`
+	var got string
+	if b.Eval(shown, &got); got != "2 pictures, 41 rows" {
+		t.Errorf("on the screen: %s", got)
+	}
+	drawn := len(b.PDF())
+	b.Print()
+	if b.Eval(shown, &got); got != "1 pictures, 31 rows" {
+		t.Errorf("on paper: %s", got)
+	}
+	if text := b.Text(); strings.Contains(text, "closed") || !strings.Contains(text, "and more") {
+		t.Errorf("on paper: %s", text)
+	}
+	b.Scheme("light")
+	b.Eval(`document.querySelectorAll("canvas").forEach((c) => c.remove())`, nil)
+	if empty := len(b.PDF()); drawn < empty+4000 {
+		t.Errorf("printed it has %d bytes, and %d without the picture", drawn, empty)
+	}
+	works(t, b)
+}
+
+// TestWideColumnsAreNotOnPhones in tables.
+func TestWideColumnsAreNotOnPhones(t *testing.T) {
+	b := open(t, web.Page{
+		Body:   `<main id="main"></main>`,
+		Script: `function start() { table(byId("main"), { name: "Rows", rows: [1], columns: [{ title: "a", text: () => "one" }, { title: "b", number: true, wide: true, text: () => "two" }] }); }`,
+	}, 1000, 500, "light")
+	const cells = `[...document.querySelectorAll("th, td")].filter((c) => c.getClientRects().length).length`
+	var n int
+	if b.Eval(cells, &n); n != 4 {
+		t.Errorf("%d cells on a screen, want 4", n)
+	}
+	b.Size(390, 844, true)
+	b.Wait("innerWidth === 390")
+	if b.Eval(cells, &n); n != 2 {
+		t.Errorf("%d cells on a phone, want 2", n)
+	}
+	works(t, b)
+}
+
+// TestKeysOfPages: d and the button change the theme, / goes to the field that is seen, the
+// address names the theme; a page that handles a key itself does so alone.
+func TestKeysOfPages(t *testing.T) {
+	const fields = `<p><input type="search" id="hidden" hidden><input type="search" id="seen"></p>`
+	const own = `function start() {
+		window.presses = 0;
+		byId("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
+		addEventListener("keydown", (e) => { if (e.key === "d" && e.target === document.body) { presses++; byId("theme").click(); e.preventDefault(); } });
+	}`
+	for _, c := range []struct {
+		name string
+		page web.Page
+	}{
+		{"with links", web.Page{Body: "<nav><ul></ul></nav>" + fields, Script: "function start() {}"}},
+		{"without links", web.Page{Body: fields, Script: "function start() {}"}},
+		{"with keys of its own", web.Page{Body: `<button id="theme">dark or light</button>` + fields, Script: own}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := open(t, c.page, 600, 400, "light")
+			theme := func(want string) {
+				t.Helper()
+				var got string
+				if b.Eval("document.documentElement.dataset.theme || ''", &got); got != want {
+					t.Errorf("theme %q, want %q", got, want)
+				}
+			}
+			theme("")
+			b.Press("d")
+			theme("dark")
+			b.Press("d")
+			theme("light")
+			b.Eval(`document.querySelector("#theme").click()`, nil)
+			theme("dark")
+			var text string
+			if b.Eval(`[...document.querySelectorAll("button")].map((b) => b.textContent).join()`, &text); text != "dark or light" {
+				t.Errorf("buttons %q", text)
+			}
+			b.Eval(`location.hash = "#theme=light"`, nil)
+			b.Wait(`document.documentElement.dataset.theme === "light"`)
+			b.Press("/")
+			b.Press("d") // is text there
+			theme("light")
+			if b.Eval(`document.activeElement.id + " " + document.activeElement.value`, &text); !strings.HasPrefix(text, "seen ") || strings.Contains(text, "/") {
+				t.Errorf("after / the focus is at %q", text)
+			}
+			works(t, b)
+		})
+	}
+	path := filepath.Join(t.TempDir(), "page.html")
+	if err := os.WriteFile(path, []byte(written(t, web.Page{Script: "function start() {}"})), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := browser.Open(t, 600, 400, "light")
+	b.Go("file://" + path + "#memory&theme=dark")
+	b.Wait(`document.documentElement.dataset.theme === "dark"`)
 }

@@ -137,6 +137,20 @@ func (p *Page) Scheme(scheme string) {
 	p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
+// Print shows the page as on paper, until Scheme is called.
+func (p *Page) Print() {
+	p.t.Helper()
+	p.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
+}
+
+// PDF returns the page as it is printed.
+func (p *Page) PDF() []byte {
+	p.t.Helper()
+	var pdf struct{ Data []byte }
+	p.call("Page.printToPDF", map[string]any{"printBackground": false}, &pdf)
+	return pdf.Data
+}
+
 // WithoutScripts switches the scripts of pages off. Wait does not work then.
 func (p *Page) WithoutScripts(url string) {
 	p.t.Helper()

@@ -6,7 +6,6 @@ const signed = (n, format) => n > 0 ? "+" + format(n) : n < 0 ? "-" + format(-n)
 
 function start(data) {
 	const text = (k) => k < 0 ? "" : data.texts[k];
-	byId("theme").onclick = () => setTheme(isDark() ? "light" : "dark");
 	data.pools.forEach((p) => [p.before, p.after].forEach((s) => {
 		if (s) for (const name of ["most", "least", "times", "ends"]) s[name] = sums(s[name]);
 	}));
@@ -60,12 +59,12 @@ function start(data) {
 				name: titles[n], rows: t.rows, most: 60, head: -1, none: "Nothing.",
 				columns: [
 					{ title: "difference", number: true, text: (r) => signed(r.difference, format), sort: (r) => r.difference },
-					{ title: "", text: () => "", sort: (r) => r.difference, node: (r) => bar(r, t, format) },
+					{ title: "", wide: true, text: () => "", sort: (r) => r.difference, node: (r) => bar(r, t, format) },
 					{ title: "where", long: true, text: (r) => r.where + "\n" + text(r.before_stack) + "\n" + text(r.after_stack), sort: (r) => r.where, node: where },
 					{ title: "before", number: true, text: (r) => format(r.before), sort: (r) => r.before },
 					{ title: "after", number: true, text: (r) => format(r.after), sort: (r) => r.after },
-					...(n === 2 ? [] : [{ title: "blocks", number: true, text: (r) => count(r.before_blocks) + "/" + count(r.after_blocks), sort: (r) => r.after_blocks }]),
-					{ title: "match", text: (r) => r.how },
+					...(n === 2 ? [] : [{ title: "blocks", number: true, wide: true, text: (r) => count(r.before_blocks) + "/" + count(r.after_blocks), sort: (r) => r.after_blocks }]),
+					{ title: "match", wide: true, text: (r) => r.how },
 				],
 			});
 			shown.search(field.value);
