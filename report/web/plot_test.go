@@ -105,15 +105,15 @@ func TestLevelsAndWhatFollowsAreDrawn(t *testing.T) {
 }
 
 // TestNoPeakIsLost: of many values on one pixel, a peak that lasts for one of them is drawn, in
-// bands and in lines, and the pointer finds its value.
+// bands and in lines, which have theirs at different values, and the pointer finds the bands'.
 func TestNoPeakIsLost(t *testing.T) {
 	for _, peak := range []int{12_345, 50_000, 50_001, 50_017, 99_998} {
 		b := open(t, web.Page{
 			Body: `<main id="main"></main>`,
 			Script: seeing(fmt.Sprintf(`function start() {
-				const n = 100000, at = Array.from({ length: n }, (_, k) => k + 1), values = (top) => at.map((_, k) => k === %d ? top : 2 ** 20);
+				const n = 100000, at = Array.from({ length: n }, (_, k) => k + 1), values = (peak, top) => at.map((_, k) => k === peak ? top : 2 ** 20);
 				window.p = plot(byId("main"), { name: "A plot", x: { min: 1, max: n + 1, title: "event" }, y: { title: "live", max: 10 * 2 ** 20 }, at, labels: 100,
-					bands: [{ name: "", color: "c1", values: values(5 * 2 ** 20) }], lines: [{ name: "", color: "c3", width: 2, values: values(8 * 2 ** 20) }] });
+					bands: [{ name: "", color: "c1", values: values(%[1]d, 5 * 2 ** 20) }], lines: [{ name: "", color: "c3", width: 2, values: values(%[1]d - 9, 8 * 2 ** 20) }] });
 			}`, peak)),
 		}, 900, 500, "light")
 		for _, c := range []struct {
