@@ -449,7 +449,7 @@ func painted(t *testing.T, b *tried, css string) (at image.Rectangle, colours, m
 		}
 	}
 	for _, n := range pixels {
-		if n*20 > at.Dx()*at.Dy() {
+		if n*40 > at.Dx()*at.Dy() {
 			many++
 		}
 	}
