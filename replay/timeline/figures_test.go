@@ -310,8 +310,8 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 	}
 }
 
-// TestLookAt: of policies that refuse the recorded framework's, else the first; else the
-// framework's; else the first.
+// TestLookAt: the framework that was recorded goes first, else a policy that refuses, else the
+// first.
 func TestLookAt(t *testing.T) {
 	layers := func(words string) (list []*report.Layer) {
 		for word := range strings.FieldsSeq(words) {
@@ -332,8 +332,8 @@ func TestLookAt(t *testing.T) {
 		{"jax pytorch elastic", 1},
 		{"jax vmm! elastic!", 1},
 		{"jax vmm! pytorch!", 2},
-		{"pytorch vmm elastic!", 2},
-		{"jax! pytorch", 0},
+		{"pytorch vmm elastic!", 0},
+		{"jax! pytorch", 1},
 	} {
 		if got := lookAt(layers(c.layers), []string{"pytorch"}); got != c.want {
 			t.Errorf("%s: %d, want %d", c.layers, got, c.want)
