@@ -297,7 +297,11 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 		if older.Bytes != 4*kib || older.Blocks != 1 || older.Since != 0 || by != "caller" && (later.Bytes != 4*kib || later.Blocks != 1 || later.Since != 1) {
 			t.Errorf("by %s: %+v", by, rows)
 		}
+		// Their lines are marked, too.
 		for name, g := range rows {
+			if line := o.texts.list[g.Label]; strings.Contains(line, beforeName) != (name == names[0]) {
+				t.Errorf("by %s: %s is called %q", by, name, line)
+			}
 			if name != names[0] && g.Since == 0 {
 				t.Errorf("by %s: %s is older than the recording: %+v", by, name, g)
 			}
@@ -310,8 +314,7 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 	}
 }
 
-// TestLookAt: of policies that refuse the recorded framework's, else the first; else the
-// framework's; else the first.
+// TestLookAt: the recorded framework's policy, else the first that refuses, else the first.
 func TestLookAt(t *testing.T) {
 	layers := func(words string) (list []*report.Layer) {
 		for word := range strings.FieldsSeq(words) {
@@ -332,8 +335,8 @@ func TestLookAt(t *testing.T) {
 		{"jax pytorch elastic", 1},
 		{"jax vmm! elastic!", 1},
 		{"jax vmm! pytorch!", 2},
-		{"pytorch vmm elastic!", 2},
-		{"jax! pytorch", 0},
+		{"pytorch vmm elastic!", 0},
+		{"jax! pytorch", 1},
 	} {
 		if got := lookAt(layers(c.layers), []string{"pytorch"}); got != c.want {
 			t.Errorf("%s: %d, want %d", c.layers, got, c.want)
