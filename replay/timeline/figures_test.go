@@ -297,7 +297,11 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 		if older.Bytes != 4*kib || older.Blocks != 1 || older.Since != 0 || by != "caller" && (later.Bytes != 4*kib || later.Blocks != 1 || later.Since != 1) {
 			t.Errorf("by %s: %+v", by, rows)
 		}
+		// Their lines are marked, too.
 		for name, g := range rows {
+			if line := o.texts.list[g.Label]; strings.Contains(line, beforeName) != (name == names[0]) {
+				t.Errorf("by %s: %s is called %q", by, name, line)
+			}
 			if name != names[0] && g.Since == 0 {
 				t.Errorf("by %s: %s is older than the recording: %+v", by, name, g)
 			}
@@ -310,8 +314,7 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 	}
 }
 
-// TestLookAt: the framework that was recorded goes first, else a policy that refuses, else the
-// first.
+// TestLookAt: the recorded framework's policy, else the first that refuses, else the first.
 func TestLookAt(t *testing.T) {
 	layers := func(words string) (list []*report.Layer) {
 		for word := range strings.FieldsSeq(words) {
