@@ -3,16 +3,18 @@
 // plot(parent, spec) draws
 //   spec.bands   [{name, color, values}] areas on each other, the first at the bottom
 //   spec.lines   [{name, color, dash, width, values, from}] in steps; NaN where it is over
-//   spec.paint   (plot, g) draws itself in place of bands; it may set plot.hit
+//   spec.paint   (plot, g) draws instead of bands; it may set plot.hit
 //   spec.levels  [{value, text, color}] across
-//   spec.marks   [{at, text, color}] upright, with their texts above
+//   spec.marks   [{at, text, color, ring}] upright, with their texts above; with a ring at that
+//                value they end there
 //   spec.dim     {from, text} what follows is fainter
 // over spec.at, ascending numbers: value k stands from at[k] to at[k+1], the last one to
 // x.max. Where several values fall on one pixel, bands show those of the moment with the
 // largest sum, so that they add up and no peak is lost; lines show the largest.
 //
-// spec.x is {min, max, title, format, also: {title, texts}}, spec.y {title, max, unit}.
-// Values are bytes unless y.format is there. spec.card(k, band) returns {title, rows} for
+// spec.x is {min, max, title, format, also: {title, texts}}, spec.y {title, max, format};
+// without y.format values are bytes. spec.height is in pixels, and spec.labels is the room for
+// names at the right, so that the axes of several plots end alike. spec.card(k, band) returns {title, rows} for
 // the card; band is the index of the band under the pointer, or -1. spec.click(k, band) is
 // called for a click and for Enter. Plots with the same spec.group share what is zoomed to
 // and where the pointer is.
@@ -87,7 +89,7 @@ function plot(parent, spec) {
 		bands = spec.bands || [];
 		lines = spec.lines || [];
 		heights = spec.at.map((_, k) => bands.reduce((sum, b) => sum + b.values[k], 0));
-		top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values)), ...(spec.levels || []).filter((l) => l.inside).map((l) => l.value)) * 1.04;
+		top = spec.y.max || Math.max(1, highest(heights), ...lines.map((l) => highest(l.values))) * 1.04;
 		labelled = [...lines.map((l) => ({ of: l, line: true })), ...bands.map((b, k) => ({ of: b, k }))].filter((l) => l.of.name);
 	}
 	take();
@@ -112,7 +114,7 @@ function plot(parent, spec) {
 		const left = narrow() ? 46 : 60;
 		const right = narrow() ? 12 : spec.labels || (labelled.length ? 190 : 12);
 		p.rows = placeMarks(g, left, w - left - right);
-		const up = 20 + 15 * p.rows, down = spec.x.hidden ? 8 : spec.x.also ? 52 : 36;
+		const up = 20 + 15 * p.rows, down = spec.x.also ? 52 : 36;
 		p.box = { left, top: up, width: Math.max(10, w - left - right), height: height - up - down };
 		return g;
 	}
@@ -201,7 +203,6 @@ function plot(parent, spec) {
 		g.textAlign = "left"; g.textBaseline = "top"; g.fillStyle = color("quiet");
 		g.fillText(cut(g, (plain ? "" : bytes(unit).replace("1 ", "") + ", ") + spec.y.title, wrap.clientWidth - 8), 4, 2);
 		g.strokeStyle = color("quiet"); g.beginPath(); g.moveTo(left, up + height + 0.5); g.lineTo(left + width, up + height + 0.5); g.stroke();
-		if (spec.x.hidden) return;
 		const format = spec.x.format || count;
 		let ticks = roundSteps(a, b, 1, Math.max(2, width / 110)).filter(Number.isInteger);
 		const draw = (texts, y) => {

@@ -26,7 +26,7 @@ function table(parent, spec) {
 			list = [...list].sort((a, b) => { const x = of(a), y = of(b); return sign * (x < y ? -1 : x > y ? 1 : 0); });
 		}
 		heads.forEach((h, k) => { if (k === by) h.setAttribute("aria-sort", down ? "descending" : "ascending"); else h.removeAttribute("aria-sort"); });
-		body.replaceChildren(...list.slice(0, most).map((r) => el("tr", { class: r.class }, spec.columns.map((c, k) =>
+		body.replaceChildren(...list.slice(0, most).map((r) => el("tr", {}, spec.columns.map((c, k) =>
 			el(k === (spec.head || 0) ? "th" : "td", { scope: k === (spec.head || 0) ? "row" : undefined, class: classOf(c) }, c.node ? c.node(r) : c.text(r))))));
 		const said = [];
 		if (key) said.push(count(list.length) + " of " + counted(rows.length, "row") + " have “" + words + "”");
