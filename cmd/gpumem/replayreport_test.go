@@ -429,7 +429,7 @@ func drawn(t *testing.T, b *tried, css, what string) {
 }
 
 // painted looks at an element once: where it lies, how many colours it has, and how many of
-// these are on a twentieth of it or more.
+// these are on more than a fortieth of it.
 func painted(t *testing.T, b *tried, css string) (at image.Rectangle, colours, many int) {
 	t.Helper()
 	box := b.Box(css)

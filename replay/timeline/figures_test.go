@@ -314,7 +314,8 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 	}
 }
 
-// TestLookAt: the recorded framework's policy, else the first that refuses, else the first.
+// TestLookAt: the framework that was recorded goes first, else a policy that refuses, else the
+// first.
 func TestLookAt(t *testing.T) {
 	layers := func(words string) (list []*report.Layer) {
 		for word := range strings.FieldsSeq(words) {
