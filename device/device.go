@@ -308,6 +308,7 @@ type Sharing interface {
 // Process is one program's use of a device.
 type Process struct {
 	PID   int    // as the driver sees it, which in a container may be of another namespace
+	Start uint64 // of the process, in clock ticks since the machine's, the same in all namespaces; 0 where unknown
 	Name  string // of the program; "" where it is unknown
 	Kind  string // "compute", "graphics" or "mps"
 	Used  uint64 // bytes held, if Known

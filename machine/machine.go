@@ -8,6 +8,7 @@ package machine
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -68,12 +69,13 @@ type Program struct {
 	Start      uint64     `json:"-"`                 // with PID it identifies the process; 0 if unknown
 	// Pool is what its pool has, of a program whose memory the driver library serves;
 	// nil if it is another, or unknown.
-	Pool    *PoolUse `json:"pool,omitempty"`
-	*Lease           // nil if it has none; shared by all programs under it
-	LeftBy  int      `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
-	Hooked  *bool    `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
-	Asks    *Asks    `json:"asks,omitempty"`
-	Unknown string   `json:"not_told,omitempty"` // why the process itself is unknown
+	Pool    *PoolUse   `json:"pool,omitempty"`
+	*Lease             // nil if it has none; shared by all programs under it
+	Pod     *Container `json:"pod,omitempty"`           // of its lease's containers the one that it is in; nil if it is in none, or unknown
+	LeftBy  int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
+	Hooked  *bool      `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
+	Asks    *Asks      `json:"asks,omitempty"`
+	Unknown string     `json:"not_told,omitempty"` // why the process itself is unknown
 }
 
 // Lease is all that one process has leased of a device.
@@ -85,6 +87,40 @@ type Lease struct {
 	// Sum is what the pools of all its processes have, if the driver library serves
 	// them; of the peaks the sum of each one's. Nil if it does not, or if that is unknown.
 	Sum *PoolUse `json:"lease_pool,omitempty"`
+	// Of a lease that is for containers of a Kubernetes node: its id in the registry, the
+	// containers, and how many more there are.
+	ID             string      `json:"lease_id,omitempty"`
+	Containers     []Container `json:"lease_containers,omitempty"`
+	MoreContainers int         `json:"lease_more_containers,omitempty"`
+}
+
+// Container is one that a lease is for.
+type Container struct {
+	ID        string `json:"id,omitempty"` // the runtime's
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// String returns NAMESPACE/POD/NAME, or the first digits of the ID without them.
+func (c Container) String() string {
+	if c == (Container{ID: c.ID}) {
+		return c.ID[:min(12, len(c.ID))]
+	}
+	return c.Namespace + "/" + c.Pod + "/" + c.Name
+}
+
+// Where returns the first of the lease's containers and the number of the others, in
+// words; "" if it is for none.
+func (l *Lease) Where() string {
+	if l == nil || len(l.Containers) == 0 {
+		return ""
+	}
+	text := l.Containers[0].String()
+	if n := len(l.Containers) + l.MoreContainers - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
 
 // PoolUse describes the memory of a process, or of several, that the driver library

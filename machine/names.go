@@ -10,13 +10,16 @@ import (
 
 // CommandLine returns the program's command in one line, without the folder of its
 // first word; the kernel's name in brackets, as ps has it, for one that shows none; and
-// "unknown" for a process that is unknown.
+// "no program yet" for a lease of containers without one; and "unknown" for a process that
+// is unknown.
 func (p *Program) CommandLine() string {
 	switch {
 	case len(p.Command) > 0:
 		return CommandLine(p.Command)
 	case p.Started != nil:
 		return "[" + p.Name + "]"
+	case p.Unknown == "" && p.Lease.Where() != "":
+		return "no program yet"
 	}
 	return "unknown"
 }

@@ -1,11 +1,30 @@
 package machine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"gpumem/machine"
 )
+
+func TestWhere(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for _, tt := range []struct {
+		lease *machine.Lease
+		want  string
+	}{
+		{nil, ""},
+		{&machine.Lease{}, ""},
+		{&machine.Lease{Containers: []machine.Container{{ID: id, Namespace: "n", Pod: "p", Name: "c"}}}, "n/p/c"},
+		{&machine.Lease{Containers: []machine.Container{{ID: id}}, MoreContainers: 2}, "0123456789ab and 2 more"},
+		{&machine.Lease{Containers: []machine.Container{{Pod: "p"}, {Pod: "q"}}}, "/p/ and 1 more"},
+	} {
+		if got := tt.lease.Where(); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.lease, got, tt.want)
+		}
+	}
+}
 
 func TestNames(t *testing.T) {
 	started := new(time.Time)
@@ -24,6 +43,7 @@ func TestNames(t *testing.T) {
 		{"a folder", machine.Program{Command: []string{"/opt/"}}, "/opt/", "/opt/"},
 		{"no command", machine.Program{Name: "Xorg", Started: started}, "[Xorg]", "Xorg"},
 		{"an unknown process", machine.Program{Name: "Xorg"}, "unknown", "Xorg"},
+		{"a lease of containers", machine.Program{Lease: &machine.Lease{Containers: []machine.Container{{Namespace: "n", Pod: "p", Name: "c"}}}, Name: "n/p/c"}, "no program yet", "n/p/c"},
 		{"nothing", machine.Program{}, "unknown", "unknown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -50,6 +50,9 @@ func (d *Device) Remarks(now time.Time) (lines []string) {
 
 // leaseOf names a lease.
 func leaseOf(l *Lease) string {
+	if where := l.Where(); where != "" {
+		return "the lease of " + where
+	}
 	if l.Holder > 0 {
 		return fmt.Sprintf("the lease of process %d", l.Holder)
 	}
@@ -81,6 +84,9 @@ func leasePoolLine(l *Lease) string {
 // sharedLine describes a lease under which several programs use the device.
 func sharedLine(l *Lease) string {
 	text := fmt.Sprintf("%s: %d programs under it hold %s together, ", leaseOf(l), l.Programs, size.Format(l.InUse))
+	if l.InUse > l.Bytes && len(l.Containers) > 0 {
+		return text + fmt.Sprintf("%s more than its %s", size.Format(l.InUse-l.Bytes), size.Format(l.Bytes))
+	}
 	if l.InUse > l.Bytes {
 		return text + fmt.Sprintf("%s more than its %s; gpumem run --procs %d divides it", size.Format(l.InUse-l.Bytes), size.Format(l.Bytes), l.Programs)
 	}

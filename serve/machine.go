@@ -3,11 +3,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +92,7 @@ func programOf(p machine.Program) Program {
 	v := Program{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == "", Started: p.Started} // with a lease alone it holds nothing
 	mark := func(format string, args ...any) { v.Marks = append(v.Marks, fmt.Sprintf(format, args...)) }
 	if p.Lease != nil {
-		v.Lease, v.LeasePool, v.holder = p.Lease.Bytes, p.Lease.Sum, p.Lease.Holder
+		v.Lease, v.LeasePool, v.lease = p.Lease.Bytes, p.Lease.Sum, cmp.Or(p.Lease.ID, strconv.Itoa(p.Lease.Holder))
 		if p.Lease.Programs > 1 {
 			mark("%d programs in one lease", p.Lease.Programs)
 		}
@@ -105,7 +107,12 @@ func programOf(p machine.Program) Program {
 	if p.ParentGone != nil && *p.ParentGone {
 		mark("parent gone")
 	}
-	if p.Container != "" {
+	switch where := p.Lease.Where(); {
+	case p.Pod != nil:
+		mark("container %s", p.Pod)
+	case p.Started == nil && where != "":
+		mark("container %s", where)
+	case p.Container != "":
 		mark("container %s", p.Container)
 	}
 	for i, f := range p.Frameworks {

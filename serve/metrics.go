@@ -83,7 +83,7 @@ func metricsOf(s *State) []metric {
 		for _, p := range d.Programs {
 			if u := p.LeasePool; !said[u] {
 				said[u] = true
-				l := labels("device", d.Device, "simulated", strconv.FormatBool(d.Simulated), "lease", strconv.Itoa(p.holder))
+				l := labels("device", d.Device, "simulated", strconv.FormatBool(d.Simulated), "lease", p.lease)
 				add("gpumem_lease_limit_bytes", "gauge", "Most memory that the processes of a lease may hold together.", l, p.Lease)
 				addPool(add, "gpumem_lease_pool", "of all processes of a lease", l, u)
 			}

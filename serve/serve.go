@@ -97,7 +97,7 @@ type Program struct {
 	// what those of all processes of its lease have; nil if it does not.
 	Pool      *machine.PoolUse `json:"pool,omitempty"`
 	LeasePool *machine.PoolUse `json:"lease_pool,omitempty"`
-	holder    int              // of the lease, for the metrics
+	lease     string           // for the metrics: its id, or the process that has it
 	Started   *time.Time       `json:"started,omitempty"`
 	// What follows is filled by the handler.
 	Key    string          `json:"key"`    // the same as long as it runs: its name in the history

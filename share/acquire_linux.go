@@ -137,7 +137,7 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	}
 	var leases []*Lease
 	for range q.Copies {
-		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), within: e.Bytes, rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each}})
+		leases = append(leases, &Lease{r: r, key: keyOf(q.Device), within: e.Bytes, rec: record{Kind: leaseKind, ID: e.ID, Device: e.Device, Bytes: each, Ledger: e.Ledger}})
 	}
 	return leases, nil
 }
@@ -413,9 +413,12 @@ func (b *bid) examine(g *guard) (step, error) {
 		return s, nil
 	}
 
-	st, err := b.q.Meter.Status()
-	if err != nil {
-		return step{}, fmt.Errorf("status of %s: %w", b.q.Device, err)
+	st := device.Status{Info: device.Info{Total: b.q.Total}, Free: b.q.Total}
+	if b.q.Meter != nil {
+		var err error
+		if st, err = b.q.Meter.Status(); err != nil {
+			return step{}, fmt.Errorf("status of %s: %w", b.q.Device, err)
+		}
 	}
 	leases := l.leases
 	var f figures
@@ -430,7 +433,7 @@ func (b *bid) examine(g *guard) (step, error) {
 		b.each, fits = b.q.want(f)
 		return nil
 	}
-	err = reckon()
+	err := reckon()
 	if err == nil && fits { // the table is long on a busy machine: it is read last
 		if lost := b.r.lost(b.key, leases); len(lost) > 0 {
 			leases = append(leases, lost...)
@@ -446,7 +449,10 @@ func (b *bid) examine(g *guard) (step, error) {
 		b.missing = 0
 	}
 	s.figures = f
-	recent, ending := g.recent() || movement(leases, f, kin), b.r.ending(leases)
+	recent, ending := false, uint64(0)
+	if !b.q.Settled {
+		recent, ending = g.recent() || movement(leases, f, kin), b.r.ending(leases)
+	}
 	switch {
 	case b.why.Never, s.before != nil && q.waits && b.q.Wait == nil:
 		s.no = true
@@ -519,7 +525,11 @@ func (b *bid) report(place int) {
 func (b *bid) refusal(st device.Status, f figures, leases []claim, q queueState) *InsufficientMemoryError {
 	holders := b.r.holders(leases)
 	for i, e := range holders {
-		holders[i].Over = f.over[identity{e.PID, e.Start}]
+		whose := record{ID: e.ID, PID: e.PID, Start: e.Start}
+		holders[i].Over = f.over[whose.identity()]
+		if len(e.Containers) > 0 {
+			holders[i].Over = f.over[whose.inside()]
+		}
 	}
 	return &InsufficientMemoryError{Device: b.q.Device, Want: times(b.each, b.q.Copies), Copies: b.q.Copies, Total: st.Total, Shareable: f.shareable, Free: f.left(),
 		Never: b.q.never(f, b.each), Holders: holders, Ahead: q.first, Before: q.place, Foreign: f.foreign, Display: f.display, Reserve: b.q.Reserve}

@@ -30,18 +30,23 @@ func namespace() uint64 {
 // ancestry finds the leases that processes belong to. It reads each process once, so
 // it is good for one pass.
 type ancestry struct {
-	read   func(pid int) (proc.Stat, bool)
-	known  map[int]*proc.Stat // nil: there is none
-	leases map[int]uint64
+	read       func(pid int) (proc.Stat, bool)
+	cgroup     func(pid int) string // of /proc; tests have another
+	known      map[int]*proc.Stat   // nil: there is none
+	leases     map[int]uint64
+	containers map[string]string // leases by the ids of their containers
 }
 
-// newAncestry is for these leases. Those of other namespaces are left out: their pids
-// mean nothing here.
+// newAncestry is for these leases. The processes of other namespaces are left out: their
+// pids mean nothing here. The ids of containers mean the same everywhere.
 func newAncestry(read func(int) (proc.Stat, bool), leases []record, namespace uint64) *ancestry {
-	f := &ancestry{read, map[int]*proc.Stat{}, map[int]uint64{}}
+	f := &ancestry{read, proc.Cgroup, map[int]*proc.Stat{}, map[int]uint64{}, map[string]string{}}
 	for _, l := range leases {
 		if l.Namespace == namespace {
 			f.leases[l.PID] = l.Start
+		}
+		for _, c := range l.Containers {
+			f.containers[c.ID] = l.ID
 		}
 	}
 	return f
@@ -58,10 +63,15 @@ func (f *ancestry) stat(pid int) *proc.Stat {
 	return s
 }
 
-// owner returns the process whose lease memory of pid belongs to: the nearest of pid
-// and its ancestors that has a lease, or that is in a session or process group led by a
-// process with a lease.
+// owner returns whose memory that of pid is: the lease's whose container it is in, else
+// that of the nearest of pid and its ancestors that has a lease, or that is in a session
+// or process group led by a process with a lease.
 func (f *ancestry) owner(pid int) (identity, bool) {
+	if len(f.containers) > 0 && pid > 0 {
+		if lease, ok := containerOf(f.cgroup(pid), f.containers); ok {
+			return identity{lease: lease}, true
+		}
+	}
 	// A parent that ends meanwhile could close a circle.
 	for range 1000 {
 		s := f.stat(pid)
@@ -69,14 +79,14 @@ func (f *ancestry) owner(pid int) (identity, bool) {
 			return identity{}, false
 		}
 		if start, ok := f.leases[pid]; ok && start == s.Start {
-			return identity{pid, start}, true
+			return identity{pid: pid, start: start}, true
 		}
 		for _, leader := range []int{s.Group, s.Session} {
 			// The number of a group is not used again while it has members; so
 			// if there is such a process, it is the leader.
 			start, ok := f.leases[leader]
 			if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
-				return identity{leader, start}, true
+				return identity{pid: leader, start: start}, true
 			}
 		}
 		pid = s.Parent
@@ -107,8 +117,11 @@ func NewOwners(entries []Entry) *Owners {
 		if e.State != Holds {
 			continue
 		}
-		r := record{PID: e.PID, Start: e.Start, Namespace: e.Namespace}
+		r := record{ID: e.ID, PID: e.PID, Start: e.Start, Namespace: e.Namespace, Containers: e.Containers}
 		leases = append(leases, r)
+		if len(e.Containers) > 0 {
+			o.first[r.inside()] = e
+		}
 		if _, ok := o.first[r.identity()]; !ok {
 			o.first[r.identity()] = e
 		}

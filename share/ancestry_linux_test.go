@@ -38,6 +38,30 @@ func TestAncestry(t *testing.T) {
 	}
 }
 
+// TestContainersComeBeforeAncestry: process 20 is in a container of lease b, although its
+// parent 10 has lease a.
+func TestContainersComeBeforeAncestry(t *testing.T) {
+	table := map[int]proc.Stat{10: {Start: 5}, 11: {Parent: 10, Start: 6}, 20: {Parent: 10, Start: 6}, 21: {Parent: 20, Start: 7}, 30: {Start: 8}}
+	leases := []record{
+		{ID: "a", PID: 10, Start: 5, Namespace: 1, Containers: []Container{{ID: digits(1)}}},
+		{ID: "b", PID: 10, Start: 5, Namespace: 2, Containers: []Container{{ID: digits(2)}, {ID: digits(3)}}}, // of an agent elsewhere
+	}
+	f := newAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	f.cgroup = func(pid int) string {
+		return map[int]string{
+			11: "0::/user.slice\n",
+			20: "0::/kubepods/burstable/pod1/" + digits(2) + "\n",
+			30: "12:memory:/x\n0::/kubepods.slice/cri-containerd-" + digits(3) + ".scope\n",
+		}[pid]
+	}
+	agent, b := identity{pid: 10, start: 5}, identity{lease: "b"}
+	for pid, want := range map[int]identity{10: agent, 11: agent, 20: b, 21: agent, 30: b} {
+		if got, ok := f.owner(pid); got != want || !ok {
+			t.Errorf("%d belongs to %+v, %t; want %+v", pid, got, ok, want)
+		}
+	}
+}
+
 func TestNamespaceIsKnown(t *testing.T) {
 	if namespace() == 0 {
 		t.Error("0")

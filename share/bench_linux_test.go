@@ -1,6 +1,7 @@
 package share
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -24,6 +25,34 @@ func BenchmarkAcquire(b *testing.B) {
 				l, err := r.Acquire(b.Context(), Request{Device: "gpu", Meter: m.meter, Bytes: 1 << 30})
 				must(b, err)
 				must(b, l[0].Close())
+			}
+		})
+	}
+}
+
+// BenchmarkAcquireSettled is what the agent of a node does for a container that starts
+// beside others, right after the one before.
+func BenchmarkAcquireSettled(b *testing.B) {
+	for _, others := range []int{0, 10, 100} {
+		b.Run(fmt.Sprintf("beside %d", others), func(b *testing.B) {
+			r, err := Open(b.TempDir())
+			must(b, err)
+			q := Request{Device: "gpu", Settled: true, Total: 80 << 30, Bytes: 1 << 27}
+			if q.Copies = others; others > 0 {
+				leases, err := r.Acquire(b.Context(), q)
+				must(b, err)
+				for _, l := range leases {
+					defer l.Close()
+				}
+			}
+			q.Copies = 1
+			for b.Loop() {
+				l, err := r.Acquire(b.Context(), q)
+				must(b, err)
+				b.StopTimer()
+				must(b, l[0].SetUse(pod(1), "/run/gpumem/shares/1/ledger"))
+				must(b, l[0].Close())
+				b.StartTimer()
 			}
 		})
 	}

@@ -61,6 +61,7 @@ var scenarios = []scenario{
 		return nil
 	}},
 	{"tell", took, func(_ *Registry, _ string, l *Lease) error { return l.Tell(os.Getppid()) }},
+	{"set use", took, func(_ *Registry, _ string, l *Lease) error { return l.SetUse(pod(3), "/ledger") }},
 	{"close", took, func(_ *Registry, _ string, l *Lease) error { return l.Close() }},
 	{"list", died, func(r *Registry, _ string, _ *Lease) error { _, err := r.List(); return err }},
 }

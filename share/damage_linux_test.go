@@ -328,6 +328,9 @@ func FuzzDecode(f *testing.F) {
 	ticket := sample("gpu")
 	ticket.Kind, ticket.Number, ticket.Command = ticketKind, 3, []string{"a", "\xff\x00"}
 	f.Add(ticket.encode())
+	used := sample("gpu")
+	used.Containers, used.More, used.Ledger = []Container{{digits(1), "team-a", "trainer", "main"}, {ID: digits(2)}}, 3, "/run/gpumem/shares/1/ledger"
+	f.Add(used.encode())
 	f.Add([]byte("gpumem-share 3 x\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decode(b)
@@ -338,10 +341,13 @@ func FuzzDecode(f *testing.F) {
 			// A checksum keeps chance out; so put a right one on what is left.
 			r = sample("gpu")
 			r.Command = strings.Split(string(b), "\n")
+			for i, name := range r.Command[:min(len(r.Command), 60)] {
+				r.Containers = append(r.Containers, Container{ID: digits(i), Pod: name})
+			}
 		}
 		file := r.encode()
 		again, err := decode(file)
-		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID {
+		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID || len(again.Containers)+again.More != len(r.Containers)+r.More {
 			t.Fatalf("%+v becomes %+v, %v", r, again, err)
 		}
 	})

@@ -11,11 +11,12 @@ import (
 	"gpumem/device"
 )
 
-// identity names a process. A pid alone may be used again; with the time of its start
-// it is not.
+// identity names whose memory it is: that of a process with leases, or of a lease's
+// containers. A pid alone may be used again; with the time of its start it is not.
 type identity struct {
 	pid   int
 	start uint64
+	lease string // the lease's id, if it is its containers'; then the others are 0
 }
 
 // figures are a GPU's bytes at one moment.
@@ -26,7 +27,7 @@ type figures struct {
 	display   uint64 // left for the desktop, with what it uses
 	host      uint64 // left for the host, where the memory is the host's
 	foreign   []device.Process
-	over      map[identity]uint64 // held by a lease's processes beyond it
+	over      map[identity]uint64 // held beyond the leases
 }
 
 // left returns the shareable bytes that no lease has.
@@ -36,7 +37,7 @@ func (f figures) left() uint64 { return less(f.shareable, f.leased) }
 // host where the memory is the host's.
 const floor = 1 << 30
 
-// count adds up. owner returns the lease's process that memory of a pid belongs to.
+// count adds up. owner returns whose memory that of a pid is.
 func count(st device.Status, leases []record, reserve uint64, owner func(pid int) (identity, bool)) (figures, error) {
 	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
 		return figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
@@ -65,7 +66,8 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 		}
 	}
 	foreign := taken
-	for w, bytes := range leased {
+	// own subtracts what is within a lease from the foreign memory, and returns it.
+	own := func(w identity, bytes uint64) uint64 {
 		n := min(used[w], bytes)
 		f.over[w] = used[w] - n
 		if hidden[w] {
@@ -74,6 +76,16 @@ func count(st device.Status, leases []record, reserve uint64, owner func(pid int
 			rest -= more
 		}
 		foreign = less(foreign, n)
+		return n
+	}
+	// What containers use is within their lease alone, and is no more there for its process.
+	for _, l := range leases {
+		if len(l.Containers) > 0 {
+			leased[l.identity()] -= own(l.inside(), l.Bytes)
+		}
+	}
+	for w, bytes := range leased {
+		own(w, bytes)
 	}
 	if st.Display {
 		// Where no process is known to draw, memory without a known holder may

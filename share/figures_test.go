@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ const (
 	mib = 1 << 20
 	gib = 1 << 30
 )
+
+// digits is the ID of a container.
+func digits(n int) string { return fmt.Sprintf("%064x", n) }
 
 func process(pid int, used uint64) device.Process {
 	return device.Process{PID: pid, Name: "python", Kind: "compute", Used: used, Known: true}
@@ -52,7 +56,7 @@ func TestCount(t *testing.T) {
 			if tc.alter != nil {
 				tc.alter(&st)
 			}
-			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{10, 7}, pid == 10 })
+			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{pid: 10, start: 7}, pid == 10 })
 			if err != nil || f.shareable != tc.shareable || f.display != tc.display || f.leased != 8*gib || f.left() != less(tc.shareable, 8*gib) {
 				t.Errorf("%+v, %v; want %d, display %d", f, err, tc.shareable, tc.display)
 			}
@@ -69,11 +73,54 @@ func TestUnknownMemoryCountsForOneLease(t *testing.T) {
 	}
 	leases := []record{{PID: 10, Start: 7, Bytes: 3 * gib}, {PID: 12, Start: 8, Bytes: 3 * gib}}
 	owner := func(pid int) (identity, bool) {
-		return map[int]identity{10: {10, 7}, 12: {12, 8}}[pid], pid != 11
+		return map[int]identity{10: {pid: 10, start: 7}, 12: {pid: 12, start: 8}}[pid], pid != 11
 	}
 	f, err := count(st, leases, 0, owner)
 	if want := uint64(22 * gib); err != nil || f.shareable != want {
 		t.Errorf("%d can be shared, want %d (%v)", f.shareable, want, err)
+	}
+}
+
+// TestMemoryOfContainersIsWithinTheirLeaseAlone: an agent, process 10, has leases of 8 and
+// 4 GiB. What the containers of one use beyond it is not within the other.
+func TestMemoryOfContainersIsWithinTheirLeaseAlone(t *testing.T) {
+	const total = 24 * gib
+	one, two := []Container{{ID: digits(1)}}, []Container{{ID: digits(2)}}
+	a, b, agent := identity{lease: "a"}, identity{lease: "b"}, identity{pid: 10, start: 7}
+	of := map[int]identity{10: agent, 11: agent, 20: a, 21: a, 30: b}
+	for _, tc := range []struct {
+		name      string
+		processes []device.Process
+		foreign   uint64
+		over      map[identity]uint64
+	}{
+		{"nobody", nil, 0, nil},
+		{"within both", []device.Process{process(20, 5*gib), process(21, 3*gib), process(30, 4*gib)}, 0, nil},
+		{"beyond one, the other unused", []device.Process{process(20, 9*gib), process(21, gib)}, 2 * gib, map[identity]uint64{a: 2 * gib}},
+		{"beyond both", []device.Process{process(20, 9*gib), process(30, 7*gib)}, 4 * gib, map[identity]uint64{a: gib, b: 3 * gib}},
+		{"the agent has what its containers leave", []device.Process{process(20, 6*gib), process(30, 3*gib), process(11, 4*gib)}, gib, map[identity]uint64{agent: gib}},
+		{"of unknown size", []device.Process{{PID: 20}, process(30, 4*gib), process(40, 2*gib)}, 2 * gib, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			st := device.Status{Info: device.Info{Total: total}, Free: total, Processes: tc.processes}
+			for _, p := range tc.processes {
+				st.Used += p.Used
+				if !p.Known {
+					st.Used += 3 * gib
+				}
+			}
+			st.Free -= st.Used
+			leases := []record{{ID: "a", PID: 10, Start: 7, Bytes: 8 * gib, Containers: one}, {ID: "b", PID: 10, Start: 7, Bytes: 4 * gib, Containers: two}}
+			f, err := count(st, leases, 0, func(pid int) (identity, bool) { w, ok := of[pid]; return w, ok })
+			if err != nil || f.shareable != total-tc.foreign || f.leased != 12*gib {
+				t.Errorf("%d shareable, %d leased, %v; want %d foreign", f.shareable, f.leased, err, tc.foreign)
+			}
+			for w, over := range f.over {
+				if over != tc.over[w] {
+					t.Errorf("%+v holds %d more than it has, want %d", w, over, tc.over[w])
+				}
+			}
+		})
 	}
 }
 

@@ -26,7 +26,7 @@ type Lease struct {
 	display, host uint64 // see Left
 	within        uint64 // see Within
 
-	// mu guards what follows, but of rec only the process and Lost. It comes after
+	// mu guards what follows, but of rec only the process, Lost and what SetUse sets. It comes after
 	// the GPU's lock, which is never waited for with mu held.
 	mu     sync.Mutex
 	rec    record
@@ -65,9 +65,16 @@ func (l *Lease) ID() string { return l.rec.ID }
 func (l *Lease) Path() string { return l.r.path(l.key, l.rec.ID, leaseKind) }
 
 // Ledger returns the name for the file in which the lease's programs count what they
-// hold, see package ledger. It is not made here, and is removed with the lease. A part of
-// an enclosing lease has that lease's.
-func (l *Lease) Ledger() string { return l.r.path(l.key, l.rec.ID, ledgerKind) }
+// hold, see package ledger. It is not made here, and is removed with the lease, unless
+// [Lease.SetUse] has set it. A part of an enclosing lease has that lease's.
+func (l *Lease) Ledger() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rec.Ledger != "" {
+		return l.rec.Ledger
+	}
+	return l.r.path(l.key, l.rec.ID, ledgerKind)
+}
 
 // File returns the open file whose description holds the lease. A program that
 // inherits it keeps the lease alive until it ends, whatever becomes of this
@@ -83,16 +90,38 @@ func (l *Lease) Tell(pid int) error {
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
+	return l.rewrite(func(rec record) (record, error) {
+		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
+		return rec, nil
+	})
+}
+
+// SetUse sets the containers that the lease is for, and the file in which their programs
+// count what they hold, in the place of those set before. Memory of processes in these
+// containers counts for the lease. The ledger is an absolute path in the namespace of the
+// caller, "" for the lease's own, see [Lease.Ledger]. The record keeps as many containers
+// as it has room for, see [Entry].MoreContainers; the others' memory counts as foreign.
+// It is an error if an ID has not 64 hex digits in lower case, and after Close. It
+// changes nothing in a part of an enclosing lease.
+func (l *Lease) SetUse(containers []Container, ledger string) error {
+	return l.rewrite(func(rec record) (record, error) { return rec.use(containers, ledger) })
+}
+
+// rewrite changes the record, of which change leaves alone all that mu does not guard.
+func (l *Lease) rewrite(change func(record) (record, error)) error {
 	ctx, cancel := within(patience)
 	defer cancel()
 	err := l.update(ctx, func() error {
-		rec := l.rec
-		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
+		rec, err := change(l.rec)
+		if err != nil {
+			return err
+		}
 		if err := l.r.write(l.key, rec); err != nil {
 			return err
 		}
-		at("tell: written")
+		at("rewrite: written")
 		l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
+		l.rec.Containers, l.rec.More, l.rec.Ledger = rec.Containers, rec.More, rec.Ledger
 		return nil
 	})
 	if err == os.ErrClosed {

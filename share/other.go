@@ -72,6 +72,9 @@ func (l *Lease) File() *os.File { return nil }
 // Tell fails on this system.
 func (l *Lease) Tell(int) error { return errHere }
 
+// SetUse fails on this system.
+func (l *Lease) SetUse([]Container, string) error { return errHere }
+
 // Close does nothing on this system.
 func (l *Lease) Close() error { return nil }
 

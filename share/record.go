@@ -23,6 +23,12 @@
 // over in one piece, and a full disk has room for it once it is there. Its name is
 // what [EnvLease] gives to programs; [ReadLease] reads it.
 //
+// The record of a lease for containers also has "containers", a list of those with id,
+// namespace, pod and name, and "ledger", the path of their ledger where that is not
+// KEY.ID.ledger. Where a page has no room for all, names are left out, of the last ones
+// first, then the last containers, which "more_containers" counts. Versions of gpumem
+// that do not know these names pass over them.
+//
 // A ticket of the queue is one file, KEY.NUMBER.ticket: a record that is locked
 // itself. NUMBER has 16 hex digits, so the names alone are in the queue's order.
 //
@@ -75,14 +81,31 @@ type record struct {
 	Waiting   bool     `json:"waiting,omitempty"`   // ticket: it was next, and short of memory
 	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
 	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
+
+	// Of a lease for containers, see Lease.SetUse.
+	Containers []Container `json:"containers,omitempty"`
+	More       int         `json:"more_containers,omitempty"` // that had no room here
+	Ledger     string      `json:"ledger,omitempty"`          // absolute path
 }
 
-func (r record) identity() identity { return identity{r.PID, r.Start} }
+// identity is the process that the lease is for.
+func (r record) identity() identity { return identity{pid: r.PID, start: r.Start} }
+
+// inside is whose memory that of the lease's containers is.
+func (r record) inside() identity { return identity{lease: r.ID} }
 
 // ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
-// does not check whether the lease still lives. The error is ErrDamaged, ErrVersion
-// or one of the file system.
+// does not check whether the lease still lives. Of a container's lease file it is the
+// lease on the first GPU; [ReadContainerLease] reads all. The error is ErrDamaged,
+// ErrVersion or one of the file system.
 func ReadLease(path string) (Entry, error) {
+	if text, err := readSome(path); err == nil && bytes.HasPrefix(text, []byte(containerBegin)) {
+		l, err := ReadContainerLease(path)
+		if err != nil {
+			return Entry{}, err
+		}
+		return l.Entries()[0], nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
@@ -110,18 +133,9 @@ func recordIn(f *os.File) (record, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns the file. The end of a long command is left out.
+// encode returns the file. What has no room in it is left out, see drop.
 func (r record) encode() []byte {
-	r.Command = shorten(r.Command, 1024)
-	var body []byte
-	for {
-		body, _ = json.Marshal(r) // text and numbers never fail
-		if len(body) <= fileSize-headerSize || len(r.Command) == 0 {
-			break
-		}
-		// Bytes that JSON writes as six.
-		r.Command = r.Command[:len(r.Command)/2]
-	}
+	body := r.trimmed()
 	file := make([]byte, fileSize)
 	n := copy(file[headerSize:], body)
 	for i := headerSize + n; i < fileSize; i++ {
@@ -129,6 +143,17 @@ func (r record) encode() []byte {
 	}
 	copy(file, fmt.Sprintf("%s%d %08x\n", magic, version, crc32.Checksum(file[headerSize:], castagnoli)))
 	return file
+}
+
+// trimmed returns the record as JSON, small enough for the file if that can be.
+func (r record) trimmed() []byte {
+	r.Command = shorten(r.Command, 1024)
+	for {
+		body, _ := json.Marshal(r) // text and numbers never fail
+		if excess := len(body) - (fileSize - headerSize); excess <= 0 || !r.drop(excess) {
+			return body
+		}
+	}
 }
 
 // shorten keeps at most the first bytes of a command.
@@ -189,13 +214,21 @@ func decode(file []byte) (record, error) {
 		return damaged("its process is %d", r.PID)
 	case (r.Kind == ticketKind) != (r.Number > 0):
 		return damaged("a %s with the number %d", r.Kind, r.Number)
+	case r.More < 0:
+		return damaged("it leaves out %d containers", r.More)
+	}
+	for _, c := range r.Containers {
+		if !isContainerID(c.ID) { // a shorter one could be part of another's
+			return damaged("its container is %.80q", c.ID)
+		}
 	}
 	return r, nil
 }
 
 // entry returns the record for lists.
 func (r record) entry(uid int) Entry {
-	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace}
+	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace,
+		Containers: r.Containers, MoreContainers: r.More, Ledger: r.Ledger}
 	if r.Since != 0 {
 		e.Since = time.Unix(0, r.Since)
 	}

@@ -50,6 +50,10 @@ func (e *InsufficientMemoryError) Error() string {
 	if e.Copies > 1 {
 		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
 	}
+	if e.Inside != nil && len(e.Inside.Containers) > 0 {
+		fmt.Fprintf(&b, "; this container has a lease of %s; ask for at most that, or for more in the ResourceClaim of its pod", size.Format(e.Inside.Bytes))
+		return b.String()
+	}
 	if e.Inside != nil {
 		fmt.Fprintf(&b, "; this program runs inside the lease of %s that an outer gpumem run took", size.Format(e.Inside.Bytes))
 		if e.Free < e.Inside.Bytes {
@@ -125,8 +129,16 @@ func list[T any](b *strings.Builder, title string, some []T, all int, text func(
 	}
 }
 
-// holder names the process that has a lease or waits, if that is known here.
+// holder names the containers that a lease is for, else the process that has it or waits,
+// if that is known here.
 func (e Entry) holder() string {
+	if n := len(e.Containers); n > 0 {
+		text := "container " + printable(e.Containers[0].String())
+		if n += e.MoreContainers - 1; n > 0 {
+			text += fmt.Sprintf(" and %d more", n)
+		}
+		return text
+	}
 	var holder string
 	if len(e.HeldBy) > 0 {
 		holder = processText(e.HeldBy[0].PID, e.HeldBy[0].Command)

@@ -710,7 +710,7 @@ func (r *Registry) List(devices ...string) ([]Entry, error) {
 		for _, l := range append(leases, r.lost(key, leases)...) {
 			e := r.entry(l)
 			e.Device = device
-			if path := r.path(key, e.ID, ledgerKind); slices.Contains(files[key][ledgerKind], e.ID) {
+			if path := r.path(key, e.ID, ledgerKind); e.Ledger == "" && slices.Contains(files[key][ledgerKind], e.ID) {
 				e.Ledger = path
 			}
 			all = append(all, e)

@@ -58,8 +58,11 @@
 //
 // Leases are subtracted from it in full, used or not: the sum of all leases never
 // exceeds it when one is granted. What a lease's programs use beyond the lease counts
-// as foreign. Memory belongs to a lease if its process is the lease's process, a
-// descendant of it, or in a session or process group that it leads. All other memory
+// as foreign. Memory belongs to a lease if its process is in one of the lease's
+// containers ([Lease.SetUse]), as /proc/PID/cgroup has it; else if it is the lease's
+// process, a descendant of it, or in a session or process group that it leads. What
+// containers use is counted for each lease, what processes use for all leases of a
+// process together. All other memory
 // is foreign. So is that of a lease in another pid namespace, whose processes cannot
 // be identified from here: it counts twice then, so that too little is granted, never
 // too much.
@@ -67,7 +70,8 @@
 // Memory that a program released may take a moment to be free. So if a lease ended or
 // a program started within the last second, the GPU's status is read until two
 // readings 50 ms apart agree on what can be shared, for at most 2 s. A request that
-// lacks only the memory of ended programs is not refused before.
+// lacks only the memory of ended programs is not refused before. With [Request].Settled
+// the first reading counts: the caller knows that nothing moves, or asks again.
 //
 // # The queue
 //
@@ -129,7 +133,7 @@ var (
 // Environment variables.
 const (
 	EnvDir   = "GPUMEM_RUN_DIR" // the folder of the registry where [Open] is given none
-	EnvLease = "GPUMEM_LEASE"   // the record of the lease that a program runs in, see [Lease.Path] and [ReadLease]
+	EnvLease = "GPUMEM_LEASE"   // the record of the lease that a program runs in, see [Lease.Path] and [ReadLease]; in a container of Kubernetes its lease file, see [ContainerLease]
 )
 
 // Meter reads the status of a GPU without using it.
@@ -143,10 +147,12 @@ type Meter interface {
 // set; neither means all that can be shared, in equal parts with Copies.
 type Request struct {
 	Device  string            // the GPU's key, the same in every process: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
-	Meter   Meter             // of that GPU
+	Meter   Meter             // of that GPU; nil with Settled and Total: only leases count
 	Bytes   uint64            // of each lease
 	Share   float64           // of each lease, as a part of what can be shared, above 0 and at most 1
 	Copies  int               // leases of that size each, taken together or not at all; 0 means 1, at most 1024
+	Settled bool              // believe the first reading of Meter, and refuse at once what does not fit by it
+	Total   uint64            // bytes of the GPU, where Meter is nil
 	Reserve uint64            // bytes left for the desktop and others, besides what the display needs
 	Command []string          // for lists; a long one is cut
 	Nested  bool              // inside a lease on that GPU, take a part of it, or be refused at once
@@ -197,6 +203,10 @@ type Entry struct {
 	// namespace. It is set where PID is unknown, ended, or of another namespace.
 	// Only processes that this user may read are found.
 	HeldBy []Holder // the youngest first
+	// Containers are those that the lease is for, see [Lease.SetUse], and MoreContainers
+	// is the number of those that its record has no room for.
+	Containers     []Container
+	MoreContainers int
 	// Ledger is the file in which the lease's programs count what they hold, see package
 	// ledger; empty if there is none.
 	Ledger string
@@ -224,8 +234,8 @@ func (q Request) checked() (Request, error) {
 	switch {
 	case q.Device == "" || len(q.Device) > maxDevice || !utf8.ValidString(q.Device):
 		return bad("the device's key %.80q has %d bytes; want 1 to %d of text", q.Device, len(q.Device), maxDevice)
-	case q.Meter == nil:
-		return bad("no meter for %s", q.Device)
+	case q.Meter == nil && !(q.Settled && q.Total > 0):
+		return bad("no meter for %s; want one, or Settled with the Total of the GPU", q.Device)
 	case q.Bytes != 0 && q.Share != 0:
 		return bad("both bytes and a share are asked for; want one of them")
 	case !(q.Share >= 0 && q.Share <= 1): // NaN too

@@ -79,6 +79,9 @@ func (c *Charges) Enter() error {
 		c.mu.Lock()
 		c.entered = false
 		c.mu.Unlock()
+		if errors.Is(err, device.ErrOutOfMemory) {
+			c.account.Refused(c.outside)
+		}
 		return fmt.Errorf("the lease has no room for what a process takes outside the pool: %w", err)
 	}
 	return nil
@@ -122,15 +125,19 @@ func (c *Charges) Bytes() uint64 { return c.sum.Load() }
 // has no room, after what is idle in the pool, and in other processes of the lease, was
 // released.
 func (c *Charges) Take(bytes uint64) error {
-	err := c.Enter()
-	if err == nil {
-		err = c.ask(Charged, bytes)
+	if err := c.Enter(); err != nil {
+		return err
 	}
+	err := c.ask(Charged, bytes)
 	c.mu.Lock()
 	pool := c.pool
 	c.mu.Unlock()
-	if err != nil && pool != nil {
+	switch {
+	case err == nil:
+	case pool != nil:
 		pool.refusedCharge(bytes, err)
+	case errors.Is(err, device.ErrOutOfMemory):
+		c.account.Refused(bytes)
 	}
 	return err
 }

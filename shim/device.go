@@ -59,6 +59,9 @@ type Account interface {
 	Limit() (limit, left uint64)
 	// Publish shows others what the pool does.
 	Publish(Figures)
+	// Refused tells others that the program was refused a request for bytes, after all
+	// that could be released was.
+	Refused(bytes uint64)
 	device.Sharing
 }
 

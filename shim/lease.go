@@ -84,3 +84,6 @@ func (l *Lease) Limit() (limit, left uint64) { return l.Member.Limit(), l.Left()
 func (l *Lease) Publish(f Figures) {
 	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakHeld: f.PeakHeld, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})
 }
+
+// Refused counts a refused request in the ledger.
+func (l *Lease) Refused(bytes uint64) { l.Refuse(bytes) }

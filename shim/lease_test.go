@@ -3,6 +3,7 @@ package shim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"gpumem"
@@ -123,10 +124,12 @@ func TestAccountIsAskedOnceForARequest(t *testing.T) {
 // shown is an account that notes what is published.
 type shown struct {
 	shim.Account
-	last shim.Figures
+	last    shim.Figures
+	refused []uint64
 }
 
 func (s *shown) Publish(f shim.Figures) { s.last = f }
+func (s *shown) Refused(bytes uint64)   { s.refused = append(s.refused, bytes) }
 
 // TestRefusalIsPublishedAtOnce: a program often ends of one, and gpumem ps would never
 // show it.
@@ -136,8 +139,23 @@ func TestRefusalIsPublishedAtOnce(t *testing.T) {
 	if _, err := p.Alloc(8 << 20); !errors.Is(err, gpumem.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
-	if account.last.Refused != 1 {
-		t.Errorf("published: %+v", account.last)
+	if account.last.Refused != 1 || !slices.Equal(account.refused, []uint64{8 << 20}) {
+		t.Errorf("published: %+v, refused %v", account.last, account.refused)
+	}
+	// Without a pool, and of a context that has no room.
+	account.refused = nil
+	charges, err := shim.NewCharges(account, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := charges.Take(5 << 20); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Error(err)
+	}
+	if _, err := shim.NewCharges(account, 6<<20); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Error(err)
+	}
+	if !slices.Equal(account.refused, []uint64{5 << 20, 6 << 20}) {
+		t.Errorf("refused %v", account.refused)
 	}
 }
 

@@ -45,3 +45,6 @@ func (l *Limit) Want(uint64) error { return device.ErrNotSupported }
 
 // Wanted reports that no other process waits for memory.
 func (l *Limit) Wanted() (number, bytes uint64) { return 0, 0 }
+
+// Refused does nothing, either.
+func (l *Limit) Refused(uint64) {}

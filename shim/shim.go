@@ -389,8 +389,12 @@ func (p *Pool) refuse(r gpumem.Request, err error) {
 		_ = p.record.Refuse(trace.Call{Pool: p.name, Bytes: r.Bytes, Stream: r.Stream, Time: p.now()})
 		_ = p.record.Flush() // the program may crash of it
 	}
+	if !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, gpumem.ErrOutOfMemory) {
+		return
+	}
+	p.account.Refused(r.Bytes)
 	limit, left := p.account.Limit()
-	if limit == math.MaxUint64 || !errors.Is(err, device.ErrOutOfMemory) && !errors.Is(err, gpumem.ErrOutOfMemory) {
+	if limit == math.MaxUint64 {
 		return
 	}
 	p.told.Do(func() {

@@ -14,15 +14,19 @@ const EnvLease = "GPUMEM_LEASE"
 
 // Sharing returns what passes word between the processes that use dev's memory:
 // the device itself, or the lease of `gpumem run` that they run in. It is nil if
-// there is neither.
+// there is neither, and where the lease cannot be written to, as in a container of
+// Kubernetes: there only the pool library passes word.
 func Sharing(dev device.Device) device.Sharing {
 	if s, ok := dev.(device.Sharing); ok && s.Want(0) == nil {
 		return s
 	}
 	if path := os.Getenv(EnvLease); path != "" {
 		l := lease(path)
-		if _, err := l.stat(); err == nil {
-			return l
+		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+			_ = f.Close()
+			if _, err := l.stat(); err == nil {
+				return l
+			}
 		}
 	}
 	return nil

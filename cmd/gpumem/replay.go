@@ -259,17 +259,19 @@ func (f *replayOptions) answers(ctx context.Context, t *trace.Trace, p *report.P
 	}
 	if spec.CanResize() {
 		rep, err := advise.Run(ctx, t, advise.Config{Sim: spec.Sim, Context: max(spec.Sim.Context, advise.DefaultContext), Pool: f.pool})
-		if err != nil && !errors.Is(err, advise.ErrNoGPU) {
+		switch {
+		case errors.Is(err, advise.ErrNoGPU):
+			p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: "There is no advice: " + advise.ErrNoGPU.Error() + "."})
+		case err != nil:
 			return err
-		}
-		if err == nil {
+		default:
 			p.Sections = append(p.Sections, adviceOnPage(rep))
 			outside := fmt.Sprintf("With %s outside the pool, as for a CUDA context and libraries, ", size.Format(rep.ContextBytes))
 			verdict := outside + lowerFirst(adviceVerdict(rep))
 			if rep.FitsAsItIs {
 				verdict = "Nothing: " + lowerFirst(outside) + "it fits as it is."
 			} else if rep.Trace.Refused == 0 && slices.ContainsFunc(p.Pools[0].Layers, func(l *report.Layer) bool { return l.First == nil }) {
-				p.Headline += ", with nothing else on it" // as the replay has it
+				p.Summary = append(p.Summary, "The replay has nothing outside the pool: no context, no libraries.")
 			}
 			if c := rep.Advice; c != nil && len(c.Set) > 0 {
 				verdict += " " + strings.Join(c.Set, " ")

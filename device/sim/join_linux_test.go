@@ -355,12 +355,12 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("listed: %+v", s.Processes)
 	}
 	for _, p := range s.Processes {
-		want := device.Process{PID: p.PID, Name: filepath.Base(os.Args[0]), Kind: "compute", Used: 4 * gib, Known: true}
+		want := device.Process{PID: p.PID, Start: p.Start, Name: filepath.Base(os.Args[0]), Kind: "compute", Used: 4 * gib, Known: true}
 		want.Name = want.Name[:min(15, len(want.Name))]
 		if p.PID == hold.Process.Pid {
 			want.Used = 18 * gib
 		}
-		if p != want {
+		if p != want || p.Start == 0 {
 			t.Errorf("listed %+v, want %+v", p, want)
 		}
 	}

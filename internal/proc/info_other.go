@@ -22,4 +22,5 @@ func cannot(pid int) error {
 
 func readStat(int) (Stat, bool) { return Stat{}, false }
 func command(int) []string      { return nil }
+func cgroup(int) string         { return "" }
 func uptime() time.Duration     { return 0 }

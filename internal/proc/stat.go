@@ -31,6 +31,9 @@ func (s Stat) Age(up time.Duration) time.Duration {
 // not readable. It reads one file, where [Look] reads several.
 func ReadStat(pid int) (s Stat, ok bool) { return readStat(pid) }
 
+// Cgroup returns a process's /proc/PID/cgroup, or "" if it is not readable.
+func Cgroup(pid int) string { return cgroup(pid) }
+
 // Command returns a process's command line, or nil.
 func Command(pid int) []string { return command(pid) }
 

@@ -49,6 +49,11 @@ func command(pid int) []string {
 	return words(string(text))
 }
 
+func cgroup(pid int) string {
+	text, _ := os.ReadFile(system.file(pid, "cgroup"))
+	return string(text)
+}
+
 // uptime returns the time since the machine's start.
 func (r root) uptime() (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join(string(r), "uptime"))

@@ -48,6 +48,8 @@ static int no_function(void) { return CU_NOT_FOUND; }
 
 static void *driver;
 static struct gm_settings settings;
+static char driver_path[4096];
+static const struct gm_mark *mark;
 static int off;             // forward everything
 static volatile int child; // this process was forked from one that had pools
 
@@ -177,13 +179,38 @@ static int chosen(const char *name) {
   return *v && strcmp(v, "0") && strcmp(v, "no") && strcmp(v, "false");
 }
 
-__attribute__((constructor)) static void load(void) {
-  const char *path = setting("GPUMEM_LIBCUDA");
+static int no_memory(void) { return CU_OUT_OF_MEMORY; }
+
+// takes reports whether a function that is not served takes memory by itself, or makes a
+// context, which does. Without the lease of a container there is none.
+static int takes(const char *name) {
+  static const char *const t[] = {
+    "cuCtxCreate", "cuGreenCtxCreate", "cuCtxFromGreenCtx", "cuGLCtxCreate", "cuVDPAUCtxCreate", "cuGraphAddMemAllocNode",
+    "cuMemAlloc", "cuMemAllocPitch", "cuArrayCreate", "cuArray3DCreate",
+  };
+  for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+    size_t n = strlen(t[i]);
+    if (!strncmp(name, t[i], n) && (!name[n] || (name[n] == '_' && name[n + 1] == 'v'))) return 1;
+  }
+  return 0;
+}
+
+static int ours(const char *path) {
   Dl_info here;
-  off = chosen("GPUMEM_OFF");
-  if (!*path)
+  return dladdr((void *)no_driver, &here) && here.dli_fname && same_file(here.dli_fname, path);
+}
+
+__attribute__((constructor)) static void load(void) {
+  mark = gm_mark_of("libnvidia-ml.so.1");
+  const char *path = setting("GPUMEM_LIBCUDA");
+  if (mark->state && !*path && !(path = gm_find("libcuda.so.1", ours))) path = "";
+  snprintf(driver_path, sizeof driver_path, "%s", path);
+  off = !mark->state && chosen("GPUMEM_OFF");
+  if (!*path && mark->state)
+    say("no driver", "libcuda.so.1 of the driver is not in the usual folders; name it by GPUMEM_LIBCUDA");
+  else if (!*path)
     say("no driver", "GPUMEM_LIBCUDA does not name the driver's libcuda.so.1; gpumem run sets it");
-  else if (!strchr(path, '/') || (dladdr((void *)no_driver, &here) && same_file(here.dli_fname, path)))
+  else if (!strchr(path, '/') || ours(path))
     say("no driver", "GPUMEM_LIBCUDA is to be the driver's libcuda.so.1 with its folder, not this library");
   else {
     sigset_t all, mask;
@@ -196,6 +223,7 @@ __attribute__((constructor)) static void load(void) {
   for (int i = 0; i < gm_count; i++) {
     void *p = driver ? dlsym(driver, gm_names[i]) : 0;
     gm_table[i] = p ? p : none;
+    if (mark->state == GM_REFUSED && takes(gm_names[i])) gm_table[i] = (void *)no_memory;
   }
 #define F(name, args) \
   *(void **)&r.name = driver ? dlsym(driver, #name) : 0; \
@@ -247,8 +275,9 @@ static int load_pools(void) {
     GM_FUNCTIONS(F)
 #undef F
     settings = (struct gm_settings){
-      .libcuda = setting("GPUMEM_LIBCUDA"), .policy = setting("GPUMEM_POLICY"), .ledgers = setting("GPUMEM_LEDGER"), .record = setting("GPUMEM_RECORD"),
-      .limit = bytes("GPUMEM_LIMIT"), .outside = bytes("GPUMEM_OUTSIDE"),
+      .libcuda = driver_path, .policy = setting("GPUMEM_POLICY"), .record = setting("GPUMEM_RECORD"),
+      .ledgers = mark->state ? mark->ledgers : setting("GPUMEM_LEDGER"), .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
+      .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
@@ -287,13 +316,20 @@ static int open_gpu(int d) {
   return gpus[d].state == 1;
 }
 
+// refused returns the answer to every request for memory, or 0 if there may be some: a
+// container without its lease has none, and its forked children have what the driver says.
+static int refused(void) {
+  return mark->state == GM_REFUSED ? CU_OUT_OF_MEMORY : mark->state && child ? CU_NOT_INITIALIZED : 0;
+}
+
 // counting returns the GPU of the current context if what the program takes from the
 // driver there is counted; else -1. A GPU that should be and cannot be opened answers
 // *code: there is no memory without the lease.
 static int counting(int *code) {
   int d;
-  *code = 0;
-  if (off || child || r.cuCtxGetDevice(&d) || d < 0 || d >= MAX_GPUS) return -1;
+  *code = refused();
+  if (*code || off || child || r.cuCtxGetDevice(&d) || d < 0) return -1;
+  if (d >= MAX_GPUS) return *code = mark->state ? CU_OUT_OF_MEMORY : 0, -1;
   if (!gpus[d].state) open_gpu(d);
   if (gpus[d].state == 1 && !wrong) return d;
   *code = CU_OUT_OF_MEMORY;
@@ -594,6 +630,13 @@ API cuDeviceTotalMem_v2(size_t *n, int d) {
 
 API cuMemGetInfo_v2(size_t *free_, size_t *total) {
   u64 f = 0, t = 0, limit, left;
+  if (mark->state == GM_REFUSED) { // no context: the total is that of the first GPU
+    size_t n;
+    int code = r.cuDeviceTotalMem_v2(&n, 0);
+    if (!code && free_) *free_ = 0;
+    if (!code && total) *total = n;
+    return code;
+  }
   int code, d = serving(&code);
   if (code && code != CU_OUT_OF_MEMORY) return code; // a full lease has nothing free
   if (d >= 0) {
@@ -683,7 +726,8 @@ API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsi
 enum { LOCATION_TYPE = 2, LOCATION_ID = 3 };
 
 API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
-  int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code;
+  int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code = refused();
+  if (code) return code;
   if (off || child || d < 0 || d >= MAX_GPUS) return r.cuMemCreate(h, n, prop, flags);
   if (!gpus[d].state) open_gpu(d);
   if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
@@ -812,7 +856,9 @@ API cuMemPoolTrimTo(ptr pool, size_t keep) {
 }
 
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
-  int code = r.cuDevicePrimaryCtxRetain(c, d);
+  int code = refused();
+  if (code) return code;
+  code = r.cuDevicePrimaryCtxRetain(c, d);
   if (!code && d >= 0 && d < MAX_GPUS) gpus[d].primary = *c, __sync_add_and_fetch(&gpus[d].retained, 1);
   return code;
 }
@@ -884,6 +930,7 @@ static void *served(const char *name, int version, u64 flags) {
 static int substitute(int code, const char *name, void **p, int version, u64 flags) {
   void *s;
   if (!code && name && p && *p && (s = served(name, version, flags))) *p = s;
+  else if (!code && name && p && *p && mark->state == GM_REFUSED && takes(name)) *p = (void *)no_memory;
   return code;
 }
 

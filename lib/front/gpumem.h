@@ -10,7 +10,7 @@ typedef uint64_t u64;
 
 // CUresult values that the front itself answers with.
 enum {
-  CU_SUCCESS = 0, CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_NO_DEVICE = 100,
+  CU_SUCCESS = 0, CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_NOT_INITIALIZED = 3, CU_NO_DEVICE = 100,
   CU_NOT_FOUND = 500, CU_NOT_SUPPORTED = 801, CU_UNKNOWN = 999,
   NOT_MINE = -1, // of a pool: ask the driver
 };
@@ -20,6 +20,7 @@ struct gm_settings {
   const char *libcuda; // file of the driver
   const char *policy;  // of the pools: package policy's Policy in JSON; "" for elastic
   const char *ledgers; // files of the lease, ':' between; "" for none
+  const char *parts;   // of each ledger that this process is in, see share/ledger; "" for none
   const char *record;  // file to record to; "" for none
   u64 limit;           // bytes for this process, without a lease; 0 for none
   u64 outside;         // bytes that the context and libraries take
@@ -68,11 +69,34 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(void, gmDrop, (int)) \
   F(void, gmExit, (void))
 
+// mark.c
+
+// What the mark beside the library says: not there, so the environment counts; there, with
+// the lease of the container; or there and without a lease, so there is no memory.
+enum { GM_UNMARKED, GM_MARKED, GM_REFUSED };
+
+struct gm_mark {
+  int state;
+  const char *ledgers; // files of the lease, ':' between; 0 without one
+  const char *parts;   // the lease's bytes of each, as a part that all its processes are in
+  u64 outside;         // bytes, if has_outside
+  int has_outside;
+};
+
+// gm_mark_of reads the mark, once, and says what is wrong with it unless the other library
+// of this folder is loaded, which has. gm_marked returns it again.
+const struct gm_mark *gm_mark_of(const char *other);
+const struct gm_mark *gm_marked(void);
+
+// gm_find returns the file with this name in the usual folders that is a library and not
+// ours; 0 if there is none. The text is good until the next call.
+const char *gm_find(const char *name, int (*ours)(const char *path));
+
 // ledger.c
 
 // gm_lease reads the limit of the lease on the GPU with this UUID, and what its processes
-// leave of it, by the environment: GPUMEM_LEDGER and GPUMEM_LEDGER_PARTS, or GPUMEM_LIMIT. It
-// returns 0 where there is no limit.
+// leave of it, by the mark, else by the environment: GPUMEM_LEDGER and GPUMEM_LEDGER_PARTS,
+// or GPUMEM_LIMIT. It returns 0 where there is no limit.
 int gm_lease(const char *uuid, u64 *limit, u64 *left);
 
 // In Go every pointer type has a name.

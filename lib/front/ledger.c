@@ -102,7 +102,8 @@ end:
 }
 
 int gm_lease(const char *uuid, u64 *limit, u64 *left) {
-  const char *ledgers = getenv("GPUMEM_LEDGER"), *parts = getenv("GPUMEM_LEDGER_PARTS");
+  const struct gm_mark *mark = gm_marked();
+  const char *ledgers = mark->state ? mark->ledgers : getenv("GPUMEM_LEDGER"), *parts = mark->state ? mark->parts : getenv("GPUMEM_LEDGER_PARTS");
   char path[4096];
   if (!parts) parts = "";
   while (ledgers && *ledgers) {
@@ -118,6 +119,6 @@ int gm_lease(const char *uuid, u64 *limit, u64 *left) {
     parts += *parts == ':';
   }
   // Without a lease there may be a limit for one process. What it holds only its pool knows.
-  const char *one = getenv("GPUMEM_LIMIT");
+  const char *one = mark->state ? 0 : getenv("GPUMEM_LIMIT");
   return (*limit = *left = one ? strtoull(one, 0, 10) : 0) != 0;
 }

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define API __attribute__((visibility("default"))) int
 #define HIDDEN __attribute__((visibility("hidden")))
@@ -25,8 +26,17 @@ static struct {
   int (*info)(ptr, u64 *), (*info2)(ptr, u64 *), (*uuid)(ptr, char *, unsigned);
 } r;
 
+// ours reports whether a file is this library.
+static int ours(const char *path) {
+  struct stat x, y;
+  Dl_info here;
+  return dladdr((void *)ours, &here) && here.dli_fname && !stat(here.dli_fname, &x) && !stat(path, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 __attribute__((constructor)) static void load(void) {
+  const struct gm_mark *mark = gm_mark_of("libcuda.so.1");
   const char *path = getenv("GPUMEM_LIBNVML");
+  if (mark->state && (!path || !*path)) path = gm_find("libnvidia-ml.so.1", ours);
   void *lib = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : 0;
   void *none = lib ? (void *)no_function : (void *)no_library;
   for (int i = 0; i < gm_count; i++) {
@@ -43,7 +53,13 @@ __attribute__((constructor)) static void load(void) {
 static void within(ptr device, u64 *total, u64 *free_, u64 *used) {
   char uuid[128];
   u64 limit, left;
-  const char *off = getenv("GPUMEM_OFF");
+  int state = gm_marked()->state;
+  const char *off = state ? 0 : getenv("GPUMEM_OFF");
+  if (state == GM_REFUSED) {
+    *free_ = 0;
+    *used = *total;
+    return;
+  }
   if ((off && *off && strcmp(off, "0")) || r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || limit >= *total) return;
   *total = limit;
   if (left < *free_) *free_ = left;

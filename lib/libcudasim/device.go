@@ -7,10 +7,8 @@ package main
 import "C"
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"unsafe"
 
@@ -55,7 +53,7 @@ type gpu struct {
 	ordinal int
 	spec    open.Spec
 	info    device.Info
-	uuid    [16]byte
+	uuid    open.UUID
 	sim     *sim.Device // nil while no context is there
 
 	primary      *context
@@ -108,6 +106,9 @@ func (d *driver) find() code {
 		}
 	}
 	spec.Create = nil // Status has made the file
+	if list = visible(list); len(list) == 0 {
+		return bad(fmt.Errorf("device %q: it has none of the devices that %sN names", words, visibleVar))
+	}
 	for i, s := range list {
 		g := &gpu{ordinal: i, spec: spec, info: s.Info, perThread: map[uint64]*stream{}}
 		if spec.Kind == open.Shared {
@@ -115,7 +116,7 @@ func (d *driver) find() code {
 		}
 		// The handle of a destroyed stream is used again, as a real driver does.
 		g.spec.Sim.ReuseStreams = true
-		g.uuid = identity(spec, s.Ordinal)
+		g.uuid = spec.UUID(s.Ordinal)
 		d.gpus = append(d.gpus, g)
 	}
 	d.last = 0x5000000000
@@ -126,22 +127,29 @@ func (d *driver) find() code {
 	return success
 }
 
-// identity is a UUID that every process computes for the same device.
-func identity(spec open.Spec, ordinal int) (id [16]byte) {
-	name := spec.Text
-	if spec.Kind == open.Shared {
-		name = spec.File
-		if abs, err := filepath.Abs(name); err == nil {
-			name = abs
+// visibleVar and the number of a device, from 0 and below 100, is a variable that makes it
+// visible. What grants devices one by one, and does not know of each other, sets one each:
+// a container gets the devices of all its requests so.
+const visibleVar = "GPUMEM_SIM_VISIBLE_"
+
+// visible returns the devices that have their variable, in order; all if none is set.
+func visible(list []open.Listed) (some []open.Listed) {
+	chosen := false
+	for n := range 100 {
+		if v, ok := environment(fmt.Sprint(visibleVar, n)); !ok || v == "" {
+			continue
+		}
+		chosen = true
+		for _, l := range list {
+			if l.Ordinal == n {
+				some = append(some, l)
+			}
 		}
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, ordinal))
-	copy(id[:], sum[:])
-	return id
-}
-
-func uuidText(u [16]byte) string {
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	if !chosen {
+		return list
+	}
+	return some
 }
 
 // handle makes a new one. It looks like an address, at which nothing lies.

@@ -20,6 +20,8 @@
 // The environment:
 //
 //	GPUMEM_DEVICE        the devices, in the command line's words; sim:24GiB unless set
+//	GPUMEM_SIM_VISIBLE_N any text: of those, the program sees device N and others that have
+//	                     such a variable, numbered anew from 0; all unless one is set
 //	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
@@ -226,7 +228,7 @@ func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.
 	}
 	*total, *used = C.u64(s.Total), C.u64(s.Total-s.Free)
 	toC(name, 96, g.info.Name)
-	toC(uuid, 96, uuidText(g.uuid))
+	toC(uuid, 96, g.uuid.String())
 	return 0
 }
 

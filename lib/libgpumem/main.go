@@ -37,10 +37,6 @@ import (
 
 func main() {}
 
-// runenvParts is the variable with the parts of the lease that this program is in: package
-// share/runenv's EnvParts, which would make the library larger.
-const runenvParts = "GPUMEM_LEDGER_PARTS"
-
 // gpu is one GPU that the program uses.
 type gpu struct {
 	number  int
@@ -55,10 +51,10 @@ type gpu struct {
 
 var (
 	settings struct {
-		libcuda, ledgers string
-		policy           policy.Policy
-		limit, outside   uint64
-		ordered, report  bool
+		libcuda, ledgers, parts string
+		policy                  policy.Policy
+		limit, outside          uint64
+		ordered, report         bool
 	}
 	gpus   [64]atomic.Pointer[gpu]
 	record struct {
@@ -74,7 +70,7 @@ func gmDeepen() { guest.Grow() }
 //export gmInit
 func gmInit(s *C.gm_settings) (code C.int) {
 	defer recovered(&code)
-	settings.libcuda, settings.ledgers = C.GoString(s.libcuda), C.GoString(s.ledgers)
+	settings.libcuda, settings.ledgers, settings.parts = C.GoString(s.libcuda), C.GoString(s.ledgers), C.GoString(s.parts)
 	settings.limit, settings.outside = uint64(s.limit), uint64(s.outside)
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
@@ -132,7 +128,7 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 		g = &gpu{number: int(number), shared: shared}
 		switch {
 		case settings.ledgers != "":
-			l, err := shim.Join(settings.ledgers, os.Getenv(runenvParts), C.GoString(uuid))
+			l, err := shim.Join(settings.ledgers, settings.parts, C.GoString(uuid))
 			if err != nil {
 				say("GPU %d: no memory without the lease: %v", g.number, err)
 				return C.CU_UNKNOWN

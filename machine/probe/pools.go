@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/internal/proc"
@@ -33,6 +35,10 @@ func readLedgers(leases []share.Entry) (all members, notes []string) {
 		case err == nil:
 			all[l.Ledger] = f.Members()
 			_ = f.Close() // it was only read
+			if len(l.Containers) > 0 {
+				owners := share.NewOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
+				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.Of(pid); return ok })
+			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
 			notes = append(notes, err.Error())
 		}
@@ -44,6 +50,31 @@ func readLedgers(leases []share.Entry) (all members, notes []string) {
 func here(m ledger.Figures) bool {
 	s, ok := proc.ReadStat(m.PID)
 	return ok && s.Start == m.Start
+}
+
+// translate gives members that are in a container of a lease the process numbers that
+// they have here: those of processes in its containers (inside) that started at the same
+// time. A container numbers its processes by itself.
+func translate(ms []ledger.Figures, inside func(pid int) bool) {
+	entries, _ := os.ReadDir("/proc") // without it they stay unknown
+	found := map[uint64][]int{}       // by the time of the start
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		s, ok := proc.ReadStat(pid)
+		if ok && slices.ContainsFunc(ms, func(m ledger.Figures) bool { return m.Start == s.Start }) {
+			if inside(pid) {
+				found[s.Start] = append(found[s.Start], pid)
+			}
+		}
+	}
+	for i, m := range ms {
+		if pids := found[m.Start]; len(pids) > 0 { // those of one hundredth of a second are like each other
+			ms[i].PID, found[m.Start] = pids[0], pids[1:]
+		}
+	}
 }
 
 // pids returns the members that can be seen from here.

@@ -15,6 +15,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/machine"
 	"gpumem/share"
+	"gpumem/size"
 )
 
 // Options choose what a Probe reads. The zero value is the whole machine.
@@ -81,6 +82,8 @@ func (p *Probe) Snapshot() (*machine.Snapshot, error) {
 	if err != nil {
 		s.Notes = append(s.Notes, fmt.Sprintf("leases: %v", err))
 	}
+	leases, notes := inContainer(leases, listed)
+	s.Notes = append(s.Notes, notes...)
 	fill(s, listed, leases)
 	return s, nil
 }
@@ -148,9 +151,55 @@ func holderOf(l share.Entry) int {
 type identity struct {
 	pid              int
 	start, namespace uint64
+	lease            string // of a lease for containers; then the others are 0
 }
 
-func identityOf(l share.Entry) identity { return identity{l.PID, l.Start, l.Namespace} }
+// identityOf returns whose lease it is. Leases for containers are all their agent's, and
+// each is one for itself.
+func identityOf(l share.Entry) identity {
+	if len(l.Containers) > 0 {
+		return identity{lease: l.ID + l.Ledger}
+	}
+	return identity{pid: l.PID, start: l.Start, namespace: l.Namespace}
+}
+
+// leaseOf returns the lease of an entry.
+func leaseOf(l share.Entry) *machine.Lease {
+	one := &machine.Lease{Bytes: l.Bytes, Holder: holderOf(l)}
+	if len(l.Containers) > 0 {
+		one.Holder, one.ID, one.MoreContainers = 0, l.ID, l.MoreContainers
+		for _, c := range l.Containers {
+			one.Containers = append(one.Containers, machine.Container(c))
+		}
+	}
+	return one
+}
+
+// inContainer adds the leases of the container that this process runs in. Its registry is
+// not there: its lease file has them. A lease on a GPU that is not listed is a note.
+func inContainer(leases []share.Entry, listed []open.Listed) (all []share.Entry, notes []string) {
+	c, ok, err := share.InContainer()
+	if err != nil {
+		return leases, []string{err.Error()}
+	}
+	if !ok {
+		return leases, nil
+	}
+	alone := len(c.GPUs) == 1 && len(listed) == 1
+	for _, e := range c.Entries() {
+		seen := false
+		for _, d := range listed {
+			if d.UUID == e.Device || alone && d.UUID == "" { // a simulated one may have none
+				e.Device, seen = d.Key(), true
+				leases = append(leases, e)
+			}
+		}
+		if !seen {
+			notes = append(notes, fmt.Sprintf("this container has a lease of %s on %s, which is not listed", size.Format(e.Bytes), e.Device))
+		}
+	}
+	return leases, notes
+}
 
 // leased is all that one process has leased of a device.
 type leased struct {
@@ -181,11 +230,11 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 		}
 		d.Leased += l.Bytes
 		held = append(held, l)
-		if first := of[identityOf(l)]; first != nil && l.PID > 0 {
+		if first := of[identityOf(l)]; first != nil && l.PID > 0 && len(l.Containers) == 0 {
 			first.Bytes += l.Bytes
 			continue
 		}
-		one := &leased{&machine.Lease{Bytes: l.Bytes, Holder: holderOf(l)}, l}
+		one := &leased{leaseOf(l), l}
 		order = append(order, one)
 		of[identityOf(l)] = one
 	}
@@ -221,6 +270,11 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 			continue
 		}
 		p := machine.Program{PID: l.Holder, Lease: l.Lease, Command: l.first.Command}
+		if len(l.Containers) > 0 { // the agent has it, which is no program of the GPU
+			p.Command, p.Name = nil, l.Where()
+			d.Programs = append(d.Programs, p)
+			continue
+		}
 		if l.first.UID >= 0 {
 			p.User = proc.UserName(l.first.UID)
 		}

@@ -78,6 +78,102 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// TestLeasesOfContainers: those of one agent are not put together, each names its
+// containers, and the agent is no program.
+func TestLeasesOfContainers(t *testing.T) {
+	file, pid := holder.Start(t)
+	d := meterOf(t, file).listed(t)
+	used := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(used, ledger.Header{Limit: 10, Total: 10, Shared: true}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	m, err := l.Join()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	lease := func(id, ledger string, names ...string) share.Entry {
+		e := entryOf(t, os.Getpid())
+		e.ID, e.Device, e.Bytes, e.Ledger, e.PID = id, d.Key(), 10, ledger, 1<<30
+		for _, name := range names {
+			e.Containers = append(e.Containers, share.Container{ID: strings.Repeat("a", 64), Namespace: "n", Pod: name, Name: "c"})
+		}
+		return e
+	}
+	p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) {
+		return []share.Entry{lease("1", "", "p", "q"), lease("2", used, "r")}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := map[string]machine.Program{}
+	for _, p := range s.Devices[0].Programs {
+		rows[p.Lease.Where()] = p
+	}
+	idle, busy := rows["n/p/c and 1 more"], rows["n/r/c"]
+	if idle.PID != 0 || idle.Lease == nil || idle.Lease.Bytes != 10 || idle.Lease.ID != "1" || idle.CommandLine() != "no program yet" || idle.Unknown != "" {
+		t.Errorf("a lease without a program: %+v", idle)
+	}
+	if busy.PID != os.Getpid() || busy.Pool == nil || busy.Lease.ID != "2" || busy.Lease.Sum == nil {
+		t.Errorf("a lease with this program: %+v", busy)
+	}
+	if other := rows[""]; other.PID != pid || len(rows) != 3 {
+		t.Errorf("%d rows, without a lease %+v", len(rows), other)
+	}
+}
+
+// TestTranslate: a process of a container is found by its start, among those inside.
+func TestTranslate(t *testing.T) {
+	self, _ := proc.ReadStat(os.Getpid())
+	ms := []ledger.Figures{{PID: 1, Start: self.Start}, {PID: 7, Start: 1}}
+	translate(ms, func(pid int) bool { return pid == os.Getpid() })
+	if ms[0].PID != os.Getpid() || ms[1].PID != 7 {
+		t.Errorf("%+v", ms)
+	}
+	translate(ms[:1], func(int) bool { return false })
+	if ms[0].PID != os.Getpid() {
+		t.Errorf("a process outside: %+v", ms[0])
+	}
+}
+
+// TestInContainer: the lease file of the container is a lease, and a damaged one a note.
+func TestInContainer(t *testing.T) {
+	file, _ := holder.Start(t)
+	path := filepath.Join(t.TempDir(), "lease.json")
+	t.Setenv(share.EnvLease, path)
+	err := share.WriteContainerLease(path, share.ContainerLease{Claim: "n/claim", Pod: "p", Container: "c", GPUs: []share.ContainerGPU{
+		{UUID: "GPU-of-this", Bytes: 5, Total: 10, Ledger: "/none"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) { return nil, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := s.Devices[0]; d.Leased != 5 || len(d.Programs) != 2 || d.Programs[1].Lease.Where() != "n/p/c" {
+		t.Errorf("%+v", d)
+	}
+	if err := os.WriteFile(path, []byte(`{"gpumem":1}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := p.Snapshot(); err != nil || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], path) || s.Devices[0].Leased != 0 {
+		t.Errorf("damaged: %+v, %v", s, err)
+	}
+}
+
 // entryOf is a lease of a process, as the registry has it.
 func entryOf(t *testing.T, pid int) share.Entry {
 	t.Helper()

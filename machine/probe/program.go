@@ -97,7 +97,13 @@ func describe(p *machine.Program, r *reading, real bool) {
 // underLease adds what concerns the lease of a program: a process that had it and has
 // ended, and the Python hook. The hook's folder in a container is not this one's.
 func underLease(p *machine.Program, l share.Entry, r *reading) {
-	if l.Ended {
+	for _, c := range l.Containers {
+		if p.Container != "" && strings.HasPrefix(c.ID, p.Container) {
+			c := machine.Container(c)
+			p.Pod = &c
+		}
+	}
+	if l.Ended && len(l.Containers) == 0 {
 		p.LeftBy = l.PID
 	}
 	if p.Started != nil && p.Container == "" && r.readErr == nil && !servedByPool(r.environ) {

@@ -41,6 +41,27 @@ cuda:1 NVIDIA A100 MIG 1g.5gb: 4.75 GiB, 0 B used, 4.75 GiB free, drives a displ
 	}
 }
 
+// TestListContainers: a program's container has its names, and a lease without a program
+// those that it is for.
+func TestListContainers(t *testing.T) {
+	started := machinetest.Now.Add(-5 * time.Second)
+	trainer := machine.Container{ID: strings.Repeat("a", 64), Namespace: "team-a", Pod: "trainer", Name: "main"}
+	d := machine.Device{Spec: "cuda:0", Total: 80 << 30, Leased: 9 << 30, Waiting: []machine.Waiting{}, Programs: []machine.Program{
+		{PID: 11, Name: "python3", Kind: "compute", User: "ann", Command: []string{"train"}, Frameworks: []string{}, Started: &started, Container: "aaaaaaaaaaaa", Pod: &trainer,
+			Lease: &machine.Lease{Bytes: 6 << 30, Programs: 1, Sum: &machine.PoolUse{Held: 1 << 30}, Containers: []machine.Container{trainer, {ID: "b"}}}},
+		{Name: "team-b/x/y", Lease: &machine.Lease{Bytes: 3 << 30, Containers: []machine.Container{{Namespace: "team-b", Pod: "x", Name: "y"}}, MoreContainers: 1}},
+	}}
+	const want = `cuda:0: 80 GiB, used unknown, 9 GiB leased
+  pid  user  age        holds  lease  container              command
+   11  ann    5s      unknown  6 GiB  team-a/trainer/main    train
+    -  -       -  nothing yet  3 GiB  team-b/x/y and 1 more  no program yet
+  the lease of team-a/trainer/main and 1 more: 1 GiB of its 6 GiB held (pool 1 GiB, 0 B of it in use), at most 0 B in use so far
+`
+	if diff := cmp.Diff(want, screen.List(&machine.Snapshot{Time: machinetest.Now, Devices: []machine.Device{d}})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestListPool: the pools of a lease's programs have columns, and the lease a line.
 func TestListPool(t *testing.T) {
 	started := machinetest.Now.Add(-5 * time.Second)

@@ -69,7 +69,7 @@ var columns = []column{
 		}
 		return r.Asks.Brief
 	}},
-	{title: "container", rank: 7, cell: func(r row) string { return orDash(r.Container) }},
+	{title: "container", rank: 7, cell: containerCell},
 	{title: "mark", rank: 1, cell: func(r row) string {
 		switch {
 		case r.LeftBy > 0:
@@ -80,6 +80,18 @@ var columns = []column{
 		return "-"
 	}},
 	{title: "command", by: history.ByName, mark: "▲", cell: func(r row) string { return r.CommandLine() }},
+}
+
+// containerCell is the container that the program is in, by its names where its lease has
+// them; of a lease without a program those that it is for.
+func containerCell(r row) string {
+	switch {
+	case r.Pod != nil:
+		return r.Pod.String()
+	case r.Started == nil && r.Lease.Where() != "":
+		return r.Lease.Where()
+	}
+	return orDash(r.Container)
 }
 
 // growsColumn follows what a program holds, on a screen.

@@ -21,7 +21,7 @@ import (
 // run was refused, the first refusal here and what would have helped, or what was held. Of
 // policies that refuse the recorded framework's (own) goes first; results are those of GPUs'
 // memory if there are some.
-func summary(r *replay.Report, results []*replay.Result, pools []*report.Timeline, own []string) (headline string, sentences []string) {
+func summary(r *replay.Report, results []*replay.Result, pools []*report.Timeline, own []string, texts *textTable) (headline string, sentences []string) {
 	name := filepath.Base(r.Trace.Source)
 	var fit []*replay.Result
 	var first *replay.Result // of those that refused
@@ -38,7 +38,7 @@ func summary(r *replay.Report, results []*replay.Result, pools []*report.Timelin
 		}
 	}
 	device := size.Format(results[0].DeviceBytes)
-	died, recorded := "", recordedRefusal(pools)
+	died, recorded := "", recordedRefusal(pools, texts)
 	if recorded != "" {
 		died = " ran out of memory when it was recorded; it"
 	}
@@ -62,7 +62,7 @@ func summary(r *replay.Report, results []*replay.Result, pools []*report.Timelin
 
 // recordedRefusal returns a sentence about the first request that the recorded program was
 // refused; "" if there is none.
-func recordedRefusal(pools []*report.Timeline) string {
+func recordedRefusal(pools []*report.Timeline, texts *textTable) string {
 	for _, tl := range pools {
 		if len(tl.Refused) == 0 {
 			continue
@@ -70,6 +70,9 @@ func recordedRefusal(pools []*report.Timeline) string {
 		r, on := tl.Refused[0], ""
 		if tl.Pool != "" && len(pools) > 1 {
 			on = " on " + tl.Pool
+		}
+		if r.Stack >= 0 {
+			on += ", in " + leaks.OwnFrame(texts.list[r.Stack]) + ","
 		}
 		more := ""
 		if n := len(tl.Refused); n > 1 {

@@ -124,7 +124,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	}
 	results := gpuMemory(t, cfg.Pool, rep.Results, timelines)
 	gpus := slices.DeleteFunc(slices.Clone(timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
-	page.Headline, page.Summary = summary(rep, results, gpus, replay.FrameworkPolicies(t))
+	page.Headline, page.Summary = summary(rep, results, gpus, replay.FrameworkPolicies(t), &texts)
 	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: atPeak(gpus, &texts)})
 	for k, res := range rep.Results {
 		if l := layers[k]; l != nil {

@@ -227,11 +227,11 @@ func TestSummaryOfARunThatDied(t *testing.T) {
 		first        string
 	}{
 		{"it fits here", "sim:80GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it fits 80 GiB under all 2 policies",
-			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+			"The recorded run was refused 5 GiB, in make (torchrun.py:4), at event 41 of 45, with 22.89 MiB live."},
 		{"its own policy serves it", "sim:6GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it fits 6 GiB under pytorch, and runs out of memory under jax alone",
-			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+			"The recorded run was refused 5 GiB, in make (torchrun.py:4), at event 41 of 45, with 22.89 MiB live."},
 		{"nothing serves it", "sim:1GiB", []string{"jax", "pytorch"}, "torch2150.pickle ran out of memory when it was recorded; it runs out of memory on 1 GiB under every policy",
-			"The recorded run was refused 5 GiB at event 41 of 45, with 22.89 MiB live."},
+			"The recorded run was refused 5 GiB, in make (torchrun.py:4), at event 41 of 45, with 22.89 MiB live."},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tr := file(t, "..", "..", "trace", "testdata", "torch2150.pickle")

@@ -203,7 +203,9 @@ function start(data) {
 		// A request that was refused when recorded is not in the list.
 		function refusedThere(event) {
 			const r = (t.refused || []).find((r) => r.event === event);
-			return r ? ", and " + bytes(r.bytes) + " requested and refused" : "";
+			if (r) return ", and " + bytes(r.bytes) + " requested and refused";
+			const first = L().first;
+			return first && first.event === event ? ", with the " + bytes(first.bytes) + " that " + L().policy + " refuses" : "";
 		}
 		function drawList() {
 			const l = list();

@@ -244,8 +244,12 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 	return e, err
 }
 
-// Show takes the leases, returns the first copy's environment and ends the leases.
+// Show takes the leases, returns the first copy's environment and ends the leases. In a
+// container with leases the environment stays as it is.
 func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
+	if ok, err := p.inContainer(); ok || err != nil {
+		return runenv.Environment{Env: os.Environ()}, err
+	}
 	if err := p.prepare(); err != nil {
 		return runenv.Environment{}, err
 	}
@@ -260,8 +264,14 @@ func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 // Run runs the command. One copy takes the place of this process, so Run returns
 // only with an error then. Several copies run at once, each in its own leases, which
 // end when the copy has ended; the status is that of the first copy that did not end
-// well, else 0. The error is about the leases or the start.
+// well, else 0. The error is about the leases or the start. In a container with leases
+// the command starts in those.
 func (p *Plan) Run(ctx context.Context) (status int, err error) {
+	if ok, err := p.inContainer(); err != nil {
+		return 0, err
+	} else if ok {
+		return 0, p.becomeInContainer()
+	}
 	if err := p.prepare(); err != nil {
 		return 0, err
 	}

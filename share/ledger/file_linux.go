@@ -41,7 +41,8 @@ func failed(path, format string, args ...any) error {
 
 func (f *file) errorf(format string, args ...any) error { return failed(f.path, format, args...) }
 
-// Create makes a ledger for its user alone (mode 0600). It overwrites nothing:
+// Create makes a ledger for its user alone (mode 0600), or for all who find it (0666,
+// whatever the umask) if it is Shared. It overwrites nothing:
 // errors.Is(err, fs.ErrExist) reports true if something is there. A process that is
 // killed in here may leave a file that Open refuses.
 func Create(path string, h Header) error {
@@ -53,6 +54,9 @@ func Create(path string, h Header) error {
 	}
 	img := &image{limit: h.Limit, total: h.Total, number: Slots}
 	copy(img.uuid[:], h.UUID)
+	if h.Shared {
+		img.flags = sharedFlag
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
@@ -60,6 +64,9 @@ func Create(path string, h Header) error {
 	// All of it is written, so that no store to the mapping lacks room later, and the
 	// magic last.
 	_, err = f.Write(bytesOf(img))
+	if err == nil && h.Shared {
+		err = f.Chmod(0o666)
+	}
 	if err == nil {
 		_, err = f.WriteAt([]byte(magic), 0)
 	}
@@ -137,9 +144,6 @@ func (f *file) read() error {
 		return err
 	}
 	f.dev, f.ino = st.Dev, st.Ino
-	if st.Mode&writtenByRest != 0 {
-		return f.errorf("other users may write to it (mode %04o); a ledger is its user's alone", st.Mode&0o7777)
-	}
 	head := make([]byte, unsafe.Offsetof(image{}.uuid)+uuidBytes)
 	n, err := syscall.Pread(f.fd, head, 0)
 	if err != nil || n < len(head) {
@@ -153,7 +157,15 @@ func (f *file) read() error {
 		return f.errorf("%d slots and not %d: %w", number, Slots, ErrDamaged)
 	}
 	uuid, rest, _ := bytes.Cut(head[unsafe.Offsetof(image{}.uuid):], []byte{0})
-	f.header = Header{UUID: string(uuid), Limit: word.Uint64(head[unsafe.Offsetof(image{}.limit):]), Total: word.Uint64(head[unsafe.Offsetof(image{}.total):])}
+	at := func(offset uintptr) uint64 { return word.Uint64(head[offset:]) }
+	flags := at(unsafe.Offsetof(image{}.flags))
+	f.header = Header{UUID: string(uuid), Limit: at(unsafe.Offsetof(image{}.limit)), Total: at(unsafe.Offsetof(image{}.total)), Shared: flags&sharedFlag != 0}
+	if st.Mode&writtenByRest != 0 && !f.header.Shared {
+		return f.errorf("other users may write to it (mode %04o); a ledger that is not made for several users is its user's alone", st.Mode&0o7777)
+	}
+	if flags&^sharedFlag != 0 {
+		return f.errorf("it has flags %#x, which this version does not know: %w", flags, ErrDamaged)
+	}
 	if err := f.header.check(); err != nil || len(bytes.Trim(rest, "\x00")) > 0 {
 		return f.errorf("its header makes no sense (%v): %w", err, ErrDamaged)
 	}

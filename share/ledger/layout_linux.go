@@ -11,12 +11,15 @@ const (
 	magic     = "gpumemL1"
 	slotsAt   = 4096
 	slotBytes = 128
-	fileBytes = slotsAt + Slots*slotBytes
+	fileBytes = Bytes
 
 	// lockByte is the lock of the ledger, and slotByte + n that of slot n.
 	lockByte = slotByte - 1
 	slotByte = 1 << 40
 )
+
+// sharedFlag is the flag of a ledger that several users may join.
+const sharedFlag = 1
 
 // image is the whole file.
 type image struct {
@@ -26,10 +29,14 @@ type image struct {
 	wanted atomic.Uint32
 	number uint32 // of slots
 	bytes  atomic.Uint64
-	_      [24]byte
-	uuid   [uuidBytes]byte
-	_      [slotsAt - 128]byte
-	slots  [Slots]slot
+
+	refusals    atomic.Uint64 // by programs, see Member.Refuse
+	lastRefused atomic.Uint64
+	flags       uint64
+
+	uuid  [uuidBytes]byte
+	_     [slotsAt - 128]byte
+	slots [Slots]slot
 }
 
 // slot is one process. pid is stored last when it joins, and first when it leaves.

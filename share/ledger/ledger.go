@@ -14,6 +14,9 @@
 //	    24     4  futex word: the number of announcements, see [Member.Want]
 //	    28     4  number of slots, 1024
 //	    32     8  bytes of the last announcement
+//	    40     8  number of requests that programs were refused, ever, see [Member.Refuse]
+//	    48     8  bytes of the last of those
+//	    56     8  flags: bit 0 means that several users may join
 //	    64    64  UUID of the GPU as text, padded with NUL; empty means any
 //	  4096   128  slot 0, then slot 1 and so on:
 //	         0  4  pid; 0 means that the slot is free
@@ -68,7 +71,9 @@
 //
 // # What is not trusted
 //
-// The file is its user's alone (mode 0600). One that is short, damaged or not a ledger
+// The file is its user's alone (mode 0600), unless its header has the flag for several
+// users, such as those of the containers of a pod: then all who find it may write to it
+// (mode 0666), and its folder keeps others away. One that is short, damaged or not a ledger
 // is refused, and one that is cut short while it is mapped is an error, not a fault.
 package ledger
 
@@ -76,6 +81,9 @@ import (
 	"errors"
 	"fmt"
 )
+
+// Bytes is the size of the file.
+const Bytes = 4096 + Slots*128
 
 // MaxParts is how many parts a process can be in, one inside the other.
 const MaxParts = 4
@@ -115,6 +123,10 @@ type Header struct {
 	UUID  string // of the GPU, such as "GPU-..."; at most 63 bytes; empty means any
 	Limit uint64 // bytes for all processes together, 1 to Total
 	Total uint64 // bytes of the GPU, at most 1 PiB
+
+	// Shared lets processes of several users join. Who can open the file is then up to
+	// the folder that it is in, or to the container that it is mounted into.
+	Shared bool
 }
 
 // check reports what makes no sense.

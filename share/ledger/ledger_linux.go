@@ -76,6 +76,22 @@ func (l *Ledger) Held() (sum uint64) {
 	return sum
 }
 
+// Refusals returns how many requests programs of the lease were ever refused, see
+// [Member.Refuse], and the bytes of the last of them. Both are 0 after Close.
+func (l *Ledger) Refusals() (n, last uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.f
+	if f == nil || f.check() != nil {
+		return 0, 0
+	}
+	_ = f.guarded(func() error {
+		n, last = f.img.refusals.Load(), f.img.lastRefused.Load()
+		return nil
+	})
+	return n, last
+}
+
 // Join takes a slot for this process, which is in at most MaxParts parts. The error is
 // ErrSlots, ErrClosed or ErrDamaged.
 func (l *Ledger) Join(parts ...Part) (*Member, error) {
@@ -265,6 +281,16 @@ func (m *Member) Left() (left uint64) {
 		return nil
 	})
 	return left
+}
+
+// Refuse notes that the program was refused a request for n bytes, for [Ledger.Refusals].
+// Take does not: who is refused there may release something and take again.
+func (m *Member) Refuse(n uint64) {
+	_ = m.do(func(*slot) error {
+		m.f.img.lastRefused.Store(n)
+		m.f.img.refusals.Add(1)
+		return nil
+	})
 }
 
 // Publish makes InUse, PeakInUse, Refused and DriverCalls of f known to others. The

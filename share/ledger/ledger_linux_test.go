@@ -56,6 +56,9 @@ func TestLayoutIsAsDocumented(t *testing.T) {
 		"futex":        {unsafe.Offsetof(img.wanted), 24},
 		"slots":        {unsafe.Offsetof(img.number), 28},
 		"wanted bytes": {unsafe.Offsetof(img.bytes), 32},
+		"refusals":     {unsafe.Offsetof(img.refusals), 40},
+		"last refused": {unsafe.Offsetof(img.lastRefused), 48},
+		"flags":        {unsafe.Offsetof(img.flags), 56},
 		"uuid":         {unsafe.Offsetof(img.uuid), 64},
 		"first slot":   {unsafe.Offsetof(img.slots), 4096},
 		"slot":         {unsafe.Sizeof(s), 128},
@@ -183,7 +186,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestTakeAndGiveCountAllMembers(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
-	if h := l.Header(); h != (Header{"GPU-1", 100, 1000}) {
+	if h := l.Header(); h != (Header{UUID: "GPU-1", Limit: 100, Total: 1000}) {
 		t.Errorf("header %+v", h)
 	}
 	a, b := join(t, l), join(t, l)

@@ -31,6 +31,9 @@ func (l *Ledger) Members() []Figures { return nil }
 // Held returns 0 on this system.
 func (l *Ledger) Held() uint64 { return 0 }
 
+// Refusals returns 0 on this system.
+func (l *Ledger) Refusals() (n, last uint64) { return 0, 0 }
+
 // Close does nothing on this system.
 func (l *Ledger) Close() error { return nil }
 
@@ -75,3 +78,6 @@ func (m *Member) Forget() error { return nil }
 
 // Descriptor returns -1 on this system.
 func (m *Member) Descriptor() int { return -1 }
+
+// Refuse does nothing on this system.
+func (m *Member) Refuse(uint64) {}

@@ -231,13 +231,26 @@ func (e *editor) outside(lim Limits, names []string) error {
 			here = lim.Overhead
 		}
 		if here+leastPool > l.Bytes {
-			return fmt.Errorf("GPU %d: the lease of %s is too small for a pool, which needs at least %s, %s of that outside of it (CUDA context, libraries); take a larger --mem, or set that part with --overhead",
-				l.Ordinal, size.Format(l.Bytes), size.Format(here+leastPool), size.Format(here))
+			return &TooSmallError{l.Ordinal, l.Bytes, here + leastPool, here}
 		}
 		most = max(most, here)
 	}
 	e.set(outsideVar, strconv.FormatUint(most, 10), why)
 	return nil
+}
+
+// TooSmallError is the error of a lease that leaves no pool beside what a process holds
+// outside of it. All sizes are bytes.
+type TooSmallError struct {
+	Ordinal int    // of the GPU
+	Bytes   uint64 // of the lease
+	Least   uint64 // that a lease needs
+	Outside uint64 // of that, for the CUDA context and libraries of one process
+}
+
+func (e *TooSmallError) Error() string {
+	return fmt.Sprintf("GPU %d: the lease of %s is too small for a pool, which needs at least %s, %s of that outside of it (CUDA context, libraries); take a larger --mem, or set that part with --overhead",
+		e.Ordinal, size.Format(e.Bytes), size.Format(e.Least), size.Format(e.Outside))
 }
 
 // reading returns what a release makes of the environment, with a variable set; ok is

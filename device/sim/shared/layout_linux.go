@@ -294,5 +294,5 @@ func text(b []byte) string {
 
 // process returns what a slot records of its process, which holds used bytes.
 func (s *slot) process(used uint64) device.Process {
-	return device.Process{PID: int(s.pid), Name: text(s.name[:]), Kind: "compute", Used: used, Known: true}
+	return device.Process{PID: int(s.pid), Start: s.start, Name: text(s.name[:]), Kind: "compute", Used: used, Known: true}
 }

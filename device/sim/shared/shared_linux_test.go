@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
 )
 
 // plain is a device of 1000 bytes, 900 of which are free.
@@ -205,7 +206,8 @@ func TestBooks(t *testing.T) {
 
 	// Two files of one process are one process.
 	comm, _ := os.ReadFile("/proc/self/comm")
-	want := []device.Process{{PID: os.Getpid(), Name: strings.TrimSpace(string(comm)), Kind: "compute", Used: 300, Known: true}}
+	self, _ := proc.ReadStat(os.Getpid())
+	want := []device.Process{{PID: os.Getpid(), Start: self.Start, Name: strings.TrimSpace(string(comm)), Kind: "compute", Used: 300, Known: true}}
 	got, err := a.Processes(0)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("processes: %v (-want +got):\n%s", err, diff)
@@ -311,9 +313,9 @@ func TestProcesses(t *testing.T) {
 	f.h.img.state.marks[0].Store(1<<6 - 1)
 	f.h.img.state.dirty.Store(1)
 	want := []device.Process{
-		{PID: 5, Name: "made up", Kind: "compute", Used: 20, Known: true},
-		{PID: 7, Name: "made up", Kind: "compute", Used: 90, Known: true}, // twice, from slots 1 and 4
-		{PID: 7, Name: "made up", Kind: "compute", Used: 40, Known: true}, // started at another time
+		{PID: 5, Start: 1, Name: "made up", Kind: "compute", Used: 20, Known: true},
+		{PID: 7, Start: 1, Name: "made up", Kind: "compute", Used: 90, Known: true}, // twice, from slots 1 and 4
+		{PID: 7, Start: 2, Name: "made up", Kind: "compute", Used: 40, Known: true}, // started at another time
 	} // 3 is dead
 	if diff := cmp.Diff(want, look(t, path)[0].Processes); diff != "" {
 		t.Error("Look (-want +got):\n" + diff)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/internal/test/standin"
 )
@@ -53,6 +54,42 @@ func TestConformance(t *testing.T) {
 	text, err := os.ReadFile(log)
 	if err != nil || strings.Count(string(text), "cuIpcGetMemHandle: not served") != 1 || strings.Contains(string(text), "internal error") {
 		t.Errorf("log: %v\n%s", err, text)
+	}
+}
+
+// TestVisible: a program sees the devices that a variable of their own names, under their
+// own UUIDs, so that variables set for two requests of a container add up.
+func TestVisible(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/visible.c")
+	spec, err := open.Parse("sim@" + filepath.Join(t.TempDir(), "gpus") + ",create,total=1GiB/2GiB/3GiB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := spec.Make(); err != nil {
+		t.Fatal(err)
+	}
+	gpu := func(n int) string {
+		return fmt.Sprintf("%d %s\n", 1024*(n+1), strings.ReplaceAll(strings.TrimPrefix(spec.UUID(n).String(), "GPU-"), "-", ""))
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		want string
+	}{
+		{"all without a variable", nil, gpu(0) + gpu(1) + gpu(2)},
+		{"one", []string{"GPUMEM_SIM_VISIBLE_1=1"}, gpu(1)},
+		{"two, in order", []string{"GPUMEM_SIM_VISIBLE_2=1", "GPUMEM_SIM_VISIBLE_0=1"}, gpu(0) + gpu(2)},
+		{"an empty one does not count", []string{"GPUMEM_SIM_VISIBLE_0=", "GPUMEM_SIM_VISIBLE_2=1"}, gpu(2)},
+		{"none that is there", []string{"GPUMEM_SIM_VISIBLE_7=1"}, "error 100\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(program)
+			cmd.Env = standin.Environ(library, append(c.env, "GPUMEM_DEVICE=sim@"+spec.File)...)
+			if out, _ := cmd.Output(); string(out) != c.want {
+				t.Errorf("got\n%swant\n%s", out, c.want)
+			}
+		})
 	}
 }
 
