@@ -1,0 +1,125 @@
+// A container image as an archive, in the form of docker save.
+
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+)
+
+// image describes an image of one layer.
+type image struct {
+	tag        string
+	arch       string
+	entrypoint []string
+	env        []string
+	files      map[string]string // folders and files of this machine by their path in the image, relative to its root
+}
+
+// write writes the image. The same files give the same bytes: names are sorted, and owners,
+// times and modes are not the files' own.
+func (m image) write(w io.Writer) error {
+	layer, err := m.layer()
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(map[string]any{
+		"architecture": m.arch,
+		"os":           "linux",
+		"config":       map[string]any{"Entrypoint": m.entrypoint, "Env": m.env},
+		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
+	})
+	if err != nil {
+		return err
+	}
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{m.tag}, "Layers": []string{"layer.tar"}}})
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(w)
+	for _, f := range []struct {
+		name string
+		text []byte
+	}{{"config.json", config}, {"layer.tar", layer}, {"manifest.json", manifest}} {
+		if err := add(t, &tar.Header{Name: f.name, Mode: 0o644}, f.text); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
+
+func add(t *tar.Writer, h *tar.Header, text []byte) error {
+	h.Size = int64(len(text))
+	h.Format = tar.FormatUSTAR
+	if err := t.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err := t.Write(text)
+	return err
+}
+
+// layer returns the files as a tar archive, each folder before what is in it.
+func (m image) layer() ([]byte, error) {
+	headers := map[string]*tar.Header{}
+	contents := map[string][]byte{}
+	for to, from := range m.files {
+		err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			rest, err := filepath.Rel(from, file)
+			if err != nil {
+				return err
+			}
+			name := path.Join(to, filepath.ToSlash(rest))
+			for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+				headers[dir] = &tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}
+			}
+			switch {
+			case e.IsDir():
+				headers[name] = &tar.Header{Name: name + "/", Typeflag: tar.TypeDir, Mode: 0o755}
+			case e.Type()&fs.ModeSymlink != 0:
+				target, err := os.Readlink(file)
+				headers[name] = &tar.Header{Name: name, Typeflag: tar.TypeSymlink, Linkname: target, Mode: 0o777}
+				return err
+			case e.Type().IsRegular():
+				contents[name], err = os.ReadFile(file)
+				headers[name] = &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755}
+				return err
+			default:
+				return fmt.Errorf("%s is neither a file nor a folder", file)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", m.tag, err)
+		}
+	}
+	var names []string
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var layer bytes.Buffer
+	t := tar.NewWriter(&layer)
+	for _, name := range names {
+		if err := add(t, headers[name], contents[name]); err != nil {
+			return nil, fmt.Errorf("image %s: %s: %w", m.tag, name, err)
+		}
+	}
+	if err := t.Close(); err != nil {
+		return nil, err
+	}
+	return layer.Bytes(), nil
+}
