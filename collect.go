@@ -63,7 +63,9 @@ func WithLeaks(f func(Leak)) Option { return func(c *config) { c.leaks = f } }
 // such, as GOGC=100 does for the heap, but not below 16 MiB or a 64th of a
 // smaller device; and before Alloc, Request and the like give up or wait for room
 // (TryAlloc and AllocBatch do not). So Buffers take no more than two live sets,
-// where a request larger than a live set counts as a part of it.
+// where a request larger than a live set counts as a part of it, and so does a dropped
+// Buffer that the runtime takes for alive because of what lies on a preempted stack,
+// which lasts until the next collection.
 //
 // A collection delays the caller for as long as marking the Go heap takes: 0.2 ms
 // for a small program and 0.3 ms for each MB of objects with pointers, on two idle cores,

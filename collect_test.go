@@ -45,8 +45,10 @@ func TestDroppedBuffers(t *testing.T) {
 			}
 			live := pool.Stats().BytesInUse // platform's blocks and vmm's are of 2 MiB
 			// Alive is also what the other goroutines have just been given, and have
-			// not yet dropped or put in place of an older one.
-			most := 2 * (live + live/set*uint64(tc.goroutines-1))
+			// not yet dropped or put in place of an older one; and the Buffer that the
+			// runtime takes for alive, for one collection, because a word like its
+			// address lies in the frame of a goroutine that it had to preempt.
+			most := 2 * (live + live/set*uint64(tc.goroutines))
 			before := forced()
 			for g := range tc.goroutines {
 				mine := held[g*set/tc.goroutines : (g+1)*set/tc.goroutines]
@@ -128,7 +130,7 @@ func TestImpossibleRequests(t *testing.T) {
 	}
 	for i := range 200 {
 		drop(t, pool, mib)
-		if n := pool.Stats().BytesInUse; n > 64*mib {
+		if n := pool.Stats().BytesInUse; n > 66*mib { // one that the runtime takes for alive
 			t.Fatalf("%d MiB are in use after %d Buffers; the live set is 32", n/mib, i)
 		}
 	}
