@@ -87,6 +87,11 @@ func Folder() string { return os.Getenv(envFolder) }
 
 // enter starts the first process of the namespaces and waits for it.
 func enter(prepare func(string) error) (status int, err error) {
+	turn, err := takeTurn()
+	if err != nil {
+		return 1, err
+	}
+	defer turn.Close()
 	sweep()
 	folder, err := os.MkdirTemp("", prefix)
 	if err != nil {
@@ -140,6 +145,25 @@ func enter(prepare func(string) error) (status int, err error) {
 		<-ended
 		return 1, fmt.Errorf("stopped by %v", s)
 	}
+}
+
+// takeTurn waits until no other test cluster runs on this machine. Leases are locks of the
+// kernel, and its table shows them through all namespaces: two clusters with GPUs of the same
+// name would each count the other's leases.
+func takeTurn() (*os.File, error) {
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), prefix+"turn"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = syscall.Flock(int(turn.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == syscall.EWOULDBLOCK {
+		fmt.Fprintln(os.Stderr, "test cluster: waiting for another one on this machine to end")
+		err = syscall.Flock(int(turn.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		turn.Close()
+		return nil, fmt.Errorf("%s: %w", turn.Name(), err)
+	}
+	return turn, nil
 }
 
 // initialise is the first process of the namespaces: it makes them look like a machine of
