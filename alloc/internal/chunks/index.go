@@ -61,7 +61,7 @@ const (
 
 // NewIndex makes an index for chunks of st. Sizes up to about limit bytes are
 // the usual ones; larger ones work, too. An index for a large pool has a
-// megabyte of roots, which the operating system provides as they are touched.
+// megabyte of roots, all of which are written to here.
 func NewIndex(st *Store, limit uint64) *Index {
 	exact := uint64(maxExact)
 	if limit < maxExact*unit {
@@ -69,13 +69,15 @@ func NewIndex(st *Store, limit uint64) *Index {
 	}
 	n := int(exact) + logClasses
 	words := (n + 63) / 64
-	return &Index{
+	x := &Index{
 		store: st,
 		roots: make([]H, n),
 		exact: uint32(exact),
 		l0:    make([]word, words),
 		l1:    make([]uint64, (words+63)/64),
 	}
+	clear(x.roots) // see Store.New
+	return x
 }
 
 // NewHighIndex makes an index that orders equal chunks by descending address,
