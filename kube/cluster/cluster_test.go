@@ -29,7 +29,7 @@ func TestCluster(t *testing.T) {
 		t.Skip("the real cluster takes minutes: go test -run TestCluster -cluster -v -timeout 1h")
 	}
 	need(t)
-	l := newLab(t, within(t, time.Hour), map[string][]string{"apiserver": auditFlags(t)})
+	l := newLab(t, within(t, time.Duration(*roundsFlag)*20*time.Minute), map[string][]string{"apiserver": auditFlags(t)})
 	for round := range *roundsFlag {
 		begin := time.Now()
 		ok := true
