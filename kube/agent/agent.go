@@ -178,7 +178,25 @@ func (a *Agent) Configure(ctx context.Context, config, runtime, version string) 
 	if old != "" {
 		a.log.Warn(old)
 	}
+	if !validates(runtime, version) {
+		return mask, nil
+	}
 	return 0, nil // all events that this type has methods for
+}
+
+// mask is the events that a runtime without validators knows: it closes the connection of a
+// plugin that asks for more, again and again (seen with containerd 2.1.5).
+const mask = stub.EventMask(1<<(api.Event_RUN_POD_SANDBOX-1) | 1<<(api.Event_STOP_POD_SANDBOX-1) | 1<<(api.Event_REMOVE_POD_SANDBOX-1) |
+	1<<(api.Event_CREATE_CONTAINER-1) | 1<<(api.Event_STOP_CONTAINER-1) | 1<<(api.Event_REMOVE_CONTAINER-1))
+
+// validates reports whether a runtime asks plugins to validate containers: containerd does
+// from 2.2 on. Of others it is believed.
+func validates(runtime, version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); runtime != "containerd" || err != nil {
+		return true
+	}
+	return major > 2 || major == 2 && minor >= 2
 }
 
 // tooOld says what a runtime lacks; "" if nothing is known to be missing. By reading and
