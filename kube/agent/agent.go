@@ -199,9 +199,9 @@ func validates(runtime, version string) bool {
 	return major > 2 || major == 2 && minor >= 2
 }
 
-// tooOld says what a runtime lacks; "" if nothing is known to be missing. By reading and
-// running releases of containerd: 2.0.7, 2.1.5 and 2.2.1 do not pass the CDI devices'
-// names, 2.3.7 does; 2.0.7 and 2.1.5 have no validator.
+// tooOld says what a runtime lacks; "" if nothing is known to be missing. Of containerd 2.1.5,
+// 2.2.1 and 2.3.7 were run, and 2.0.7 and 2.3.0 read: those before 2.3 do not pass the CDI
+// devices' names; 2.0.7 and 2.1.5 have no validator.
 func tooOld(runtime, version string) string {
 	if runtime != "containerd" {
 		return fmt.Sprintf("it is not known what %s %s passes to plugins: each container of a pod is looked up at the API server, and whether pods start without a limit while the agent is away was not tried; containerd 2.3.7 was", runtime, version)
