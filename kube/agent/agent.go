@@ -219,6 +219,15 @@ func tooOld(runtime, version string) string {
 
 func refOf(p *api.PodSandbox) podRef { return podRef{p.Uid, p.Namespace, p.Name} }
 
+// static reports whether a pod is one of the kubelet's own files, as those of a control plane
+// are: the kubelet refuses such pods that name claims, and the API server has them under
+// another UID, if it runs at all. The kubelet writes the annotation, whatever a pod's author
+// has.
+func static(p *api.PodSandbox) bool {
+	source := p.GetAnnotations()["kubernetes.io/config.source"]
+	return source == "file" || source == "http"
+}
+
 // cdiOf returns the UIDs of claims among the CDI devices of a container.
 func cdiOf(c *api.Container) []string {
 	var list []string
@@ -230,6 +239,9 @@ func cdiOf(c *api.Container) []string {
 
 // CreateContainer is called before a container is created. An error keeps it from that.
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if static(p) {
+		return nil, nil, nil
+	}
 	began := time.Now()
 	pod := refOf(p)
 	adj, asked, err := a.create(ctx, pod, c)
@@ -303,14 +315,17 @@ func (a *Agent) Synchronize(ctx context.Context, pods []*api.PodSandbox, contain
 	defer a.mu.Unlock()
 	clear(a.pods)
 	uids, boxes, ids := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	own := map[string]bool{} // of the kubelet
 	for _, p := range pods {
 		a.pods[p.Id] = refOf(p)
-		uids[p.Uid], boxes[p.Id] = true, true
+		uids[p.Uid], boxes[p.Id], own[p.Id] = true, true, static(p)
 	}
 	clear(a.pending)
 	for _, c := range containers {
 		ids[c.Id] = true
-		a.pending[c.Id] = c
+		if !own[c.PodSandboxId] {
+			a.pending[c.Id] = c
+		}
 	}
 	// No container is created before this returns.
 	a.books.unknown()
@@ -414,7 +429,7 @@ func (a *Agent) ValidateContainerAdjustment(ctx context.Context, req *api.Valida
 	a.mu.Lock()
 	named := a.named
 	a.mu.Unlock()
-	if named && len(cdiOf(c)) == 0 {
+	if static(req.Pod) || named && len(cdiOf(c)) == 0 {
 		return nil
 	}
 	leases, ok := a.resolver.cached(pod, c.Name, nil)

@@ -1679,6 +1679,29 @@ func TestConfigureSaysSo(t *testing.T) {
 	}
 }
 
+// A control plane's pods are files of the kubelet. Where each pod is looked up they start all
+// the same: the API server is one of them.
+func TestStaticPods(t *testing.T) {
+	r := two().rig(t)
+	r.named = false
+	r.down()
+	for _, source := range []string{"file", "http", "api"} {
+		box, ctr := sandbox("apiserver"), container("apiserver", "main")
+		box.Annotations = map[string]string{"kubernetes.io/config.source": source}
+		adj, _, err := r.CreateContainer(context.Background(), box, ctr)
+		if adj != nil || (err == nil) != (source != "api") {
+			t.Errorf("%s: %v, %v", source, adj, err)
+		}
+		err = r.ValidateContainerAdjustment(context.Background(), &api.ValidateContainerAdjustmentRequest{Pod: box, Container: ctr})
+		if (err == nil) != (source != "api") {
+			t.Errorf("%s: validation: %v", source, err)
+		}
+		if _, err := r.Synchronize(context.Background(), []*api.PodSandbox{box}, []*api.Container{ctr}); err != nil || len(r.pending) != 0 && source != "api" {
+			t.Errorf("%s: %d containers are to be taken up, %v", source, len(r.pending), err)
+		}
+	}
+}
+
 // BenchmarkCreate is what the agent adds to a container's start: of one with a lease, whose
 // claim is known, and of one without a claim.
 func BenchmarkCreate(b *testing.B) {
