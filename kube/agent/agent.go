@@ -178,12 +178,30 @@ func (a *Agent) Configure(ctx context.Context, config, runtime, version string) 
 	if old != "" {
 		a.log.Warn(old)
 	}
+	if !validates(runtime, version) {
+		return mask, nil
+	}
 	return 0, nil // all events that this type has methods for
 }
 
-// tooOld says what a runtime lacks; "" if nothing is known to be missing. By reading and
-// running releases of containerd: 2.0.7, 2.1.5 and 2.2.1 do not pass the CDI devices'
-// names, 2.3.7 does; 2.0.7 and 2.1.5 have no validator.
+// mask is the events that a runtime without validators knows: it closes the connection of a
+// plugin that asks for more, again and again (seen with containerd 2.1.5).
+const mask = stub.EventMask(1<<(api.Event_RUN_POD_SANDBOX-1) | 1<<(api.Event_STOP_POD_SANDBOX-1) | 1<<(api.Event_REMOVE_POD_SANDBOX-1) |
+	1<<(api.Event_CREATE_CONTAINER-1) | 1<<(api.Event_STOP_CONTAINER-1) | 1<<(api.Event_REMOVE_CONTAINER-1))
+
+// validates reports whether a runtime asks plugins to validate containers: containerd does
+// from 2.2 on. Of others it is believed.
+func validates(runtime, version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor); runtime != "containerd" || err != nil {
+		return true
+	}
+	return major > 2 || major == 2 && minor >= 2
+}
+
+// tooOld says what a runtime lacks; "" if nothing is known to be missing. Of containerd 2.1.5,
+// 2.2.1 and 2.3.7 were run, and 2.0.7 and 2.3.0 read: those before 2.3 do not pass the CDI
+// devices' names; 2.0.7 and 2.1.5 have no validator.
 func tooOld(runtime, version string) string {
 	if runtime != "containerd" {
 		return fmt.Sprintf("it is not known what %s %s passes to plugins: each container of a pod is looked up at the API server, and whether pods start without a limit while the agent is away was not tried; containerd 2.3.7 was", runtime, version)
@@ -201,6 +219,15 @@ func tooOld(runtime, version string) string {
 
 func refOf(p *api.PodSandbox) podRef { return podRef{p.Uid, p.Namespace, p.Name} }
 
+// static reports whether a pod is one of the kubelet's own files, as those of a control plane
+// are: the kubelet refuses such pods that name claims, and the API server has them under
+// another UID, if it runs at all. The kubelet writes the annotation, whatever a pod's author
+// has.
+func static(p *api.PodSandbox) bool {
+	source := p.GetAnnotations()["kubernetes.io/config.source"]
+	return source == "file" || source == "http"
+}
+
 // cdiOf returns the UIDs of claims among the CDI devices of a container.
 func cdiOf(c *api.Container) []string {
 	var list []string
@@ -212,6 +239,9 @@ func cdiOf(c *api.Container) []string {
 
 // CreateContainer is called before a container is created. An error keeps it from that.
 func (a *Agent) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if static(p) {
+		return nil, nil, nil
+	}
 	began := time.Now()
 	pod := refOf(p)
 	adj, asked, err := a.create(ctx, pod, c)
@@ -285,14 +315,17 @@ func (a *Agent) Synchronize(ctx context.Context, pods []*api.PodSandbox, contain
 	defer a.mu.Unlock()
 	clear(a.pods)
 	uids, boxes, ids := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	own := map[string]bool{} // of the kubelet
 	for _, p := range pods {
 		a.pods[p.Id] = refOf(p)
-		uids[p.Uid], boxes[p.Id] = true, true
+		uids[p.Uid], boxes[p.Id], own[p.Id] = true, true, static(p)
 	}
 	clear(a.pending)
 	for _, c := range containers {
 		ids[c.Id] = true
-		a.pending[c.Id] = c
+		if !own[c.PodSandboxId] {
+			a.pending[c.Id] = c
+		}
 	}
 	// No container is created before this returns.
 	a.books.unknown()
@@ -396,7 +429,7 @@ func (a *Agent) ValidateContainerAdjustment(ctx context.Context, req *api.Valida
 	a.mu.Lock()
 	named := a.named
 	a.mu.Unlock()
-	if named && len(cdiOf(c)) == 0 {
+	if static(req.Pod) || named && len(cdiOf(c)) == 0 {
 		return nil
 	}
 	leases, ok := a.resolver.cached(pod, c.Name, nil)

@@ -1598,6 +1598,40 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
+// A runtime without validators closes the connection of a plugin that asks for an event that
+// it does not know, and then containers start without a limit although the agent runs.
+func TestEventsOfOldRuntimes(t *testing.T) {
+	r := two().rig(t)
+	for _, c := range []struct {
+		version string
+		last    api.Event // that the release knows
+	}{
+		{"2.0.7", api.Event_REMOVE_CONTAINER},
+		{"v2.1.5", api.Event_REMOVE_CONTAINER},
+		{"v2.2.1", api.Event_VALIDATE_CONTAINER_ADJUSTMENT},
+		{"v2.3.7", api.Event_VALIDATE_CONTAINER_ADJUSTMENT},
+	} {
+		events, err := r.Configure(context.Background(), "", "containerd", c.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.last == api.Event_VALIDATE_CONTAINER_ADJUSTMENT {
+			if events != 0 && !events.IsSet(c.last) {
+				t.Errorf("%s: events %s, without the validation", c.version, events.PrettyString())
+			}
+			continue
+		}
+		if events == 0 || events>>c.last != 0 {
+			t.Errorf("%s: events %#x, want none beyond %s", c.version, int(events), c.last)
+		}
+		for _, e := range []api.Event{api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX, api.Event_CREATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER} {
+			if !events.IsSet(e) {
+				t.Errorf("%s: no %s", c.version, e)
+			}
+		}
+	}
+}
+
 func TestConfigureSaysSo(t *testing.T) {
 	r := two().rig(t)
 	for _, c := range []struct {
@@ -1642,6 +1676,29 @@ func TestConfigureSaysSo(t *testing.T) {
 	}
 	if adj, _, err := r.CreateContainer(context.Background(), sandbox("p"), container("p", "none")); err != nil || adj != nil {
 		t.Errorf("%v %v", adj, err)
+	}
+}
+
+// A control plane's pods are files of the kubelet. Where each pod is looked up they start all
+// the same: the API server is one of them.
+func TestStaticPods(t *testing.T) {
+	r := two().rig(t)
+	r.named = false
+	r.down()
+	for _, source := range []string{"file", "http", "api"} {
+		box, ctr := sandbox("apiserver"), container("apiserver", "main")
+		box.Annotations = map[string]string{"kubernetes.io/config.source": source}
+		adj, _, err := r.CreateContainer(context.Background(), box, ctr)
+		if adj != nil || (err == nil) != (source != "api") {
+			t.Errorf("%s: %v, %v", source, adj, err)
+		}
+		err = r.ValidateContainerAdjustment(context.Background(), &api.ValidateContainerAdjustmentRequest{Pod: box, Container: ctr})
+		if (err == nil) != (source != "api") {
+			t.Errorf("%s: validation: %v", source, err)
+		}
+		if _, err := r.Synchronize(context.Background(), []*api.PodSandbox{box}, []*api.Container{ctr}); err != nil || len(r.pending) != 0 && source != "api" {
+			t.Errorf("%s: %d containers are to be taken up, %v", source, len(r.pending), err)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func Shares(c *resourcev1.ResourceClaim, drivers []string) ([]Share, error) {
 	var list []Share
 	for _, r := range c.Status.Allocation.Devices.Results {
 		if !slices.Contains(drivers, r.Driver) || r.AdminAccess != nil && *r.AdminAccess {
-			continue // with admin access a device is looked at, and nothing is consumed
+			continue // with admin access a device is looked at: its capacity is written, and counted for nobody
 		}
 		q := r.ConsumedCapacity[Memory]
 		if q.Value() < 0 {
