@@ -31,7 +31,7 @@
 //
 // # What it asks of the API server
 //
-// A GET of the pod and of each claim for a pod's first container, an event where something
+// A GET of the pod and of each claim for a container's first start, an event where something
 // is refused, and the node's condition when that changes. Nothing else, and nothing is
 // watched but the resource slices of this node where the agent publishes GPUs.
 package agent

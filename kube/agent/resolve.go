@@ -2,11 +2,11 @@
 // the GPUs that those devices are.
 //
 // There is no informer of claims: a thousand nodes that each watch ten thousand claims
-// would cost the API server ten million messages for what a node needs a few of. A pod's
-// first container costs a GET of the pod and of each claim; the answer is kept, on disk
-// too, until the pod is gone, since neither a pod's claims nor what they consumed changes
-// while it lives. So a container that starts again needs no API server, nor does a new
-// agent.
+// would cost the API server ten million messages for what a node needs a few of. A
+// container's first start costs a GET of the pod and of each of its claims; the answer is
+// kept, on disk too, until the pod is gone, since neither a pod's claims nor what they
+// consumed changes while it lives. So a container that starts again needs no API server,
+// nor does a new agent.
 
 package agent
 

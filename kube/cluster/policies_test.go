@@ -8,8 +8,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"gpumem/kube/cluster/node"
 )
@@ -28,7 +31,7 @@ func TestPolicies(t *testing.T) {
 	p.check("control plane", p.node.Control(p.ctx, "controllers"))
 	p.kube, err = p.node.Kube()
 	p.check("", err)
-	p.check("manifests", p.kube.Apply(p.ctx, p.read("gpumem.yaml")))
+	p.check("manifests", p.kube.Apply(p.ctx, p.read("gpumem-lab.yaml")))
 	pods := p.kube.CoreV1().Pods("default")
 	const implicit = "deviceclass.resource.kubernetes.io/gpu.gpumem.dev: 1"
 	create := func(name, spec, resources string, annotations map[string]string) (*corev1.Pod, error) {
@@ -104,5 +107,57 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("a change of a mark, %s: %v", name, err)
 		}
 	}
+	ownNode(p)
 	p.check("stopped", p.node.Stop())
+}
+
+// ownNode checks that an agent changes nothing of other nodes: it is known by its token.
+func ownNode(p *page) {
+	for _, name := range []string{"mine", "theirs"} {
+		_, err := p.kube.CoreV1().Nodes().Create(p.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		p.check("", err)
+	}
+	type client = kubernetes.Interface
+	status := func(name string) func(client) error {
+		return func(c client) error {
+			_, err := c.CoreV1().Nodes().PatchStatus(p.ctx, name, []byte(`{"status":{"conditions":[{"type":"GPUMemoryEnforced","status":"True","reason":"Enforced"}]}}`))
+			return err
+		}
+	}
+	slice := func(on, driver string) func(client) error {
+		return func(c client) error {
+			s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{GenerateName: "s-"},
+				Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: &on, Pool: resourcev1.ResourcePool{Name: on, ResourceSliceCount: 1}}}
+			s, err := c.ResourceV1().ResourceSlices().Create(p.ctx, s, metav1.CreateOptions{})
+			if err == nil {
+				err = c.ResourceV1().ResourceSlices().Delete(p.ctx, s.Name, metav1.DeleteOptions{})
+			}
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		node   string // in the token
+		change func(client) error
+		want   string // of the error
+	}{
+		"its own status":         {"mine", status("mine"), ""},
+		"another's status":       {"mine", status("theirs"), "the agent of node mine may change the status of that node only"},
+		"a token without a node": {"", status("mine"), "the agent's token has no node's name"},
+		"its own slice":          {"mine", slice("mine", "gpu.gpumem.dev"), ""},
+		"another's slice":        {"mine", slice("theirs", "gpu.gpumem.dev"), "the agent of node mine may change slices of that node only"},
+		"another driver's slice": {"mine", slice("mine", "gpu.nvidia.com"), "slices of the driver gpu.gpumem.dev only"},
+	} {
+		who := rest.ImpersonationConfig{UserName: "system:serviceaccount:gpumem:gpumem-kube", Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+		if c.node != "" {
+			who.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {c.node}}
+		}
+		config, err := p.node.Config(node.Admin)
+		p.check("", err)
+		config.Impersonate = who
+		as, err := kubernetes.NewForConfig(config)
+		p.check("", err)
+		if err := c.change(as); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+			p.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
 }
