@@ -3,11 +3,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,34 +13,22 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"gpumem/kube/agent"
 	"gpumem/kube/claim"
 	"gpumem/kube/publish"
-	"gpumem/policy/frameworks"
 	"gpumem/share"
-	"gpumem/size"
 )
-
-type options struct {
-	node, kubeconfig, socket, run, library, install, pool string
-	drivers                                               []string
-	publish, simLibrary                                   string
-	reserve, simMemory                                    uint64
-	simGPUs                                               int
-	cdi, kubelet, metrics, past                           string
-}
 
 func main() {
 	o, err := parse(os.Args[1:])
@@ -52,79 +38,19 @@ func main() {
 	case err != nil:
 		fail(2, err)
 	}
+	cfg, err := o.ready()
+	if err != nil {
+		fail(2, err)
+	}
 	// Garbage is collected early: an agent is idle nearly always, and there is one on each
 	// node. The limit is soft, and above what lives.
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(16 << 20)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := run(ctx, o); err != nil {
+	if err := run(ctx, o, cfg); err != nil {
 		fail(1, err)
 	}
-}
-
-// parse reads the command line.
-func parse(args []string) (o options, err error) {
-	var reserve, simMemory string
-	f := pflag.NewFlagSet("gpumem-kube agent", pflag.ContinueOnError)
-	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "name of this node; $NODE_NAME if not given")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the cluster's address; the pod's service account if not given")
-	f.StringVar(&o.socket, "nri-socket", "/var/run/nri/nri.sock", "socket of the container runtime for plugins")
-	f.StringVar(&o.run, "run-dir", "/run/gpumem", "folder on the host for leases")
-	f.StringVar(&o.library, "library", "/opt/gpumem/lib", "folder with the pool library, as scripts/libgpumem builds it")
-	f.StringVar(&o.install, "install-dir", "/var/lib/gpumem", "folder on the host that the library is copied to")
-	f.StringSliceVar(&o.drivers, "drivers", []string{claim.NVIDIA, claim.Own}, "DRA drivers whose devices' memory counts")
-	f.StringVar(&o.pool, "pool", "elastic", "policy of the pool that serves programs' memory")
-	f.StringVar(&o.past, "past-library", "kill", "what becomes of programs that use a GPU without the library, in containers with a lease: kill or report")
-	f.StringVar(&o.publish, "publish", "none", "GPUs to publish by a DRA driver: none, as another driver does; sim; cuda")
-	f.StringVar(&reserve, "reserve", "0", "memory of each published GPU that no claim gets")
-	f.IntVar(&o.simGPUs, "sim-gpus", 1, "number of simulated GPUs")
-	f.StringVar(&simMemory, "sim-memory", "24GiB", "memory of each simulated GPU")
-	f.StringVar(&o.simLibrary, "sim-library", "/opt/gpumem/sim", "folder with the simulated GPU's driver library, as scripts/libcudasim builds it")
-	f.StringVar(&o.cdi, "cdi-dir", "/var/run/cdi", "folder for CDI files")
-	f.StringVar(&o.kubelet, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
-	f.StringVar(&o.metrics, "metrics", ":9835", "address of /metrics and /healthz; empty for none")
-	f.SortFlags = false
-	f.SetOutput(io.Discard)
-	f.Usage = func() { fmt.Fprintf(os.Stderr, "usage: gpumem-kube agent [flags]\n\n%s", f.FlagUsages()) }
-	if len(args) == 0 || args[0] != "agent" && args[0] != "--help" && args[0] != "-h" {
-		return o, errors.New("want the command agent; see gpumem-kube --help")
-	}
-	if args[0] == "agent" {
-		args = args[1:]
-	}
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	if o.reserve, err = size.ParseFlag(reserve); err != nil {
-		return o, fmt.Errorf("--reserve: %w", err)
-	}
-	if o.simMemory, err = size.ParseFlag(simMemory); err != nil {
-		return o, fmt.Errorf("--sim-memory: %w", err)
-	}
-	if _, err := frameworks.Parse(o.pool); err != nil || o.pool == "env" {
-		return o, fmt.Errorf("--pool %s: want a policy of the pool library, such as elastic: %w", o.pool, cmp.Or(err, errors.New("env is none")))
-	}
-	switch {
-	case f.NArg() > 0:
-		return o, fmt.Errorf("%q: no argument is taken; see gpumem-kube --help", f.Arg(0))
-	case o.node == "":
-		return o, errors.New("--node: want the name of this node, or $NODE_NAME")
-	case len(o.drivers) == 0 || slices.Contains(o.drivers, ""):
-		return o, fmt.Errorf("--drivers %s: want the names of DRA drivers with commas between, such as %s", strings.Join(o.drivers, ","), claim.NVIDIA)
-	case !slices.Contains([]string{"none", "sim", "cuda"}, o.publish):
-		return o, fmt.Errorf("--publish %s: want none, sim or cuda", o.publish)
-	case !slices.Contains([]string{"kill", "report"}, o.past):
-		return o, fmt.Errorf("--past-library %s: want kill or report", o.past)
-	case o.simGPUs < 1 || o.simGPUs > 16:
-		return o, fmt.Errorf("--sim-gpus %d: want 1 to 16", o.simGPUs)
-	}
-	for flag, path := range map[string]string{"run-dir": o.run, "install-dir": o.install, "cdi-dir": o.cdi, "kubelet-dir": o.kubelet} {
-		if !filepath.IsAbs(path) {
-			return o, fmt.Errorf("--%s %s: want an absolute path", flag, path)
-		}
-	}
-	return o, nil
 }
 
 func fail(status int, err error) {
@@ -132,18 +58,14 @@ func fail(status int, err error) {
 	os.Exit(status)
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options, cfg *rest.Config) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	cfg, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
-	if o.kubeconfig == "" {
-		cfg, err = rest.InClusterConfig()
-	}
-	if err != nil {
-		return err
-	}
 	cfg.UserAgent, cfg.QPS, cfg.Burst = "gpumem-kube", 50, 100 // two requests for each pod that starts
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
+		return err
+	}
+	if err := waitNode(ctx, client, o.node, time.Minute, log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	library, err := agent.Install(o.library, o.install, "lib", true)
@@ -201,6 +123,37 @@ func run(ctx context.Context, o options) error {
 		defer d.Stop()
 	}
 	return a.Run(ctx)
+}
+
+// waitNode waits until the cluster has the node, most at most: a kubelet that starts with
+// the agent registers it. An API server that does not answer is not waited for, since what
+// runs on the node needs its agent meanwhile.
+func waitNode(ctx context.Context, client kubernetes.Interface, node string, most time.Duration, log *slog.Logger) error {
+	until := time.Now().Add(most)
+	for said := false; ; said = true {
+		asking, cancel := context.WithTimeout(ctx, 3*time.Second)
+		_, err := client.CoreV1().Nodes().Get(asking, node, metav1.GetOptions{})
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !apierrors.IsNotFound(err):
+			if err != nil {
+				log.Warn("whether the cluster has this node is not known", "node", node, "err", err)
+			} else if said {
+				log.Info("the cluster has this node now", "node", node)
+			}
+			return nil
+		case time.Now().After(until):
+			return fmt.Errorf("--node %s: the cluster has no node of this name; kubectl get nodes lists those it has", node)
+		case !said:
+			log.Error("the cluster has no node of this name; it is waited for", "node", node, "most", most)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(time.Second, most/10)):
+		}
+	}
 }
 
 // serve serves /metrics and /healthz until ctx is done.
