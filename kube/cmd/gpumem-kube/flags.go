@@ -183,7 +183,7 @@ func (o options) ready() (*rest.Config, error) {
 	if o.kubeconfig == "" {
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, fmt.Errorf("--kubeconfig: not given, and this is no pod with a service account: %w", err)
+			return nil, fmt.Errorf("--kubeconfig: want a file with the cluster's address, for this is no pod with a service account: %w", err)
 		}
 		return cfg, nil
 	}

@@ -119,7 +119,7 @@ func TestReadyNamesTheFlag(t *testing.T) {
 	for _, c := range []struct{ name, args, err string }{
 		{"all there", "--publish sim --sim-library DIR/lib --kubelet-dir DIR --kubeconfig " + conf, ""},
 		{"the kubelet's folder is not used", "--kubelet-dir /nowhere --kubeconfig " + conf, ""},
-		{"no pod", "", "--kubeconfig: not given, and this is no pod with a service account: "},
+		{"no pod", "", "--kubeconfig: want a file with the cluster's address, for this is no pod with a service account: "},
 		{"no kubeconfig", "--kubeconfig DIR/nowhere", "--kubeconfig DIR/nowhere: stat DIR/nowhere: no such file or directory"},
 		{"no YAML", "--kubeconfig " + at("bad", "{"), "--kubeconfig DIR/bad: error loading config file"},
 		{"empty kubeconfig", "--kubeconfig " + at("empty", ""), "--kubeconfig DIR/empty: invalid configuration"},
