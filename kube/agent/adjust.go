@@ -84,7 +84,7 @@ func setEnv(adj *api.ContainerAdjustment, was []string, env map[string]string) e
 		switch {
 		case same:
 		case len(values[name]) > 1:
-			return fmt.Errorf("the container has the variable %s %d times: set it once", name, len(values[name]))
+			return fmt.Errorf("the container has the variable %s %d times, of which the pod, the image and the GPU's driver may each have set one: leave it out of the pod, or set it once", name, len(values[name]))
 		case set:
 			adj.AddEnv(name, now)
 		default:
@@ -149,8 +149,12 @@ func (g *giver) environment(c *api.Container, accounts []*account) (map[string]s
 	e, err := runenv.For(c.Env, nil, lim)
 	var small *runenv.TooSmallError
 	if errors.As(err, &small) {
-		return nil, fmt.Errorf("%s of GPU memory is too little: a process holds about %s for its CUDA context and libraries; claim at least %s (claim %s)",
-			size.Format(small.Bytes), size.Format(small.Outside), size.Format(small.Least), strings.Join(accounts[small.Ordinal].Claims, ", "))
+		beside := ""
+		if small.Outside > 0 {
+			beside = fmt.Sprintf(" beside the %s that a process holds for its CUDA context and libraries", size.Format(small.Outside))
+		}
+		return nil, fmt.Errorf("%s of GPU memory is too little for a pool%s: claim at least %s, with a unit such as Gi (claim %s)",
+			size.Format(small.Bytes), beside, size.Format(small.Least), strings.Join(accounts[small.Ordinal].Claims, ", "))
 	}
 	if err != nil {
 		return nil, err

@@ -32,8 +32,9 @@
 // # What it asks of the API server
 //
 // A GET of the pod and of each claim for a container's first start, an event where something
-// is refused, and the node's condition when that changes. Nothing else, and nothing is
-// watched but the resource slices of this node where the agent publishes GPUs.
+// is refused, the node's condition when that changes, and a GET of the node every five
+// minutes. Nothing else, and nothing is watched but the resource slices of this node where
+// the agent publishes GPUs.
 package agent
 
 import (
@@ -124,18 +125,23 @@ func New(cfg Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.books.shutdown()
 	defer a.events.stop()
-	go a.watch(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go a.watch(ctx, end)
 	for wait := time.Second / 4; ; {
 		began := time.Now()
 		err := a.serve(ctx)
+		if again := context.Cause(ctx); errors.Is(again, errNewNode) {
+			return again
+		}
 		if ctx.Err() != nil {
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second) // the pod's end is waited for
 			defer cancel()
-			a.status.set(last, false, "AgentStopped", "the agent has stopped; running containers keep their limits")
+			a.status.set(last, false, stopped, "the agent has stopped; running containers keep their limits")
 			return nil
 		}
 		a.log.Warn("not connected to the container runtime", "socket", a.cfg.Socket, "err", err)
-		go a.status.set(ctx, false, "NoRuntime", fmt.Sprintf("the agent is not connected to the container runtime at %s: %v", a.cfg.Socket, err))
+		go a.status.set(ctx, false, noRuntime, fmt.Sprintf("the agent is not connected to the container runtime at %s: %v. If NRI is off there, its validator is off, too, and pods start without a limit", a.cfg.Socket, err))
 		if time.Since(began) > time.Minute {
 			wait = time.Second / 4
 		}
@@ -362,7 +368,7 @@ func (a *Agent) takeUp() {
 	if old != "" {
 		a.status.set(ctx, false, "OldRuntime", old)
 	} else {
-		a.status.set(ctx, true, "Enforced", "claims on GPU memory are enforced with "+runtime)
+		a.status.set(ctx, true, "Enforced", "claims on GPU memory are enforced with "+runtime+"; whether pods wait while the agent is away is up to the runtime's validator")
 	}
 	for id, c := range list {
 		pod, ok := pods[c.PodSandboxId]

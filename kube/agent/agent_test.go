@@ -248,7 +248,7 @@ func TestCreate(t *testing.T) {
 		{"not reserved", func(c *cluster) { c.claim("a", []string{"other"}, "x gpu-0 1Gi"); c.pod("p", "main=a") }, "main", []string{"a"}, nil, "claim default/a is not reserved for pod default/p"},
 		{"a device of another claim", func(c *cluster) { c.claim("a", []string{"p"}, "x gpu-0 1Gi"); c.pod("p", "main=a") }, "main", []string{"a", "b"}, nil, "which it does not name"},
 		{"a device that no slice has", func(c *cluster) { c.claim("a", []string{"p"}, "x gpu-7 1Gi"); c.pod("p", "main=a") }, "main", []string{"a"}, nil, "no resource slice of node n1 has a device gpu.nvidia.com/n1/gpu-7"},
-		{"too small for a context", func(c *cluster) { c.claim("a", []string{"p"}, "x gpu-0 16Mi"); c.pod("p", "main=a") }, "main", []string{"a"}, nil, "16 MiB of GPU memory is too little: a process holds about 182 MiB for its CUDA context and libraries; claim at least 184 MiB (claim default/a)"},
+		{"too small for a context", func(c *cluster) { c.claim("a", []string{"p"}, "x gpu-0 16Mi"); c.pod("p", "main=a") }, "main", []string{"a"}, nil, "16 MiB of GPU memory is too little for a pool beside the 182 MiB that a process holds for its CUDA context and libraries: claim at least 184 MiB, with a unit such as Gi (claim default/a)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cl := &cluster{}
@@ -932,6 +932,8 @@ func TestOutOfLease(t *testing.T) {
 		`gpumem_lease_bytes{container="main",namespace="default",pod="p",share="` + uidOf("x gpu-0 6Gi") + `",uuid="` + theGPU + `"} 6.442450944e+09`,
 		`gpumem_share_held_bytes{share="` + uidOf("x gpu-0 6Gi") + `",uuid="` + theGPU + `"} 5.36870912e+09`,
 		`gpumem_share_refused_requests_total{share="` + uidOf("x gpu-0 6Gi") + `",uuid="` + theGPU + `"} 1`,
+		`gpumem_gpu_memory_bytes{uuid="` + theGPU + `"} 1.7179869184e+10`,
+		`gpumem_gpu_leased_bytes{uuid="` + theGPU + `"} 6.442450944e+09`,
 		"gpumem_containers_leased_total 1",
 		"gpumem_containers_refused_total 0",
 		"gpumem_containers_without_lease_total 0",
@@ -1093,6 +1095,7 @@ func TestOutOfLeaseSaysWhatHelps(t *testing.T) {
 		{"freed meanwhile", 1 * gib, 2 * gib, "the claim's 6 GiB hold 1 GiB of 1 process(es). Claim at least " + size.Format(6*gib+1) + ", "},
 		{"all of the claim", 1 * gib, 6 * gib, "Claim at least 7 GiB, "},
 		{"more than the claim", 1 * gib, 8 * gib, "The request alone is more than the claim: claim at least 8 GiB, "},
+		{"more than the GPU", 6 * gib, 11 * gib, "With the request that is more than the GPU's 16 GiB: make the program use less, or take a larger GPU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := two().rig(t)

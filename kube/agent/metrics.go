@@ -23,6 +23,8 @@ var (
 	peakDesc     = prometheus.NewDesc("gpumem_peak_held_bytes", "Sum over its processes of the most that each has held.", labels, nil)
 	procDesc     = prometheus.NewDesc("gpumem_processes", "Processes of the container that have joined the lease.", labels, nil)
 	shareDesc    = prometheus.NewDesc("gpumem_share_held_bytes", "Bytes that all containers of the share hold together.", []string{"uuid", "share"}, nil)
+	totalDesc    = prometheus.NewDesc("gpumem_gpu_memory_bytes", "Bytes of memory of a GPU that has leases or is published here.", []string{"uuid"}, nil)
+	leasedDesc   = prometheus.NewDesc("gpumem_gpu_leased_bytes", "Bytes of the GPU's memory that its leases have.", []string{"uuid"}, nil)
 	deniedDesc   = prometheus.NewDesc("gpumem_share_refused_requests_total", "Requests for memory that the share's ledger has refused.", []string{"uuid", "share"}, nil)
 	givenDesc    = prometheus.NewDesc("gpumem_containers_leased_total", "Containers that were created with a lease.", nil, nil)
 	refusedDesc  = prometheus.NewDesc("gpumem_containers_refused_total", "Containers that were not created.", nil, nil)
@@ -33,7 +35,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (a *Agent) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{leaseDesc, heldDesc, useDesc, peakDesc, procDesc, shareDesc, deniedDesc, givenDesc, refusedDesc, ignoredDesc, pastDesc, enforcedDesc} {
+	for _, d := range []*prometheus.Desc{leaseDesc, heldDesc, useDesc, peakDesc, procDesc, shareDesc, totalDesc, leasedDesc, deniedDesc, givenDesc, refusedDesc, ignoredDesc, pastDesc, enforcedDesc} {
 		ch <- d
 	}
 }
@@ -53,8 +55,16 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 		}
 	})
 	in := byInside(processes(a.cfg.Proc, ids))
+	totals, leased := map[string]uint64{}, map[string]uint64{}
+	for _, g := range a.cfg.GPUs {
+		if st, err := g.Meter.Status(); err == nil {
+			totals[g.UUID] = st.Total
+		}
+	}
 	a.books.all(func(acc *account) {
 		share := strings.Join(acc.Shares, "+")
+		totals[acc.UUID] = acc.Total
+		leased[acc.UUID] += acc.Bytes
 		if acc.ledger == nil {
 			return
 		}
@@ -91,6 +101,10 @@ func (a *Agent) Collect(ch chan<- prometheus.Metric) {
 			gauge(procDesc, s.processes, l...)
 		}
 	})
+	for uuid, total := range totals {
+		gauge(totalDesc, total, uuid)
+		gauge(leasedDesc, leased[uuid], uuid)
+	}
 	counter(givenDesc, a.counts.given.Load())
 	counter(refusedDesc, a.counts.refused.Load())
 	counter(ignoredDesc, a.counts.ignored.Load())

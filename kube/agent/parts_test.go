@@ -20,6 +20,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -321,6 +322,74 @@ func TestCondition(t *testing.T) {
 	n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil || len(n.Status.Conditions) != 1 || n.Status.Conditions[0].Reason != "OldRuntime" || c.enforced() {
 		t.Errorf("%+v, %v", n.Status.Conditions, err)
+	}
+}
+
+// TestReady: an agent is ready while the runtime asks it, be that an old one.
+func TestReady(t *testing.T) {
+	r := two().rig(t)
+	if err := r.Ready(); err == nil {
+		t.Error("ready before the runtime has connected")
+	}
+	for reason, want := range map[string]bool{"Enforced": true, "OldRuntime": true, noRuntime: false, stopped: false} {
+		r.status.set(t.Context(), reason == "Enforced", reason, "because")
+		if err := r.Ready(); (err == nil) != want || err != nil && err.Error() != "because" {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+}
+
+// TestCompare: a condition that another has changed is written again, and a node that was
+// made anew ends the agent, which begins anew then.
+func TestCompare(t *testing.T) {
+	ctx := context.Background()
+	type conditions = []corev1.NodeCondition
+	named := func(s corev1.ConditionStatus, reason string) conditions {
+		return conditions{{Type: "Ready"}, {Type: ConditionType, Status: s, Reason: reason}}
+	}
+	for _, c := range []struct {
+		name   string
+		now    conditions
+		uid    types.UID
+		away   bool
+		want   error
+		writes int
+	}{
+		{"as it is", named(corev1.ConditionTrue, "Enforced"), "1", false, nil, 0},
+		{"another reason", named(corev1.ConditionTrue, "AgentStopped"), "1", false, nil, 1},
+		{"another status", named(corev1.ConditionFalse, "Enforced"), "1", false, nil, 1},
+		{"gone", nil, "1", false, nil, 1},
+		{"made anew", nil, "2", false, errNewNode, 0},
+		{"no answer", nil, "2", true, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: "1"}})
+			writes := 0
+			client.PrependReactor("patch", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) { writes++; return false, nil, nil })
+			s := &condition{client: client, node: node, log: slog.New(slog.DiscardHandler)}
+			s.set(ctx, true, "Enforced", "x")
+			if err := s.compare(ctx); err != nil {
+				t.Fatal(err)
+			}
+			writes = 0
+			if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, UID: c.uid}, Status: corev1.NodeStatus{Conditions: c.now}}, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			client.PrependReactor("get", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+				return c.away, nil, errors.New("connection refused")
+			})
+			if err := s.compare(ctx); !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			if s.write(ctx); writes != c.writes {
+				t.Errorf("%d writes, want %d", writes, c.writes)
+			}
+		})
+	}
+	r := two().rig(t)
+	r.cfg.Socket, r.status.uid = filepath.Join(t.TempDir(), "none"), "of the node before"
+	if err := r.Run(ctx); !errors.Is(err, errNewNode) {
+		t.Errorf("Run: %v", err)
 	}
 }
 

@@ -5,8 +5,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -90,7 +93,13 @@ func (e *events) ignored(pod podRef, about, text string) { e.say(pod, LeaseIgnor
 // ConditionType is the condition of a node that says whether claims are enforced on it.
 const ConditionType corev1.NodeConditionType = "GPUMemoryEnforced"
 
-// condition writes the node's condition when it changes.
+// Reasons of the condition with which nothing asks the agent.
+const (
+	noRuntime = "NoRuntime"
+	stopped   = "AgentStopped"
+)
+
+// condition writes the node's condition when it changes, or was changed by another.
 type condition struct {
 	client kubernetes.Interface
 	node   string
@@ -101,6 +110,7 @@ type condition struct {
 	mu      sync.Mutex
 	want    *corev1.NodeCondition
 	written bool
+	uid     types.UID // of the node, as it was first seen
 }
 
 // set sets the condition.
@@ -142,6 +152,52 @@ func (c *condition) write(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.written = c.want == want
+}
+
+// errNewNode is the error of a node that was made anew: what the agent has published went
+// with the old one.
+var errNewNode = errors.New("the node was deleted and made anew")
+
+// compare has the condition written again if it is not what it should be: another has
+// written it, or the node was made anew, which is errNewNode. An API server that does not
+// answer is no error.
+func (c *condition) compare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	n, err := c.client.CoreV1().Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	if err != nil {
+		c.log.Warn("the node cannot be read", "node", c.node, "err", err)
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.uid == "":
+		c.uid = n.UID
+	case c.uid != n.UID:
+		return fmt.Errorf("node %s: %w", c.node, errNewNode)
+	}
+	i := slices.IndexFunc(n.Status.Conditions, func(nc corev1.NodeCondition) bool { return nc.Type == ConditionType })
+	if c.written && (i < 0 || n.Status.Conditions[i].Status != c.want.Status || n.Status.Conditions[i].Reason != c.want.Reason) {
+		c.log.Warn("another has changed the node's condition; it is written again", "condition", ConditionType)
+		c.written = false
+	}
+	return nil
+}
+
+// Ready returns nil if the runtime asks the agent before it creates a container, and else why
+// it does not.
+func (a *Agent) Ready() error {
+	c := a.status
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.want == nil:
+		return errors.New("the container runtime has not connected yet")
+	case c.want.Reason == noRuntime || c.want.Reason == stopped:
+		return errors.New(c.want.Message)
+	}
+	return nil
 }
 
 // enforced reports whether claims are enforced.

@@ -22,10 +22,11 @@ const (
 	retries = 2 * time.Second  // of containers that ran before the agent
 	pasts   = 5 * time.Second  // at processes of containers
 	regains = 10 * time.Second // of leases that the registry had no room for, and of the node's condition
+	compare = 5 * time.Minute  // of the node with what it should be: a request to the API server
 )
 
-// watch looks until ctx is done.
-func (a *Agent) watch(ctx context.Context) {
+// watch looks until ctx is done. It calls end if the agent has to begin anew.
+func (a *Agent) watch(ctx context.Context, end func(error)) {
 	every := func(d time.Duration, f func()) {
 		t := time.NewTicker(d)
 		defer t.Stop()
@@ -51,6 +52,12 @@ func (a *Agent) watch(ctx context.Context) {
 	go every(retries, a.takeUp)
 	go every(pasts, a.past)
 	go every(regains, func() { a.books.again(ctx); a.status.write(ctx) })
+	look := func() {
+		if err := a.status.compare(ctx); err != nil {
+			end(err)
+		}
+	}
+	go func() { look(); every(compare, look) }()
 	every(looks, func() { a.look("") })
 }
 
@@ -83,10 +90,13 @@ func outOfLease(a *account, last uint64) string {
 	} else {
 		text += fmt.Sprintf("%s of %d process(es)", size.Format(held), n)
 	}
+	if max(held+last, a.Bytes+1) > a.Total {
+		return text + fmt.Sprintf(". With the request that is more than the GPU's %s: make the program use less, or take a larger GPU", size.Format(a.Total))
+	}
 	if last > a.Bytes {
 		return text + fmt.Sprintf(". The request alone is more than the claim: claim at least %s, or make the program use less", size.Format(last))
 	}
-	return text + fmt.Sprintf(". Claim at least %s, or make the program use less: a framework that frees what it keeps and goes on needs nothing", size.Format((max(held+last, a.Bytes+1)+1<<20-1)>>20<<20))
+	return text + fmt.Sprintf(". Claim at least %s, or make the program use less. If its framework goes on after this, by freeing what it keeps, nothing is needed", size.Format((max(held+last, a.Bytes+1)+1<<20-1)>>20<<20))
 }
 
 // past finds programs of containers with a lease that use a GPU without the library: with

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,7 @@ func TestPage(t *testing.T) {
 	p := follow(t)
 	manifests := p.read("gpumem-lab.yaml")
 	p.install(manifests)
+	p.validator()
 	p.example()
 	p.uninstall(manifests)
 	p.check("file of the GPUs is removed", os.Remove("/run/gpumem/sim/"+node.Name))
@@ -133,6 +135,45 @@ func TestPage(t *testing.T) {
 	p.severalGPUs()
 	p.uninstall(two)
 	p.check("stopped", p.node.Stop())
+}
+
+// validator does what the page has to see whether containerd's validator is on.
+func (p *page) validator() {
+	p.check("", p.kube.Apply(p.ctx, `
+apiVersion: v1
+kind: Pod
+metadata: {name: validator, annotations: {required-plugins.noderesource.dev: "[no-such-plugin]"}}
+spec: {restartPolicy: Never, containers: [{name: validator, image: "gpumem.dev/gpumem-kube:0.2.0", imagePullPolicy: IfNotPresent}]}
+`))
+	err := wait.PollUntilContextCancel(p.ctx, time.Second/5, true, func(ctx context.Context) (bool, error) {
+		events, err := p.kube.Events(ctx, "default", "validator")
+		return strings.Contains(strings.Join(events, "\n"), `required plugin "no-such-plugin" not present`), err
+	})
+	p.check("the validator refuses", err)
+	p.remove("validator")
+}
+
+// ps is gpumem ps as the page has it run: in the agent's container.
+func (p *page) ps() string {
+	p.Helper()
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	for _, link := range links {
+		if exe, _ := os.Readlink(link); filepath.Base(exe) != "gpumem-kube" {
+			continue
+		}
+		pid := filepath.Base(filepath.Dir(link))
+		environ, err := os.ReadFile("/proc/" + pid + "/environ")
+		p.check("", err)
+		cmd := exec.Command("nsenter", "-t", pid, "-m", "-p", "/bin/gpumem", "ps")
+		cmd.Env = strings.Split(strings.TrimSuffix(string(environ), "\x00"), "\x00")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			p.Fatalf("gpumem ps: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	p.Fatal("the agent has no process")
+	return ""
 }
 
 // example starts the pods of the example and one more.
@@ -153,6 +194,14 @@ func (p *page) example() {
 	}
 	takes("lab-1")
 	takes("lab-2")
+	text := p.ps()
+	p.Log(text)
+	for _, pod := range []string{"lab-1", "lab-2"} {
+		// pid, user, age, what it holds, its lease, its pool, the container, the command
+		if !regexp.MustCompile(`(?m)^ +\d+ .* 9 GiB +9 GiB .* default/` + pod + `/main +python`).MatchString(text) {
+			p.Errorf("gpumem ps has no program of %s that holds 9 GiB", pod)
+		}
+	}
 
 	// A third one waits until one of them has gone.
 	parts := strings.Split(example, "\n---\n")

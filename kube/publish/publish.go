@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
 	"gpumem/share"
 )
@@ -64,6 +65,8 @@ type Config struct {
 
 // Driver publishes GPUs and serves the kubelet, until [Driver.Stop].
 type Driver struct {
+	health.UnimplementedDRAResourceHealthServer // see health.go
+
 	cfg     Config
 	cancel  context.CancelFunc
 	running sync.WaitGroup

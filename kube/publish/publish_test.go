@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"gpumem/kube/claim"
@@ -213,14 +214,42 @@ const (
 )
 
 // kubelet calls the driver as the kubelet does, by its socket.
-func (n *testNode) kubelet() dra.DRAPluginClient {
+func (n *testNode) kubelet() dra.DRAPluginClient { return dra.NewDRAPluginClient(n.dial()) }
+
+func (n *testNode) dial() *grpc.ClientConn {
 	n.Helper()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(n.cfg.KubeletDir, "plugins", driverName, "dra.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		n.Fatal(err)
 	}
 	n.Cleanup(func() { _ = conn.Close() })
-	return dra.NewDRAPluginClient(conn)
+	return conn
+}
+
+// TestHealth: the kubelet's watch of devices is answered, and stays open until the driver
+// stops.
+func TestHealth(t *testing.T) {
+	n := newNode(t)
+	d := n.start()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	stream, err := health.NewDRAResourceHealthClient(n.dial()).NodeWatchResources(ctx, &health.NodeWatchResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range n.cfg.GPUs {
+		if h := got.Devices[i]; len(got.Devices) != len(n.cfg.GPUs) || h.Device.PoolName != nodeName || h.Device.DeviceName != g.Name || h.Health != health.HealthStatus_UNKNOWN {
+			t.Errorf("%+v", got)
+		}
+	}
+	d.Stop()
+	if _, err := stream.Recv(); err == nil || ctx.Err() != nil {
+		t.Errorf("after the driver's end: %v, %v", err, ctx.Err())
+	}
 }
 
 func (n *testNode) prepare(c *resourcev1.ResourceClaim) ([]*dra.Device, error) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/device"
 	"gpumem/internal/proc"
 	"gpumem/machine"
 	"gpumem/share"
@@ -22,10 +23,21 @@ import (
 // members are the processes of leases that count in a ledger, by its path.
 type members map[string][]ledger.Figures
 
+// alias is a process of a container as it knows itself. Those of several containers have
+// one together if they started within one hundredth of a second.
+type alias struct {
+	pid   int
+	start uint64
+}
+
+// aliases are the processes of containers, with the numbers that they have here, by the
+// device of their lease.
+type aliases map[string]map[alias][]ledger.Figures
+
 // readLedgers reads the ledgers of leases. Those of other users cannot be read; others
 // that cannot are notes.
-func readLedgers(leases []share.Entry) (all members, notes []string) {
-	all = members{}
+func readLedgers(leases []share.Entry) (all members, inside aliases, notes []string) {
+	all, inside = members{}, aliases{}
 	for _, l := range leases {
 		if l.Ledger == "" {
 			continue
@@ -37,13 +49,48 @@ func readLedgers(leases []share.Entry) (all members, notes []string) {
 			_ = f.Close() // it was only read
 			if len(l.Containers) > 0 {
 				owners := share.NewOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
+				own := slices.Clone(all[l.Ledger])
 				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.Of(pid); return ok })
+				inside.add(l.Device, own, all[l.Ledger])
 			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
 			notes = append(notes, err.Error())
 		}
 	}
-	return all, notes
+	return all, inside, notes
+}
+
+// add adds members of a lease on a device whose number is another one here than their own.
+func (all aliases) add(key string, own, now []ledger.Figures) {
+	if all[key] == nil {
+		all[key] = map[alias][]ledger.Figures{}
+	}
+	for i, m := range own {
+		if a := (alias{m.PID, m.Start}); now[i].PID != m.PID {
+			all[key][a] = append(all[key][a], now[i])
+		}
+	}
+}
+
+// numbered returns a device's processes with their numbers here. A simulated GPU lists them
+// as they know themselves, and those that are like each other as one: of these the ledger
+// has what each holds.
+func (all aliases) numbered(key string, list []device.Process) []device.Process {
+	var now []device.Process
+	for _, p := range list {
+		ms := all[key][alias{p.PID, p.Start}]
+		for _, m := range ms {
+			p.PID = m.PID
+			if len(ms) > 1 {
+				p.Used, p.Known = m.Sum(), true
+			}
+			now = append(now, p)
+		}
+		if len(ms) == 0 {
+			now = append(now, p)
+		}
+	}
+	return now
 }
 
 // here reports whether a member's process number is its own in this pid namespace.

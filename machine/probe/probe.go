@@ -9,12 +9,15 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
+	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/machine"
 	"gpumem/share"
+	"gpumem/share/ledger"
 	"gpumem/size"
 )
 
@@ -84,6 +87,9 @@ func (p *Probe) Snapshot() (*machine.Snapshot, error) {
 	}
 	leases, notes := inContainer(leases, listed)
 	s.Notes = append(s.Notes, notes...)
+	if len(p.o.Devices) == 0 {
+		listed = append(listed, unread(leases, listed)...)
+	}
 	fill(s, listed, leases)
 	return s, nil
 }
@@ -113,8 +119,12 @@ func Devices(specs []string) (list []open.Listed, driver *machine.Driver, err er
 
 // fill adds the devices, with every program on them and every lease.
 func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
-	var pids []int
-	for _, d := range listed {
+	pools, inside, notes := readLedgers(leases)
+	s.Notes = append(s.Notes, notes...)
+	pids := pools.pids()
+	for i := range listed {
+		d := &listed[i]
+		d.Processes = inside.numbered(d.Key(), d.Processes)
 		for _, p := range d.Processes {
 			pids = append(pids, p.PID)
 		}
@@ -124,9 +134,6 @@ func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
 			pids = append(pids, pid)
 		}
 	}
-	pools, notes := readLedgers(leases)
-	s.Notes = append(s.Notes, notes...)
-	pids = append(pids, pools.pids()...)
 	slices.Sort(pids)
 	read := readAll(slices.Compact(pids))
 	for _, d := range listed {
@@ -199,6 +206,27 @@ func inContainer(leases []share.Entry, listed []open.Listed) (all []share.Entry,
 		}
 	}
 	return leases, notes
+}
+
+// unread returns the GPUs that containers have leases of and that cannot be read here, as
+// from a static program beside NVIDIA's driver: what is leased of them is known all the same,
+// and from the ledgers what is held.
+func unread(leases []share.Entry, listed []open.Listed) (list []open.Listed) {
+	for _, l := range leases {
+		known := func(d open.Listed) bool { return d.UUID == l.Device || d.Key() == l.Device }
+		if len(l.Containers) == 0 || !strings.HasPrefix(l.Device, "GPU-") && !strings.HasPrefix(l.Device, "MIG-") ||
+			slices.ContainsFunc(listed, known) || slices.ContainsFunc(list, known) {
+			continue
+		}
+		d := open.Listed{Words: l.Device, Status: device.Status{Info: device.Info{Name: "a GPU that is not read here", UUID: l.Device, Ordinal: len(listed) + len(list)}}}
+		if f, err := ledger.Open(l.Ledger); err == nil {
+			d.Total = f.Header().Total
+			_ = f.Close() // it was only read
+		}
+		d.Notes = []string{"what is leased of it is known, and what the leases' programs hold; not what others do"}
+		list = append(list, d)
+	}
+	return list
 }
 
 // leased is all that one process has leased of a device.

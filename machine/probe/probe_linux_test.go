@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,6 +143,73 @@ func TestTranslate(t *testing.T) {
 	translate(ms[:1], func(int) bool { return false })
 	if ms[0].PID != os.Getpid() {
 		t.Errorf("a process outside: %+v", ms[0])
+	}
+}
+
+// TestNumbered: a simulated GPU's processes of containers get their numbers here, and those
+// that it has put together what each of them holds.
+func TestNumbered(t *testing.T) {
+	inside := aliases{}
+	inside.add("sim", []ledger.Figures{{PID: 1, Start: 5}, {PID: 1, Start: 5}, {PID: 1, Start: 6}, {PID: 40, Start: 9}},
+		[]ledger.Figures{{PID: 100, Start: 5, Held: 3}, {PID: 101, Start: 5, Held: 4}, {PID: 102, Start: 6, Held: 9}, {PID: 40, Start: 9}})
+	list := []gpu.Process{{PID: 1, Start: 5, Used: 7, Known: true, Name: "a"}, {PID: 1, Start: 6, Name: "b"}, {PID: 40, Start: 9}, {PID: 1, Start: 7}}
+	for key, want := range map[string][]gpu.Process{
+		"sim":   {{PID: 100, Start: 5, Used: 3, Known: true, Name: "a"}, {PID: 101, Start: 5, Used: 4, Known: true, Name: "a"}, {PID: 102, Start: 6, Name: "b"}, {PID: 40, Start: 9}, {PID: 1, Start: 7}},
+		"other": list,
+	} {
+		if got := inside.numbered(key, list); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", key, got)
+		}
+	}
+}
+
+// TestUnread: a GPU that cannot be read has the leases of containers, with what their
+// programs hold.
+func TestUnread(t *testing.T) {
+	const uuid = "GPU-6f1c2a52-1111-4222-8333-0123456789ab"
+	used := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(used, ledger.Header{Limit: 10, Total: 80, Shared: true}); err != nil {
+		t.Fatal(err)
+	}
+	file, _ := holder.Start(t)
+	lease := func(device string, containers ...share.Container) share.Entry {
+		e := entryOf(t, os.Getpid())
+		e.Device, e.Bytes, e.Ledger, e.Containers = device, 10, used, containers
+		return e
+	}
+	one := share.Container{ID: strings.Repeat("a", 64), Namespace: "n", Pod: "p", Name: "c"}
+	for _, c := range []struct {
+		name    string
+		devices []string
+		leases  []share.Entry
+		want    string
+	}{
+		{"a container's", nil, []share.Entry{lease(uuid, one), lease(uuid, one)}, uuid},
+		{"a program's", nil, []share.Entry{lease(uuid)}, ""},
+		{"a simulated GPU's", nil, []share.Entry{lease("sim@/none,device=0", one)}, ""},
+		{"others are asked for", []string{"sim@" + file}, []share.Entry{lease(uuid, one)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := New(Options{Devices: c.devices, Leases: func([]string) ([]share.Entry, error) { return c.leases, nil }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := p.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, d := range s.Devices {
+				if strings.HasPrefix(d.UUID, "GPU-6f1c") {
+					if got = append(got, d.UUID); d.Total != 80 || d.Used != nil || d.Leased != 20 || len(d.Programs) != 2 || len(d.Notes) != 1 {
+						t.Errorf("%+v", d)
+					}
+				}
+			}
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("GPUs %v, want %q", got, c.want)
+			}
+		})
 	}
 }
 

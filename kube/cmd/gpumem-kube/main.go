@@ -156,7 +156,7 @@ func waitNode(ctx context.Context, client kubernetes.Interface, node string, mos
 	}
 }
 
-// serve serves /metrics and /healthz until ctx is done.
+// serve serves /metrics, /healthz and /readyz until ctx is done.
 func serve(ctx context.Context, addr string, a *agent.Agent, log *slog.Logger) error {
 	r := prometheus.NewRegistry()
 	if err := r.Register(a); err != nil {
@@ -169,6 +169,13 @@ func serve(ctx context.Context, addr string, a *agent.Agent, log *slog.Logger) e
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := a.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
