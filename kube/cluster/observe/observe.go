@@ -176,9 +176,23 @@ func insideOf(dir string) uint64 {
 	return 0
 }
 
+// alike counts the processes of a folder like /proc by their number as they see themselves
+// and their start. Two of several containers that started within one tick look the same in
+// the GPU's file. Any program counts: one that the runtime is just starting is not yet the
+// container's, and is in the same place.
+func alike(proc string) map[[2]uint64]int {
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	n := map[[2]uint64]int{}
+	for _, dir := range dirs {
+		n[[2]uint64{insideOf(dir), startOf(dir)}]++
+	}
+	return n
+}
+
 // Node is a node as one look saw it.
 type Node struct {
 	Processes int    // with a device of a claim
+	Alike     int    // of those the ones that look like another, whose memory is not known
 	Held      uint64 // by them, of the GPU
 }
 
@@ -193,19 +207,15 @@ func Look(sim, shares, exe string, claims map[string]uint64) (Node, error) {
 	if err != nil {
 		return n, err
 	}
+	before := alike("/proc")
 	holders, err := Holders(sim, 0)
 	if err != nil {
 		return n, err
 	}
+	after := alike("/proc")
 	held := map[[2]uint64]uint64{}
 	for _, h := range holders {
 		held[[2]uint64{h.PID, h.Start}] += h.Bytes
-	}
-	// Two containers of one tick whose processes have one number look the same in the GPU's
-	// file: such processes are left out.
-	same := map[[2]uint64]int{}
-	for _, p := range processes {
-		same[[2]uint64{p.Inside, p.Start}]++
 	}
 	sums := map[string]uint64{} // by the shares of a lease
 	limits := map[string]uint64{}
@@ -229,8 +239,10 @@ func Look(sim, shares, exe string, claims map[string]uint64) (Node, error) {
 		}
 		key := strings.Join(p.Shares, "+")
 		var bytes uint64
-		if of := [2]uint64{p.Inside, p.Start}; same[of] == 1 {
+		if of := [2]uint64{p.Inside, p.Start}; before[of] < 2 && after[of] < 2 {
 			bytes = held[of]
+		} else {
+			n.Alike++
 		}
 		n.Held += bytes
 		sums[key] += bytes
