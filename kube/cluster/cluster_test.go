@@ -38,8 +38,8 @@ func TestCluster(t *testing.T) {
 		}
 		o := l.observer
 		o.mu.Lock()
-		t.Logf("round %d: %.0f s, ok %v; %d looks from outside at up to %d processes with up to %d MiB, %d processes not told from another; the agent has %d MiB, at most %d MiB",
-			round+1, time.Since(begin).Seconds(), ok, o.looks, o.processes, o.held>>20, o.alike, l.agent.RSS()>>20, l.agent.PeakRSS()>>20)
+		t.Logf("round %d: %.0f s, ok %v; %d looks from outside at up to %d processes with up to %d MiB, the agent has %d MiB, at most %d MiB",
+			round+1, time.Since(begin).Seconds(), ok, o.looks, o.processes, o.held>>20, l.agent.RSS()>>20, l.agent.PeakRSS()>>20)
 		o.mu.Unlock()
 	}
 	if rss := l.agent.PeakRSS(); rss > 64*mib {

@@ -295,7 +295,6 @@ type observer struct {
 	claims    map[string]uint64 // consumed bytes by share, of claims that are gone, too
 	errs      map[string]error
 	looks     int
-	alike     int // sightings of processes whose memory could not be told from another's
 	processes int // most at once
 	held      uint64
 }
@@ -327,7 +326,6 @@ func newObserver(ctx context.Context, k *node.Kube) *observer {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.looks++
-		o.alike += n.Alike
 		o.processes, o.held = max(o.processes, n.Processes), max(o.held, n.Held)
 		if err != nil {
 			o.errs[err.Error()] = err

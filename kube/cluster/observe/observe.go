@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +39,26 @@ type Holder struct {
 	Bytes uint64
 }
 
+// slots reads the slots of a GPU's file that are in use, by number. A dead process's is in
+// use until its room is needed.
+func slots(f io.Reader, gpu int) (map[int]Holder, error) {
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) != simSize || string(b[:8]) != "gpumemS\n" {
+		return nil, fmt.Errorf("no simulated GPU: %d bytes", len(b))
+	}
+	all := map[int]Holder{}
+	for i := range simOfSlots {
+		if binary.NativeEndian.Uint64(b[simMarks+i/64*8:])&(1<<(i%64)) != 0 {
+			slot := b[simSlots+i*simSlot:]
+			all[i] = Holder{binary.NativeEndian.Uint64(slot), binary.NativeEndian.Uint64(slot[8:]), binary.NativeEndian.Uint64(slot[simHeld+8*gpu:]) >> 8}
+		}
+	}
+	return all, nil
+}
+
 // Holders reads which processes that live hold memory of a GPU.
 func Holders(file string, gpu int) ([]Holder, error) {
 	f, err := os.Open(file)
@@ -44,29 +66,46 @@ func Holders(file string, gpu int) ([]Holder, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(f)
+	all, err := slots(f, gpu)
 	if err != nil {
-		return nil, err
-	}
-	if len(b) != simSize || string(b[:8]) != "gpumemS\n" {
-		return nil, fmt.Errorf("%s is no simulated GPU: %d bytes", file, len(b))
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	var list []Holder
-	for i := range simOfSlots {
-		if binary.NativeEndian.Uint64(b[simMarks+i/64*8:])&(1<<(i%64)) == 0 {
-			continue
-		}
+	for _, i := range slices.Sorted(maps.Keys(all)) {
 		lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: simLocks + int64(i), Len: 1}
 		if err := syscall.FcntlFlock(f.Fd(), getLock, &lock); err != nil {
 			return nil, fmt.Errorf("%s: lock of slot %d: %w", file, i, err)
 		}
-		if lock.Type == syscall.F_UNLCK { // a dead one, which is cleared when its room is needed
-			continue
+		if lock.Type != syscall.F_UNLCK { // else it is dead
+			list = append(list, all[i])
 		}
-		slot := b[simSlots+i*simSlot:]
-		list = append(list, Holder{binary.NativeEndian.Uint64(slot), binary.NativeEndian.Uint64(slot[8:]), binary.NativeEndian.Uint64(slot[simHeld+8*gpu:]) >> 8})
 	}
 	return list, nil
+}
+
+// slotsOf returns the slots that a process has the locks of, by the kernel's account of its
+// open files. dir is its folder in /proc.
+func slotsOf(dir string, inode uint64) (list []int) {
+	files, _ := filepath.Glob(dir + "/fdinfo/*")
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // it may be closed by now
+		for line := range strings.Lines(string(text)) {
+			// lock: 1: OFDLCK ADVISORY WRITE -1 00:2f:1234 FIRST LAST
+			f := strings.Fields(line)
+			if len(f) != 9 || f[0] != "lock:" || f[2] != "OFDLCK" || !strings.HasSuffix(f[6], fmt.Sprint(":", inode)) {
+				continue
+			}
+			first, err1 := strconv.ParseInt(f[7], 10, 64)
+			last, err2 := strconv.ParseInt(f[8], 10, 64)
+			if err1 != nil || err2 != nil || first < simLocks || last >= simLocks+simOfSlots {
+				continue
+			}
+			for i := first; i <= last; i++ {
+				list = append(list, int(i-simLocks))
+			}
+		}
+	}
+	return list
 }
 
 // Ledger is what a ledger says, see package gpumem/share/ledger.
@@ -104,6 +143,8 @@ type Process struct {
 	Shares    []string
 	Bytes     uint64 // of its lease
 }
+
+func (p Process) dir() string { return fmt.Sprint("/proc/", p.PID) }
 
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
@@ -176,23 +217,9 @@ func insideOf(dir string) uint64 {
 	return 0
 }
 
-// alike counts the processes of a folder like /proc by their number as they see themselves
-// and their start. Two of several containers that started within one tick look the same in
-// the GPU's file. Any program counts: one that the runtime is just starting is not yet the
-// container's, and is in the same place.
-func alike(proc string) map[[2]uint64]int {
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
-	n := map[[2]uint64]int{}
-	for _, dir := range dirs {
-		n[[2]uint64{insideOf(dir), startOf(dir)}]++
-	}
-	return n
-}
-
 // Node is a node as one look saw it.
 type Node struct {
 	Processes int    // with a device of a claim
-	Alike     int    // of those the ones that look like another, whose memory is not known
 	Held      uint64 // by them, of the GPU
 }
 
@@ -202,20 +229,39 @@ type Node struct {
 // ledger whose limit is not the claim's.
 func Look(sim, shares, exe string, claims map[string]uint64) (Node, error) {
 	var n Node
-	// Processes first: one that ends in between holds nothing then.
+	f, err := os.Open(sim)
+	if err != nil {
+		return n, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return n, err
+	}
 	processes, err := Processes(exe)
 	if err != nil {
 		return n, err
 	}
-	before := alike("/proc")
-	holders, err := Holders(sim, 0)
-	if err != nil {
-		return n, err
+	// Whose a slot is, the kernel says by its lock. Two containers of one tick look the same
+	// in the file, and what it says of a slot may still be the one's before.
+	own := map[int][]int{}
+	for _, p := range processes {
+		own[p.PID] = slotsOf(p.dir(), st.Sys().(*syscall.Stat_t).Ino)
 	}
-	after := alike("/proc")
-	held := map[[2]uint64]uint64{}
-	for _, h := range holders {
-		held[[2]uint64{h.PID, h.Start}] += h.Bytes
+	all, err := slots(f, 0)
+	if err != nil {
+		return n, fmt.Errorf("%s: %w", sim, err)
+	}
+	seen := map[int]bool{}
+	held := map[int]uint64{} // by PID
+	for _, p := range processes {
+		for _, i := range own[p.PID] {
+			h := all[i]
+			if !seen[i] && h.PID == p.Inside && h.Start == p.Start && startOf(p.dir()) == p.Start { // so the lock was its own until now
+				seen[i] = true
+				held[p.PID] += h.Bytes
+			}
+		}
 	}
 	sums := map[string]uint64{} // by the shares of a lease
 	limits := map[string]uint64{}
@@ -238,14 +284,8 @@ func Look(sim, shares, exe string, claims map[string]uint64) (Node, error) {
 			return n, fmt.Errorf("process %d in container %.12s has a lease on %d bytes, and its claims consumed %d", p.PID, p.Container, p.Bytes, limit)
 		}
 		key := strings.Join(p.Shares, "+")
-		var bytes uint64
-		if of := [2]uint64{p.Inside, p.Start}; before[of] < 2 && after[of] < 2 {
-			bytes = held[of]
-		} else {
-			n.Alike++
-		}
-		n.Held += bytes
-		sums[key] += bytes
+		n.Held += held[p.PID]
+		sums[key] += held[p.PID]
 		limits[key] = limit
 	}
 	for key, sum := range sums {

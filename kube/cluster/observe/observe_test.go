@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -77,33 +78,21 @@ func TestReadLedgerSums(t *testing.T) {
 	}
 }
 
-// TestAlike: processes of several containers with one number and one start, whatever they run.
-func TestAlike(t *testing.T) {
-	proc := t.TempDir()
-	for pid, p := range map[string]struct{ numbers, start, state string }{
-		"100": {"100\t1", "500", "S"}, // a container's
-		"101": {"101\t1", "500", "S"}, // and another's
-		"102": {"102\t1", "501", "S"}, // started later
-		"103": {"103\t7", "500", "S"}, // with another number
-		"104": {"104\t1", "500", "Z"}, // dead
-	} {
-		dir := filepath.Join(proc, pid)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for name, text := range map[string]string{
-			"status": "Name:\tx\nNSpid:\t" + p.numbers + "\n",
-			"stat":   pid + " (runc init) " + p.state + strings.Repeat(" 0", 18) + " " + p.start + " 0\n",
-		} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+// TestSlotsOf: the slots of this process, by its own locks on a GPU's file.
+func TestSlotsOf(t *testing.T) {
+	file := simulated(t, 0, Holder{7, 100, 1}, Holder{8, 100, 1}, Holder{9, 100, 1}) // the last one is dead
+	st, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	got := alike(proc)
-	for of, want := range map[[2]uint64]int{{1, 500}: 2, {1, 501}: 1, {7, 500}: 1} {
-		if got[of] != want {
-			t.Errorf("%v: %d, want %d", of, got[of], want)
-		}
+	inode := st.Sys().(*syscall.Stat_t).Ino
+	if got := slotsOf("/proc/self", inode); !slices.Equal(got, []int{63, 64}) {
+		t.Errorf("slots %v, want 63 and 64", got)
+	}
+	if got := slotsOf("/proc/self", inode+1); got != nil {
+		t.Errorf("slots %v of another file", got)
+	}
+	if got := slotsOf("/proc/none", inode); got != nil {
+		t.Errorf("slots %v of no process", got)
 	}
 }
