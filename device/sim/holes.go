@@ -4,7 +4,10 @@
 
 package sim
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // orderly is what a sorted list holds.
 type orderly[T any] interface{ before(T) bool }
@@ -56,18 +59,6 @@ func (s *sorted[T]) at(p place) *T {
 		return nil
 	}
 	return &s.leaves[p.leaf][p.i]
-}
-
-// prev is the entry before p, nil where there is none.
-func (s *sorted[T]) prev(p place) *T {
-	switch {
-	case p.i > 0:
-		return &s.leaves[p.leaf][p.i-1]
-	case p.leaf > 0:
-		leaf := s.leaves[p.leaf-1]
-		return &leaf[len(leaf)-1]
-	}
-	return nil
 }
 
 // put adds an entry.
@@ -128,96 +119,219 @@ func (s *sorted[T]) all(yield func(*T) bool) {
 	}
 }
 
-// hole is a run of addresses in a chunk that a stream may have.
+// hole is free parts of a chunk side by side, as many as there are, that a lane's streams
+// may have. Its first and last part point to it.
 type hole struct {
 	addr, bytes uint64
-	in          *chunk
+	first, last *part
+	next        *hole // in the list of spare ones
 }
 
-// bySize has the smallest first, and of those alike the one at the lowest
-// address; byAddr has that alone.
-type (
-	bySize hole
-	byAddr hole
-)
-
-func (h bySize) before(o bySize) bool {
+// before has the smallest first, and of those alike the one at the lowest address.
+func (h *hole) before(o *hole) bool {
 	return h.bytes < o.bytes || h.bytes == o.bytes && h.addr < o.addr
 }
 
-func (h byAddr) before(o byAddr) bool { return h.addr < o.addr }
+// Sizes are in units of poolStep. Those below exactClasses have a class each; above there
+// are as many classes for each power of two as subBits says. That makes less than 64 * 64
+// classes, for two levels of bits.
+const (
+	stepBits     = 9 // poolStep is 1 << stepBits
+	exactBits    = 11
+	exactClasses = 1 << exactBits
+	subBits      = 5
+	classCount   = exactClasses + (64-stepBits-exactBits)<<subBits
+)
 
-// holes are runs that do not overlap. Those that touch in one chunk are one.
+// class of a size in bytes: 512 bytes are in class 1, 1 MiB and up to 32 KiB more in
+// 2048.
+func class(bytes uint64) int {
+	n := bytes >> stepBits
+	if n < exactClasses {
+		return int(n)
+	}
+	e := bits.Len64(n) - 1
+	return exactClasses + (e-exactBits)<<subBits + int(n>>(e-subBits)&(1<<subBits-1))
+}
+
+// holes are those of one lane, by size.
 type holes struct {
-	sizes sorted[bySize]
-	addrs sorted[byAddr] // the same
-	total uint64         // bytes of all
+	which   int    // the lane
+	total   uint64 // bytes of all
+	classes [classCount]alike
+	some    [(classCount + 63) / 64]uint64 // a bit for each class that is not empty
+	top     uint64                         // a bit for each word of some
+	spare   *hole
 }
 
-// fit is the address of the smallest hole of at least n bytes, the lowest of
-// those; false where there is none.
-func (hs *holes) fit(n uint64) (addr uint64, ok bool) {
-	if h := hs.sizes.at(hs.sizes.seek(bySize{bytes: n})); h != nil {
-		return h.addr, true
-	}
-	return 0, false
+// alike is the holes of a class: often there is one. Several are in the list.
+type alike struct {
+	one  *hole
+	many *sorted[*hole] // nil: there never were several
 }
 
-// add adds a run, of which nothing is there yet.
-func (hs *holes) add(h hole) {
-	hs.total += h.bytes
-	p := hs.addrs.seek(byAddr(h))
-	before, after := hs.addrs.prev(p), hs.addrs.at(p)
-	joinBefore := before != nil && before.in == h.in && before.addr+before.bytes == h.addr
-	joinAfter := after != nil && after.in == h.in && h.addr+h.bytes == after.addr
-	if joinAfter {
-		hs.unsize(hole(*after))
-		h.bytes += after.bytes
-	}
-	switch {
-	case joinBefore:
-		hs.unsize(hole(*before))
-		before.bytes += h.bytes
-		h = hole(*before)
-		if joinAfter {
-			hs.addrs.drop(p)
+func newHoles(lane int) *holes { return &holes{which: lane} }
+
+// may reports whether the lane's streams may have a part as it is; nil is none.
+func (hs *holes) may(s *part) bool {
+	return s != nil && !s.used && (s.from == nil || s.from.lane == hs.which)
+}
+
+// fit is the smallest hole of at least n bytes, the lowest of those; nil if there is none.
+func (hs *holes) fit(n uint64) *hole {
+	k := class(n)
+	if k >= exactClasses { // its own class has smaller ones, too
+		c := &hs.classes[k]
+		if c.one != nil {
+			if c.one.bytes >= n {
+				return c.one
+			}
+		} else if c.many != nil {
+			if h := c.many.at(c.many.seek(&hole{bytes: n})); h != nil {
+				return *h
+			}
 		}
-	case joinAfter:
-		*after = byAddr(h)
-	default:
-		hs.addrs.put(byAddr(h))
+		k++
 	}
-	hs.sizes.put(bySize(h))
+	if k >= classCount {
+		return nil
+	}
+	w := k >> 6
+	m := hs.some[w] >> (k & 63) << (k & 63)
+	if m == 0 {
+		t := hs.top >> (w + 1) << (w + 1) // a shift by 64 leaves nothing
+		if t == 0 {
+			return nil
+		}
+		w = bits.TrailingZeros64(t)
+		m = hs.some[w]
+	}
+	c := &hs.classes[w<<6+bits.TrailingZeros64(m)]
+	if c.one != nil {
+		return c.one
+	}
+	return c.many.leaves[0][0]
 }
 
-// cut removes the parts that lie in [addr, addr+bytes).
-func (hs *holes) cut(addr, bytes uint64) {
-	end := addr + bytes
-	p := hs.addrs.seek(byAddr{addr: addr})
-	if h := hs.addrs.prev(p); h != nil && h.addr+h.bytes > addr {
-		// It begins before: its first part stays where it is in the list.
-		rest := h.addr + h.bytes
-		hs.unsize(hole(*h))
-		h.bytes = addr - h.addr
-		hs.sizes.put(bySize(*h))
-		hs.total -= rest - addr
-		if rest > end {
-			hs.add(hole{end, rest - end, h.in})
+// put enters a hole by its size.
+func (hs *holes) put(h *hole) {
+	k := class(h.bytes)
+	c, bit := &hs.classes[k], uint64(1)<<(k&63)
+	if hs.some[k>>6]&bit == 0 {
+		hs.some[k>>6] |= bit
+		hs.top |= 1 << (k >> 6)
+		c.one = h
+		return
+	}
+	if c.many == nil {
+		c.many = new(sorted[*hole])
+	}
+	if c.one != nil {
+		c.many.put(c.one)
+		c.one = nil
+	}
+	c.many.put(h)
+}
+
+// out is the opposite of put.
+func (hs *holes) out(h *hole) {
+	k := class(h.bytes)
+	c := &hs.classes[k]
+	if c.one == nil {
+		if c.many.drop(c.many.seek(h)); len(c.many.leaves) > 0 {
 			return
 		}
 	}
-	for h := hs.addrs.at(p); h != nil && h.addr < end; h = hs.addrs.at(p) {
-		hs.unsize(hole(*h))
-		if h.addr+h.bytes > end {
-			hs.total -= end - h.addr
-			h.addr, h.bytes = end, h.addr+h.bytes-end
-			hs.sizes.put(bySize(*h))
-			return
-		}
-		hs.total -= h.bytes
-		p = hs.addrs.drop(p)
+	c.one = nil
+	if hs.some[k>>6] &^= 1 << (k & 63); hs.some[k>>6] == 0 {
+		hs.top &^= 1 << (k >> 6)
 	}
 }
 
-// unsize takes a hole out of the list of sizes.
-func (hs *holes) unsize(h hole) { hs.sizes.drop(hs.sizes.seek(bySize(h))) }
+// enter makes h the hole from first to last.
+func (hs *holes) enter(h *hole, first, last *part) {
+	h.addr, h.bytes, h.first, h.last = first.addr, last.end()-first.addr, first, last
+	first.setLane(hs.which, h)
+	last.setLane(hs.which, h)
+	hs.put(h)
+}
+
+// fresh is a hole that enter fills in.
+func (hs *holes) fresh() *hole {
+	h := hs.spare
+	if h == nil {
+		return new(hole)
+	}
+	hs.spare = h.next
+	return h
+}
+
+// forget keeps a hole that is no more for the next one.
+func (hs *holes) forget(h *hole) {
+	*h = hole{next: hs.spare}
+	hs.spare = h
+}
+
+// add adds a part that the lane's streams may have from now on.
+func (hs *holes) add(s *part) {
+	hs.total += s.bytes
+	first, last := s, s
+	var h *hole
+	if hs.may(s.prev) {
+		h = s.prev.lane(hs.which)
+		hs.out(h)
+		first = h.first
+	}
+	if hs.may(s.next) && s.next.lane(hs.which) != nil {
+		o := s.next.lane(hs.which)
+		hs.out(o)
+		last = o.last
+		if h != nil {
+			hs.forget(o)
+		} else {
+			h = o
+		}
+	}
+	if h == nil {
+		h = hs.fresh()
+	}
+	hs.enter(h, first, last)
+}
+
+// cut removes the free parts from one to another of the chunk.
+func (hs *holes) cut(from, to *part) {
+	s, end := from, to.next
+	if hs.may(s) && hs.may(s.prev) {
+		// The hole begins before: of another lane's free, or the scan would have it.
+		first := s.prev
+		for hs.may(first.prev) {
+			first = first.prev
+		}
+		h := first.lane(hs.which)
+		last := h.last
+		hs.out(h)
+		hs.enter(h, first, s.prev)
+		hs.total -= min(last.end(), to.end()) - s.addr
+		if last.addr > to.addr {
+			hs.enter(hs.fresh(), end, last)
+			return
+		}
+		s = last.next
+	}
+	for s != end {
+		if !hs.may(s) {
+			s = s.next
+			continue
+		}
+		h := s.lane(hs.which)
+		last := h.last
+		hs.out(h)
+		hs.total -= min(last.end(), to.end()) - s.addr
+		if last.addr > to.addr {
+			hs.enter(h, end, last)
+			return
+		}
+		hs.forget(h)
+		s = last.next
+	}
+}
