@@ -26,7 +26,6 @@ import (
 // chunk is memory that a pool has from the device, at addresses in a row.
 type chunk struct {
 	addr, bytes uint64
-	pool        *pool
 	first       *part
 	idle        uint64          // bytes that are free without a mark
 	pages       map[uint64]page // what lies in it; that of all its blocks' memory
@@ -34,16 +33,22 @@ type chunk struct {
 
 // part is a run of addresses of a chunk: a block, or what one free left of it. Free
 // parts side by side are joined only if none has a mark, so each byte keeps its own.
+// A part is 64 bytes, a line of the processor's cache: a replay looks at parts all over
+// the pool. What few have is elsewhere.
 type part struct {
 	addr, bytes uint64
-	mark        // of a block when it was allocated, else of its free
-	used        bool
-	in          *chunk
-	prev, next  *part   // in the chunk; next also in the list of spare parts
-	mem         *memory // of a block that somebody has looked at
-	hole        *hole   // of lane 0, if the part is its first or last
-	holes       []*hole // the same of the other lanes, from 1
+	prev, next  *part // in the chunk; next also in the list of spare parts
+	hole        *hole // inUse: a block; else, of the first and last part of a hole of lane 0, that hole
+	mark              // of a block when it was allocated, else of its free
 }
+
+// atOnce is how many parts or holes are made at once.
+const atOnce = 64
+
+// inUse marks blocks.
+var inUse = new(hole)
+
+func (p *part) used() bool { return p.hole == inUse }
 
 // mark is when an allocation or a free happens: it is work n of a lane. One without an
 // origin never was, or the host knows that it is done.
@@ -73,48 +78,32 @@ func (m *mark) known(c clock) bool { return m.from == nil || c.knows(m.from.lane
 
 func (p *part) end() uint64 { return p.addr + p.bytes }
 
-// lane returns the hole of a lane of which the part is the first or last.
-func (p *part) lane(lane int) *hole {
-	if lane == 0 {
-		return p.hole
-	}
-	if lane > len(p.holes) {
-		return nil
-	}
-	return p.holes[lane-1]
-}
-
-func (p *part) setLane(lane int, h *hole) {
-	if lane == 0 {
-		p.hole = h
-		return
-	}
-	for lane > len(p.holes) {
-		p.holes = append(p.holes, nil)
-	}
-	p.holes[lane-1] = h
-}
-
 // split cuts the first n bytes off a part, which are returned.
 func (p *pool) split(rest *part, n uint64) *part {
 	f := p.spare
-	if f == nil {
-		f = new(part)
-	} else {
+	if f != nil {
 		p.spare = f.next
+	} else {
+		if len(p.fresh) == 0 {
+			p.fresh = make([]part, atOnce)
+		}
+		f, p.fresh = &p.fresh[0], p.fresh[1:]
 	}
-	f.addr, f.bytes, f.mark, f.in, f.used = rest.addr, n, rest.mark, rest.in, rest.used
+	f.addr, f.bytes, f.mark, f.hole = rest.addr, n, rest.mark, nil
 	rest.addr, rest.bytes = rest.addr+n, rest.bytes-n
 	f.prev, f.next, rest.prev = rest.prev, rest, f
 	if f.prev == nil {
-		f.in.first = f
+		p.in(f.addr).first = f
 	} else {
 		f.prev.next = f
 	}
-	for lane, own := range p.lanes {
-		if h := rest.lane(lane); own != nil && h != nil && h.first == rest {
+	for _, own := range p.lanes {
+		if own == nil {
+			continue
+		}
+		if h := own.of(rest); h != nil && h.first == rest {
 			h.first = f
-			f.setLane(lane, h)
+			own.tag(f, h)
 		}
 	}
 	return f
@@ -127,10 +116,13 @@ func (p *pool) join(a *part) {
 	if a.next = b.next; a.next != nil {
 		a.next.prev = a
 	}
-	for lane, own := range p.lanes {
-		if h := b.lane(lane); own != nil && h != nil && h.last == b {
+	for _, own := range p.lanes {
+		if own == nil {
+			continue
+		}
+		if h := own.of(b); h != nil && h.last == b {
 			h.last = a
-			a.setLane(lane, h)
+			own.tag(a, h)
 		}
 	}
 	p.drop(b)
@@ -138,27 +130,35 @@ func (p *pool) join(a *part) {
 
 // drop keeps a part that is in no chunk any more for the next block.
 func (p *pool) drop(b *part) {
-	*b = part{next: p.spare, holes: b.holes}
-	clear(b.holes)
+	for _, own := range p.lanes {
+		if own != nil {
+			own.tag(b, nil)
+		}
+	}
+	*b = part{next: p.spare}
 	p.spare = b
 }
 
 // memory is the memory of a block, with the note of its allocation if nobody has looked
 // before. The notes (hazard.go) are its own, so that they are few, and the contents
 // a part of the chunk's.
-func (p *part) memory() *memory {
-	if p.mem == nil {
-		p.mem = &memory{bytes: p.in.bytes, pages: p.in.pages}
-		if p.from != nil {
-			p.mem.uses = []use{{p.addr - p.in.addr, p.bytes, p.in.addr, p.from.lane, p.n, true, callPoolAlloc}}
+func (p *pools) memory(b *part) *memory {
+	m := p.looked[b]
+	if m == nil {
+		_, c := p.holding(b.addr)
+		m = &memory{bytes: c.bytes, pages: c.pages}
+		if b.from != nil {
+			m.uses = []use{{b.addr - c.addr, b.bytes, c.addr, b.from.lane, b.n, true, callPoolAlloc}}
 		}
+		p.looked[b] = m
 	}
-	return p.mem
+	return m
 }
 
 // piece is the memory behind a part of a block.
-func (p *part) piece(addr, bytes uint64) piece {
-	return piece{p.memory(), addr - p.in.addr, bytes, addr}
+func (p *pools) piece(b *part, addr, bytes uint64) piece {
+	_, c := p.holding(addr)
+	return piece{p.memory(b), addr - c.addr, bytes, addr}
 }
 
 // in is the chunk that addr lies in, nil if there is none.
@@ -199,7 +199,7 @@ func (p *pool) settle(host clock) {
 	p.known = append(p.known[:0], host...)
 	for _, c := range p.chunks {
 		for s := c.first; s != nil; s = s.next {
-			if s.used || !s.known(host) {
+			if s.used() || !s.known(host) {
 				continue
 			}
 			if s.from != nil {
@@ -212,7 +212,7 @@ func (p *pool) settle(host clock) {
 					}
 				}
 			}
-			if b := s.prev; b != nil && !b.used && b.from == nil {
+			if b := s.prev; b != nil && !b.used() && b.from == nil {
 				p.join(b)
 				s = b
 			}
@@ -239,9 +239,9 @@ func (p *pool) lane(lane int) *holes {
 
 // give makes a part free.
 func (p *pool) give(s *part, freed mark) {
-	s.used, s.mark, s.mem = false, freed, nil
+	s.hole, s.mark = nil, freed
 	if s.from == nil {
-		s.in.idle += s.bytes
+		p.in(s.addr).idle += s.bytes
 	}
 	for _, own := range p.lanes {
 		if own != nil && own.may(s) {
@@ -277,7 +277,7 @@ func (p *pool) take(from, to *part) {
 	}
 	for s := from; ; s = s.next {
 		if s.from == nil {
-			s.in.idle -= s.bytes
+			p.in(s.addr).idle -= s.bytes
 		}
 		if s == to {
 			break
@@ -291,7 +291,7 @@ func (p *pool) take(from, to *part) {
 		}
 		p.drop(b)
 	}
-	from.used = true
+	from.hole = inUse
 }
 
 // scan looks for the smallest run of usable free parts side by side with at least n
@@ -309,7 +309,7 @@ func (p *pool) scan(n uint64, usable func(*mark) bool) (first *part) {
 		if s.prev == nil { // of another chunk
 			end()
 		}
-		if s.used || !usable(&s.mark) {
+		if s.used() || !usable(&s.mark) {
 			end()
 			continue
 		}
@@ -384,8 +384,8 @@ func (d *Device) grow(p *pool, n uint64) (*part, error) {
 		if !ok {
 			return nil, errors.Join(device.ErrOutOfMemory, d.give(size))
 		}
-		c := &chunk{addr: addr, bytes: size, pool: p, pages: map[uint64]page{}}
-		c.first = &part{addr: addr, bytes: size, in: c}
+		c := &chunk{addr: addr, bytes: size, pages: map[uint64]page{}}
+		c.first = &part{addr: addr, bytes: size}
 		p.chunks = append(p.chunks, c) // no address below comes again
 		p.give(c.first, mark{})
 		d.space.add(segment{addr: addr, bytes: size, kind: pooled})

@@ -15,8 +15,9 @@ func (d *Device) Touched() uint64 {
 			all[s.mem] = true
 		}
 	}
-	for _, b := range d.pools.blocks {
-		all[&memory{pages: b.in.pages}] = true
+	for b := range d.pools.blocks.all {
+		_, c := d.pools.holding(b.addr)
+		all[&memory{pages: c.pages}] = true
 	}
 	pages := make(map[*[pageSize]byte]bool) // blocks of a pool may share one
 	for m := range all {

@@ -9,14 +9,22 @@ import (
 	"slices"
 )
 
-// orderly is what a sorted list holds.
-type orderly[T any] interface{ before(T) bool }
+// entry is a hole in a sorted list.
+type entry struct {
+	bytes, addr uint64
+	hole        *hole
+}
+
+// before has the smallest first, and of those alike the one at the lowest address.
+func (e entry) before(o entry) bool {
+	return e.bytes < o.bytes || e.bytes == o.bytes && e.addr < o.addr
+}
 
 // sorted is a list in order. No two entries are equal. It is cut into leaves as a
 // space is (space.go), for the same reason.
-type sorted[T orderly[T]] struct {
-	leaves [][]T // none is empty
-	spare  []T   // the room of a leaf that became empty
+type sorted struct {
+	leaves [][]entry // none is empty
+	spare  []entry   // the room of a leaf that became empty
 }
 
 // place is where an entry of a sorted list is. It is good until the next put or
@@ -24,7 +32,7 @@ type sorted[T orderly[T]] struct {
 type place struct{ leaf, i int }
 
 // seek is the place of the first entry that is not before x.
-func (s *sorted[T]) seek(x T) place {
+func (s *sorted) seek(x entry) place {
 	// The last leaf that begins before x.
 	lo, hi := 0, len(s.leaves)
 	for lo < hi {
@@ -54,7 +62,7 @@ func (s *sorted[T]) seek(x T) place {
 
 // at is the entry at a place, nil past the last one. It may be changed if it
 // stays in order.
-func (s *sorted[T]) at(p place) *T {
+func (s *sorted) at(p place) *entry {
 	if p.leaf == len(s.leaves) {
 		return nil
 	}
@@ -62,7 +70,7 @@ func (s *sorted[T]) at(p place) *T {
 }
 
 // put adds an entry.
-func (s *sorted[T]) put(x T) {
+func (s *sorted) put(x entry) {
 	p := s.seek(x)
 	if p.i == 0 && p.leaf > 0 { // as well at the end of the leaf before
 		p = place{p.leaf - 1, len(s.leaves[p.leaf-1])}
@@ -95,7 +103,7 @@ func (s *sorted[T]) put(x T) {
 }
 
 // drop takes the entry at a place out; the next one is then there.
-func (s *sorted[T]) drop(p place) place {
+func (s *sorted) drop(p place) place {
 	leaf := slices.Delete(s.leaves[p.leaf], p.i, p.i+1)
 	s.leaves[p.leaf] = leaf
 	switch {
@@ -109,7 +117,7 @@ func (s *sorted[T]) drop(p place) place {
 }
 
 // all visits the entries in order. None may be put or dropped meanwhile.
-func (s *sorted[T]) all(yield func(*T) bool) {
+func (s *sorted) all(yield func(*entry) bool) {
 	for _, leaf := range s.leaves {
 		for i := range leaf {
 			if !yield(&leaf[i]) {
@@ -127,10 +135,7 @@ type hole struct {
 	next        *hole // in the list of spare ones
 }
 
-// before has the smallest first, and of those alike the one at the lowest address.
-func (h *hole) before(o *hole) bool {
-	return h.bytes < o.bytes || h.bytes == o.bytes && h.addr < o.addr
-}
+func (h *hole) entry() entry { return entry{h.bytes, h.addr, h} }
 
 // Sizes are in units of poolStep. Those below exactClasses have a class each; above there
 // are as many classes for each power of two as subBits says. That makes less than 64 * 64
@@ -162,19 +167,48 @@ type holes struct {
 	some    [(classCount + 63) / 64]uint64 // a bit for each class that is not empty
 	top     uint64                         // a bit for each word of some
 	spare   *hole
+	unused  []hole          // as spare, but they never were in use
+	tags    map[*part]*hole // of lanes other than 0: the holes of their first and last parts
 }
 
 // alike is the holes of a class: often there is one. Several are in the list.
 type alike struct {
 	one  *hole
-	many *sorted[*hole] // nil: there never were several
+	many *sorted // nil: there never were several
 }
 
-func newHoles(lane int) *holes { return &holes{which: lane} }
+func newHoles(lane int) *holes {
+	hs := &holes{which: lane}
+	if lane != 0 {
+		hs.tags = map[*part]*hole{}
+	}
+	return hs
+}
+
+// of returns the hole of which the free part is the first or last. Of another part it may
+// be any.
+func (hs *holes) of(s *part) *hole {
+	if hs.which == 0 {
+		return s.hole
+	}
+	return hs.tags[s]
+}
+
+// tag notes the hole of its first or last part; nil if it is none any more.
+func (hs *holes) tag(s *part, h *hole) {
+	switch {
+	case hs.which == 0:
+		s.hole = h
+	case h == nil:
+		delete(hs.tags, s)
+	default:
+		hs.tags[s] = h
+	}
+}
 
 // may reports whether the lane's streams may have a part as it is; nil is none.
 func (hs *holes) may(s *part) bool {
-	return s != nil && !s.used && (s.from == nil || s.from.lane == hs.which)
+	return s != nil && !s.used() && (s.from == nil || s.from.lane == hs.which)
 }
 
 // fit is the smallest hole of at least n bytes, the lowest of those; nil if there is none.
@@ -187,8 +221,8 @@ func (hs *holes) fit(n uint64) *hole {
 				return c.one
 			}
 		} else if c.many != nil {
-			if h := c.many.at(c.many.seek(&hole{bytes: n})); h != nil {
-				return *h
+			if h := c.many.at(c.many.seek(entry{bytes: n})); h != nil {
+				return h.hole
 			}
 		}
 		k++
@@ -210,7 +244,7 @@ func (hs *holes) fit(n uint64) *hole {
 	if c.one != nil {
 		return c.one
 	}
-	return c.many.leaves[0][0]
+	return c.many.leaves[0][0].hole
 }
 
 // put enters a hole by its size.
@@ -224,13 +258,13 @@ func (hs *holes) put(h *hole) {
 		return
 	}
 	if c.many == nil {
-		c.many = new(sorted[*hole])
+		c.many = new(sorted)
 	}
 	if c.one != nil {
-		c.many.put(c.one)
+		c.many.put(c.one.entry())
 		c.one = nil
 	}
-	c.many.put(h)
+	c.many.put(h.entry())
 }
 
 // out is the opposite of put.
@@ -238,7 +272,7 @@ func (hs *holes) out(h *hole) {
 	k := class(h.bytes)
 	c := &hs.classes[k]
 	if c.one == nil {
-		if c.many.drop(c.many.seek(h)); len(c.many.leaves) > 0 {
+		if c.many.drop(c.many.seek(h.entry())); len(c.many.leaves) > 0 {
 			return
 		}
 	}
@@ -251,18 +285,22 @@ func (hs *holes) out(h *hole) {
 // enter makes h the hole from first to last.
 func (hs *holes) enter(h *hole, first, last *part) {
 	h.addr, h.bytes, h.first, h.last = first.addr, last.end()-first.addr, first, last
-	first.setLane(hs.which, h)
-	last.setLane(hs.which, h)
+	hs.tag(first, h)
+	hs.tag(last, h)
 	hs.put(h)
 }
 
 // fresh is a hole that enter fills in.
 func (hs *holes) fresh() *hole {
-	h := hs.spare
-	if h == nil {
-		return new(hole)
+	if h := hs.spare; h != nil {
+		hs.spare = h.next
+		return h
 	}
-	hs.spare = h.next
+	if len(hs.unused) == 0 {
+		hs.unused = make([]hole, atOnce)
+	}
+	h := &hs.unused[0]
+	hs.unused = hs.unused[1:]
 	return h
 }
 
@@ -278,12 +316,12 @@ func (hs *holes) add(s *part) {
 	first, last := s, s
 	var h *hole
 	if hs.may(s.prev) {
-		h = s.prev.lane(hs.which)
+		h = hs.of(s.prev)
 		hs.out(h)
 		first = h.first
 	}
-	if hs.may(s.next) && s.next.lane(hs.which) != nil {
-		o := s.next.lane(hs.which)
+	if hs.may(s.next) && hs.of(s.next) != nil {
+		o := hs.of(s.next)
 		hs.out(o)
 		last = o.last
 		if h != nil {
@@ -307,7 +345,7 @@ func (hs *holes) cut(from, to *part) {
 		for hs.may(first.prev) {
 			first = first.prev
 		}
-		h := first.lane(hs.which)
+		h := hs.of(first)
 		last := h.last
 		hs.out(h)
 		hs.enter(h, first, s.prev)
@@ -323,7 +361,7 @@ func (hs *holes) cut(from, to *part) {
 			s = s.next
 			continue
 		}
-		h := s.lane(hs.which)
+		h := hs.of(s)
 		last := h.last
 		hs.out(h)
 		hs.total -= min(last.end(), to.end()) - s.addr

@@ -10,18 +10,20 @@ import (
 )
 
 // number is an entry of a sorted list.
-type number int
+func number(n int) entry { return entry{bytes: uint64(1 + n)} }
 
-func (n number) before(o number) bool { return n < o }
+func search(list []entry, x entry) (int, bool) {
+	return slices.BinarySearchFunc(list, x, func(a, b entry) int { return cmp.Compare(a.bytes, b.bytes) })
+}
 
 // TestSorted runs a sorted list against a slice that is sorted again and again.
 func TestSorted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s sorted[number]
-		var want []number
+		var s sorted
+		var want []entry
 		check := func() {
 			t.Helper()
-			var got []number
+			var got []entry
 			for n := range s.all {
 				got = append(got, *n)
 			}
@@ -35,37 +37,37 @@ func TestSorted(t *testing.T) {
 			}
 		}
 		if rapid.Bool().Draw(t, "begin with many") {
-			for n := range number(300) {
-				s.put(n * 10)
-				want = append(want, n*10)
+			for n := range 300 {
+				s.put(number(n * 10))
+				want = append(want, number(n*10))
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
-				from := number(rapid.IntRange(0, 3000).Draw(t, "from"))
-				for n := from; n < from+number(rapid.IntRange(1, 200).Draw(t, "how many")); n++ {
-					if i, found := slices.BinarySearch(want, n); !found {
-						s.put(n)
-						want = slices.Insert(want, i, n)
+				from := rapid.IntRange(0, 3000).Draw(t, "from")
+				for n := range rapid.IntRange(1, 200).Draw(t, "how many") {
+					if i, found := search(want, number(from+n)); !found {
+						s.put(number(from + n))
+						want = slices.Insert(want, i, number(from+n))
 					}
 				}
 			},
 			"drop": func(t *rapid.T) {
 				from, n := number(rapid.IntRange(0, 3000).Draw(t, "from")), rapid.IntRange(1, 200).Draw(t, "how many")
-				i, _ := slices.BinarySearch(want, from)
+				i, _ := search(want, from)
 				for p := s.seek(from); n > 0 && s.at(p) != nil; n-- {
 					if p = s.drop(p); i+1 < len(want) && *s.at(p) != want[i+1] {
-						t.Fatalf("after a drop comes %d, want %d", *s.at(p), want[i+1])
+						t.Fatalf("after a drop comes %d, want %d", s.at(p).bytes, want[i+1].bytes)
 					}
 					want = slices.Delete(want, i, i+1)
 				}
 			},
 			"seek": func(t *rapid.T) {
 				x := number(rapid.IntRange(-1, 3200).Draw(t, "what"))
-				i, _ := slices.BinarySearch(want, x)
+				i, _ := search(want, x)
 				p := s.seek(x)
 				if e := s.at(p); (e == nil) != (i == len(want)) || e != nil && *e != want[i] {
-					t.Fatalf("seek(%d) in %v: %v", x, want, e)
+					t.Fatalf("seek(%d) in %v: %v", x.bytes, want, e)
 				}
 			},
 			"": func(*rapid.T) { check() },
@@ -114,8 +116,8 @@ func TestHoles(t *testing.T) {
 		var field [cells]cell // n 0: no mark
 		p := &pool{}
 		for i := range uint64(2) {
-			c := &chunk{addr: i * cells / 2 * unit, bytes: cells / 2 * unit, pool: p}
-			c.first = &part{addr: c.addr, bytes: c.bytes, in: c}
+			c := &chunk{addr: i * cells / 2 * unit, bytes: cells / 2 * unit}
+			c.first = &part{addr: c.addr, bytes: c.bytes}
 			p.chunks = append(p.chunks, c)
 			p.give(c.first, mark{})
 		}
@@ -127,7 +129,7 @@ func TestHoles(t *testing.T) {
 			"take": func(t *rapid.T) {
 				var free []*part
 				for s := range p.parts {
-					if !s.used {
+					if !s.used() {
 						free = append(free, s)
 					}
 				}
@@ -136,7 +138,7 @@ func TestHoles(t *testing.T) {
 				}
 				first := rapid.SampledFrom(free).Draw(t, "from")
 				most := uint64(0)
-				for s := first; s != nil && !s.used; s = s.next {
+				for s := first; s != nil && !s.used(); s = s.next {
 					most += s.bytes / unit
 				}
 				bytes := rapid.Uint64Range(1, most).Draw(t, "cells") * unit
@@ -224,7 +226,7 @@ func checkHoles(t *rapid.T, own *holes, unit, cells uint64, may func(uint64) boo
 			list = nil
 			if c.many != nil {
 				for h := range c.many.all {
-					list = append(list, *h)
+					list = append(list, h.hole)
 				}
 			}
 		}
@@ -233,7 +235,7 @@ func checkHoles(t *rapid.T, own *holes, unit, cells uint64, may func(uint64) boo
 		}
 		for _, h := range list {
 			got = append(got, run{h.addr, h.bytes})
-			if h.first.lane(own.which) != h || h.last.lane(own.which) != h || h.first.addr != h.addr || h.last.end() != h.addr+h.bytes {
+			if own.of(h.first) != h || own.of(h.last) != h || h.first.addr != h.addr || h.last.end() != h.addr+h.bytes {
 				t.Fatalf("the hole at %d: %+v to %+v", h.addr, h.first, h.last)
 			}
 		}
@@ -246,4 +248,50 @@ func checkHoles(t *rapid.T, own *holes, unit, cells uint64, may func(uint64) boo
 	if h := own.fit(n); (h != nil) != (i >= 0) || h != nil && h.addr != want[i].addr {
 		t.Fatalf("fit(%d) = %+v in %+v", n, h, want)
 	}
+}
+
+// TestTable runs a table of blocks against a map. Some addresses have the same place.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tab := newTable()
+		want := map[uint64]*part{}
+		addr := rapid.Custom(func(t *rapid.T) uint64 { return highBase + rapid.Uint64Range(0, 300).Draw(t, "block")*poolStep })
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				if a := addr.Draw(t, "addr"); want[a] == nil {
+					want[a] = &part{addr: a}
+					tab.put(want[a])
+				}
+			},
+			"many": func(t *rapid.T) {
+				for i := range uint64(100) {
+					if a := highBase + 3*i*poolStep; want[a] == nil {
+						want[a] = &part{addr: a}
+						tab.put(want[a])
+					}
+				}
+			},
+			"drop": func(t *rapid.T) {
+				if a := addr.Draw(t, "addr"); want[a] != nil {
+					delete(want, a)
+					tab.drop(a)
+				}
+			},
+			"": func(t *rapid.T) {
+				for i := range uint64(301) {
+					if a := highBase + i*poolStep; tab.find(a) != want[a] {
+						t.Fatalf("at %#x is %v, want %v", a, tab.find(a), want[a])
+					}
+				}
+				for b := range tab.all {
+					if want[b.addr] != b {
+						t.Fatalf("%v is in the table", b)
+					}
+				}
+				if tab.find(highBase+1) != nil || tab.count != len(want) {
+					t.Fatalf("%d blocks, want %d", tab.count, len(want))
+				}
+			},
+		})
+	})
 }

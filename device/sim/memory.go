@@ -204,7 +204,7 @@ func (d *Device) pieces(addr, bytes uint64) ([]piece, bool) {
 	for s := range d.space.from(addr) {
 		if s.addr <= addr && s.kind == pooled {
 			if b := d.pools.block(addr); b != nil && end <= b.end() {
-				return append(list, b.piece(addr, end-addr)), true
+				return append(list, d.pools.piece(b, addr, end-addr)), true
 			}
 			break
 		}

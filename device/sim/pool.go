@@ -60,6 +60,7 @@ type pool struct {
 	lanes []*holes // by lane: what its streams may have as it is; nil: they never asked
 	known clock    // what the host knew when marks were last taken away
 	spare *part    // parts that are in no chunk any more
+	fresh []part   // and those that never were
 }
 
 // pools are those of a device, and what is freed to no pool but waits for its
@@ -68,7 +69,8 @@ type pools struct {
 	all     []*pool // in the order of their making; the first is the device's own
 	last    device.Pool
 	pending []pendingFree
-	blocks  map[uint64]*part // by address
+	blocks  table
+	looked  map[*part]*memory // of the blocks whose memory somebody has looked at
 }
 
 // pendingFree is a plain grant that was freed in a stream. It is released to the
@@ -80,7 +82,7 @@ type pendingFree struct {
 
 // newPools are those of a new device: its own.
 func newPools() pools {
-	p := pools{blocks: map[uint64]*part{}}
+	p := pools{blocks: newTable(), looked: map[*part]*memory{}}
 	p.open(0)
 	return p
 }
@@ -238,7 +240,7 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	}
 	p.take(block, last)
 	p.raise(device.PoolUsedCurrent, n)
-	d.pools.blocks[block.addr] = block
+	d.pools.blocks.put(block)
 	// No check: all that touched these bytes comes before their free. The mark is the
 	// note, until somebody looks at the memory.
 	d.commit(call, q, 0)
@@ -261,7 +263,7 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	if q == nil {
 		return d.refuse(call, 0, device.ErrInvalidHandle)
 	}
-	block, g := d.pools.blocks[addr], (*segment)(nil)
+	block, g := d.pools.blocks.find(addr), (*segment)(nil)
 	if block == nil {
 		if g = d.space.starting(addr); g == nil || g.kind != granted {
 			return d.refuse(call, 0, device.ErrInvalidValue)
@@ -272,8 +274,8 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	switch {
 	case block == nil && g.mem != nil:
 		all = []access{{[]piece{{mem: g.mem, off: g.off, bytes: g.bytes, addr: addr}}, true}}
-	case block != nil && (block.mem != nil || !block.known(d.work.host) && !block.known(q.seen)):
-		all = []access{{[]piece{block.piece(addr, block.bytes)}, true}}
+	case block != nil && (d.pools.looked[block] != nil || !block.known(d.work.host) && !block.known(q.seen)):
+		all = []access{{[]piece{d.pools.piece(block, addr, block.bytes)}, true}}
 	}
 	if err := d.check(call, q, all...); err != nil {
 		return d.refuse(call, 0, err)
@@ -285,8 +287,12 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 		d.space.remove(addr)
 		return nil
 	}
-	delete(d.pools.blocks, addr)
-	p := block.in.pool
+	d.pools.blocks.drop(addr)
+	delete(d.pools.looked, block)
+	p := d.pools.all[0]
+	if len(d.pools.all) > 1 {
+		p, _ = d.pools.holding(addr)
+	}
 	p.attrs[device.PoolUsedCurrent] -= block.bytes
 	p.give(block, q.mark())
 	return nil
@@ -323,21 +329,28 @@ func (p *pools) tidy() {
 
 // block is the block that addr lies in, nil if there is none.
 func (p *pools) block(addr uint64) *part {
-	if b := p.blocks[addr]; b != nil {
+	b := p.blocks.find(addr)
+	if b != nil {
 		return b
 	}
-	for _, one := range p.all {
-		if c := one.in(addr); c != nil {
-			b := c.first
-			for addr >= b.end() {
-				b = b.next
-			}
-			if b.used {
-				return b
-			}
+	if _, c := p.holding(addr); c != nil {
+		for b = c.first; addr >= b.end(); b = b.next {
+		}
+		if b.used() {
+			return b
 		}
 	}
 	return nil
+}
+
+// holding is the pool and the chunk that addr lies in, nil if it lies in none.
+func (p *pools) holding(addr uint64) (*pool, *chunk) {
+	for _, one := range p.all {
+		if c := one.in(addr); c != nil {
+			return one, c
+		}
+	}
+	return nil, nil
 }
 
 // freedIn reports whether a part of r is free in a pool, or a plain grant that was
@@ -361,7 +374,7 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 	}
 	for _, p := range d.pools.all {
 		for s := range p.parts {
-			if !s.used && tell(s.addr, s.bytes, &s.mark) {
+			if !s.used() && tell(s.addr, s.bytes, &s.mark) {
 				return true
 			}
 		}
