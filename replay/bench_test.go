@@ -1,8 +1,10 @@
 package replay_test
 
 import (
+	"errors"
 	"flag"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,7 +16,7 @@ import (
 
 var (
 	benchEvents = flag.Uint64("events", 1_000_000, "events of BenchmarkReplay's recordings")
-	saveBench   = flag.String("save", "", "write BenchmarkReplay's recordings to files that begin so, for gpumem replay")
+	saveBench   = flag.String("save", "", "only write BenchmarkReplay's recordings, to files that begin so, for gpumem replay")
 )
 
 // program makes the next request of a program: an allocation of that many bytes, or
@@ -108,6 +110,18 @@ func recorded(t testing.TB, p program, n uint64) *trace.Trace {
 	return tr
 }
 
+// save writes a recording to a file in our own format.
+func save(t testing.TB, tr *trace.Trace, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(tr.Save(t.Context(), f), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // BenchmarkReplay is every policy of a replay on recordings that are made here. ns/event
 // is the policy's own time, and ns/op that of the whole replay, with its passes.
 //
@@ -116,6 +130,10 @@ func BenchmarkReplay(b *testing.B) {
 	for _, prog := range programs {
 		b.Run(prog.name, func(b *testing.B) {
 			tr := recorded(b, prog.make(), *benchEvents)
+			if *saveBench != "" {
+				save(b, tr, *saveBench+prog.name)
+				return
+			}
 			for _, p := range []string{"jax", "platform", "async", "vmm", "elastic"} {
 				b.Run(p, func(b *testing.B) {
 					cfg := replaytest.Config(b, "sim:80GiB", p)
