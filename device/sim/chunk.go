@@ -284,12 +284,7 @@ func (p *pool) take(from, to *part) {
 		}
 	}
 	for end := to.end(); from.end() < end; {
-		b := from.next
-		from.bytes += b.bytes
-		if from.next = b.next; b.next != nil {
-			b.next.prev = from
-		}
-		p.drop(b)
+		p.join(from)
 	}
 	from.hole = inUse
 }
