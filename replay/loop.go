@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -103,9 +104,22 @@ func request(e *trace.Event) alloc.Request {
 	return req
 }
 
+// started is when the program began, more or less.
+var started = time.Now()
+
+func wallTime() time.Duration { return time.Since(started) }
+
 // run runs every event and returns the time in the loop, which is the allocator's
-// if no hook is set. The clock is read once a batch, never once an event.
+// if no hook is set. The clock is read once a batch, never once an event. On a simulated
+// device it is the thread's CPU time, since all there is to wait for is other programs
+// and passes on the same core.
 func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.Duration, err error) {
+	clock := wallTime
+	if p.Device.Info().Simulated {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		clock = cpuTime
+	}
 	a, observed := p.Allocator, slices.ContainsFunc(p.hooks, func(h Hook) bool { return h.Event != nil })
 	seeds, err := p.restore()
 	if err != nil {
@@ -115,7 +129,7 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 	blocks := make([]alloc.Block, p.Pool.Slots)
 	var done uint64
 	err = p.Pool.Batches(ctx, progress, func(events []trace.Event) error {
-		start := time.Now()
+		start := clock()
 		for i := range events {
 			e := &events[i]
 			n := done + uint64(i) + 1
@@ -153,7 +167,7 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 				return fmt.Errorf("event %d: %w", n, err)
 			}
 		}
-		took += time.Since(start)
+		took += clock() - start
 		done += uint64(len(events))
 		return nil
 	})

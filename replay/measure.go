@@ -37,6 +37,13 @@ type runner struct {
 	trace  *trace.Trace
 	pool   *trace.Pool
 	policy policy.Policy
+	meter  *meter
+	job    int // its number for the meter
+}
+
+// isTimed reports whether there are timed passes.
+func (r *runner) isTimed() bool {
+	return !r.cfg.Untimed && (r.cfg.MaxTimed == 0 || r.pool.Events <= r.cfg.MaxTimed)
 }
 
 func (r *runner) run(ctx context.Context) (*Result, error) {
@@ -44,10 +51,10 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !r.cfg.Untimed && (r.cfg.MaxTimed == 0 || r.pool.Events <= r.cfg.MaxTimed) {
+	if r.isTimed() {
 		best := time.Duration(math.MaxInt64)
-		for range 3 {
-			took, err := r.timed(ctx)
+		for i := range 3 {
+			took, err := r.timed(ctx, i == 0)
 			if err != nil {
 				return nil, err
 			}
@@ -67,12 +74,13 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 	return res, nil
 }
 
-// progress returns the callback of a pass; nil if there is none.
+// progress returns the callback of a pass that does something special, or nothing with
+// ""; nil if there is none.
 func (r *runner) progress(doing string) func(part float64) {
-	if r.cfg.Progress == nil {
-		return nil
+	if doing != "" {
+		doing = ": " + doing
 	}
-	return func(part float64) { r.cfg.Progress(r.policy.Spec+": "+doing, part) }
+	return r.meter.pass(r.job, r.policy.Spec+doing, r.pool.Events)
 }
 
 // measure runs the pass with hooks: those of the result's figures and of the Config.
@@ -103,7 +111,7 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 		p.hooks = append(p.hooks, hook(p))
 	}
 	p.hooks = append(p.hooks, figures(p, res))
-	if _, err := p.run(ctx, r.progress("running")); err != nil {
+	if _, err := p.run(ctx, r.progress("")); err != nil {
 		return nil, err
 	}
 	res.Notes = notes.list()
@@ -180,8 +188,9 @@ func deviceFree(dev device.Device) int64 {
 }
 
 // timed runs a pass without hooks and returns how long the allocator took. It follows
-// measure, which has met every error that is not a refusal.
-func (r *runner) timed(ctx context.Context) (time.Duration, error) {
+// measure, which has met every error that is not a refusal. Only the first counts for the
+// progress: the others are short.
+func (r *runner) timed(ctx context.Context, first bool) (time.Duration, error) {
 	dev, err := r.cfg.Device(r.cfg.Total)
 	if err != nil {
 		return 0, err
@@ -191,5 +200,8 @@ func (r *runner) timed(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	defer p.close()
-	return p.run(ctx, r.progress("timing"))
+	if !first {
+		return p.run(ctx, nil)
+	}
+	return p.run(ctx, r.progress(""))
 }

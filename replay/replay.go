@@ -9,11 +9,13 @@
 //  1. one with hooks, which gathers the figures of the result: the memory held, the
 //     driver calls, the placements, what was refused and why;
 //  2. up to three without hooks, for the time: the clock is read once a batch of
-//     events, never once an event, and the best pass counts;
+//     events, never once an event, and the best pass counts. It is the CPU time of
+//     the pass's thread on a simulated device, and real time on another;
 //  3. with Smallest, some more on smaller and larger devices, which end at the
 //     first refusal.
 //
-// All passes are one loop (loop.go). A caller can add hooks to the first with
+// Policies run one after the other, or several at once with Config.Workers; the passes of
+// one do not overlap. All passes are one loop (loop.go). A caller can add hooks to the first with
 // Config.Hooks, as package timeline does for the page of a replay.
 //
 // # One case
@@ -34,7 +36,7 @@
 //
 // Files: replay.go the configuration and the report, loop.go the event loop and its
 // hooks, measure.go the passes and the figures, smallest.go the search for a device,
-// places.go the comparison of placements, notes.go and digest.go parts of a result.
+// parallel.go policies at once and the progress, places.go the comparison of placements, notes.go and digest.go parts of a result.
 package replay
 
 import (
@@ -71,9 +73,13 @@ type Config struct {
 	// return a hook that observes its events. Timed passes and those of the search
 	// for a device have none.
 	Hooks []func(*Pass) Hook
-	// Progress, if set, is called a few times a second at most with what is being
-	// done and how far it is, from 0 to 1.
-	Progress func(doing string, part float64)
+	// Workers is how many policies run at once, each on one thread; 0 means 1. More than
+	// one needs devices that know nothing of each other, and with Hooks there is one.
+	// The results are the same, but for Result.Seconds: policies at once share caches.
+	Workers int
+	// Progress, if set, is called a few times a second at most for each policy that
+	// runs, never twice at once.
+	Progress func(Progress)
 }
 
 // Report has the results. Its JSON is that of gpumem replay.
@@ -129,7 +135,9 @@ type Result struct {
 
 	DriverCalls   uint64  `json:"driver_calls"`
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
-	Seconds       float64 `json:"seconds"`        // real time inside the allocator, best pass
+	// Seconds is the time inside the allocator, best pass: on a simulated device the CPU
+	// time of its thread where that can be read (Linux), else real time.
+	Seconds float64 `json:"seconds"`
 
 	// Smallest is set with Config.Smallest: nothing is refused on a device of that
 	// many bytes (a multiple of 1 MiB), something is on one of 1 MiB less. It is nil
@@ -168,7 +176,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// OwnTime returns the real time per event as text, "47 ns/event", or "-" if it was not
+// OwnTime returns Seconds per event as text, "47 ns/event", or "-" if it was not
 // measured.
 func (r *Result) OwnTime() string {
 	if r.Seconds == 0 && r.Events > 0 {
@@ -177,7 +185,7 @@ func (r *Result) OwnTime() string {
 	return fmt.Sprintf("%.0f ns/event", r.EventNanos())
 }
 
-// EventNanos returns the real time per event, in nanoseconds.
+// EventNanos returns Seconds per event, in nanoseconds.
 func (r *Result) EventNanos() float64 {
 	if r.Events == 0 {
 		return 0
@@ -220,18 +228,39 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	var jobs []*runner
+	total := uint64(0)
 	for _, pol := range cfg.Policies {
 		for _, pool := range pools {
-			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
-			res, err := r.run(ctx)
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil, ctx.Err()
-				}
-				return nil, fmt.Errorf("%s: policy %s: %w", t.Source, pol.Spec, err)
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol, job: len(jobs)}
+			jobs = append(jobs, r)
+			total += pool.Events
+			if r.isTimed() {
+				total += pool.Events
 			}
-			rep.Results = append(rep.Results, res)
 		}
+	}
+	if cfg.Smallest {
+		total = 0
+	}
+	if len(cfg.Hooks) > 0 {
+		cfg.Workers = 1
+	}
+	meter := newMeter(cfg.Progress, len(jobs), total)
+	rep.Results = make([]*Result, len(jobs))
+	err = atOnce(ctx, len(jobs), cfg.Workers, func(ctx context.Context, i int) (err error) {
+		defer meter.begin(i, running{})
+		jobs[i].meter = meter
+		if rep.Results[i], err = jobs[i].run(ctx); err != nil {
+			return fmt.Errorf("%s: policy %s: %w", t.Source, jobs[i].policy.Spec, err)
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
 	}
 	return rep, nil
 }

@@ -22,7 +22,7 @@ func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, 
 	}
 	for _, pol := range cfg.Policies {
 		for _, pool := range pools {
-			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol}
+			r := &runner{cfg: &cfg, trace: t, pool: pool, policy: pol, meter: newMeter(cfg.Progress, 1, 0)}
 			if ok, err := r.fits(ctx, total); !ok || err != nil {
 				return false, err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
+	"gpumem/replay"
 	"gpumem/report"
 	"gpumem/size"
 )
@@ -46,17 +47,37 @@ func (p *progress) show(doing string, part float64) {
 	if doing = strings.TrimPrefix(doing, ": "); doing == "" {
 		doing = "working"
 	}
-	left := ""
+	_, left := p.times(doing, part)
+	p.line("%s %3.0f %%%s", doing, part*100, left)
+}
+
+// replay is show for a replay of a known length: events, the time so far, what is left, and
+// the policies that run, as far as they fit.
+func (p *progress) replay(r replay.Progress) {
+	if r.Total == 0 {
+		p.show(r.Doing, r.Part)
+		return
+	}
+	passed, left := p.times("replay", r.Part)
+	text := fmt.Sprintf("%3.0f %% of %s events, %s%s", r.Part*100, report.Count(r.Total), passed.Truncate(time.Second), left)
+	if room := p.width - len(text) - 2; room > 20 {
+		text += ": " + report.Shorten(r.Doing, room)
+	}
+	p.line("%s", text)
+}
+
+// times returns the time since something began, and in words how long the rest takes.
+func (p *progress) times(doing string, part float64) (passed time.Duration, left string) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
 	if doing != p.doing {
 		p.doing, p.since = doing, now
 	}
-	if passed := now.Sub(p.since); passed > 3*time.Second && part > 0.01 && part < 1 {
+	if passed = now.Sub(p.since); passed > 3*time.Second && part > 0.01 && part < 1 {
 		left = ", " + (time.Duration(float64(passed)*(1/part-1)) + time.Second).Truncate(time.Second).String() + " left"
 	}
-	p.mu.Unlock()
-	p.line("%s %3.0f %%%s", doing, part*100, left)
+	return passed, left
 }
 
 // bytes is show for a file; total 0 means unknown.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -75,7 +76,7 @@ func (f *replayOptions) run(cmd *cobra.Command, paths []string) error {
 	}
 	line := newProgress(cmd.ErrOrStderr())
 	defer line.clear()
-	cfg.Progress = line.show
+	cfg.Progress = line.replay
 	read := f.recordingFlags
 	read.paths = f.paths || len(paths) == 2 // of two they tell the program's files from a library's
 	var traces []*trace.Trace
@@ -197,6 +198,9 @@ func (f *replayOptions) config() (cfg replay.Config, note string, err error) {
 		f.policies = replay.DefaultPolicies(info)
 	}
 	cfg = replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: f.pool, Smallest: f.smallest}
+	if spec.CanResize() { // a private one: one for each policy
+		cfg.Workers = runtime.GOMAXPROCS(0)
+	}
 	return cfg, note, addPolicies(&cfg, f.policies)
 }
 

@@ -1,11 +1,16 @@
 // The memory of pools: what of it is free and since when, which streams may
 // have it, and how a pool grows and shrinks.
 //
-// Free memory is a list of spans, each with the mark of its free. A stream may
-// always have what has no mark or one of its own, so for each stream that
-// allocates there is, beside the spans, a list of the holes that it may have so,
-// sorted by size (holes.go). Only where none of these will do are the spans gone
-// through one by one.
+// A chunk is a list of parts in order of addresses: blocks, and free parts, each
+// with the mark of its free. A stream may always have what has no mark or one of
+// its own, so for each lane that allocates there is, beside the parts, an index
+// of the holes that it may have so (holes.go). Only where none of these will do
+// are the parts gone through one by one.
+//
+// A replay makes millions of blocks in pools of 10,000. So nothing here takes
+// memory of the host for a block, once there were as many, and a block that comes
+// and goes in one stream is one step in a table, a few in the list, and one or two in
+// the index.
 
 package sim
 
@@ -21,44 +26,139 @@ import (
 // chunk is memory that a pool has from the device, at addresses in a row.
 type chunk struct {
 	addr, bytes uint64
+	first       *part
 	idle        uint64          // bytes that are free without a mark
 	pages       map[uint64]page // what lies in it; that of all its blocks' memory
 }
 
-// span is a free part of a chunk. Spans side by side are joined only if none has
-// a mark, so each byte keeps its own.
-type span struct {
-	hole
-	freed *mark // nil: never used, or the host knows that the free is done
+// part is a run of addresses of a chunk: a block, or what one free left of it. Free
+// parts side by side are joined only if none has a mark, so each byte keeps its own.
+// A part is 64 bytes, a line of the processor's cache: a replay looks at parts all over
+// the pool. What few have is elsewhere.
+type part struct {
+	addr, bytes uint64
+	prev, next  *part // in the chunk; next also in the list of spare parts
+	hole        *hole // inUse: a block; else, of the first and last part of a hole of lane 0, that hole
+	mark              // of a block when it was allocated, else of its free
 }
 
-func (s span) before(o span) bool { return s.addr < o.addr }
+// atOnce is how many parts or holes are made at once.
+const atOnce = 64
 
-// mark is when a free happens.
+// inUse marks blocks.
+var inUse = new(hole)
+
+func (p *part) used() bool { return p.hole == inUse }
+
+// mark is when an allocation or a free happens: it is work n of a lane. One without an
+// origin never was, or the host knows that it is done.
 type mark struct {
+	from *origin
+	n    uint64
+	at   time.Duration // when it is done; only of a free
+}
+
+// origin is what marks of a stream have in common.
+type origin struct {
 	stream device.Stream
-	lane   int // the free is this lane's n-th work
-	n      uint64
-	seen   clock         // what comes before, itself included
-	at     time.Duration // when it is done
+	lane   int
+	seen   clock // what comes before, of other lanes
 }
 
-// block is the memory of a new block: its notes (hazard.go) are its own, so that
-// they are few, and its contents a part of the chunk's. Used ones are used again.
-func (p *pools) block(c *chunk) *memory {
-	if n := len(p.spare); n > 0 {
-		m := p.spare[n-1]
-		p.spare = p.spare[:n-1]
-		m.bytes, m.pages = c.bytes, c.pages
-		return m
+// mark is that of the newest work of a stream.
+func (q *queue) mark() mark {
+	if q.origin == nil {
+		q.origin = &origin{q.stream, q.lane, slices.Clone(q.seen)}
 	}
-	return &memory{bytes: c.bytes, pages: c.pages}
+	return mark{q.origin, q.last, q.end}
 }
 
-// unblock takes the memory of a block that is no longer used.
-func (p *pools) unblock(m *memory) {
-	m.uses, m.pages = m.uses[:0], nil
-	p.spare = append(p.spare, m)
+// known reports whether a clock has what the mark stands for.
+func (m *mark) known(c clock) bool { return m.from == nil || c.knows(m.from.lane, m.n) }
+
+func (p *part) end() uint64 { return p.addr + p.bytes }
+
+// split cuts the first n bytes off a part, which are returned.
+func (p *pool) split(rest *part, n uint64) *part {
+	f := p.spare
+	if f != nil {
+		p.spare = f.next
+	} else {
+		if len(p.fresh) == 0 {
+			p.fresh = make([]part, atOnce)
+		}
+		f, p.fresh = &p.fresh[0], p.fresh[1:]
+	}
+	f.addr, f.bytes, f.mark, f.hole = rest.addr, n, rest.mark, nil
+	rest.addr, rest.bytes = rest.addr+n, rest.bytes-n
+	f.prev, f.next, rest.prev = rest.prev, rest, f
+	if f.prev == nil {
+		p.in(f.addr).first = f
+	} else {
+		f.prev.next = f
+	}
+	for _, own := range p.lanes {
+		if own == nil {
+			continue
+		}
+		if h := own.of(rest); h != nil && h.first == rest {
+			h.first = f
+			own.tag(f, h)
+		}
+	}
+	return f
+}
+
+// join adds the part behind one to it.
+func (p *pool) join(a *part) {
+	b := a.next
+	a.bytes += b.bytes
+	if a.next = b.next; a.next != nil {
+		a.next.prev = a
+	}
+	for _, own := range p.lanes {
+		if own == nil {
+			continue
+		}
+		if h := own.of(b); h != nil && h.last == b {
+			h.last = a
+			own.tag(a, h)
+		}
+	}
+	p.drop(b)
+}
+
+// drop keeps a part that is in no chunk any more for the next block.
+func (p *pool) drop(b *part) {
+	for _, own := range p.lanes {
+		if own != nil {
+			own.tag(b, nil)
+		}
+	}
+	*b = part{next: p.spare}
+	p.spare = b
+}
+
+// memory is the memory of a block, with the note of its allocation if nobody has looked
+// before. The notes (hazard.go) are its own, so that they are few, and the contents
+// a part of the chunk's.
+func (p *pools) memory(b *part) *memory {
+	m := p.looked[b]
+	if m == nil {
+		_, c := p.holding(b.addr)
+		m = &memory{bytes: c.bytes, pages: c.pages}
+		if b.from != nil {
+			m.uses = []use{{b.addr - c.addr, b.bytes, c.addr, b.from.lane, b.n, true, callPoolAlloc}}
+		}
+		p.looked[b] = m
+	}
+	return m
+}
+
+// piece is the memory behind a part of a block.
+func (p *pools) piece(b *part, addr, bytes uint64) piece {
+	_, c := p.holding(addr)
+	return piece{p.memory(b), addr - c.addr, bytes, addr}
 }
 
 // in is the chunk that addr lies in, nil if there is none.
@@ -71,6 +171,17 @@ func (p *pool) in(addr uint64) *chunk {
 		return p.chunks[i-1]
 	}
 	return nil
+}
+
+// parts visits the parts in order of addresses. They stay as they are meanwhile.
+func (p *pool) parts(yield func(*part) bool) {
+	for _, c := range p.chunks {
+		for one := c.first; one != nil; one = one.next {
+			if !yield(one) {
+				return
+			}
+		}
+	}
 }
 
 // free is how many bytes no block has.
@@ -86,19 +197,27 @@ func (p *pool) settle(host clock) {
 		return
 	}
 	p.known = append(p.known[:0], host...)
-	var kept sorted[span]
-	for s := range p.spans.all {
-		if s.freed != nil && host.knows(s.freed.lane, s.freed.n) {
-			s.freed = nil
-			s.in.idle += s.bytes
-		}
-		if end := kept.prev(place{len(kept.leaves), 0}); end != nil && end.freed == nil && s.freed == nil && end.in == s.in && end.addr+end.bytes == s.addr {
-			end.bytes += s.bytes
-		} else {
-			kept.put(*s)
+	for _, c := range p.chunks {
+		for s := c.first; s != nil; s = s.next {
+			if s.used() || !s.known(host) {
+				continue
+			}
+			if s.from != nil {
+				lane := s.from.lane
+				s.from = nil
+				c.idle += s.bytes
+				for other, own := range p.lanes {
+					if own != nil && other != lane {
+						own.add(s)
+					}
+				}
+			}
+			if b := s.prev; b != nil && !b.used() && b.from == nil {
+				p.join(b)
+				s = b
+			}
 		}
 	}
-	p.spans, p.lanes = kept, nil
 }
 
 // lane is the holes that a lane's streams may have as they are.
@@ -107,10 +226,10 @@ func (p *pool) lane(lane int) *holes {
 		p.lanes = append(p.lanes, nil)
 	}
 	if p.lanes[lane] == nil {
-		own := new(holes)
-		for s := range p.spans.all {
-			if s.freed == nil || s.freed.lane == lane {
-				own.add(s.hole)
+		own := newHoles(lane)
+		for s := range p.parts {
+			if own.may(s) {
+				own.add(s)
 			}
 		}
 		p.lanes[lane] = own
@@ -118,87 +237,104 @@ func (p *pool) lane(lane int) *holes {
 	return p.lanes[lane]
 }
 
-// give adds a free span where nothing is free.
-func (p *pool) give(s span) {
-	p.spans.put(s)
-	if s.freed == nil {
-		s.in.idle += s.bytes
+// give makes a part free.
+func (p *pool) give(s *part, freed mark) {
+	s.hole, s.mark = nil, freed
+	if s.from == nil {
+		p.in(s.addr).idle += s.bytes
 	}
-	for lane, own := range p.lanes {
-		if own != nil && (s.freed == nil || s.freed.lane == lane) {
-			own.add(s.hole)
+	for _, own := range p.lanes {
+		if own != nil && own.may(s) {
+			own.add(s)
 		}
 	}
 }
 
-// take takes [addr, addr+n), which begins with a span and is free in one chunk,
-// and says what marks were on it.
-func (p *pool) take(addr, n uint64) (marks []*mark) {
+// reach cuts the part in which n bytes from the beginning of a free part end, so that
+// they are whole parts, and returns the first and the last.
+func (p *pool) reach(first *part, n uint64) (from, to *part) {
+	to = first
+	for n > to.bytes {
+		n -= to.bytes
+		to = to.next
+	}
+	if n == to.bytes {
+		return first, to
+	}
+	f := p.split(to, n)
+	if to == first {
+		return f, f
+	}
+	return first, f
+}
+
+// take makes one used part of free ones.
+func (p *pool) take(from, to *part) {
 	for _, own := range p.lanes {
 		if own != nil {
-			own.cut(addr, n)
+			own.cut(from, to)
 		}
 	}
-	for at := p.spans.seek(span{hole: hole{addr: addr}}); n > 0; {
-		s := p.spans.at(at)
-		part := min(s.bytes, n)
-		if s.freed == nil {
-			s.in.idle -= part
-		} else {
-			marks = append(marks, s.freed)
+	for s := from; ; s = s.next {
+		if s.from == nil {
+			p.in(s.addr).idle -= s.bytes
 		}
-		n -= part
-		if part < s.bytes {
-			s.addr, s.bytes = s.addr+part, s.bytes-part
+		if s == to {
 			break
 		}
-		at = p.spans.drop(at)
 	}
-	return marks
+	for end := to.end(); from.end() < end; {
+		p.join(from)
+	}
+	from.hole = inUse
 }
 
-// scan looks for the smallest run of usable spans side by side with at least n
-// bytes, the lowest of those.
-func (p *pool) scan(n uint64, usable func(*mark) bool) (addr uint64, ok bool) {
-	var run hole
-	least := uint64(0)
+// scan looks for the smallest run of usable free parts side by side with at least n
+// bytes, the lowest of those. It returns the first.
+func (p *pool) scan(n uint64, usable func(*mark) bool) (first *part) {
+	var start *part
+	var bytes, least uint64
 	end := func() {
-		if run.bytes >= n && (!ok || run.bytes < least) {
-			addr, least, ok = run.addr, run.bytes, true
+		if start != nil && bytes >= n && (first == nil || bytes < least) {
+			first, least = start, bytes
 		}
-		run = hole{}
+		start, bytes = nil, 0
 	}
-	for s := range p.spans.all {
-		if run.in != s.in || run.addr+run.bytes != s.addr {
+	for s := range p.parts {
+		if s.prev == nil { // of another chunk
 			end()
 		}
-		if !usable(s.freed) {
+		if s.used() || !usable(&s.mark) {
 			end()
 			continue
 		}
-		if run.bytes == 0 {
-			run = hole{s.addr, 0, s.in}
+		if start == nil {
+			start = s
 		}
-		run.bytes += s.bytes
+		bytes += s.bytes
 	}
 	end()
-	return addr, ok
+	return first
 }
 
 // find looks for n bytes that q may have, the gentlest way first, and in each
-// the best fit; false where there are none. Caller holds d.mu.
-func (d *Device) find(p *pool, q *queue, n uint64) (addr uint64, ok bool) {
+// the best fit: the part that they begin with, nil where there are none. Caller
+// holds d.mu.
+func (d *Device) find(p *pool, q *queue, n uint64) *part {
 	p.settle(d.work.host)
 	own := p.lane(q.lane)
-	if addr, ok := own.fit(n); ok || own.total == p.free() {
-		return addr, ok
+	if h := own.fit(n); h != nil || own.total == p.free() {
+		if h == nil {
+			return nil
+		}
+		return h.first
 	}
 	for most := ordered; most <= waiting; most++ {
-		if addr, ok := p.scan(n, func(m *mark) bool { return d.reuse(p, q, m) <= most }); ok {
-			return addr, true
+		if s := p.scan(n, func(m *mark) bool { return d.reuse(p, q, m) <= most }); s != nil {
+			return s
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // The ways in which a stream may have what is free, the gentlest first. NVIDIA's
@@ -215,9 +351,9 @@ const (
 // reuse is the gentlest way in which q may have what has that mark.
 func (d *Device) reuse(p *pool, q *queue, m *mark) int {
 	switch {
-	case m == nil || m.lane == q.lane:
+	case m.from == nil || m.from.lane == q.lane:
 		return asIs
-	case p.attrs[device.PoolReuseFollowEventDependencies] == 1 && q.seen.knows(m.lane, m.n):
+	case p.attrs[device.PoolReuseFollowEventDependencies] == 1 && m.known(q.seen):
 		return ordered
 	case p.attrs[device.PoolReuseAllowOpportunistic] == 1 && m.at <= d.now():
 		return finished
@@ -227,8 +363,8 @@ func (d *Device) reuse(p *pool, q *queue, m *mark) int {
 	return never
 }
 
-// grow adds a chunk with room for n bytes, and says where. Caller holds d.mu.
-func (d *Device) grow(p *pool, n uint64) (uint64, error) {
+// grow adds a chunk with room for n bytes: one free part. Caller holds d.mu.
+func (d *Device) grow(p *pool, n uint64) (*part, error) {
 	for _, unit := range []uint64{poolChunk, driverBlock} {
 		size, ok := roundUp(n, unit)
 		if !ok || p.max != 0 && (size > p.max || p.attrs[device.PoolReservedCurrent] > p.max-size) {
@@ -237,20 +373,22 @@ func (d *Device) grow(p *pool, n uint64) (uint64, error) {
 		if err := d.take(size); errors.Is(err, device.ErrOutOfMemory) {
 			continue
 		} else if err != nil {
-			return 0, err
+			return nil, err
 		}
 		addr, ok := d.addresses(size, addrStep)
 		if !ok {
-			return 0, errors.Join(device.ErrOutOfMemory, d.give(size))
+			return nil, errors.Join(device.ErrOutOfMemory, d.give(size))
 		}
 		c := &chunk{addr: addr, bytes: size, pages: map[uint64]page{}}
+		c.first = &part{addr: addr, bytes: size}
 		p.chunks = append(p.chunks, c) // no address below comes again
-		p.give(span{hole: hole{addr, size, c}})
+		p.give(c.first, mark{})
+		d.space.add(segment{addr: addr, bytes: size, kind: pooled})
 		p.raise(device.PoolReservedCurrent, size)
 		d.count.Time += d.costs.Async.PoolGrow + byMiB(d.costs.Async.PoolGrowPerMiB, size)
-		return addr, nil
+		return c.first, nil
 	}
-	return 0, device.ErrOutOfMemory
+	return nil, device.ErrOutOfMemory
 }
 
 // release releases free chunks, the newest first, as long as the pool keeps
@@ -273,7 +411,9 @@ func (d *Device) release(p *pool, keep uint64) error {
 		return err
 	}
 	for _, c := range gone {
-		p.take(c.addr, c.bytes)
+		p.take(p.reach(c.first, c.bytes))
+		p.drop(c.first)
+		d.space.remove(c.addr)
 	}
 	p.chunks = slices.DeleteFunc(p.chunks, func(c *chunk) bool { return slices.Contains(gone, c) })
 	p.attrs[device.PoolReservedCurrent] = left

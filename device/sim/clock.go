@@ -67,6 +67,7 @@ type queue struct {
 	last   uint64        // number of the newest work
 	seen   clock         // what comes before the next work here, beside what the host knows
 	end    time.Duration // when all that is queued is done
+	origin *origin       // of its marks; nil: none since seen has got something from another lane
 }
 
 // event is a mark in a stream: what was before it, and when that is done. The
@@ -121,6 +122,14 @@ func (w *work) open() device.Stream {
 	}
 	w.streams[q.stream] = q
 	return q.stream
+}
+
+// stream is the queue of a stream, nil if there is none.
+func (w *work) stream(s device.Stream) *queue {
+	if s == 0 {
+		return w.queues[0] // always there
+	}
+	return w.streams[s]
 }
 
 // now is the time at the program's host: that of its calls and of what it did

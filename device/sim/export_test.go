@@ -15,6 +15,10 @@ func (d *Device) Touched() uint64 {
 			all[s.mem] = true
 		}
 	}
+	for b := range d.pools.blocks.all {
+		_, c := d.pools.holding(b.addr)
+		all[&memory{pages: c.pages}] = true
+	}
 	pages := make(map[*[pageSize]byte]bool) // blocks of a pool may share one
 	for m := range all {
 		for _, p := range m.pages {

@@ -202,6 +202,12 @@ func (d *Device) pieces(addr, bytes uint64) ([]piece, bool) {
 	}
 	var list []piece
 	for s := range d.space.from(addr) {
+		if s.addr <= addr && s.kind == pooled {
+			if b := d.pools.block(addr); b != nil && end <= b.end() {
+				return append(list, d.pools.piece(b, addr, end-addr)), true
+			}
+			break
+		}
 		if s.addr > addr || s.kind == mapped || s.kind != readable && s.end() < end {
 			break
 		}

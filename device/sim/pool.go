@@ -57,9 +57,10 @@ type pool struct {
 	chunks []*chunk // by address
 
 	// Of chunk.go.
-	spans sorted[span] // what is free
-	lanes []*holes     // by lane: what of it the lane's streams may have as it is; nil: not asked for since all changed
-	known clock        // what the host knew when marks were last taken away
+	lanes []*holes // by lane: what its streams may have as it is; nil: they never asked
+	known clock    // what the host knew when marks were last taken away
+	spare *part    // parts that are in no chunk any more
+	fresh []part   // and those that never were
 }
 
 // pools are those of a device, and what is freed to no pool but waits for its
@@ -68,7 +69,8 @@ type pools struct {
 	all     []*pool // in the order of their making; the first is the device's own
 	last    device.Pool
 	pending []pendingFree
-	spare   []*memory // of blocks that are gone
+	blocks  table
+	looked  map[*part]*memory // of the blocks whose memory somebody has looked at
 }
 
 // pendingFree is a plain grant that was freed in a stream. It is released to the
@@ -80,7 +82,7 @@ type pendingFree struct {
 
 // newPools are those of a new device: its own.
 func newPools() pools {
-	var p pools
+	p := pools{blocks: newTable(), looked: map[*part]*memory{}}
 	p.open(0)
 	return p
 }
@@ -210,8 +212,8 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	if err != nil {
 		return device.Range{}, err
 	}
-	q, ok := d.work.streams[s]
-	if !ok {
+	q := d.work.stream(s)
+	if q == nil {
 		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidHandle)
 	}
 	if bytes == 0 {
@@ -221,24 +223,29 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	if !ok {
 		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
 	}
-	addr, ok := d.find(p, q, n)
-	if !ok {
-		if addr, err = d.grow(p, n); err != nil {
+	first := d.find(p, q, n)
+	if first == nil {
+		if first, err = d.grow(p, n); err != nil {
 			return device.Range{}, d.refuse(call, bytes, err)
 		}
 	}
-	for _, m := range p.take(addr, n) {
-		// For a free that q comes after this changes nothing; after one that it
-		// does not, it does now.
-		q.await(m.at, m.seen)
+	block, last := p.reach(first, n)
+	for s := block; s != last.next; s = s.next {
+		if s.from != nil && s.from.lane != q.lane {
+			// After a free that q comes after this changes nothing; after one that
+			// it does not, it does now.
+			q.await(s.at, s.from.seen)
+			q.seen.set(s.from.lane, max(s.n, q.seen.at(s.from.lane)))
+		}
 	}
-	c := p.in(addr)
-	mem, off := d.pools.block(c), addr-c.addr
-	d.space.add(segment{addr: addr, bytes: n, mem: mem, off: off, kind: pooled})
+	p.take(block, last)
 	p.raise(device.PoolUsedCurrent, n)
-	// No check: all that touched these bytes comes before their free.
-	d.commit(call, q, 0, access{[]piece{{mem: mem, off: off, bytes: n, addr: addr}}, true})
-	return device.Range{Addr: addr, Bytes: n}, nil
+	d.pools.blocks.put(block)
+	// No check: all that touched these bytes comes before their free. The mark is the
+	// note, until somebody looks at the memory.
+	d.commit(call, q, 0)
+	block.mark = q.mark()
+	return device.Range{Addr: block.addr, Bytes: n}, nil
 }
 
 // FreeAsync frees what AllocAsync or Alloc gave, when the work that is in s now
@@ -252,36 +259,42 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	if err := d.callIf(d.info.HasPools, call, 0, d.costs.Async.PoolFree); err != nil {
 		return err
 	}
-	q, ok := d.work.streams[s]
-	if !ok {
+	q := d.work.stream(s)
+	if q == nil {
 		return d.refuse(call, 0, device.ErrInvalidHandle)
 	}
-	block := d.space.starting(addr)
-	if block == nil || block.kind != pooled && block.kind != granted {
-		return d.refuse(call, 0, device.ErrInvalidValue)
+	block, g := d.pools.blocks.find(addr), (*segment)(nil)
+	if block == nil {
+		if g = d.space.starting(addr); g == nil || g.kind != granted {
+			return d.refuse(call, 0, device.ErrInvalidValue)
+		}
 	}
-	// A plain grant that was never looked at has no memory yet; then there is
-	// nothing to check either.
+	// Memory that was never looked at has no notes but that of its allocation.
 	var all []access
-	if block.mem != nil {
-		all = append(all, access{[]piece{{mem: block.mem, off: block.off, bytes: block.bytes, addr: addr}}, true})
+	switch {
+	case block == nil && g.mem != nil:
+		all = []access{{[]piece{{mem: g.mem, off: g.off, bytes: g.bytes, addr: addr}}, true}}
+	case block != nil && (d.pools.looked[block] != nil || !block.known(d.work.host) && !block.known(q.seen)):
+		all = []access{{[]piece{d.pools.piece(block, addr, block.bytes)}, true}}
 	}
 	if err := d.check(call, q, all...); err != nil {
 		return d.refuse(call, 0, err)
 	}
 	// No note: who gets the memory next comes after this, and leaves one.
 	d.commit(call, q, 0)
-	freed := mark{q.stream, q.lane, q.last, append(clock(nil), q.seen...), q.end}
-	g := *block
-	d.space.remove(addr)
-	if g.kind == granted {
-		d.pools.pending = append(d.pools.pending, pendingFree{g, freed})
+	if block == nil {
+		d.pools.pending = append(d.pools.pending, pendingFree{*g, q.mark()})
+		d.space.remove(addr)
 		return nil
 	}
-	p, c := d.pools.holding(addr)
-	p.attrs[device.PoolUsedCurrent] -= g.bytes
-	p.give(span{hole{addr, g.bytes, c}, &freed})
-	d.pools.unblock(g.mem)
+	d.pools.blocks.drop(addr)
+	delete(d.pools.looked, block)
+	p := d.pools.all[0]
+	if len(d.pools.all) > 1 {
+		p, _ = d.pools.holding(addr)
+	}
+	p.attrs[device.PoolUsedCurrent] -= block.bytes
+	p.give(block, q.mark())
 	return nil
 }
 
@@ -290,7 +303,7 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 func (d *Device) releaseUnused(call string) error {
 	for i := 0; i < len(d.pools.pending); {
 		f := d.pools.pending[i]
-		if !d.work.host.knows(f.freed.lane, f.freed.n) {
+		if !f.freed.known(d.work.host) {
 			i++
 			continue
 		}
@@ -314,7 +327,23 @@ func (p *pools) tidy() {
 	p.all = slices.DeleteFunc(p.all, func(one *pool) bool { return one.handle == 0 && len(one.chunks) == 0 })
 }
 
-// holding is the chunk that addr lies in, and its pool.
+// block is the block that addr lies in, nil if there is none.
+func (p *pools) block(addr uint64) *part {
+	b := p.blocks.find(addr)
+	if b != nil {
+		return b
+	}
+	if _, c := p.holding(addr); c != nil {
+		for b = c.first; addr >= b.end(); b = b.next {
+		}
+		if b.used() {
+			return b
+		}
+	}
+	return nil
+}
+
+// holding is the pool and the chunk that addr lies in, nil if it lies in none.
 func (p *pools) holding(addr uint64) (*pool, *chunk) {
 	for _, one := range p.all {
 		if c := one.in(addr); c != nil {
@@ -333,8 +362,8 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 			return false
 		}
 		h.Addr, h.Bytes, h.Reason = at, end-at, Freed
-		if m != nil {
-			h.Earlier, h.EarlierStream = callPoolFree, m.stream
+		if m.from != nil {
+			h.Earlier, h.EarlierStream = callPoolFree, m.from.stream
 		}
 		return true
 	}
@@ -344,8 +373,8 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 		}
 	}
 	for _, p := range d.pools.all {
-		for s := range p.spans.all {
-			if tell(s.addr, s.bytes, s.freed) {
+		for s := range p.parts {
+			if !s.used() && tell(s.addr, s.bytes, &s.mark) {
 				return true
 			}
 		}

@@ -122,12 +122,15 @@ func TestNoPilesOfNotes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, spans := d.space.starting(r.Addr).mem, 0
-	for range d.pools.all[0].spans.all {
-		spans++
+	m, parts := d.pools.memory(d.pools.blocks.find(r.Addr)), 0
+	for range d.pools.all[0].parts {
+		parts++
 	}
-	if len(m.uses) > 10 || spans > 10 || len(d.pools.spare) > 1 || len(d.work.queues) > 3 || len(d.pools.all) > 1 {
-		t.Errorf("%d notes, %d spans, %d blocks' memory, %d lanes, %d pools", len(m.uses), spans, len(d.pools.spare), len(d.work.queues), len(d.pools.all))
+	for b := d.pools.all[0].spare; b != nil; b = b.next {
+		parts++
+	}
+	if len(m.uses) > 10 || parts > 15 || d.pools.blocks.count > 1 || len(d.work.queues) > 3 || len(d.pools.all) > 1 {
+		t.Errorf("%d notes, %d parts, %d blocks, %d lanes, %d pools", len(m.uses), parts, d.pools.blocks.count, len(d.work.queues), len(d.pools.all))
 	}
 	if err := d.Synchronize(); err != nil {
 		t.Fatal(err)

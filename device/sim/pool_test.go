@@ -820,3 +820,32 @@ func b2i(b bool) int {
 	}
 	return 0
 }
+
+// TestPoolNoGarbage: blocks that come and go take no memory of the host, once there were as
+// many; also where two streams take turns, and with sizes that share a class.
+func TestPoolNoGarbage(t *testing.T) {
+	for _, streams := range []int{1, 2} {
+		d := newDevice(t, sim.Config{Total: 1 << 40})
+		p := must[device.Pool](t)(d.DefaultPool())
+		s := []device.Stream{0, 0}
+		if streams == 2 {
+			s[1] = must[device.Stream](t)(d.StreamCreate())
+		}
+		var blocks [64]uint64
+		turn := func() {
+			for i := range blocks {
+				blocks[i] = must[device.Range](t)(d.AllocAsync(p, uint64(1+i*i*9000), s[i%2])).Addr
+			}
+			for i := range blocks {
+				j := i * 37 % len(blocks)
+				ok(t, d.FreeAsync(blocks[j], s[j%2]))
+			}
+		}
+		for range 20 {
+			turn()
+		}
+		if n := testing.AllocsPerRun(100, turn); n != 0 {
+			t.Errorf("%d streams: %v allocations on the Go heap for %d calls", streams, n, 2*len(blocks))
+		}
+	}
+}

@@ -35,7 +35,7 @@ type kind uint8
 const (
 	granted  kind = iota // by Alloc; Free releases it
 	managed              // by AllocManaged; Free releases it
-	pooled               // allocated from a pool
+	pooled               // a pool's chunk; what lies there is the pool's to know
 	mapped               // by MemMap, without access
 	readable             // the same, after MemSetAccess
 	reserved             // addresses alone

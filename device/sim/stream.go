@@ -309,6 +309,7 @@ func (d *Device) query(at time.Duration, seen clock) bool {
 // after all that seen knows.
 func (q *queue) await(at time.Duration, seen clock) {
 	q.seen.learn(seen)
+	q.origin = nil
 	q.end = max(q.end, at)
 }
 

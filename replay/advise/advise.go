@@ -341,11 +341,11 @@ func (a *adviser) replay(g gpu, p policy.Policy, alone bool) replay.Config {
 	}
 	return replay.Config{
 		Policies: []policy.Policy{p}, Total: card.Total, Pool: g.name, Untimed: true,
-		Progress: func(doing string, part float64) {
+		Progress: func(p replay.Progress) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if a.cfg.Progress != nil {
-				a.cfg.Progress(doing, part)
+				a.cfg.Progress(p.Doing, p.Part)
 			}
 		},
 		Device: func(total uint64) (device.GPU, error) {

@@ -245,7 +245,7 @@ func (c *comparer) pool(pr pair) (*Pool, error) {
 	gather := func(bySize bool) error {
 		for i, p := range pr {
 			var err error
-			if got[i], err = c.sides[i].gather(c.ctx, p, bySize, c.progress("comparing, "+sideNames[i])); err != nil {
+			if got[i], err = c.sides[i].gather(c.ctx, p, bySize, c.cfg.Replay.Step("comparing, "+sideNames[i])); err != nil {
 				return err
 			}
 		}
@@ -273,14 +273,6 @@ func (c *comparer) pool(pr pair) (*Pool, error) {
 	return out, nil
 }
 
-// progress returns a function that reports a part of some work, nil if nobody listens.
-func (c *comparer) progress(doing string) func(part float64) {
-	if c.cfg.Replay.Progress == nil {
-		return nil
-	}
-	return func(part float64) { c.cfg.Replay.Progress(doing, part) }
-}
-
 // replay runs the policies and the search for leaks over both recordings.
 func (c *comparer) replay(rep *Report, pairs []pair) error {
 	results := map[*trace.Pool][]*replay.Result{}
@@ -302,7 +294,10 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 		cfg := c.cfg.Replay
 		cfg.Untimed, cfg.Pool = true, name
 		if f := c.cfg.Replay.Progress; f != nil {
-			cfg.Progress = func(doing string, part float64) { f(sideNames[i]+": "+doing, part) }
+			cfg.Progress = func(p replay.Progress) {
+				p.Doing = sideNames[i] + ": " + p.Doing
+				f(p)
+			}
 		}
 		got, err := replay.Run(c.ctx, s.trace, cfg)
 		if err != nil {
@@ -316,7 +311,7 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 			results[pool] = append(results[pool], res)
 		}
 		*found[i], err = leaks.Find(c.ctx, s.trace, leaks.Config{
-			Pool: name, KeepPaths: c.cfg.KeepPaths, Progress: c.progress("searching for leaks, " + sideNames[i]),
+			Pool: name, KeepPaths: c.cfg.KeepPaths, Progress: c.cfg.Replay.Step("searching for leaks, " + sideNames[i]),
 		})
 		if err != nil {
 			return err

@@ -48,10 +48,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	if err != nil {
 		return nil, nil, err
 	}
-	var progress func(part float64)
-	if cfg.Progress != nil {
-		progress = func(part float64) { cfg.Progress("finding peaks", part) }
-	}
+	progress := cfg.Step("finding peaks")
 	var texts textTable
 	outlines := map[*trace.Pool]*outline{}
 	var timelines []*report.Timeline
@@ -99,10 +96,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 		if o == nil || !slices.Contains(timelines, o.timeline) {
 			continue
 		}
-		if cfg.Progress != nil {
-			progress = func(part float64) { cfg.Progress("listing what lives", part) }
-		}
-		if err := o.bands(ctx, refusals[o], share, progress); err != nil {
+		if err := o.bands(ctx, refusals[o], share, cfg.Step("listing what lives")); err != nil {
 			return nil, nil, err
 		}
 	}

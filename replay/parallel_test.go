@@ -1,0 +1,118 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// TestAtOnce: whatever ends first, the error is that of the first job that fails, jobs
+// before it are not stopped, and those after it are.
+func TestAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		workers int
+		fail    []int // of six jobs; each waits until all jobs that may run at once do
+		want    int   // -1: no error
+		ran     []int // jobs that began
+		stopped []int // and that were told to end early
+	}{
+		{"one by one", 1, nil, -1, []int{0, 1, 2, 3, 4, 5}, nil},
+		{"one by one, third fails", 1, []int{2, 4}, 2, []int{0, 1, 2}, nil},
+		{"no workers are one", 0, []int{0}, 0, []int{0}, nil},
+		{"all at once", 6, nil, -1, []int{0, 1, 2, 3, 4, 5}, nil},
+		{"more workers than jobs, two fail", 9, []int{4, 1}, 1, []int{0, 1, 2, 3, 4, 5}, []int{2, 3, 4, 5}},
+		{"the last fails", 6, []int{5}, 5, []int{0, 1, 2, 3, 4, 5}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var ran, stopped []int
+			var together sync.WaitGroup
+			if tc.workers >= 6 {
+				together.Add(6)
+			}
+			err := atOnce(t.Context(), 6, tc.workers, func(ctx context.Context, i int) error {
+				if tc.workers >= 6 {
+					together.Done()
+					together.Wait()
+				}
+				mu.Lock()
+				ran = append(ran, i)
+				mu.Unlock()
+				if slices.Contains(tc.fail, i) {
+					return fmt.Errorf("job %d", i)
+				}
+				if slices.Contains(tc.stopped, i) {
+					<-ctx.Done()
+					mu.Lock()
+					stopped = append(stopped, i)
+					mu.Unlock()
+					return ctx.Err()
+				}
+				return ctx.Err()
+			})
+			slices.Sort(ran)
+			slices.Sort(stopped)
+			want := slices.DeleteFunc(slices.Clone(tc.stopped), func(i int) bool { return slices.Contains(tc.fail, i) })
+			if !slices.Equal(ran, tc.ran) || !slices.Equal(stopped, want) {
+				t.Errorf("ran %v, stopped %v; want %v and %v", ran, stopped, tc.ran, want)
+			}
+			if tc.want < 0 && err != nil || tc.want >= 0 && (err == nil || err.Error() != fmt.Sprint("job ", tc.want)) {
+				t.Errorf("%v, want that of job %d", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestAtOnceStops: the end of the context ends all jobs.
+func TestAtOnceStops(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var once sync.Once
+	err := atOnce(ctx, 5, 2, func(ctx context.Context, i int) error {
+		once.Do(cancel)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestMeter: events of all passes are added up, whatever a pass told last, and the names are
+// of what runs.
+func TestMeter(t *testing.T) {
+	var got []Progress
+	m := newMeter(func(p Progress) { got = append(got, p) }, 3, 600)
+	jax := m.pass(0, "jax", 100)
+	jax(0.5)
+	other := m.pass(1, "jax", 200) // on another pool
+	elastic := m.pass(2, "elastic", 100)
+	elastic(0.25)
+	other(0.5)
+	jax = m.pass(0, "jax", 100) // the second pass; the first told of a half
+	jax(0.1)
+	m.begin(1, running{})
+	m.begin(0, running{})
+	elastic(1)
+	want := []Progress{
+		{"jax", 50. / 600, 50, 600},
+		{"jax, elastic", 75. / 600, 75, 600},
+		{"jax, elastic", 175. / 600, 175, 600},
+		{"jax, elastic", 235. / 600, 235, 600},
+		{"elastic", 500. / 600, 500, 600},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if newMeter(nil, 1, 1).pass(0, "jax", 1) != nil {
+		t.Error("nobody listens, and there is a callback")
+	}
+	got = nil
+	newMeter(func(p Progress) { got = append(got, p) }, 1, 0).pass(0, "jax: trying", 100)(0.5)
+	if want := []Progress{{Doing: "jax: trying", Part: 0.5}}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
