@@ -142,7 +142,7 @@ func write(w io.Writer, peers []peer, inputs []*input, rows []row) {
 	}
 	part("ns per operation", func(_ *input, f figures) string { return f.ns })
 	part("smallest device / peak of live bytes", func(in *input, f figures) string {
-		if f.smallest == nil || f.calls == nil {
+		if f.smallest == nil {
 			return ""
 		}
 		return fmt.Sprintf("%.3f", float64(*f.smallest)/float64(in.trace.PeakLive))

@@ -50,7 +50,11 @@ func (p peer) measure(ctx context.Context, o options, in *input) (figures, error
 	if err := cmd.Run(); err != nil {
 		return figures{}, errors.Join(err, errors.New(strings.TrimSpace(problems.String())))
 	}
-	return parse(out.String())
+	f, err := parse(out.String())
+	if p.version == "" { // it has no device
+		f = figures{ns: f.ns}
+	}
+	return f, err
 }
 
 // parse reads what replay prints: a name and a value a line.

@@ -48,7 +48,10 @@ func measureOwn(ctx context.Context, in *input, spec string, repeats int) (figur
 	}
 	rep, err := replay.Run(ctx, in.trace, replay.Config{
 		Policies: []policy.Policy{p}, Total: in.device, Smallest: true, Untimed: true,
-		Device: func(total uint64) (device.GPU, error) { return sim.New(sim.Config{Total: total}) },
+		// As device.h: what is less than a grant at the device's end is left out.
+		Device: func(total uint64) (device.GPU, error) {
+			return sim.New(sim.Config{Total: max(total/sim.DefaultGranularity, 1) * sim.DefaultGranularity})
+		},
 	})
 	if err != nil {
 		return figures{}, err

@@ -34,7 +34,7 @@ std::optional<rmm::mr::pool_memory_resource<rmm::mr::cuda_memory_resource>> pool
 // The pool is the whole device from the start, as the others' are.
 PEER int peer_open(uint64_t bytes) try {
   device::open(bytes);
-  pool.emplace(&upstream, bytes / 256 * 256);
+  pool.emplace(&upstream, device::total);
   return 1;
 } catch (const std::exception &) {
   return 0;

@@ -22,8 +22,8 @@ constexpr uint64_t kAlignment = 256;
 PEER int peer_open(uint64_t bytes) {
   device::open(bytes);
   VmaVirtualBlockCreateInfo info = {};
-  info.size = bytes;
-  base = device::alloc(bytes);
+  info.size = device::total;
+  base = device::alloc(info.size);
   return base && vmaCreateVirtualBlock(&info, &block) == VK_SUCCESS;
 }
 

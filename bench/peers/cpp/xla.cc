@@ -44,7 +44,7 @@ PEER int peer_open(uint64_t bytes) {
   options.allow_growth = kGrowth;
   options.allow_retry_on_failure = false;
   once.retry_on_failure = false;
-  pool.emplace(std::make_unique<Grants>(), bytes, "peer", options);
+  pool.emplace(std::make_unique<Grants>(), device::total, "peer", options);
   return 1;
 }
 

@@ -8,6 +8,8 @@ use offset_allocator::{Allocation, Allocator};
 use std::cell::RefCell;
 
 const UNIT: u64 = 256;
+/// Of the driver's grants.
+const GRANULARITY: u64 = 2 << 20;
 const BASE: u64 = 0x7f00_0000_0000;
 /// Nodes: one for each block and each hole. The default of 131,072 is too few for the
 /// trace with 100,000 blocks.
@@ -41,6 +43,7 @@ const _: () = assert!(size_of::<Allocation>() == size_of::<u64>());
 
 #[no_mangle]
 pub extern "C" fn peer_open(device: u64) -> i32 {
+    let device = device / GRANULARITY * GRANULARITY;
     let Ok(units) = u32::try_from(device / UNIT) else { return 0 };
     let allocator = Allocator::with_max_allocs(units, NODES);
     POOL.set(Some(Pool { allocator, device }));
