@@ -80,6 +80,11 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	var text bytes.Buffer
 	write(&text, peers, inputs, rows)
+	skipped, err := os.ReadFile(filepath.Join(o.built, "skipped"))
+	if err != nil {
+		return err
+	}
+	text.Write(skipped)
 	if o.document == "" {
 		_, err := text.WriteTo(stdout)
 		return err
@@ -121,7 +126,7 @@ func measure(ctx context.Context, o options, peers []peer, inputs []*input) ([]r
 
 // write writes the machine, the four parts of the table, and the versions.
 func write(w io.Writer, peers []peer, inputs []*input, rows []row) {
-	fmt.Fprintf(w, "%s, %s/%s, %s, %d cores\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, processor(), runtime.NumCPU())
+	fmt.Fprintf(w, "%s, %s/%s, %s, %d cores%s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, processor(), runtime.NumCPU(), load())
 	part := func(title string, cell func(in *input, f figures) string) {
 		titles := []string{title}
 		for _, in := range inputs {
@@ -140,7 +145,12 @@ func write(w io.Writer, peers []peer, inputs []*input, rows []row) {
 		fmt.Fprintln(w)
 		t.WriteTo(w)
 	}
-	part("ns per operation", func(_ *input, f figures) string { return f.ns })
+	part("ns per operation", func(in *input, f figures) string {
+		if f.failed(in) {
+			return "-"
+		}
+		return f.ns
+	})
 	part("smallest device / peak of live bytes", func(in *input, f figures) string {
 		if f.smallest == nil {
 			return ""
@@ -151,14 +161,19 @@ func write(w io.Writer, peers []peer, inputs []*input, rows []row) {
 		switch {
 		case f.held == nil:
 			return ""
+		case f.failed(in):
+			return "-"
 		case *f.held >= 0.999*float64(in.device):
 			return "all"
 		}
 		return fmt.Sprintf("%.3f", *f.held/in.liveMean())
 	})
-	part("driver calls", func(_ *input, f figures) string {
-		if f.calls == nil {
+	part("driver calls", func(in *input, f figures) string {
+		switch {
+		case f.calls == nil:
 			return ""
+		case f.failed(in):
+			return "-"
 		}
 		return report.Count(*f.calls)
 	})
@@ -246,6 +261,15 @@ func processor() string {
 		}
 	}
 	return "unknown processor"
+}
+
+// load is what else the machine did, in words.
+func load() string {
+	avg, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(avg)); err == nil && len(f) > 2 {
+		return "; load " + f[2] + " in the last 15 minutes, of which this run is 1"
+	}
+	return ""
 }
 
 // replace writes the table into the document, between its markers.

@@ -40,6 +40,10 @@ type figures struct {
 	digest   string   // of all placements
 }
 
+// failed reports whether so many requests were refused, more than one in twenty, that the
+// other figures are about a different trace.
+func (f figures) failed(in *input) bool { return f.refused > in.trace.Allocs/20 }
+
 // measureOwn replays a trace under a policy, on the column's device.
 func measureOwn(ctx context.Context, in *input, spec string, repeats int) (figures, error) {
 	p, err := frameworks.Parse(spec)

@@ -1,6 +1,8 @@
 // VulkanMemoryAllocator's virtual block as a peer: VMA's TLSF without Vulkan. Nothing of
 // it is stubbed, and no Vulkan function is linked. The whole device is one block, taken
-// at the start. Its locking is the caller's, so there is none.
+// at the start. Its locking is the caller's, so there is none. Sizes are rounded up to the
+// alignment, as the others do themselves: without that it walks past holes which are only
+// large enough before they are aligned.
 #define VMA_IMPLEMENTATION
 #define VMA_STATIC_VULKAN_FUNCTIONS 0
 #define VMA_DYNAMIC_VULKAN_FUNCTIONS 0
@@ -29,7 +31,7 @@ PEER int peer_open(uint64_t bytes) {
 
 PEER int peer_alloc(uint64_t bytes, peer_block *out) {
   VmaVirtualAllocationCreateInfo info = {};
-  info.size = bytes;
+  info.size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   info.alignment = kAlignment;
   VmaVirtualAllocation a;
   VkDeviceSize offset;
