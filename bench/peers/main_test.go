@@ -1,0 +1,107 @@
+package main
+
+import (
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// build compiles the driver and the peers that need no other's source.
+func build(t *testing.T, names ...string) (folder string) {
+	t.Helper()
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("no g++, which the peers need")
+	}
+	folder = t.TempDir()
+	compile := func(args ...string) {
+		cmd := exec.Command("g++", append([]string{"-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror"}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("g++: %v\n%s", err, out)
+		}
+	}
+	compile("cpp/replay.cc", "-o", filepath.Join(folder, "replay"), "-ldl")
+	for _, name := range names {
+		compile("-shared", "-fPIC", "cpp/"+name+".cc", "-o", filepath.Join(folder, name+".so"))
+	}
+	return folder
+}
+
+// traceOf writes a trace of 30 blocks of 3 MiB, of which ten are live at once.
+func traceOf(t *testing.T) *input {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "bfc", "small.txt")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ids := strings.Fields("a b c d e f g h i j")
+	var b strings.Builder
+	for range 3 {
+		for _, id := range ids {
+			b.WriteString("a " + id + " 3145728\n")
+		}
+		for _, id := range ids {
+			b.WriteString("f " + id + "\n")
+		}
+	}
+	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in, err := column{"small", "bfc/small", 1 << 30}.open(t.Context(), filepath.Dir(filepath.Dir(file)), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := in.trace.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return in
+}
+
+// The driver and package replay must agree on a peer that both have: a grant for each
+// block, in this module's simulated device and in device/sim.
+func TestDriverMeasuresAsReplay(t *testing.T) {
+	folder := build(t, "direct")
+	in := traceOf(t)
+	o := options{built: folder, repeats: 2, budget: 10}
+	got, err := peer{name: "direct", version: "ours", library: filepath.Join(folder, "direct.so")}.measure(t.Context(), o, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := measureOwn(t.Context(), in, "platform", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *got.calls != *want.calls || *got.held != math.Round(*want.held) || *got.smallest != *want.smallest || got.digest != want.digest || got.refused != 0 {
+		t.Errorf("the driver: %d calls, %.0f held, smallest %d, digest %s, %d refused; replay: %d, %.0f, %d, %s",
+			*got.calls, *got.held, *got.smallest, got.digest, got.refused, *want.calls, *want.held, *want.smallest, want.digest)
+	}
+	if got.ns == "" || strings.HasPrefix(got.ns, ">") {
+		t.Errorf("time per operation is %q", got.ns)
+	}
+}
+
+func TestDriverNoticesOverlap(t *testing.T) {
+	folder := build(t, "null", "wrong")
+	in := traceOf(t)
+	o := options{built: folder, repeats: 2, budget: 10}
+	if _, err := (peer{library: filepath.Join(folder, "null.so")}).measure(t.Context(), o, in); err != nil {
+		t.Error(err)
+	}
+	_, err := peer{library: filepath.Join(folder, "wrong.so")}.measure(t.Context(), o, in)
+	if err == nil || !strings.Contains(err.Error(), "event 22: the block of 3145728 bytes at 0x7f00020fffff overlaps another") {
+		t.Errorf("the peer whose blocks overlap: %v", err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	if f, err := parse("over 20000\n"); err != nil || f.ns != "> 20,000" || f.calls != nil {
+		t.Errorf("a peer that is too slow: %+v, %v", f, err)
+	}
+	if _, err := parse("calls many\n"); err == nil {
+		t.Error("a count that is no number is taken")
+	}
+}
