@@ -108,7 +108,7 @@
 // at the next refusal or in the next window of 4096 operations.
 //
 // Files: elastic.go the requests, free.go the frees, place.go where a block
-// goes, list.go chunks cut and joined, lru.go the order in which they were freed,
+// goes, list.go chunks cut and joined, age.go the order in which they were freed,
 // pages.go the driver's calls for pages, whole.go blocks of one handle, close.go
 // the end, stats.go statistics and report, why.go the account of a refusal,
 // check.go the invariants.
@@ -205,13 +205,11 @@ type Allocator struct {
 	live    *chunks.Table // by address; nil until a block is freed by address
 	streams *streams.Tracker
 	epochs  streams.Epochs // when the work on freed memory is done
-	oldest  chunks.H       // of the chunks with idle pages, the one freed the longest ago; lru.go
-	newest  chunks.H
-	held    uint64 // pages that a live byte lies on
-	peak    uint64 // largest held in this window
-	before  uint64 // and in the window before
-	tightAt uint64 // pages; see tightNum
-	ops     uint64 // allocations and frees
+	held    uint64         // pages that a live byte lies on
+	peak    uint64         // largest held in this window
+	before  uint64         // and in the window before
+	tightAt uint64         // pages; see tightNum
+	ops     uint64         // allocations and frees
 
 	lastID   uint64      // allocations are numbered from 1
 	firstGen uint32      // added to that number in blocks; see alloc.FirstGen
@@ -230,6 +228,7 @@ type Allocator struct {
 	mapped  uint64            // pages that are mapped
 	spare   []device.Handle   // of pages that are mapped nowhere
 	orphans []orphan          // handles of several pages that could not be released
+	aged    []chunks.H        // for byAge
 	at      chunks.H          // a chunk near the spot that back is at work on, kept valid by swallow; 0: none
 
 	moves      Moves
@@ -283,7 +282,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	a.setCap(a.limit)
 	a.stats.BytesLimit = a.limit << a.shift
 	for _, sp := range []*space{&a.large, &a.small} {
-		sp.mapped = chunks.NewIndex(&a.store, limit)
+		sp.mapped = chunks.NewListIndex(&a.store, limit)
 		sp.unmapped = chunks.NewIndex(&a.store, 0)
 	}
 	return a, nil
