@@ -178,3 +178,31 @@ func TestPackageComment(t *testing.T) {
 		t.Errorf("D: %v", err)
 	}
 }
+
+// TestSmallBlockTakesASmallRest: of a free chunk that is at most an eighth larger a small
+// block gets all, and just its bytes if the rest is of use or pages are short.
+func TestSmallBlockTakesASmallRest(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		pages             uint64
+		hole, bytes, want uint64
+	}{
+		{"an eighth", 8, 9 << 10, 8 << 10, 9 << 10},
+		{"more than an eighth", 8, 9<<10 + 256, 8 << 10, 8 << 10},
+		{"just as large", 8, 8 << 10, 8 << 10, 8 << 10},
+		{"below the unit", 8, 1024, 512, 512},
+		{"pages are short", 1, 9 << 10, 8 << 10, 8 << 10},
+		{"a large block", 8, 9 * edgePage, 8 * edgePage, 8 * edgePage},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := newEdge(t, max(tc.pages, tc.hole/edgePage*2), Config{})
+			hole := e.alloc(tc.hole)
+			e.alloc(256) // keeps the hole apart from what is free above
+			e.must(e.Free(hole))
+			if b := e.alloc(tc.bytes); b.Size != tc.want {
+				t.Errorf("%d bytes of a hole of %d, want %d", b.Size, tc.hole, tc.want)
+			}
+			e.must(e.Check())
+		})
+	}
+}
