@@ -20,7 +20,8 @@ import "math/bits"
 // classes for each power of two above it; a bitmap of the non-empty classes,
 // three levels of 64-ary words, finds the next one in at most five word reads.
 // Within a class a treap, linked through the chunks, keeps the order by size
-// and address. Most classes hold one chunk or none.
+// and address. Most classes hold one chunk or none. NewListIndex makes one with lists
+// instead.
 //
 //	find     at most five words, then the left edge of one treap
 //	insert   O(log k) of the k chunks in the class
@@ -35,6 +36,7 @@ type Index struct {
 	roots []H    // of each class; 0: empty
 	exact uint32
 	list  bool     // classes are lists, not treaps
+	walk  int      // see NewListIndex
 	l0    []word   // bits for each class
 	l1    []uint64 // a bit for each word of l0 that has any
 	l2    uint64   // a bit for each word of l1
@@ -99,14 +101,15 @@ func NewTieIndex(st *Store, limit uint64, tie Tie) *Index {
 	return x
 }
 
-// NewListIndex makes an index whose classes are lists, ordered by size, and equal chunks
-// among themselves by address as far as that costs no search: see push. Where all of them
-// are as good it matters little which is found, and a list takes and gives a chunk with a
-// look at one or two others, however many there are of its size. Only among different
-// sizes above the bound it walks, and of those a pool of 160 GiB has at most 3,000.
-func NewListIndex(st *Store, limit uint64) *Index {
+// NewListIndex makes an index whose classes are lists, ordered by size and then address. A
+// chunk is put in with a look at either end, as blocks are often freed in the order of their
+// addresses or the reverse of it, and then behind at most walk others of its size: in a
+// class of many more, the order is not exact. For the some hundred equal blocks of a
+// training step that is faster than a treap. Among different sizes above the bound all are
+// walked, and of those a pool of 160 GiB has at most 3,000.
+func NewListIndex(st *Store, limit uint64, walk int) *Index {
 	x := NewIndex(st, limit)
-	x.list = true
+	x.list, x.walk = true, walk
 	return x
 }
 
@@ -458,10 +461,8 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	*lo, *hi = 0, 0
 }
 
-// push puts h into the list of class k, which is not empty: at the end that it is beyond, as
-// blocks are often freed in the order of their addresses or the reverse of it, else before
-// the first chunk that is larger, but behind the first of its own size. In a list left is
-// the next chunk and right the one before, of the first chunk the last one.
+// push puts h into the list of class k, which is not empty. In a list left is the next
+// chunk and right the one before, of the first chunk the last one.
 func (x *Index) push(k uint32, h H, c *Chunk) {
 	n := x.roots[k]
 	d := x.store.At(n)
@@ -480,10 +481,13 @@ func (x *Index) push(k uint32, h H, c *Chunk) {
 			n, d = last, e
 		}
 	}
-	for d.left != 0 && d.Size < c.Size {
+	for walked := 0; d.left != 0; {
 		e := x.store.At(d.left)
-		if e.Size > c.Size {
+		if e.Size > c.Size || e.Size == c.Size && (e.Addr > c.Addr || walked == x.walk) {
 			break
+		}
+		if e.Size == c.Size {
+			walked++
 		}
 		n, d = d.left, e
 	}

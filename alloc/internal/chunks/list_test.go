@@ -53,7 +53,7 @@ func TestListIndexFindsTheBestFit(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			var st Store
-			x := NewListIndex(&st, tc.limit)
+			x := NewListIndex(&st, tc.limit, 2)
 			in := map[H]bool{}
 			var sizes []uint64
 			out := func(h H) {
@@ -108,16 +108,24 @@ func TestListIndexFindsTheBestFit(t *testing.T) {
 	}
 }
 
-// TestListIndexKeepsOrder: equal chunks that come in the order of their addresses, or the
-// reverse, leave in the order of their addresses, and the largest is the highest of them.
+// TestListIndexKeepsOrder: equal chunks leave in the order of their addresses, if they came
+// in that or the reverse, or if there are no more than are walked. The largest is the
+// highest of them.
 func TestListIndexKeepsOrder(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		at   func(i uint64) uint64
-	}{{"ascending", func(i uint64) uint64 { return i }}, {"descending", func(i uint64) uint64 { return 99 - i }}} {
+		name    string
+		at      func(i uint64) uint64
+		walk    int
+		ordered bool
+	}{
+		{"ascending", func(i uint64) uint64 { return i }, 0, true},
+		{"descending", func(i uint64) uint64 { return 99 - i }, 0, true},
+		{"mixed, few walked", func(i uint64) uint64 { return i * 37 % 100 }, 10, false},
+		{"mixed, all walked", func(i uint64) uint64 { return i * 37 % 100 }, 100, true},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var st Store
-			x := NewListIndex(&st, 1<<20)
+			x := NewListIndex(&st, 1<<20, tc.walk)
 			for i := range uint64(100) {
 				h, c := st.New()
 				c.Addr, c.Size = tc.at(i)<<20, 512
@@ -126,10 +134,13 @@ func TestListIndexKeepsOrder(t *testing.T) {
 			if c := st.At(x.Largest()); c.Addr != 99<<20 {
 				t.Errorf("the largest lies at %#x", c.Addr)
 			}
+			ordered := true
 			for i := range uint64(100) {
-				if _, c := x.Take(256); c.Addr != i<<20 {
-					t.Fatalf("%d leaves at %#x", i, c.Addr)
-				}
+				_, c := x.Take(256)
+				ordered = ordered && c.Addr == i<<20
+			}
+			if ordered != tc.ordered {
+				t.Errorf("they leave in order: %v, want %v", ordered, tc.ordered)
 			}
 		})
 	}
