@@ -160,7 +160,7 @@ func warm(spec string) perfRunner {
 // bookkeeping is the table of the policies' own time.
 func bookkeeping(t testing.TB) string {
 	tab := report.NewTable("trace", ">bfc", ">elastic", ">ratio", ">vmm")
-	for _, name := range append(fitTraces[:5:5], "bfc/uniform_1m") { // the last: many blocks, all smaller than a page
+	for _, name := range append(fitTraces[:5:5], "bfc/uniform_1m", "100,000 live") { // the last two: many blocks, all smaller than a page
 		ops := perfTrace(t, name)
 		best := perEvent(t, ops, 0, warm("bfc:limit=100GiB"), warm("elastic"), warm("vmm"))
 		tab.Row(name, fmt.Sprintf("%.0f", best[0]), fmt.Sprintf("%.0f", best[1]), fmt.Sprintf("%.2f", best[1]/best[0]), fmt.Sprintf("%.0f", best[2]))

@@ -18,26 +18,18 @@ import (
 //   - unmapped chunks are whole pages and have no handles; every other page has
 //     one, or lies in a block of one handle;
 //   - a free chunk is in the index of its kind and space, once;
-//   - the mapped chunks with a whole page are in the order, once, and no other is;
+//   - no stamp of a mapped chunk is of an epoch or an operation to come;
 //   - the counts of pages and the statistics equal what a walk counts; no more
 //     than the limit is owned.
 func (a *Allocator) Check() error {
 	if a.closed || a.split == 0 {
 		return nil
 	}
-	ordered := map[chunks.H]bool{}
-	for h, last := a.oldest, chunks.H(0); h != 0 || last != a.newest; {
-		if h == 0 || ordered[h] || older(a.store.At(h)) != last {
-			return fmt.Errorf("the order is broken after chunk %d", last)
-		}
-		ordered[h] = true
-		h, last = newer(a.store.At(h)), h
-	}
 	var w walk
-	if err := a.checkSpace(&a.large, a.base, a.split, ordered, &w); err != nil {
+	if err := a.checkSpace(&a.large, a.base, a.split, &w); err != nil {
 		return fmt.Errorf("large blocks: %w", err)
 	}
-	if err := a.checkSpace(&a.small, a.split, a.base+a.bytes, ordered, &w); err != nil {
+	if err := a.checkSpace(&a.small, a.split, a.base+a.bytes, &w); err != nil {
 		return fmt.Errorf("small blocks: %w", err)
 	}
 	for _, o := range a.orphans {
@@ -52,8 +44,6 @@ func (a *Allocator) Check() error {
 		}
 	}
 	switch {
-	case len(ordered) != w.ordered:
-		return fmt.Errorf("%d chunks are in the order, %d have whole pages", len(ordered), w.ordered)
 	case w.held != a.held || w.mapped != a.mapped || w.handles != handles:
 		return fmt.Errorf("a walk counts %d pages held, %d mapped, %d handles; the counters say %d, %d, %d", w.held, w.mapped, w.handles, a.held, a.mapped, handles)
 	case w.used != a.stats.BytesInUse || a.stats.PeakBytesInUse < w.used:
@@ -70,11 +60,11 @@ func (a *Allocator) Check() error {
 
 // walk is what was counted.
 type walk struct {
-	chunks, blocks, ordered, handles int
-	held, mapped, used               uint64
+	chunks, blocks, handles int
+	held, mapped, used      uint64
 }
 
-func (a *Allocator) checkSpace(sp *space, lo, hi uint64, ordered map[chunks.H]bool, w *walk) error {
+func (a *Allocator) checkSpace(sp *space, lo, hi uint64, w *walk) error {
 	indexed := map[chunks.H]uint8{}
 	for _, tag := range []uint8{tagMapped, tagUnmapped} {
 		for h := range sp.index(tag).Ascend {
@@ -98,15 +88,8 @@ func (a *Allocator) checkSpace(sp *space, lo, hi uint64, ordered map[chunks.H]bo
 			return fmt.Errorf("chunk %d of state %d and tag %d: in an index %v, of %d", h, c.State, c.Tag, in, tag)
 		}
 		delete(indexed, h)
-		wholes := c.State == chunks.Free && c.Tag == tagMapped && a.wholes(c.Addr, end(c)) > 0
-		if wholes {
-			w.ordered++
-			if c.Stream > a.epochs.Now() {
-				return fmt.Errorf("chunk %d was freed in epoch %d, which is to come", h, c.Stream)
-			}
-		}
-		if wholes != ordered[h] {
-			return fmt.Errorf("chunk %d has whole pages: %v; it is in the order: %v", h, wholes, ordered[h])
+		if in && tag == tagMapped && (c.Stream > a.epochs.Now() || c.Requested > a.ops) {
+			return fmt.Errorf("chunk %d was freed in epoch %d by operation %d, which are to come", h, c.Stream, c.Requested)
 		}
 		if prev != 0 && c.State == chunks.Free {
 			if p := a.store.At(prev); p.State == chunks.Free && p.Tag == c.Tag {

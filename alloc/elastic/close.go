@@ -65,7 +65,6 @@ func (a *Allocator) Close() error {
 	a.stats.BytesInUse = 0
 	a.store = chunks.Store{}
 	a.large, a.small, a.live, a.handles = space{}, space{}, nil, nil
-	a.oldest, a.newest = 0, 0
 	return first
 }
 

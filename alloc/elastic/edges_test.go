@@ -142,13 +142,14 @@ func TestJoinedPagesHaveTheLaterPlace(t *testing.T) {
 			e.must(e.reserve())
 			e.epochs.SkipTo(4)
 			at := map[uint32]uint64{tc.below: 0, tc.above: 2, 2: 5}
-			for epoch := uint32(3); epoch > 0; epoch-- { // each becomes the oldest
+			for epoch := uint32(3); epoch > 0; epoch-- {
 				_, c := e.mapAt(&e.large, e.base, at[epoch], at[epoch]+1)
-				c.Stream = epoch
+				c.Stream, c.Requested = epoch, uint64(epoch)
+				e.ops = max(e.ops, uint64(epoch))
 			}
-			h, c := e.mapAt(&e.large, e.base, 1, 2)
-			if c.Size != 3*edgePage || c.Stream != 3 || e.newest != h || e.oldest == h {
-				t.Errorf("chunk of %d bytes, epoch %d; it is the newest: %v", c.Size, c.Stream, e.newest == h)
+			_, c := e.mapAt(&e.large, e.base, 1, 2)
+			if c.Size != 3*edgePage || c.Stream != 3 || c.Requested != 3 {
+				t.Errorf("chunk of %d bytes, epoch %d, freed by operation %d", c.Size, c.Stream, c.Requested)
 			}
 			e.must(e.Check())
 		})
@@ -175,5 +176,33 @@ func TestPackageComment(t *testing.T) {
 	at("C", e.alloc(7*mib), 126, 5, 5)
 	if _, err := e.Alloc(alloc.Request{Bytes: 3 * mib}); !errors.Is(err, alloc.ErrNoMemory) {
 		t.Errorf("D: %v", err)
+	}
+}
+
+// TestSmallBlockTakesASmallRest: of a free chunk that is at most an eighth larger a small
+// block gets all, and just its bytes if the rest is of use or pages are short.
+func TestSmallBlockTakesASmallRest(t *testing.T) {
+	for _, tc := range []struct {
+		name              string
+		pages             uint64
+		hole, bytes, want uint64
+	}{
+		{"an eighth", 8, 9 << 10, 8 << 10, 9 << 10},
+		{"more than an eighth", 8, 9<<10 + 256, 8 << 10, 8 << 10},
+		{"just as large", 8, 8 << 10, 8 << 10, 8 << 10},
+		{"below the unit", 8, 1024, 512, 512},
+		{"pages are short", 1, 9 << 10, 8 << 10, 8 << 10},
+		{"a large block", 8, 9 * edgePage, 8 * edgePage, 8 * edgePage},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := newEdge(t, max(tc.pages, tc.hole/edgePage*2), Config{})
+			hole := e.alloc(tc.hole)
+			e.alloc(256) // keeps the hole apart from what is free above
+			e.must(e.Free(hole))
+			if b := e.alloc(tc.bytes); b.Size != tc.want {
+				t.Errorf("%d bytes of a hole of %d, want %d", b.Size, tc.hole, tc.want)
+			}
+			e.must(e.Check())
+		})
 	}
 }

@@ -96,7 +96,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 	if a.ops++; a.ops%window == 0 {
 		a.turn()
 	}
-	if a.eager && a.oldest != 0 {
+	if a.eager {
 		// The block is free whatever happens to its pages; they are tried again
 		// at the next free.
 		if pending := a.Finish(); pending != nil {
@@ -110,7 +110,7 @@ func (a *Allocator) release(h chunks.H, c *chunks.Chunk) error {
 // has finished with the pages: it releases idle ones. If that has to be waited
 // for first it returns a Pending, and is called again then.
 func (a *Allocator) Finish() *streams.Pending {
-	if !a.eager || a.closed || a.oldest == 0 {
+	if !a.eager || a.closed {
 		return nil
 	}
 	err := a.shrink(a.held + a.cfg.Reserve>>a.shift)

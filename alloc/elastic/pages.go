@@ -232,34 +232,33 @@ func (a *Allocator) create(n, most uint64) error {
 // its chunk is over, or kernels that are queued fault. Nothing else guards it: sim
 // reports such an unmap as a Hazard, real hardware as an illegal address, later.
 func (a *Allocator) steal(n, lo, hi uint64, wait bool) error {
-	for h := a.oldest; h != 0 && uint64(len(a.spare)) < n; {
+	if uint64(len(a.spare)) >= n {
+		return nil
+	}
+	for _, h := range a.byAge() {
 		c := a.store.At(h)
 		from, to := a.up(c.Addr), a.down(end(c))
-		if from < hi && lo < to {
-			// Below the pages that stay, or above them.
-			if from < lo {
-				to = lo
-			} else {
-				from = hi
+		// What lies above the pages that stay goes first: h stays the number of the rest.
+		for _, part := range [...][2]uint64{{max(from, hi), to}, {from, min(to, lo)}} {
+			if part[0] >= part[1] {
+				continue
 			}
-		}
-		if from >= to {
-			h = newer(c)
-			continue
-		}
-		if !a.epochs.Passed(c.Stream) {
-			if !wait {
-				return nil
+			if !a.epochs.Passed(c.Stream) {
+				if !wait {
+					return nil
+				}
+				if err := a.epochs.Wait(c.Stream); err != nil {
+					return err
+				}
 			}
-			if err := a.epochs.Wait(c.Stream); err != nil {
+			k := min(n-uint64(len(a.spare)), (part[1]-part[0])>>a.shift)
+			if err := a.unmapRun(h, part[0], part[0]+k<<a.shift); err != nil {
 				return err
 			}
+			if uint64(len(a.spare)) == n {
+				return nil
+			}
 		}
-		k := min(n-uint64(len(a.spare)), (to-from)>>a.shift)
-		if err := a.unmapRun(h, from, from+k<<a.shift); err != nil {
-			return err
-		}
-		h = a.oldest
 	}
 	return nil
 }
@@ -401,14 +400,13 @@ func (a *Allocator) shrinkOnce(keep uint64) error {
 	if err := a.releaseSpare(keep); err != nil || a.owned() <= keep {
 		return err
 	}
-	if !a.streams.Repeated() && a.oldest != 0 {
+	if order := a.byAge(); !a.streams.Repeated() && len(order) > 0 {
 		last := uint32(0)
 		n := a.owned() - keep
-		for h, pages := a.oldest, uint64(0); h != 0 && pages < n; {
-			c := a.store.At(h)
+		for pages := uint64(0); pages < n && len(order) > 0; order = order[1:] {
+			c := a.store.At(order[0])
 			last = max(last, c.Stream)
 			pages += a.wholes(c.Addr, end(c))
-			h = newer(c)
 		}
 		if err := a.epochs.Wait(last); err != nil {
 			return err

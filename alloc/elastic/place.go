@@ -50,6 +50,11 @@ const (
 	// program of random sizes holds 3 % more; with 16 or 512 pages it holds the
 	// same as with 64. It costs addresses, of which there are 64 times the limit.
 	air = 64
+	// A small block gets all of a chunk that is larger by at most one part in 8, unless
+	// pages are short. With one part in 16 a program of random sizes takes 1.4 times bfc's
+	// time in place of 1.3, with none 1.7; the pages that programs need stay the same
+	// within one or two in a thousand.
+	keepPart = 8
 )
 
 // errAddresses is returned when blocks are scattered over the addresses so that no
@@ -68,7 +73,8 @@ type spot struct {
 
 // fit carves the block out of its best fit, if it fits there without a page to
 // be mapped, and without one held too many when pages are short. Otherwise it
-// changes nothing and returns a nil chunk.
+// changes nothing and returns a nil chunk. A small block may get a little more than it
+// asked for: a rest of 256 bytes costs a cut now and a join later, and serves nobody.
 //
 // Take removes the chunk from its index, since nearly always it is used. The failing
 // paths put it back.
@@ -79,7 +85,12 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 		if h == 0 {
 			return 0, nil
 		}
-		if a.tight(1) && a.wholes(c.Addr, end(c)) != a.wholes(c.Addr+n, end(c)) {
+		switch {
+		case !a.tight(1):
+			if c.Size-n <= n/keepPart {
+				n = c.Size
+			}
+		case a.wholes(c.Addr, end(c)) != a.wholes(c.Addr+n, end(c)):
 			sp.mapped.Insert(h, c)
 			return 0, nil
 		}
