@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -364,16 +363,4 @@ func network(addresses ...string) error {
 		}
 	}
 	return nil
-}
-
-// processes returns the pids of the namespace other than this process and its parent.
-func processes() []int {
-	entries, _ := os.ReadDir("/proc")
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && pid != 1 && pid != os.Getpid() {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
