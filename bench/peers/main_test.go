@@ -67,7 +67,7 @@ func TestDriverMeasuresAsReplay(t *testing.T) {
 	folder := build(t, "direct")
 	in := traceOf(t)
 	o := options{built: folder, repeats: 2, budget: 10}
-	got, err := peer{name: "direct", version: "ours", library: filepath.Join(folder, "direct.so")}.measure(t.Context(), o, in)
+	got, err := peer{name: "direct", version: "ours", file: filepath.Join(folder, "direct.so")}.measure(t.Context(), o, in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,10 +88,10 @@ func TestDriverNoticesOverlap(t *testing.T) {
 	folder := build(t, "null", "wrong")
 	in := traceOf(t)
 	o := options{built: folder, repeats: 2, budget: 10}
-	if _, err := (peer{library: filepath.Join(folder, "null.so")}).measure(t.Context(), o, in); err != nil {
+	if _, err := (peer{file: filepath.Join(folder, "null.so")}).measure(t.Context(), o, in); err != nil {
 		t.Error(err)
 	}
-	_, err := peer{library: filepath.Join(folder, "wrong.so")}.measure(t.Context(), o, in)
+	_, err := peer{file: filepath.Join(folder, "wrong.so")}.measure(t.Context(), o, in)
 	if err == nil || !strings.Contains(err.Error(), "event 22: the block of 3145728 bytes at 0x7f00020fffff overlaps another") {
 		t.Errorf("the peer whose blocks overlap: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 type peer struct {
 	name    string
 	version string // its source and who compiled it; "" for the driver alone
-	library string // path of the shared library
+	file    string // path of the shared library
 }
 
 // findPeers reads the list that run made: a line for each peer, the library, the name
@@ -35,14 +35,14 @@ func findPeers(folder string) ([]peer, error) {
 		if len(w) != 3 {
 			return nil, fmt.Errorf("%s: line %d has %d fields, not 3", f.Name(), len(peers)+1, len(w))
 		}
-		peers = append(peers, peer{name: w[1], version: w[2], library: filepath.Join(folder, w[0])})
+		peers = append(peers, peer{name: w[1], version: w[2], file: filepath.Join(folder, w[0])})
 	}
 	return peers, lines.Err()
 }
 
 // measure runs the program replay on a trace.
 func (p peer) measure(ctx context.Context, o options, in *input) (figures, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(o.built, "replay"), p.library, in.path,
+	cmd := exec.CommandContext(ctx, filepath.Join(o.built, "replay"), p.file, in.path,
 		strconv.FormatUint(in.device, 10), strconv.Itoa(o.repeats), fmt.Sprint(o.budget), "smallest")
 	cmd.Env = append(os.Environ(), "TF_CPP_MIN_LOG_LEVEL=3", "TF_ENABLE_ONEDNN_OPTS=0")
 	var out, problems bytes.Buffer

@@ -22,9 +22,9 @@ import (
 
 // giver makes adjustments.
 type giver struct {
-	dir     string // a folder for each container
-	library string // on the host
-	pool    string
+	dir  string // a folder for each container
+	lib  string // the folder of the pool library on the host
+	pool string
 }
 
 // ledgerIn returns where a container finds the ledger of an account. It is named by the
@@ -62,7 +62,7 @@ func (g *giver) give(pod podRef, c *api.Container, accounts []*account) (*api.Co
 		adj.AddMount(&api.Mount{Source: source, Destination: at, Type: "bind", Options: append([]string{"bind", "nosuid", "nodev"}, options...)})
 	}
 	mount(file, LeaseFile, "ro")
-	mount(g.library, LibraryFolder, "ro")
+	mount(g.lib, LibraryFolder, "ro")
 	for _, a := range accounts {
 		mount(a.path, ledgerIn(a), "rw", "noexec")
 	}

@@ -111,7 +111,7 @@ func New(cfg Config) (*Agent, error) {
 	if a.resolver, err = newResolver(cfg.Client, cfg.Node, cfg.Drivers, filepath.Join(cfg.Run, "pods")); err != nil {
 		return nil, err
 	}
-	a.giver = &giver{dir: filepath.Join(cfg.Run, "containers"), library: cfg.Library, pool: cfg.Pool}
+	a.giver = &giver{dir: filepath.Join(cfg.Run, "containers"), lib: cfg.Library, pool: cfg.Pool}
 	if err := MakeOwn(a.giver.dir); err != nil {
 		return nil, err
 	}

@@ -1031,7 +1031,7 @@ func TestPast(t *testing.T) {
 func TestEnd(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	if err := cmd.Start(); err != nil {
-		t.Skip(err)
+		t.Skip("no program sleep to end: ", err)
 	}
 	p := process{cmd.Process.Pid, cmd.Process.Pid, 77, idOf("x")}
 	later := p

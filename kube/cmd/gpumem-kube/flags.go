@@ -25,12 +25,12 @@ import (
 )
 
 type options struct {
-	node, kubeconfig, socket, run, library, install, pool string
-	drivers                                               []string
-	publish, simLibrary                                   string
-	reserve, simMemory                                    uint64
-	simGPUs                                               int
-	cdi, kubelet, metrics, past                           string
+	node, kubeconfig, socket, run, lib, install, pool string
+	drivers                                           []string
+	publish, simLibrary                               string
+	reserve, simMemory                                uint64
+	simGPUs                                           int
+	cdi, kubelet, metrics, past                       string
 }
 
 // The memory of a simulated GPU. A driver maps pages of 2 MiB. Sixteen of 8 TiB are the
@@ -48,7 +48,7 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the cluster's address; the pod's service account if not given")
 	f.StringVar(&o.socket, "nri-socket", "/var/run/nri/nri.sock", "socket of the container runtime for plugins")
 	f.StringVar(&o.run, "run-dir", "/run/gpumem", "folder on the host for leases")
-	f.StringVar(&o.library, "library", "/opt/gpumem/lib", "folder with the pool library, as scripts/libgpumem builds it")
+	f.StringVar(&o.lib, "library", "/opt/gpumem/lib", "folder with the pool library, as scripts/libgpumem builds it")
 	f.StringVar(&o.install, "install-dir", "/var/lib/gpumem", "folder on the host that the library is copied to")
 	f.StringSliceVar(&o.drivers, "drivers", []string{claim.NVIDIA, claim.Own}, "DRA drivers whose devices' memory counts")
 	f.StringVar(&o.pool, "pool", "elastic", "policy of the pool that serves programs' memory")
@@ -164,7 +164,7 @@ func checkPool(pool string) error {
 // ready returns how the API server is reached, once the files that the flags name are there.
 func (o options) ready() (*rest.Config, error) {
 	type file struct{ flag, folder, name, hint string }
-	files := []file{{"library", o.library, "libcuda.so.1", "; scripts/libgpumem builds it"}}
+	files := []file{{"library", o.lib, "libcuda.so.1", "; scripts/libgpumem builds it"}}
 	if o.publish == "sim" {
 		files = append(files, file{"sim-library", o.simLibrary, "libcuda.so.1", "; scripts/libcudasim builds it"})
 	}

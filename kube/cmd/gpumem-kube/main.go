@@ -68,7 +68,7 @@ func run(ctx context.Context, o options, cfg *rest.Config) error {
 	if err := waitNode(ctx, client, o.node, time.Minute, log); err != nil || ctx.Err() != nil {
 		return err
 	}
-	library, err := agent.Install(o.library, o.install, "lib", true)
+	library, err := agent.Install(o.lib, o.install, "lib", true)
 	if err != nil {
 		return err
 	}
