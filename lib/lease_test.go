@@ -18,19 +18,24 @@ import (
 	"gpumem/share/ledger"
 )
 
-// orders builds the program of orders.c, once.
-var orders = sync.OnceValues(func() (string, error) {
-	b, err := build()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(b.programs, "orders")
-	out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/orders.c", "-ldl").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("gcc: %w\n%s", err, out)
-	}
-	return path, err
-})
+// compiled returns a function that builds a program of testdata, once.
+func compiled(name string) func() (string, error) {
+	return sync.OnceValues(func() (string, error) {
+		b, err := build()
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(b.programs, name)
+		out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/"+name+".c", "-ldl").CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("gcc: %w\n%s", err, out)
+		}
+		return path, err
+	})
+}
+
+// orders is the program of orders.c.
+var orders = compiled("orders")
 
 // program is a process in a lease that does what it is ordered to.
 type program struct {

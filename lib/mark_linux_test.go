@@ -4,31 +4,18 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"gpumem/share"
 	"gpumem/share/ledger"
 )
 
-// markProgram builds the program of mark.c, once.
-var markProgram = sync.OnceValues(func() (string, error) {
-	b, err := build()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(b.programs, "mark")
-	out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/mark.c", "-ldl").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("gcc: %w\n%s", err, out)
-	}
-	return path, err
-})
+// markProgram is the program of mark.c.
+var markProgram = compiled("mark")
 
 // container is what the agent of a node gives to a container: a marked folder with the
 // library, a lease file and a ledger.
