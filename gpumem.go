@@ -52,7 +52,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +60,7 @@ import (
 	"gpumem/alloc/reclaim"
 	"gpumem/alloc/streams"
 	"gpumem/device"
+	"gpumem/internal/lock"
 	"gpumem/policy"
 	"gpumem/trace"
 )
@@ -92,7 +92,7 @@ const fullReports = 10
 // One lock guards the allocator, see the lock order of the package.
 type Pool struct {
 	// First what every operation touches.
-	mu          sync.Mutex
+	mu          lock.Mutex
 	a           alloc.Allocator  // guarded by mu
 	streams     *streams.Tracker // guarded by mu
 	order       *streams.Guard   // guarded by mu; nil if the driver orders the streams
