@@ -99,7 +99,9 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *ch
 // are, of the rest [15, 16) none.
 func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
 	lo, y, hi := c.Addr, x+n, end(c)
-	a.held += a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(y, hi)
+	if c.Size > a.mask { // else it has no whole page
+		a.held += a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(y, hi)
+	}
 	if y < hi {
 		r, d := a.cut(h, c, y-lo)
 		sp.mapped.Insert(r, d)
@@ -139,7 +141,9 @@ func (a *Allocator) free(h chunks.H, c *chunks.Chunk) {
 	}
 	c.State, c.Tag, c.Stream, c.Requested = chunks.Free, tagMapped, a.epochs.Stamp(), a.ops+1
 	ix.Insert(h, c)
-	a.held -= a.wholes(c.Addr, end(c)) - idle
+	if c.Size > a.mask { // else it has no whole page
+		a.held -= a.wholes(c.Addr, end(c)) - idle
+	}
 }
 
 // swallow joins chunk n, which lies right above chunk h, into that. Neither is
