@@ -92,13 +92,11 @@ func (m *Mutex) wait() {
 	}
 }
 
-// pause takes some time without touching memory. The result only keeps the compiler from
-// leaving the loop out.
-//
-//go:noinline
-func pause(steps int) (x uint32) {
+// pause takes some time without touching memory.
+func pause(steps int) {
+	x := uint32(steps)
 	for range steps {
 		x = x*1664525 + 1013904223 // the next waits for this
 	}
-	return x
+	runtime.KeepAlive(x) // or the compiler leaves the loop out
 }

@@ -82,7 +82,7 @@ func TestSleeps(t *testing.T) {
 		got := make(chan bool)
 		go func() {
 			m.Lock()
-			m.Unlock()
+			defer m.Unlock()
 			close(got)
 		}()
 		for !m.Asleep() {
@@ -118,7 +118,7 @@ func Example() {
 	// Output: 45
 }
 
-// Benchmark is a section of nothing, by how many goroutines want it, with sync.Mutex
+// Benchmark is a section of one addition, by how many goroutines want it, with sync.Mutex
 // beside it.
 func Benchmark(b *testing.B) {
 	for _, impl := range []struct {
@@ -131,11 +131,13 @@ func Benchmark(b *testing.B) {
 		for _, n := range []int{1, 2, 8, 64} {
 			b.Run(fmt.Sprintf("%s/%d", impl.name, n), func(b *testing.B) {
 				m := impl.make()
+				done := 0
 				var wg sync.WaitGroup
 				for g := range n {
 					wg.Go(func() {
 						for i := g; i < b.N; i += n {
 							m.Lock()
+							done++
 							m.Unlock()
 						}
 					})
