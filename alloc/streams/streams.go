@@ -80,7 +80,7 @@ type Tracker struct {
 	open func(number uint32) (device.Stream, error) // resolves numbers that Number did not give; nil: none are valid
 	one  bool                                       // every number is stream 0
 
-	recent   uint64 // number of the last Use, which is valid; none: no number
+	recent   *stream // of the last Use, which has not ended; nil: none
 	byNumber map[uint32]*stream
 	byHandle map[device.Stream]uint32 // of streams that have not ended
 	next     uint32                   // the next number that Number gives; below it, a number that byNumber lacks has ended and passed
@@ -98,9 +98,6 @@ type Tracker struct {
 	repeated bool // see Repeated
 	closed   bool
 }
-
-// none is no stream's number, as numbers have 32 bits.
-const none = 1<<64 - 1
 
 // manyLost is how many destroyed streams are kept before the device is waited
 // for: they can be forgotten only then. A program that creates and destroys a stream in
@@ -130,7 +127,7 @@ func New(dev device.Streams) *Tracker { return Of(dev, nil) }
 // Of makes a tracker that calls open once for each number that it does not
 // know. Number 0 is open's to resolve, too. A nil open is New.
 func Of(dev device.Streams, open func(number uint32) (device.Stream, error)) *Tracker {
-	t := &Tracker{dev: dev, open: open, recent: none, byNumber: map[uint32]*stream{}, byHandle: map[device.Stream]uint32{}}
+	t := &Tracker{dev: dev, open: open, byNumber: map[uint32]*stream{}, byHandle: map[device.Stream]uint32{}}
 	if open == nil {
 		t.add(0, 0)
 		t.next = 1
@@ -222,7 +219,7 @@ func (t *Tracker) lose(s *stream) {
 // finish ends a stream whose last work is before m.
 func (s *stream) finish(t *Tracker, m *Mark) {
 	s.end = m
-	t.recent = none
+	t.recent = nil
 	if t.byHandle[s.handle] == s.number {
 		delete(t.byHandle, s.handle)
 	}
@@ -232,7 +229,7 @@ func (s *stream) finish(t *Tracker, m *Mark) {
 // alloc.ErrBadRequest, or that of the callback of Of. MarkAll includes the stream
 // from now on.
 func (t *Tracker) Use(number uint32) error {
-	if uint64(number) == t.recent {
+	if s := t.recent; s != nil && s.number == number {
 		return nil
 	}
 	_, err := t.use(number)
@@ -261,7 +258,7 @@ func (t *Tracker) use(number uint32) (*stream, error) {
 		t.slots |= 1 << s.slot
 		t.used = append(t.used, s)
 	}
-	t.recent = uint64(number)
+	t.recent = s
 	return s, nil
 }
 
@@ -270,6 +267,9 @@ func (t *Tracker) use(number uint32) (*stream, error) {
 func (t *Tracker) find(number uint32) (*stream, error) {
 	if t.one {
 		number = 0
+	}
+	if s := t.recent; s != nil && s.number == number {
+		return s, nil
 	}
 	if s := t.byNumber[number]; s != nil {
 		return s, nil
@@ -303,8 +303,11 @@ func (t *Tracker) Handle(number uint32) (h device.Stream, ok bool, err error) {
 // Gone reports whether err, of a call in the stream of that number, means that
 // the program has destroyed the stream. It has ended then.
 func (t *Tracker) Gone(number uint32, err error) bool {
+	if err == nil || t.one {
+		return false
+	}
 	s := t.byNumber[number]
-	if t.one || s == nil || s.end != nil || err == nil || !t.gone(s) {
+	if s == nil || s.end != nil || !t.gone(s) {
 		return false
 	}
 	t.lose(s)

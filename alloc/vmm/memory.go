@@ -58,11 +58,11 @@ func (a *Allocator) fresh(p uint64, end alloc.End) (chunks.H, error) {
 	c.Addr, c.Size, c.State, c.Tag = 0, p, chunks.Free, uint8(end)
 	err := a.take(c, &a.more[h])
 	if err == nil {
-		a.blocks.Table.Insert(h, c.Addr)
+		a.blocks.Enter(h, c)
 		return h, nil
 	}
 	if back := a.releaseMemory(h); back != nil {
-		a.stuck = append(a.stuck, h)
+		a.keep(h)
 		return 0, fmt.Errorf("%w; memory taken before the failure is held until it can be released: %w", err, back)
 	}
 	if errors.Is(err, device.ErrOutOfMemory) {
@@ -118,12 +118,18 @@ func (a *Allocator) releaseMemory(h chunks.H) error {
 // retire releases the memory of a pending block whose work is done.
 func (a *Allocator) retire(h chunks.H) error {
 	a.unqueue(h)
-	a.blocks.Table.RemoveChunk(h, a.blocks.Store.At(h).Addr)
+	a.blocks.Leave(h, a.blocks.Store.At(h))
 	if err := a.releaseMemory(h); err != nil {
-		a.stuck = append(a.stuck, h)
+		a.keep(h)
 		return err
 	}
 	return nil
+}
+
+// keep keeps a record whose memory the device did not take back.
+func (a *Allocator) keep(h chunks.H) {
+	a.blocks.Store.At(h).State = chunks.Stuck
+	a.stuck = append(a.stuck, h)
 }
 
 // settle tries again to release what is stuck, the last first, up to the first failure.

@@ -109,7 +109,7 @@ type Allocator struct {
 	cfg  Config
 	info device.Info
 
-	blocks  chunks.Blocks // what is live, pending or stuck, which is not in the table; the figures but for LargestFreeBlock
+	blocks  chunks.Blocks // what is live, pending or stuck; the figures but for LargestFreeBlock
 	more    []record      // by handle: what the store does not say
 	stuck   []chunks.H    // to be released, but the device failed; memory.go
 	pending pending

@@ -387,9 +387,12 @@ func (d *Device) onPool(call string, bytes uint64, cost time.Duration, h device.
 	if err := d.callIf(d.info.HasPools, call, bytes, cost); err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(d.pools.all, func(p *pool) bool { return p.handle == h })
-	if h == 0 || i < 0 {
-		return nil, d.refuse(call, bytes, device.ErrInvalidValue)
+	if h != 0 {
+		for _, p := range d.pools.all {
+			if p.handle == h {
+				return p, nil
+			}
+		}
 	}
-	return d.pools.all[i], nil
+	return nil, d.refuse(call, bytes, device.ErrInvalidValue)
 }

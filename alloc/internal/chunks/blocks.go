@@ -12,14 +12,15 @@ import (
 // chunk a block, found by handle or by address, and the statistics. The allocators
 // direct, async and vmm share it.
 //
-// A chunk is in the table from when its memory was taken until it is released. One
-// in the table is live, or free and kept for reuse (vmm). Memory that no block can use
-// (direct's owed grants, vmm's stuck records) is in no table, but counts as PoolBytes.
+// A chunk of the store is live, or free and kept for reuse (vmm). Memory that no block
+// can use (direct's owed grants, vmm's stuck records) counts as PoolBytes; it has no chunk
+// or one that is Stuck.
 type Blocks struct {
 	Store  Store
-	Table  *Table
 	Count  alloc.Stats // what the methods here count, and the owner's figures
 	Closed bool
+
+	table *Table // live and free chunks by address; nil until a block is looked up so
 
 	lastID   uint64 // allocations are numbered from 1
 	firstGen uint32 // added to that number in blocks
@@ -35,7 +36,7 @@ func (b *Blocks) Init(limit uint64) {
 // Reset forgets every chunk.
 func (b *Blocks) Reset() {
 	b.Store = Store{}
-	b.Table = NewTable(&b.Store, 0)
+	b.table = nil
 	b.Count.BytesInUse = 0
 }
 
@@ -57,11 +58,46 @@ func (b *Blocks) Begin(r alloc.Request, limit uint64) (done bool, err error) {
 func (b *Blocks) Add(r alloc.Request, addr, size uint64) (H, alloc.Block) {
 	h, c := b.Store.New()
 	c.Addr, c.Size = addr, size
-	b.Table.Insert(h, addr)
+	b.Enter(h, c)
 	return h, b.HandOut(h, c, r)
 }
 
-// HandOut makes the block of a request of a chunk that is in the table.
+// Enter notes a new chunk by its address.
+func (b *Blocks) Enter(h H, c *Chunk) {
+	if b.table != nil {
+		b.table.Insert(h, c.Addr)
+	}
+}
+
+// Leave is the opposite of Enter, for a chunk whose memory is released next.
+func (b *Blocks) Leave(h H, c *Chunk) {
+	if b.table != nil {
+		b.table.RemoveChunk(h, c.Addr)
+	}
+}
+
+// byAddr returns the table of addresses, and builds it first if there is none: a program
+// that frees by block never pays for it.
+func (b *Blocks) byAddr() *Table {
+	if b.table == nil {
+		b.table = NewTable(&b.Store, 0)
+		for h, c := range b.chunks {
+			b.table.Insert(h, c.Addr)
+		}
+	}
+	return b.table
+}
+
+// chunks visits the live and free chunks in the order of their numbers.
+func (b *Blocks) chunks(yield func(H, *Chunk) bool) {
+	for h := H(1); b.Store.Valid(h); h++ {
+		if c := b.Store.At(h); (c.State == Live || c.State == Free) && !yield(h, c) {
+			return
+		}
+	}
+}
+
+// HandOut makes the block of a request of a chunk that was entered.
 func (b *Blocks) HandOut(h H, c *Chunk, r alloc.Request) alloc.Block {
 	b.lastID++
 	c.Requested, c.Stream = r.Bytes, r.Stream
@@ -77,7 +113,7 @@ func (b *Blocks) HandOut(h H, c *Chunk, r alloc.Request) alloc.Block {
 // Drop takes a live chunk out, whose memory was released. PoolBytes is the caller's to
 // change: it knows what the device had granted.
 func (b *Blocks) Drop(h H, c *Chunk) {
-	b.Table.RemoveChunk(h, c.Addr)
+	b.Leave(h, c)
 	b.Count.BytesInUse -= c.Size
 	b.Store.Drop(h)
 }
@@ -135,7 +171,7 @@ func (b *Blocks) FindAddr(addr uint64) (H, *Chunk, error) {
 	if addr == 0 {
 		return 0, nil, nil
 	}
-	h := b.Table.Find(addr)
+	h := b.byAddr().Find(addr)
 	if h == 0 {
 		return 0, nil, fmt.Errorf("free of %#x: %w: no live block starts there (freed before, or never handed out)", addr, alloc.ErrNotAllocated)
 	}
@@ -157,22 +193,20 @@ func (b *Blocks) BlockAt(addr uint64) (alloc.Block, error) {
 	if b.Closed {
 		return alloc.Block{}, alloc.ErrClosed
 	}
-	return b.Table.Block(addr)
+	return b.byAddr().Block(addr)
 }
 
-// Sorted returns the chunks of the table in address order.
+// Sorted returns the live and free chunks in address order.
 func (b *Blocks) Sorted() []H {
 	var all []H
-	for h := H(1); b.Store.Valid(h); h++ {
-		if c := b.Store.At(h); c.State != Unused && b.Table.Find(c.Addr) == h {
-			all = append(all, h)
-		}
+	for h := range b.chunks {
+		all = append(all, h)
 	}
 	slices.SortFunc(all, func(x, y H) int { return cmp.Compare(b.Store.At(x).Addr, b.Store.At(y).Addr) })
 	return all
 }
 
-// Walk visits the chunks of the table in address order, each as a separate region.
+// Walk visits the live and free chunks in address order, each as a separate region.
 func (b *Blocks) Walk(yield func(alloc.Chunk) bool) {
 	for i, h := range b.Sorted() {
 		c := b.Store.At(h)
@@ -189,8 +223,26 @@ func (b *Blocks) Walk(yield func(alloc.Chunk) bool) {
 	}
 }
 
+// CheckTable reports an error unless the live and free chunks are all that is in the
+// table of addresses, if there is one.
+func (b *Blocks) CheckTable() error {
+	if b.table == nil {
+		return nil
+	}
+	n := 0
+	for h, c := range b.chunks {
+		if n++; b.table.Find(c.Addr) != h {
+			return fmt.Errorf("block %d at %#x is not in the table", h, c.Addr)
+		}
+	}
+	if n != b.table.Len() {
+		return fmt.Errorf("%d blocks are mapped or live, the table has %d", n, b.table.Len())
+	}
+	return nil
+}
+
 // Check returns the first thing that does not hold of a set in which every chunk is
-// live: all are in the table, none overlaps another, and the statistics equal the sum.
+// live: none overlaps another, the statistics equal the sum, and the table is right.
 func (b *Blocks) Check() error {
 	var used, end uint64
 	all := b.Sorted()
@@ -201,9 +253,9 @@ func (b *Blocks) Check() error {
 		}
 		used, end = used+c.Size, c.Addr+c.Size
 	}
-	if used != b.Count.BytesInUse || len(all) != b.Table.Len() || len(all) != b.Store.Len() {
-		return fmt.Errorf("statistics say %d bytes in use, the table has %d blocks and the store %d; a walk counts %d bytes, %d blocks",
-			b.Count.BytesInUse, b.Table.Len(), b.Store.Len(), used, len(all))
+	if used != b.Count.BytesInUse || len(all) != b.Store.Len() {
+		return fmt.Errorf("statistics say %d bytes in use and the store has %d blocks; a walk counts %d bytes, %d blocks",
+			b.Count.BytesInUse, b.Store.Len(), used, len(all))
 	}
-	return nil
+	return b.CheckTable()
 }

@@ -76,6 +76,8 @@ const (
 	Live
 	// Free: not handed out, whether or not it is in an Index.
 	Free
+	// Stuck: to be released, but the device failed (vmm). No block can use it.
+	Stuck
 )
 
 const (
