@@ -36,6 +36,7 @@ type Index struct {
 	roots []H    // of each class; 0: empty
 	exact uint32
 	list  bool     // classes are lists, not treaps
+	loose bool     // see Loose
 	walk  int      // see NewListIndex
 	l0    []word   // bits for each class
 	l1    []uint64 // a bit for each word of l0 that has any
@@ -46,7 +47,7 @@ type Index struct {
 // spread over a megabyte and seldom in the processor's cache.
 type word struct {
 	any  uint64 // the class is not empty
-	many uint64 // it holds more than one chunk
+	many uint64 // its treap holds more than one chunk; of lists 0
 }
 
 const (
@@ -115,6 +116,11 @@ func NewListIndex(st *Store, limit uint64, walk int) *Index {
 	return x
 }
 
+// Loose sets whether a chunk is put before all others of its size, which saves the order by
+// address and the look at others. It is for list indexes, and off at first. What is in
+// stays where it is.
+func (x *Index) Loose(on bool) { x.loose = on }
+
 // Len returns how many chunks are in the index, by a walk: an operation keeps no
 // count.
 func (x *Index) Len() int {
@@ -174,21 +180,20 @@ func (x *Index) next(c uint32) (uint32, bool) {
 // it is taken out.
 func (x *Index) Insert(h H, c *Chunk) {
 	k := x.class(c.Size)
+	if x.list {
+		x.push(k, h, c)
+		return
+	}
 	c.left, c.right = 0, 0
 	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
 	if w.any&bit != 0 {
 		w.many |= bit
-		if x.list {
-			x.push(k, h, c)
-		} else {
-			x.insert(k, h, c)
-		}
+		x.insert(k, h, c)
 		return
 	}
 	x.roots[k] = h
 	if w.any == 0 {
-		x.l1[k>>12] |= 1 << (k >> 6 & 63)
-		x.l2 |= 1 << (k >> 12)
+		x.fill(k)
 	}
 	w.any |= bit
 }
@@ -196,17 +201,23 @@ func (x *Index) Insert(h H, c *Chunk) {
 // Remove takes the chunk c out, whose number is h and which is in.
 func (x *Index) Remove(h H, c *Chunk) {
 	k := x.class(c.Size)
+	if x.list {
+		x.pull(k, h, c)
+		return
+	}
 	w, bit := &x.l0[k>>6], uint64(1)<<(k&63)
 	if w.many&bit != 0 {
-		if x.list {
-			x.pull(k, h, c)
-		} else {
-			x.remove(k, h, c)
-		}
+		x.remove(k, h, c)
 		x.fewer(k)
 		return
 	}
 	x.empty(k)
+}
+
+// fill notes in the upper levels that class k is not empty.
+func (x *Index) fill(k uint32) {
+	x.l1[k>>12] |= 1 << (k >> 6 & 63)
+	x.l2 |= 1 << (k >> 12)
 }
 
 // empty takes the only chunk out of class k.
@@ -221,9 +232,9 @@ func (x *Index) empty(k uint32) {
 	}
 }
 
-// fewer notes that a chunk was taken out of class k, which had several.
+// fewer notes that a chunk was taken out of the treap of class k, which had several.
 func (x *Index) fewer(k uint32) {
-	if c := x.store.At(x.roots[k]); c.left == 0 && (x.list || c.right == 0) {
+	if c := x.store.At(x.roots[k]); c.left == 0 && c.right == 0 {
 		x.l0[k>>6].many &^= 1 << (k & 63)
 	}
 }
@@ -281,13 +292,12 @@ func (x *Index) Take(size uint64) (H, *Chunk) {
 	}
 	h := x.roots[k]
 	c := x.store.At(h)
-	if x.l0[k>>6].many&(1<<(k&63)) == 0 {
-		x.empty(k)
+	if x.list {
+		x.pop(k, c)
 		return h, c
 	}
-	if x.list {
-		x.pull(k, h, c)
-		x.fewer(k)
+	if x.l0[k>>6].many&(1<<(k&63)) == 0 {
+		x.empty(k)
 		return h, c
 	}
 	// The leftmost of a treap has no left child: its right one takes its place.
@@ -463,60 +473,81 @@ func (x *Index) insert(k uint32, h H, c *Chunk) {
 	*lo, *hi = 0, 0
 }
 
-// push puts h into the list of class k, which is not empty. In a list left is the next
-// chunk and right the one before, of the first chunk the last one.
+// In a list, left is the next chunk, 0 at the end, and right the one before, of the first
+// chunk the last one. Most lists have one chunk or two, and no processor foretells which of
+// them an operation meets. So push, pull and pop have few branches, and no bit that says
+// whether there are several.
+
+// push puts h into the list of class k, which may be empty.
 func (x *Index) push(k uint32, h H, c *Chunk) {
 	n := x.roots[k]
+	if n == 0 {
+		c.left, c.right = 0, h
+		x.roots[k] = h
+		x.l0[k>>6].any |= 1 << (k & 63)
+		x.fill(k)
+		return
+	}
 	d := x.store.At(n)
-	if c.Size < d.Size || c.Size == d.Size && c.Addr < d.Addr {
+	if c.Size < d.Size || c.Size == d.Size && (x.loose || c.Addr < d.Addr) {
 		c.left, c.right = n, d.right
-		if d.left == 0 {
-			c.right = n
-		}
 		d.right = h
 		x.roots[k] = h
 		return
 	}
-	first := d
-	if last := d.right; d.left != 0 {
-		if e := x.store.At(last); e.Size < c.Size || e.Size == c.Size && e.Addr < c.Addr {
-			n, d = last, e
-		}
+	x.pushAfter(h, c, d)
+}
+
+// pushAfter puts h into the list that begins with first, and not before that.
+func (x *Index) pushAfter(h H, c, first *Chunk) {
+	n := first.right
+	d := x.store.At(n)
+	if d.Size < c.Size || d.Size == c.Size && d.Addr < c.Addr {
+		c.left, c.right = 0, n
+		d.left = h
+		first.right = h
+		return
 	}
-	for walked := 0; d.left != 0; {
-		e := x.store.At(d.left)
+	d = first
+	for walked := 0; ; {
+		n = d.left
+		e := x.store.At(n) // there is one: the last is behind h
 		if e.Size > c.Size || e.Size == c.Size && (e.Addr > c.Addr || walked == x.walk) {
-			break
+			c.left, c.right = n, e.right
+			d.left = h
+			e.right = h
+			return
 		}
 		if e.Size == c.Size {
 			walked++
 		}
-		n, d = d.left, e
+		d = e
 	}
-	c.left, c.right = d.left, n
-	if d.left != 0 {
-		x.store.At(d.left).right = h
-	} else {
-		first.right = h
-	}
-	d.left = h
 }
 
 // pull takes c out of the list of class k.
 func (x *Index) pull(k uint32, h H, c *Chunk) {
 	if x.roots[k] == h {
-		if c.left != 0 {
-			x.store.At(c.left).right = c.right
-		}
-		x.roots[k] = c.left
+		x.pop(k, c)
 		return
 	}
 	x.store.At(c.right).left = c.left
-	if c.left != 0 {
-		x.store.At(c.left).right = c.right
-	} else {
+	if c.left == 0 {
 		x.store.At(x.roots[k]).right = c.right
+		return
 	}
+	x.store.At(c.left).right = c.right
+}
+
+// pop takes c, the first one, out of the list of class k.
+func (x *Index) pop(k uint32, c *Chunk) {
+	n := c.left
+	if n == 0 {
+		x.empty(k)
+		return
+	}
+	x.roots[k] = n
+	x.store.At(n).right = c.right
 }
 
 // remove takes h out of the treap of class k: its two children are merged in
