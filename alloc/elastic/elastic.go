@@ -90,9 +90,15 @@
 //
 // An allocation takes one chunk out of an index, cuts it and puts the rest back. A free
 // looks at both neighbours, takes those that are mapped out, and puts one chunk in. Equal
-// chunks are a list, ordered by address as far as a short walk does it. When a chunk was
-// freed is a number in it, by which idle pages are sorted when a driver call is due. So
-// the usual operation touches the block, its neighbours and one chunk of an equal size.
+// chunks are a list. When a chunk was freed is a number in it, by which idle pages are
+// sorted when a driver call is due. So the usual operation touches the block, its
+// neighbours and one chunk of an equal size.
+//
+// Lists of large chunks are ordered by address, as far as a short walk does it: blocks
+// that live long then lie close together, and what is between them is of use. It takes an
+// eighth of the time. Once a window went by in which nothing was mapped, as in a program
+// that does the same step again, the last freed is the first used, until something is
+// mapped.
 //
 // # Streams
 //
@@ -155,7 +161,7 @@ const (
 	tightNum, tightDen = 98, 100
 
 	// sorted is how many free chunks of one size are kept in the order of their addresses.
-	// Without any order a training program holds 3 to 7 % more, since blocks of one size
+	// Without any order a training program holds up to 14 % more, since blocks of one size
 	// that live long are spread; with 16, 1 %. Small blocks need none.
 	sorted = 64
 
@@ -246,6 +252,7 @@ type Allocator struct {
 	at      chunks.H          // a chunk near the spot that back is at work on, kept valid by swallow; 0: none
 
 	moves      Moves
+	mappedThen uint64 // moves.Mapped when the window began
 	remapped   uint64 // moves.Remapped when the window began
 	complained uint64 // pages remapped in the window of the last warning; the next warning needs twice as many
 	full       bool   // the driver has refused a mapping for want of room in its tables; warned about once
@@ -478,6 +485,8 @@ func (a *Allocator) spread(n, need, align uint64) (chunks.H, *chunks.Chunk, erro
 // costs an operation next to nothing.
 func (a *Allocator) turn() {
 	a.before, a.peak = a.peak, a.held
+	a.large.mapped.Loose(a.moves.Mapped == a.mappedThen) // back ends it
+	a.mappedThen = a.moves.Mapped
 	if a.cap < a.limit {
 		// Ask the device again, now and then: others may have given some back.
 		a.setCap(a.limit)

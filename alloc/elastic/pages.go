@@ -147,6 +147,7 @@ func (a *Allocator) handle(addr uint64) *device.Handle {
 // The driver was called anyway, so that the open epoch is closed here. What was freed
 // before can then be found to be done without the wait for what is freed later.
 func (a *Allocator) back(s spot, n uint64) error {
+	a.large.mapped.Loose(false) // what is mapped costs: from now on the order counts (turn)
 	a.at = s.h
 	lo, hi := a.down(s.x), a.up(s.x+n)
 	if err := a.acquire(s.newMap, s.newHeld, lo, hi); err != nil {

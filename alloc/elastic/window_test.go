@@ -1,8 +1,10 @@
 package elastic
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
+	"slices"
 	"testing"
 
 	"gpumem/alloc"
@@ -53,6 +55,54 @@ func TestPeakIsRememberedForOneMoreWindow(t *testing.T) {
 	if a.before != 3 || a.tight(1) {
 		t.Errorf("after two windows: the peak before is %d", a.before)
 	}
+}
+
+// TestOrderOfEqualBlocks: of free blocks of one size the lowest is used first, or the last
+// freed, once nothing was mapped in a window and until something is.
+func TestOrderOfEqualBlocks(t *testing.T) {
+	const size = 4 << 20
+	a := newInside(t, 64)
+	request := func(bytes uint64) alloc.Block {
+		b, err := a.Alloc(alloc.Request{Bytes: bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	free := func(b alloc.Block) {
+		if err := a.Free(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lowest := func(when string, want bool) {
+		t.Helper()
+		var all [6]alloc.Block
+		for i := range all {
+			all[i] = request(size)
+		}
+		slices.SortFunc(all[:], func(x, y alloc.Block) int { return cmp.Compare(x.Addr, y.Addr) })
+		for _, i := range []int{0, 4, 2} { // with a block between each two
+			free(all[i])
+		}
+		b := request(size)
+		if got := b.Addr == all[0].Addr; got != want || !got && b.Addr != all[2].Addr {
+			t.Errorf("%s: the lowest is used first: %v, want %v", when, got, want)
+		}
+		free(b)
+		for _, i := range []int{1, 3, 5} {
+			free(all[i])
+		}
+	}
+	lowest("at first", true)
+	a.turn()
+	lowest("after a window with pages mapped", true)
+	a.turn()
+	lowest("after one without", false)
+	request(100 << 20)
+	lowest("after more was mapped", true)
+	a.turn()
+	a.turn()
+	lowest("after another window without", false)
 }
 
 // TestNewPagesBeforeRemapping: a pool whose holes are too small takes new pages up to an
