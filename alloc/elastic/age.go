@@ -14,27 +14,60 @@ package elastic
 // stamps when pages are taken, with a driver call of 65 us for each, so that an
 // allocation and a free, which are a thousand times as frequent, need no list.
 
-import (
-	"cmp"
-	"slices"
+import "gpumem/alloc/internal/chunks"
 
-	"gpumem/alloc/internal/chunks"
-)
+// aged is a free chunk with a whole page.
+type aged struct {
+	freed uint64 // the operation
+	addr  uint64
+	h     chunks.H
+}
 
-// byAge returns the mapped chunks with a whole page, the one that was freed the longest
-// ago first, equal ones by address. The slice is good until the next call.
-func (a *Allocator) byAge() []chunks.H {
-	a.aged = a.aged[:0]
+func (g *aged) before(o *aged) bool {
+	return g.freed < o.freed || g.freed == o.freed && g.addr < o.addr
+}
+
+// byAge visits the mapped chunks with a whole page, the one that was freed the longest
+// ago first, equal ones by address. Nothing may be freed meanwhile. Mostly a few are
+// enough, so that they come from a heap and are not sorted.
+func (a *Allocator) byAge(yield func(chunks.H) bool) {
+	all := a.aged[:0]
 	for _, sp := range []*space{&a.large, &a.small} {
 		for h := sp.mapped.Find(a.mask + 1); h != 0; h = sp.mapped.After(h) {
 			if c := a.store.At(h); a.wholes(c.Addr, end(c)) > 0 {
-				a.aged = append(a.aged, h)
+				all = append(all, aged{c.Requested, c.Addr, h})
 			}
 		}
 	}
-	slices.SortFunc(a.aged, func(h, k chunks.H) int {
-		c, d := a.store.At(h), a.store.At(k)
-		return cmp.Or(cmp.Compare(c.Requested, d.Requested), cmp.Compare(c.Addr, d.Addr))
-	})
-	return a.aged
+	a.aged = all // keeps the room
+	for i := len(all)/2 - 1; i >= 0; i-- {
+		sink(all, i)
+	}
+	for len(all) > 0 {
+		if !yield(all[0].h) {
+			return
+		}
+		last := len(all) - 1
+		all[0] = all[last]
+		all = all[:last]
+		sink(all, 0)
+	}
+}
+
+// sink moves entry i of a heap down to where it belongs.
+func sink(all []aged, i int) {
+	for {
+		k := 2*i + 1
+		if k >= len(all) {
+			return
+		}
+		if k+1 < len(all) && all[k+1].before(&all[k]) {
+			k++
+		}
+		if !all[k].before(&all[i]) {
+			return
+		}
+		all[i], all[k] = all[k], all[i]
+		i = k
+	}
 }

@@ -248,7 +248,7 @@ type Allocator struct {
 	mapped  uint64            // pages that are mapped
 	spare   []device.Handle   // of pages that are mapped nowhere
 	orphans []orphan          // handles of several pages that could not be released
-	aged    []chunks.H        // for byAge
+	aged    []aged            // for byAge
 	at      chunks.H          // a chunk near the spot that back is at work on, kept valid by swallow; 0: none
 
 	moves      Moves

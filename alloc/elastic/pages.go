@@ -236,7 +236,7 @@ func (a *Allocator) steal(n, lo, hi uint64, wait bool) error {
 	if uint64(len(a.spare)) >= n {
 		return nil
 	}
-	for _, h := range a.byAge() {
+	for h := range a.byAge {
 		c := a.store.At(h)
 		from, to := a.up(c.Addr), a.down(end(c))
 		// What lies above the pages that stay goes first: h stays the number of the rest.
@@ -401,16 +401,19 @@ func (a *Allocator) shrinkOnce(keep uint64) error {
 	if err := a.releaseSpare(keep); err != nil || a.owned() <= keep {
 		return err
 	}
-	if order := a.byAge(); !a.streams.Repeated() && len(order) > 0 {
-		last := uint32(0)
-		n := a.owned() - keep
-		for pages := uint64(0); pages < n && len(order) > 0; order = order[1:] {
-			c := a.store.At(order[0])
+	if !a.streams.Repeated() {
+		last, pages := uint32(0), uint64(0)
+		for h := range a.byAge {
+			c := a.store.At(h)
 			last = max(last, c.Stream)
-			pages += a.wholes(c.Addr, end(c))
+			if pages += a.wholes(c.Addr, end(c)); pages >= a.owned()-keep {
+				break
+			}
 		}
-		if err := a.epochs.Wait(last); err != nil {
-			return err
+		if pages > 0 {
+			if err := a.epochs.Wait(last); err != nil {
+				return err
+			}
 		}
 	}
 	if err := a.steal(a.owned()-keep, 0, 0, false); err != nil {
