@@ -262,7 +262,7 @@ type Allocator struct {
 // ones. Its chunks tile it. Each free chunk is in the index of its kind; live ones
 // are in none.
 type space struct {
-	mapped   *chunks.Index
+	mapped   *chunks.Lists
 	unmapped *chunks.Index
 	first    chunks.H // the chunk at the lowest address
 }
@@ -305,8 +305,8 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	for _, sp := range []*space{&a.large, &a.small} {
 		sp.unmapped = chunks.NewIndex(&a.store, 0)
 	}
-	a.large.mapped = chunks.NewListIndex(&a.store, limit, sorted)
-	a.small.mapped = chunks.NewListIndex(&a.store, limit, 0)
+	a.large.mapped = chunks.NewLists(&a.store, limit, sorted)
+	a.small.mapped = chunks.NewLists(&a.store, limit, 0)
 	return a, nil
 }
 

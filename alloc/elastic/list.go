@@ -52,8 +52,15 @@ func (a *Allocator) wholes(lo, hi uint64) uint64 {
 	return e - f
 }
 
+// An index has the free chunks of one kind.
+type index interface {
+	Insert(chunks.H, *chunks.Chunk)
+	Remove(chunks.H, *chunks.Chunk)
+	Ascend(func(chunks.H) bool)
+}
+
 // index returns the index of a kind of free chunk.
-func (sp *space) index(tag uint8) *chunks.Index {
+func (sp *space) index(tag uint8) index {
 	if tag == tagUnmapped {
 		return sp.unmapped
 	}

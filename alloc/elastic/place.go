@@ -135,13 +135,19 @@ func (a *Allocator) legal(x, n uint64) bool {
 // within returns the best spot for a large block in the mapped chunk c, which is
 // large enough, and how many pages more are held then; false if no spot is legal. All
 // of c is mapped, so that pages held come first, then waste, then the lower address.
+//
+// It chooses among the six spots without scoring them all, which TestWithin does. An odd
+// end that fits the gap at one end of the chunk saves a page. In the gap below nothing
+// beats the chunk's low end; in the one above, the block begins on a page unless that
+// shuts off a part of a page below it.
 func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok bool) {
 	lo, hi := c.Addr, end(c)
 	if c.Size == n {
 		return lo, a.wholes(lo, hi), a.legal(lo, n)
 	}
 	first, last := a.up(lo), a.down(hi)
-	if n&a.mask == 0 {
+	odd := n & a.mask
+	if odd == 0 {
 		// Whole pages: at the first, or flush with the last where that shuts off
 		// less.
 		x = first
@@ -150,21 +156,40 @@ func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok boo
 		}
 		return x, n >> a.shift, first+n <= last
 	}
-	var waste uint64
-	for _, s := range a.starts(lo, hi, n) {
-		if s < lo || s+n > hi || !a.legal(s, n) {
-			continue
+	high := hi-last >= odd
+	if first-lo < odd && !high {
+		// No gap takes it: whole pages.
+		switch x = last - a.up(n); {
+		case first+a.up(n) > last:
+			return 0, 0, false
+		case first == lo:
+			x = first
+		case x == first && hi == last:
+			x = hi - n
 		}
-		held := uint64(0)
-		if f, l := max(first, a.down(s)), min(last, a.up(s+n)); f < l {
-			held = (l - f) >> a.shift
-		}
-		w := a.below(lo, s) + a.above(s+n, hi)
-		if !ok || held < newHeld || held == newHeld && (w < waste || w == waste && s < x) {
-			x, newHeld, waste, ok = s, held, w, true
+		return x, a.pages(n), true
+	}
+	x = lo
+	if high {
+		if x = last - n + odd; x < lo || x != lo && x-lo <= a.mask {
+			x = hi - n
 		}
 	}
-	return x, newHeld, ok
+	newHeld = a.newHeld(lo, hi, x, n)
+	if high && first-lo >= odd {
+		// Either end: the lower one unless that holds or wastes more.
+		held := a.newHeld(lo, hi, lo, n)
+		if held < newHeld || held == newHeld && a.above(lo+n, hi) <= a.below(lo, x)+a.above(x+n, hi) {
+			x, newHeld = lo, held
+		}
+	}
+	return x, newHeld, true
+}
+
+// newHeld returns how many pages that are idle in the mapped chunk [lo, hi) are held by a
+// block of n bytes at x.
+func (a *Allocator) newHeld(lo, hi, x, n uint64) uint64 {
+	return a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(x+n, hi)
 }
 
 // below returns the bytes wasted below a block at x, where memory is free from lo on:

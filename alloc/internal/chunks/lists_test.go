@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// wellLinked checks that each class of a list index is linked both ways, from the first
+// wellLinked checks that each class of a Lists is linked both ways, from the first
 // chunk to the last and round to that, holds chunks of its class alone in the order of
 // their sizes, and that the bitmap counts it right. It returns the sizes in all.
-func (x *Index) wellLinked() (sizes []uint64, err error) {
+func (x *Lists) wellLinked() (sizes []uint64, err error) {
 	for k, first := range x.roots {
 		n, last := 0, H(0)
 		for h := first; h != 0; h, last = x.store.At(h).left, h {
@@ -37,9 +37,9 @@ func (x *Index) wellLinked() (sizes []uint64, err error) {
 	return sizes, nil
 }
 
-// TestListIndexFindsTheBestFit compares a list index with a sorted slice of sizes, in which
+// TestListsFindsTheBestFit compares a Lists with a sorted slice of sizes, in which
 // it must find the same size; which chunk of that size is left open.
-func TestListIndexFindsTheBestFit(t *testing.T) {
+func TestListsFindsTheBestFit(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		limit uint64
@@ -53,7 +53,7 @@ func TestListIndexFindsTheBestFit(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			var st Store
-			x := NewListIndex(&st, tc.limit, 2)
+			x := NewLists(&st, tc.limit, 2)
 			in := map[H]bool{}
 			var sizes []uint64
 			out := func(h H) {
@@ -109,10 +109,10 @@ func TestListIndexFindsTheBestFit(t *testing.T) {
 	}
 }
 
-// TestListIndexKeepsOrder: equal chunks leave in the order of their addresses, if they came
+// TestListsKeepsOrder: equal chunks leave in the order of their addresses, if they came
 // in that or the reverse, or if there are no more than are walked. The largest is the
 // highest of them.
-func TestListIndexKeepsOrder(t *testing.T) {
+func TestListsKeepsOrder(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		at      func(i uint64) uint64
@@ -126,7 +126,7 @@ func TestListIndexKeepsOrder(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var st Store
-			x := NewListIndex(&st, 1<<20, tc.walk)
+			x := NewLists(&st, 1<<20, tc.walk)
 			for i := range uint64(100) {
 				h, c := st.New()
 				c.Addr, c.Size = tc.at(i)<<20, 512
@@ -147,11 +147,11 @@ func TestListIndexKeepsOrder(t *testing.T) {
 	}
 }
 
-// TestListIndexLoose: while the order is off, the last that came in is the first to leave.
+// TestListsLoose: while the order is off, the last that came in is the first to leave.
 // What comes in later is before it or after by its address.
-func TestListIndexLoose(t *testing.T) {
+func TestListsLoose(t *testing.T) {
 	var st Store
-	x := NewListIndex(&st, 1<<20, 10)
+	x := NewLists(&st, 1<<20, 10)
 	in := func(loose bool, addrs ...uint64) {
 		x.Loose(loose)
 		for _, addr := range addrs {
