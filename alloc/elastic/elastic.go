@@ -477,7 +477,7 @@ func (a *Allocator) spread(n, need, align uint64) (chunks.H, *chunks.Chunk, erro
 	c := a.store.At(s.h)
 	sp := a.space(s.x)
 	sp.mapped.Remove(s.h, c)
-	h, c := a.carve(sp, s.h, c, s.x, n)
+	h, c := a.carve(sp, s.h, c, s.x, n, a.newHeld(c.Addr, end(c), s.x, n))
 	return h, c, nil
 }
 

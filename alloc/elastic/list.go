@@ -52,6 +52,13 @@ func (a *Allocator) wholes(lo, hi uint64) uint64 {
 	return e - f
 }
 
+// newHeld returns how many pages that are idle in the mapped chunk [lo, hi) are held by a
+// block of n bytes at x: of [10, 16), in MiB, all three by 5 MiB at 10, and none is idle in
+// the rest [15, 16).
+func (a *Allocator) newHeld(lo, hi, x, n uint64) uint64 {
+	return a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(x+n, hi)
+}
+
 // An index has the free chunks of one kind.
 type index interface {
 	Insert(chunks.H, *chunks.Chunk)
@@ -100,15 +107,10 @@ func (a *Allocator) cut(h chunks.H, c *chunks.Chunk, size uint64) (chunks.H, *ch
 
 // carve takes [x, x+n) out of the mapped chunk h of sp, which was taken out of
 // its index. The chunk that it returns is the block's and not yet live. The rest
-// keeps its stamps.
-//
-// held grows by the pages that were idle and are not any more: of [10, 16) all three
-// are, of the rest [15, 16) none.
-func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n uint64) (chunks.H, *chunks.Chunk) {
+// keeps its stamps. held grows by newHeld, the pages that were idle and are not any more.
+func (a *Allocator) carve(sp *space, h chunks.H, c *chunks.Chunk, x, n, newHeld uint64) (chunks.H, *chunks.Chunk) {
+	a.held += newHeld
 	lo, y, hi := c.Addr, x+n, end(c)
-	if c.Size > a.mask { // else it has no whole page
-		a.held += a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(y, hi)
-	}
 	if y < hi {
 		r, d := a.cut(h, c, y-lo)
 		sp.mapped.Insert(r, d)

@@ -85,16 +85,19 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 		if h == 0 {
 			return 0, nil
 		}
-		switch {
-		case !a.tight(1):
-			if c.Size-n <= n/keepPart {
-				n = c.Size
-			}
-		case a.wholes(c.Addr, end(c)) != a.wholes(c.Addr+n, end(c)):
+		tight := a.tight(1)
+		if !tight && c.Size-n <= n/keepPart {
+			n = c.Size
+		}
+		newHeld := uint64(0)
+		if c.Size > a.mask { // else it has no whole page
+			newHeld = a.newHeld(c.Addr, end(c), c.Addr, n)
+		}
+		if tight && newHeld > 0 {
 			sp.mapped.Insert(h, c)
 			return 0, nil
 		}
-		return a.carve(sp, h, c, c.Addr, n)
+		return a.carve(sp, h, c, c.Addr, n, newHeld)
 	}
 	sp := &a.large
 	h, c := sp.mapped.Take(n)
@@ -115,7 +118,7 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 		sp.mapped.Insert(h, c)
 		return 0, nil
 	}
-	return a.carve(sp, h, c, x, n)
+	return a.carve(sp, h, c, x, n, newHeld)
 }
 
 // starts returns the six spots in [lo, hi), see above. Some may lie outside.
@@ -184,12 +187,6 @@ func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok boo
 		}
 	}
 	return x, newHeld, true
-}
-
-// newHeld returns how many pages that are idle in the mapped chunk [lo, hi) are held by a
-// block of n bytes at x.
-func (a *Allocator) newHeld(lo, hi, x, n uint64) uint64 {
-	return a.wholes(lo, hi) - a.wholes(lo, x) - a.wholes(x+n, hi)
 }
 
 // below returns the bytes wasted below a block at x, where memory is free from lo on:
