@@ -145,7 +145,8 @@ func (x *Lists) Take(size uint64) (H, *Chunk) {
 		x.Remove(h, c)
 		return h, c
 	}
-	// The class is often there, or a near one.
+	// The class is often there, or a near one. This is in next, too, which is too large to be
+	// inlined here.
 	if near := x.l0[k>>6].any >> (k & 63); near != 0 {
 		k += uint32(bits.TrailingZeros64(near))
 	} else {
