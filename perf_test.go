@@ -287,7 +287,7 @@ func TestPerformance(t *testing.T) {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), mutexNanos())
 	for name, body := range map[string]string{
 		"machine": machine + "\n", "speed": speed.String(), "latency": slow.String(), "metadata": startup.String(),
-		"devices": deviceTables(t), "fit": fits(t), "bookkeeping": bookkeeping(t), "steps": steps(t), "owners": owners(t), "threads": threads(t),
+		"devices": deviceTables(t), "fit": fits(t), "bookkeeping": bookkeeping(t), "steps": steps(t), "owners": owners(t), "threads": threads(t), "waits": waits(t),
 	} {
 		head, rest, ok := strings.Cut(text, "<!-- "+name+" -->\n```\n")
 		_, tail, ok2 := strings.Cut(rest, "```\n<!-- end -->")

@@ -21,11 +21,7 @@ func contend(t testing.TB, pool *gpumem.Pool, goroutines, count int) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for i := g; i < count; i += goroutines {
-				x, err := pool.Alloc(context.Background(), uint64(i%64+1)<<12)
-				if err == nil {
-					err = pool.Free(x)
-				}
-				if err != nil {
+				if err := pair(pool, i); err != nil {
 					t.Error(err)
 					return
 				}
@@ -33,6 +29,15 @@ func contend(t testing.TB, pool *gpumem.Pool, goroutines, count int) {
 		})
 	}
 	wg.Wait()
+}
+
+// pair takes and frees the block of pair i.
+func pair(pool *gpumem.Pool, i int) error {
+	x, err := pool.Alloc(context.Background(), uint64(i%64+1)<<12)
+	if err != nil {
+		return err
+	}
+	return pool.Free(x)
 }
 
 func contendedPool(t testing.TB, spec string) *gpumem.Pool {
@@ -69,6 +74,53 @@ func threads(t testing.TB) string {
 			row = append(row, fmt.Sprintf("%.0f", ns[n]))
 		}
 		tab.Row(append(row, fmt.Sprintf("%.2f", ns[64]/ns[1]))...)
+	}
+	var b bytes.Buffer
+	tab.WriteTo(&b)
+	return b.String()
+}
+
+// waits is the table of how long single pairs take when 64 goroutines contend, and with a
+// sync.Mutex around each pair, so that the pool's lock is always free. The clock is read
+// twice in each.
+func waits(t testing.TB) string {
+	const goroutines, each = 64, 31_250
+	tab := report.NewTable("lock", ">half", ">99 %", ">99.9 %", ">longest")
+	var mu sync.Mutex
+	for _, way := range []struct {
+		name string
+		pair func(*gpumem.Pool, int) error
+	}{
+		{"the pool's", pair},
+		{"sync.Mutex", func(pool *gpumem.Pool, i int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return pair(pool, i)
+		}},
+	} {
+		pool := contendedPool(t, "jax")
+		took := make([]time.Duration, goroutines*each)
+		clear(took) // so that the operating system provides its memory now
+		var wg sync.WaitGroup
+		for g := range goroutines {
+			wg.Go(func() {
+				for i := range each {
+					start := time.Now()
+					if err := way.pair(pool, i); err != nil {
+						t.Error(err)
+						return
+					}
+					took[g*each+i] = time.Since(start)
+				}
+			})
+		}
+		wg.Wait()
+		slices.Sort(took)
+		row := []string{way.name}
+		for _, i := range []int{len(took) / 2, len(took) * 99 / 100, len(took) * 999 / 1000, len(took) - 1} {
+			row = append(row, report.Seconds(took[i].Seconds()))
+		}
+		tab.Row(row...)
 	}
 	var b bytes.Buffer
 	tab.WriteTo(&b)
