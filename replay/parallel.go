@@ -12,8 +12,8 @@ import (
 // Progress is how far a replay is.
 type Progress struct {
 	Doing string  // the policies that run, or what else is being done
-	Part  float64 // of that, from 0 to 1
-	// Done and Total are events, over all passes of all policies. They are 0 where it
+	Part  float64 // of that, from 0 to 1; of a single pass if Total is 0
+	// Done and Total are events, over all passes of all policies. Total is 0 where it
 	// is not known how many passes there will be, as in the search for a device.
 	Done, Total uint64
 }
@@ -54,10 +54,6 @@ func (m *meter) pass(job int, doing string, events uint64) func(part float64) {
 	return func(part float64) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.now.Total == 0 {
-			m.report(Progress{Doing: doing, Part: part})
-			return
-		}
 		r := &m.jobs[job]
 		done := uint64(part * float64(events))
 		m.now.Done += done - r.done
@@ -68,7 +64,10 @@ func (m *meter) pass(job int, doing string, events uint64) func(part float64) {
 				names = append(names, r.doing)
 			}
 		}
-		m.now.Doing, m.now.Part = strings.Join(names, ", "), float64(m.now.Done)/float64(m.now.Total)
+		m.now.Doing, m.now.Part = strings.Join(names, ", "), part
+		if m.now.Total > 0 {
+			m.now.Part = float64(m.now.Done) / float64(m.now.Total)
+		}
 		m.report(m.now)
 	}
 }

@@ -111,8 +111,10 @@ func TestMeter(t *testing.T) {
 		t.Error("nobody listens, and there is a callback")
 	}
 	got = nil
-	newMeter(func(p Progress) { got = append(got, p) }, 1, 0).pass(0, "jax: trying", 100)(0.5)
-	if want := []Progress{{Doing: "jax: trying", Part: 0.5}}; !slices.Equal(got, want) {
+	m = newMeter(func(p Progress) { got = append(got, p) }, 1, 0)
+	m.pass(0, "jax", 100)(0.5)
+	m.pass(0, "jax: trying", 100)(0.25)
+	if want := []Progress{{"jax", 0.5, 50, 0}, {"jax: trying", 0.25, 125, 0}}; !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -3,9 +3,9 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"gpumem/device"
+	"gpumem/size"
 	"gpumem/trace"
 )
 
@@ -43,7 +43,7 @@ func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
 	}
 	defer p.close()
 	p.hooks = []Hook{{Refused: func(*trace.Event) error { return errRefused }}}
-	_, err = p.run(ctx, r.progress(fmt.Sprintf("trying a device of %d MiB", total>>20)))
+	_, err = p.run(ctx, r.progress("trying a device of "+size.Format(total)))
 	// The device's error where it is so large that elastic has too few addresses for
 	// all its pages.
 	if errors.Is(err, errRefused) || errors.Is(err, device.ErrOutOfMemory) {

@@ -1,13 +1,15 @@
-// Package elastic is this project's own policy: a pool without preallocation
-// that holds hardly more than what lives, is as fast as a pool, and refuses
-// nothing while enough pages are free, wherever they are.
+// Package elastic is this project's own policy: a pool without preallocation that
+// serves a program on a device hardly larger than what lives at most, is nearly as fast
+// as a pool of fixed addresses, and refuses nothing while enough pages are free, wherever
+// they are.
 //
 // A pool of fixed addresses fails by fragmentation: 3 GiB may be free and no free
 // block as large as 1 GiB. A GPU can map physical pages at other addresses, so
 // here free pages serve a request wherever they lie. Blocks lie in reserved
 // addresses, many times as large as the device. A page of 2 MiB has memory behind
 // it while something lives on it, and keeps it afterwards until the memory is
-// needed elsewhere.
+// needed elsewhere or the owner trims the pool, as package gpumem does when a program
+// is idle.
 //
 // # Terms
 //
@@ -46,8 +48,8 @@
 //  3. place looks for a spot where pages must be mapped: beside a gap that can
 //     take the odd end of the block, beside the largest mapped chunk, or in
 //     fresh addresses with air on both sides. A large block touches as few pages
-//     as it can. That its odd end shares a page with another's is what makes
-//     this policy hold hardly more than what lives.
+//     as it can. That its odd end shares a page with another's is why a device
+//     hardly larger than what lives is enough.
 //  4. acquire gets the pages: from the device while few are idle, else from
 //     the chunk that has been free the longest, whose pages are unmapped there.
 //  5. They are mapped at the spot, and the block is carved out.
@@ -83,7 +85,7 @@
 //
 // Smallest device that serves a trace, in units of the trace's peak of live bytes:
 // 1.0001 for a training loop, 1.011 for a program of 1,000 steps, 1.005 on average
-// for MiniMalloc's traces A to K. No algorithm gets below 1.0000 to 1.0004 there.
+// for MiniMalloc's traces A to K. No algorithm gets below 1.0000 to 1.0010 there.
 // goals_test.go and minima_test.go hold these.
 //
 // # What an operation costs
@@ -95,10 +97,10 @@
 // neighbours and one chunk of an equal size.
 //
 // Lists of large chunks are ordered by address, as far as a short walk does it: blocks
-// that live long then lie close together, and what is between them is of use. It takes an
-// eighth of the time. Once a window went by in which nothing was mapped, as in a program
-// that does the same step again, the last freed is the first used, until something is
-// mapped.
+// that live long then lie close together, and what is between them is of use. An operation
+// takes an eighth longer for that. Once a window went by in which nothing was mapped, as in
+// a program that does the same step again, the last freed is the first used, until
+// something is mapped.
 //
 // # Streams
 //

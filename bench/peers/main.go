@@ -11,6 +11,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,30 +28,86 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "peers:", err)
-		os.Exit(1)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	if err == nil {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "peers:", err)
+	if errors.Is(err, errUsage) {
+		os.Exit(2)
+	}
+	os.Exit(1)
 }
+
+// errUsage is wrapped by errors of the command line.
+var errUsage = errors.New("see bench/peers/run --help")
 
 // options are the flags.
 type options struct {
 	testdata, built, document string
-	only                      string
+	columns                   []column
 	repeats                   int
 	budget                    float64
+	check                     bool // check the options and measure nothing
 }
 
-func run(ctx context.Context, args []string, stdout io.Writer) error {
+// parseOptions reads the flags, and fails with errUsage.
+func parseOptions(args []string) (options, error) {
 	var o options
+	var only string
 	flags := flag.NewFlagSet("peers", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.built, "built", "", "folder of the built peers")
 	flags.StringVar(&o.testdata, "testdata", "../../testdata", "folder of the traces")
 	flags.StringVar(&o.document, "document", "", "document whose table between markers is replaced")
-	flags.StringVar(&o.only, "only", "", "traces to measure, separated by commas (default: all)")
+	flags.StringVar(&only, "only", "", "traces to measure, separated by commas (default: all)")
 	flags.IntVar(&o.repeats, "repeats", 9, "timed passes, of which the least counts")
 	flags.Float64Var(&o.budget, "budget", 20, "CPU seconds that a pass may take")
+	flags.BoolVar(&o.check, "check", false, "check the flags alone")
+	usage := func(format string, args ...any) (options, error) {
+		return o, fmt.Errorf(format+"; %w", append(args, errUsage)...)
+	}
 	if err := flags.Parse(args); err != nil {
+		return usage("%w", err)
+	}
+	if flags.NArg() > 0 {
+		return usage("%q: no such argument", flags.Arg(0))
+	}
+	if o.repeats < 1 {
+		return usage("--repeats %d: want at least 1", o.repeats)
+	}
+	if !(o.budget > 0) {
+		return usage("--budget %v: want more than 0 seconds", o.budget)
+	}
+	o.columns = columns
+	if only != "" {
+		o.columns = nil
+		for _, title := range strings.Split(only, ",") {
+			i := slices.IndexFunc(columns, func(c column) bool { return c.title == title })
+			if i < 0 {
+				var all []string
+				for _, c := range columns {
+					all = append(all, c.title)
+				}
+				return usage("--only %q: no such trace, want some of %s", title, strings.Join(all, ","))
+			}
+			o.columns = append(o.columns, columns[i])
+		}
+	}
+	if o.document != "" {
+		if only != "" {
+			return usage("--out takes no --only: the table is that of a whole run")
+		}
+		if _, err := replaced(o.document, ""); err != nil {
+			return usage("--out: %w", err)
+		}
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	o, err := parseOptions(args)
+	if err != nil || o.check {
 		return err
 	}
 	scratch, err := os.MkdirTemp("", "peers")
@@ -63,10 +120,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	var inputs []*input
-	for _, c := range columns {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), c.title) {
-			continue
-		}
+	for _, c := range o.columns {
 		in, err := c.open(ctx, o.testdata, scratch)
 		if err != nil {
 			return err
@@ -85,11 +139,20 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	text.Write(skipped)
-	if o.document == "" {
-		_, err := text.WriteTo(stdout)
+	if o.document == "" || len(skipped) > 0 {
+		if _, err := text.WriteTo(stdout); err != nil {
+			return err
+		}
+		if len(skipped) > 0 {
+			return errors.New("peers were skipped, see above")
+		}
+		return nil
+	}
+	doc, err := replaced(o.document, text.String())
+	if err != nil {
 		return err
 	}
-	return replace(o.document, text.String())
+	return os.WriteFile(o.document, []byte(doc), 0o644)
 }
 
 // row is one allocator and its figures, a trace each.
@@ -267,21 +330,21 @@ func processor() string {
 func load() string {
 	avg, err := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(avg)); err == nil && len(f) > 2 {
-		return "; load " + f[2] + " in the last 15 minutes, of which this run is 1"
+		return "; load average " + f[2] + " over 15 minutes; this run alone is 1"
 	}
 	return ""
 }
 
-// replace writes the table into the document, between its markers.
-func replace(document, table string) error {
+// replaced returns the document's text with the table between its markers.
+func replaced(document, table string) (string, error) {
 	doc, err := os.ReadFile(document)
 	if err != nil {
-		return err
+		return "", err
 	}
 	head, rest, ok := strings.Cut(string(doc), "<!-- others -->\n```\n")
 	_, tail, ok2 := strings.Cut(rest, "```\n<!-- end -->")
 	if !ok || !ok2 {
-		return fmt.Errorf("%s has no markers for the table", filepath.Base(document))
+		return "", fmt.Errorf("%s has no markers for the table", document)
 	}
-	return os.WriteFile(document, []byte(head+"<!-- others -->\n```\n"+table+"```\n<!-- end -->"+tail), 0o644)
+	return head + "<!-- others -->\n```\n" + table + "```\n<!-- end -->" + tail, nil
 }

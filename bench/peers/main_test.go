@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math"
 	"os"
 	"os/exec"
@@ -94,6 +95,35 @@ func TestDriverNoticesOverlap(t *testing.T) {
 	_, err := peer{file: filepath.Join(folder, "wrong.so")}.measure(t.Context(), o, in)
 	if err == nil || !strings.Contains(err.Error(), "event 22: the block of 3145728 bytes at 0x7f00020fffff overlaps another") {
 		t.Errorf("the peer whose blocks overlap: %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	marked := filepath.Join(t.TempDir(), "marked.md")
+	if err := os.WriteFile(marked, []byte("<!-- others -->\n```\nold\n```\n<!-- end -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ args, want string }{
+		{"", ""},
+		{"-only train_lifo,adv_bin -repeats 1 -budget 0.5", ""},
+		{"-document " + marked, ""},
+		{"-bogus", "flag provided but not defined: -bogus"},
+		{"-repeats 0", "--repeats 0: want at least 1"},
+		{"-budget 0", "--budget 0: want more than 0 seconds"},
+		{"-budget NaN", "--budget NaN: want more than 0 seconds"},
+		{"-only trian_lifo", `--only "trian_lifo": no such trace`},
+		{"train_lifo", `"train_lifo": no such argument`},
+		{"-document main.go", "--out: main.go has no markers for the table"},
+		{"-document nowhere.md", "--out: open nowhere.md"},
+		{"-only adv_bin -document " + marked, "--out takes no --only"},
+	} {
+		_, err := parseOptions(strings.Fields(tc.args))
+		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, errUsage) || !strings.HasPrefix(err.Error(), tc.want)) {
+			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)
+		}
+	}
+	if got, err := replaced(marked, "new\n"); err != nil || got != "<!-- others -->\n```\nnew\n```\n<!-- end -->\n" {
+		t.Errorf("the table is put in as %q, %v", got, err)
 	}
 }
 

@@ -82,7 +82,7 @@ func timeOwn(ctx context.Context, in *input, p policy.Policy) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	pool, err := gpumem.Open(dev, p, gpumem.WithRetry(0))
+	pool, err := gpumem.Open(dev, p, gpumem.WithRetry(0), gpumem.WithStacks(false))
 	if err != nil {
 		return 0, err
 	}

@@ -21,8 +21,9 @@ import (
 type progress struct {
 	w     io.Writer
 	on    bool
-	width int        // one line: a line that breaks cannot be taken away
+	term  *os.File   // nil if w is none
 	mu    sync.Mutex // guards the rest: work that was interrupted may still tell of itself
+	width int        // of the terminal: a line that breaks cannot be taken away
 	shown bool
 	start time.Time
 	last  time.Time
@@ -33,10 +34,7 @@ type progress struct {
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, start: time.Now(), width: 78}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(f.Fd()) {
-		p.on = true
-		if width, _, err := term.GetSize(f.Fd()); err == nil && width > 0 {
-			p.width = max(width-2, 10)
-		}
+		p.on, p.term = true, f
 	}
 	return p
 }
@@ -51,19 +49,20 @@ func (p *progress) show(doing string, part float64) {
 	p.line("%s %3.0f %%%s", doing, part*100, left)
 }
 
-// replay is show for a replay of a known length: events, the time so far, what is left, and
-// the policies that run, as far as they fit.
+// replay is show for a replay: the part that is over, the time so far, what is left, and
+// the policies that run. Where nobody knows how many passes there will be, it counts the
+// events of all so far.
 func (p *progress) replay(r replay.Progress) {
-	if r.Total == 0 {
+	if r.Total == 0 && r.Done == 0 {
 		p.show(r.Doing, r.Part)
 		return
 	}
 	passed, left := p.times("replay", r.Part)
-	text := fmt.Sprintf("%3.0f %% of %s events, %s%s", r.Part*100, report.Count(r.Total), passed.Truncate(time.Second), left)
-	if room := p.width - len(text) - 2; room > 20 {
-		text += ": " + report.Shorten(r.Doing, room)
+	how := fmt.Sprintf("%3.0f %%, %s%s", r.Part*100, passed.Truncate(time.Second), left)
+	if r.Total == 0 {
+		how = fmt.Sprintf("%s events replayed, %s", report.Count(r.Done), passed.Truncate(time.Second))
 	}
-	p.line("%s", text)
+	p.line("%s: %s", how, r.Doing)
 }
 
 // times returns the time since something began, and in words how long the rest takes.
@@ -97,6 +96,11 @@ func (p *progress) line(format string, args ...any) {
 		return
 	}
 	p.last, p.shown = now, true
+	if p.term != nil {
+		if width, _, err := term.GetSize(p.term.Fd()); err == nil && width > 0 {
+			p.width = max(width-2, 10)
+		}
+	}
 	fmt.Fprint(p.w, "\r\x1b[K"+report.Shorten(fmt.Sprintf(format, args...), p.width))
 }
 

@@ -114,15 +114,16 @@ func TestProgress(t *testing.T) {
 		want string
 	}{
 		{func() { p.show("jax: running", 0.423) }, "jax: running  42 %"},
-		{func() { p.replay(replay.Progress{Doing: "jax: trying", Part: 0.5}) }, "jax: trying  50 %"},
-		{func() { p.replay(replay.Progress{Doing: "jax, elastic", Part: 0.25, Done: 5000, Total: 20_000}) }, " 25 % of 20,000 events, 0s: jax, elastic"},
+		{func() { p.replay(replay.Progress{Doing: "searching", Part: 0.5}) }, "searching  50 %"},
+		{func() { p.replay(replay.Progress{Doing: "jax: trying", Part: 0.5, Done: 5000}) }, "5,000 events replayed, 0s: jax: trying"},
+		{func() { p.replay(replay.Progress{Doing: "jax, elastic", Part: 0.25, Done: 5000, Total: 20_000}) }, " 25 %, 0s: jax, elastic"},
 		{func() {
 			p.replay(replay.Progress{Doing: strings.Repeat("a long policy, ", 9), Part: 0.3, Done: 6000, Total: 20_000})
-		}, " 30 % of 20,000 events, 0s: a long policy, a long p... policy, a long policy, "},
+		}, " 30 %, 0s: a long policy, a long poli...policy, a long policy, a long policy, "},
 		{func() {
 			p.since = p.since.Add(-time.Minute)
 			p.replay(replay.Progress{Doing: "jax", Part: 0.5, Done: 10_000, Total: 20_000})
-		}, " 50 % of 20,000 events, 1m0s, 1m1s left: jax"},
+		}, " 50 %, 1m0s, 1m1s left: jax"},
 		{func() { p.bytes("reading", 1*mib, 4*mib) }, "reading  25 %"},
 		{func() { p.bytes("reading", 3*mib, 0) }, "reading 3 MiB"},
 	} {

@@ -51,7 +51,7 @@ const maxLimit = 1 << 63
 
 var keys = []key{
 	{"preallocate", []policy.Kind{policy.BFC, policy.Async}, wantBool},
-	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0, such as 0.75 for 75 %"},
+	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0 (vmm and elastic: up to 1), such as 0.75 for 75 %"},
 	{"of", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "total or free"},
 	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0 with its unit, such as 10GiB"},
 	{"spatial", []policy.Kind{policy.BFC}, wantBool},
@@ -78,7 +78,8 @@ const wantBool = "true or false"
 // of policy that take them:
 //
 //	preallocate     true or false                 bfc jax tensorflow async
-//	fraction        a number above 0              bfc jax tensorflow async vmm elastic
+//	fraction        a number above 0; of vmm      bfc jax tensorflow async vmm elastic
+//	                and elastic up to 1
 //	of              total or free                 bfc jax tensorflow async vmm elastic
 //	limit           a size above 0, up to 8EiB;   bfc jax tensorflow async vmm elastic
 //	                it wins over fraction
@@ -259,6 +260,8 @@ func set(p *policy.Policy, name, value string) (ok bool) {
 			ok = ok && p.Fraction > 0 && !math.IsInf(p.Fraction, 0)
 		case "tensorflow": // per_process_gpu_memory_fraction
 			p.Leave, p.Of, p.Managed = policy.Leave{}, policy.Total, number > 1
+		case "vmm", "elastic": // a percentage would be as no limit, without a word
+			ok = ok && number <= 1
 		}
 	}
 	return ok

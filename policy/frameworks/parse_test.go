@@ -155,6 +155,8 @@ func TestParseErrors(t *testing.T) {
 		{"bfc:fraction=nan", `want a number above 0`},
 		{"bfc:fraction=inf", `want a number above 0`},
 		{"bfc:fraction=75%", `want a number above 0`},
+		{"elastic:fraction=80", `key "fraction": got "80", want a number above 0 (vmm and elastic: up to 1)`},
+		{"vmm:fraction=1.01", `want a number above 0 (vmm and elastic: up to 1)`},
 		{"jax:fraction=1e39", `want a number above 0`},  // infinite as a 32-bit float
 		{"jax:fraction=1e-60", `want a number above 0`}, // 0 as a 32-bit float
 		{"bfc:of=used", `want total or free`},
