@@ -4,8 +4,9 @@
 // millisecond. Each turn then costs a switch of goroutines, and what the last one had in
 // its cache has to be fetched: with 64 goroutines on two cores a section of 20 ns takes
 // 130 to 650. [Mutex] lets the goroutine that runs take it again and again, and one other
-// try for it, less and less often. The rest sleep. So the sections run in batches on one
-// core, and a goroutine waits longer, but for many sections at a time.
+// try for it for some microseconds, which then is given its turn. The rest sleep. So the
+// sections run in batches on one core, and a goroutine waits longer, but for many sections
+// at a time.
 package lock
 
 import (
@@ -17,9 +18,10 @@ import (
 // Mutex is a mutual exclusion lock. The zero Mutex is unlocked. It must not be copied.
 //
 // One goroutine waits in front, the others behind it, in the order that a sync.Mutex
-// gives them. The one in front tries for about 100 µs, in which it may be lucky at any
-// time. Then it sleeps, and the next Unlock leaves the Mutex locked and hands it over. So
-// it waits no longer than that and one section more.
+// gives them. The one in front tries for about 5 µs, in which it may be lucky at any
+// time. Then it sleeps, and the next Unlock leaves the Mutex locked and hands it over. How
+// long that takes is up to the holder: where more goroutines compute than there are
+// processors, it may not be running.
 type Mutex struct {
 	state atomic.Uint32 // 0, held, or held|asleep
 	front sync.Mutex    // held by the goroutine in front
@@ -31,16 +33,14 @@ const (
 	asleep = 2 // the goroutine in front waits for pass
 )
 
-// How long the goroutine in front waits between tries, in steps of about 1.3 ns: first as
-// long as two sections, then twice as long each time, until the one that has the Mutex
-// does about a hundred pairs of calls in between without losing the cache line. Now and
-// then it lets other goroutines run, one of which may be what the holder waits for.
-// Chosen by BenchmarkThreads of package gpumem; half and four times as much were as good.
+// The goroutine in front pauses between its tries, for steps of about 1.3 ns: first as
+// long as two sections take, then twice as long each time. Chosen by BenchmarkThreads of
+// package gpumem: with tries for 100 µs, 64 goroutines are no faster, and wait 20 times as
+// long. It does not let others run meanwhile (runtime.Gosched): where many compute, it
+// would have to wait for the turns of all of them.
 const (
 	firstPause = 64
-	longPause  = 2048
-	tries      = 40
-	yieldEvery = 4
+	lastPause  = 2048
 )
 
 // Lock locks m. If it is locked already, Lock waits until it is not.
@@ -70,15 +70,10 @@ func (m *Mutex) handOver() {
 func (m *Mutex) wait() {
 	m.front.Lock()
 	defer m.front.Unlock()
-	steps := firstPause
-	for i := range tries {
+	for steps := firstPause; steps <= lastPause; steps *= 2 {
 		pause(steps)
 		if m.state.CompareAndSwap(0, held) {
 			return
-		}
-		steps = min(2*steps, longPause)
-		if i%yieldEvery == yieldEvery-1 {
-			runtime.Gosched()
 		}
 	}
 	if m.pass == nil {
