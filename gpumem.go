@@ -111,6 +111,7 @@ type Pool struct {
 	patient   bool          // without WithRetry: waits for other processes to release idle memory
 	freeBytes atomic.Uint64 // on the device when a waiter asked last
 	polled    atomic.Int64  // when that was, in nanoseconds
+	poolBytes uint64        // of the pool when a request was refused last; guarded by mu
 
 	leave   func()        // out of the pools that release memory to each other; nil if it is not one
 	owed    []Block       // blocks that no request got and the device did not let go; guarded by mu
@@ -570,11 +571,19 @@ func (p *Pool) wait(ctx context.Context, r Request, err error) (Block, error) {
 	defer w.stop()
 	if w.grows {
 		p.mu.Unlock()
-		_, lost := w.ask()
+		more, lost := w.ask()
 		p.mu.Lock()
 		if lost != nil {
 			return Block{}, lost
 		}
+		// What has become free is seen by the first that asks, which may be this request,
+		// and elastic keeps the pages that it got before it was refused. Either may be
+		// enough for others that wait.
+		now := p.a.Stats().PoolBytes
+		if more || now > p.poolBytes {
+			p.wake()
+		}
+		p.poolBytes = now
 	}
 	for {
 		// Between the first attempt and now memory may have become free.

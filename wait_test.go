@@ -1,9 +1,11 @@
 package gpumem_test
 
 import (
+	"context"
 	"errors"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"gpumem"
@@ -47,6 +49,53 @@ func TestAskedPoolDoesNotHoldUpAnother(t *testing.T) {
 					t.Error(err)
 				}
 			}
+		})
+	}
+}
+
+// TestRefusedRequestWakesThoseThatWait: a request that is refused asks the device what is
+// free. If that is more than before, the others that wait try again: they cannot see it any
+// more.
+func TestRefusedRequestWakesThoseThatWait(t *testing.T) {
+	for _, spec := range []string{"elastic", "platform", "bfc:preallocate=false"} {
+		t.Run(spec, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dev, err := sim.New(sim.Config{Total: 8 << 30})
+				if err != nil {
+					t.Fatal(err)
+				}
+				pool := newPool(t, dev, spec, gpumem.WithRetry(time.Hour))
+				if _, err := pool.Alloc(t.Context(), 64*mib); err != nil {
+					t.Fatal(err)
+				}
+				free, _, err := dev.MemInfo()
+				if err != nil {
+					t.Fatal(err)
+				}
+				dev.SetUsed(free - 100*mib) // others hold it
+				served := false
+				go func() {
+					if _, err := pool.Alloc(t.Context(), 1<<30); err != nil {
+						t.Error(err)
+					}
+					served = true
+				}()
+				synctest.Wait() // it waits now
+				dev.SetUsed(3 << 30)
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				if _, err := pool.Alloc(ctx, 6<<30); !errors.Is(err, gpumem.ErrOutOfMemory) {
+					t.Errorf("6 GiB of 5: %v", err)
+				}
+				synctest.Wait()
+				if !served {
+					t.Error("1 GiB of 5 is not served")
+				}
+				time.Sleep(2 * time.Hour)
+				if err := pool.Close(); err != nil {
+					t.Error(err)
+				}
+			})
 		})
 	}
 }

@@ -170,19 +170,14 @@ func (x *Lists) After(h H) H {
 	return x.after(x.class(c.Size))
 }
 
-// Largest is the highest of the largest chunks, 0 if there is none.
+// Largest is the last chunk in the order, which is the largest, 0 if there is none. It is
+// the highest of the largest ones, but for those that came in while the order was off.
 func (x *Lists) Largest() H {
 	k, ok := x.last()
 	if !ok {
 		return 0
 	}
-	h := x.roots[k]
-	for n := h; n != 0; n = x.store.At(n).left {
-		if c, d := x.store.At(h), x.store.At(n); d.Size > c.Size || d.Size == c.Size && d.Addr > c.Addr {
-			h = n
-		}
-	}
-	return h
+	return x.store.At(x.roots[k]).right
 }
 
 // Ascend visits the chunks in order until yield says no. The lists must not change
