@@ -256,6 +256,7 @@ type Allocator struct {
 	moves      Moves
 	mappedThen uint64 // moves.Mapped when the window began
 	remapped   uint64 // moves.Remapped when the window began
+	slack      uint64 // pages that may be owned beyond the soft bound; see softPart
 	complained uint64 // pages remapped in the window of the last warning; the next warning needs twice as many
 	full       bool   // the driver has refused a mapping for want of room in its tables; warned about once
 }
@@ -494,12 +495,13 @@ func (a *Allocator) turn() {
 		a.setCap(a.limit)
 	}
 	moved := a.moves.Remapped - a.remapped
+	a.slack = a.slack/2 + moved
 	a.remapped = a.moves.Remapped
 	// Below 98 % of the cap, pages are remapped so that the pool owns no more than
 	// the program needs. That ends by itself, so there is nothing to warn of.
 	if moved > max(thrash, 2*a.complained) && a.owned()*tightDen >= a.cap*tightNum {
 		a.complained = moved
-		a.warnf("%s: %d pages were remapped in the last %d operations, which takes time; about 2 %% more memory than the %d pages there are would stop it",
+		a.warnf("%s: %d pages were remapped in the last %d operations, which takes time; more memory than the %d pages there are would stop it",
 			a.name, moved, window, a.cap)
 	}
 }

@@ -289,8 +289,8 @@ func TestFewAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesInPieces: with four times as many addresses as pages, single
-// pages all over leave no run of 25. Idle ones among them make way.
+// TestAddressesInPieces: with four times as many addresses as pages, single pages all over
+// leave no run that 40 pages can be aligned in to 128. Idle ones among them make way.
 func TestAddressesInPieces(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		w := newWorld(t, 60, elastic.Config{})
@@ -304,7 +304,7 @@ func TestAddressesInPieces(t *testing.T) {
 		for range 12 {
 			w.alloc(alloc.Request{Bytes: page})
 		}
-		big := alloc.Request{Bytes: 40 * page, OneHandle: one}
+		big := alloc.Request{Bytes: 40 * page, OneHandle: one, Align: 128 * page}
 		served := 0
 		for served == 0 && len(w.live) > 0 {
 			if _, err := w.a.Alloc(big); err == nil {
@@ -320,6 +320,67 @@ func TestAddressesInPieces(t *testing.T) {
 		}
 		if err := errors.Join(w.a.Check(), w.a.Close()); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestBlocksAllOverLeaveAddresses: when blocks of a few pages fill the device, each with
+// air, and most are freed, or none is, a block of all that is free finds addresses.
+func TestBlocksAllOverLeaveAddresses(t *testing.T) {
+	const pages = 1024
+	for _, size := range []uint64{page, page + 256, 3 * page, 10*page + 256} {
+		for _, keep := range []uint64{1, 4, 16} { // one block in keep stays
+			a := newPool(t, newSim(t, pages), elastic.Config{})
+			each := (size-1)/page + 1
+			var live []alloc.Block
+			for n := uint64(0); (n+1)*each <= pages-pages/16; n++ {
+				b, err := a.Alloc(alloc.Request{Bytes: size})
+				if err != nil {
+					t.Fatal(err)
+				}
+				live = append(live, b)
+			}
+			for i, b := range live {
+				if uint64(i)%keep != 0 {
+					if err := a.Free(b); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if _, err := a.Alloc(alloc.Request{Bytes: (pages - a.Held()) * page}); err != nil {
+				t.Errorf("1 of %d blocks of %d bytes is live: %d of %d pages are held, and the rest is refused: %v", keep, size, a.Held(), pages, err)
+			}
+		}
+	}
+}
+
+// TestSmallBlocksAreDense: equal blocks below a page lie across the ends of pages.
+func TestSmallBlocksAreDense(t *testing.T) {
+	for _, size := range []uint64{600 << 10, 1 << 20, 1<<20 + 256, 5 << 18, 7 << 18, page - 256} {
+		a := newPool(t, newSim(t, 4096), elastic.Config{})
+		for range 1000 {
+			if _, err := a.Alloc(alloc.Request{Bytes: size}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if most := 1000*size*102/100/page + 1; a.Held() > most {
+			t.Errorf("1,000 blocks of %d bytes hold %d pages, want at most %d", size, a.Held(), most)
+		}
+	}
+}
+
+// TestOwnedIsBounded: a program that runs once owns at most an eighth and 32 MiB more than it
+// held at most, however its holes lie, and although nothing waits for the device.
+func TestOwnedIsBounded(t *testing.T) {
+	for _, name := range []string{"peers/minimalloc_A", "peers/minimalloc_B", "peers/minimalloc_C", "peers/minimalloc_D", "peers/minimalloc_E"} {
+		tr := readTrace(t, name)
+		a := newPool(t, newSim(t, 40<<9), elastic.Config{})
+		held := uint64(0)
+		if !tr.replay(t, a, func(int) { held = max(held, a.Held()) }) {
+			t.Fatalf("%s is refused", name)
+		}
+		if most := held + max(held/8, 16); a.Stats().PeakPoolBytes/page > most {
+			t.Errorf("%s: at most %d pages are held and %d owned, want %d", name, held, a.Stats().PeakPoolBytes/page, most)
 		}
 	}
 }

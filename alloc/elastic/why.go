@@ -18,6 +18,10 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	}
 	out := []string{fmt.Sprintf("It needs %d pages of %s. Of %d that may be held, blocks hold %d and %d are idle; holes do not matter.",
 		need, size.Format(page), a.limit, a.held, a.owned()-a.held)}
+	if a.split != 0 && a.held+need <= a.cap && (deviceFree < 0 || a.owned()-a.held+uint64(deviceFree)>>a.shift >= need) {
+		out[0] = fmt.Sprintf("It needs %d pages of %s, and as many are free, but its addresses must be in one piece: of %s reserved for the pool, blocks lie scattered over all.",
+			need, size.Format(page), size.Format(a.bytes))
+	}
 	if a.held > 0 {
 		out = append(out, fmt.Sprintf("In the pages held %s is live; %s lies between blocks, for smaller ones.",
 			size.Format(a.stats.BytesInUse), size.Format(a.held<<a.shift-a.stats.BytesInUse)))

@@ -33,3 +33,15 @@ func TestWhy(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyAddresses: where pages are free, the account does not say that they are too few.
+func TestWhyAddresses(t *testing.T) {
+	a := newPool(t, newSim(t, 32), elastic.Config{})
+	if _, err := a.Alloc(alloc.Request{Bytes: page}); err != nil {
+		t.Fatal(err)
+	}
+	got := a.Why(alloc.Request{Bytes: 20 * page}, 31*page)
+	if !strings.HasPrefix(got[0], "It needs 20 pages of 2 MiB, and as many are free, but its addresses must be in one piece: of 8 GiB reserved") {
+		t.Error(got[0])
+	}
+}
