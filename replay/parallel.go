@@ -18,7 +18,8 @@ type Progress struct {
 	Done, Total uint64
 }
 
-// Step returns a function that reports what is no replay; nil if nobody listens.
+// Step returns a function that reports the progress of what is no replay; nil without
+// Config.Progress.
 func (c *Config) Step(doing string) func(part float64) {
 	if c.Progress == nil {
 		return nil
@@ -44,8 +45,8 @@ func newMeter(report func(Progress), jobs int, total uint64) *meter {
 	return &meter{report: report, now: Progress{Total: total}, jobs: make([]running, jobs)}
 }
 
-// pass ends a job's pass and begins one of so many events. It returns the new one's
-// callback, nil if nobody listens.
+// pass ends a job's pass and begins one of that many events. It returns the new one's
+// callback, nil if nothing is reported.
 func (m *meter) pass(job int, doing string, events uint64) func(part float64) {
 	if m.report == nil {
 		return nil

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestAtOnce: whatever ends first, the error is that of the first job that fails, jobs
@@ -67,6 +69,32 @@ func TestAtOnce(t *testing.T) {
 	}
 }
 
+// TestAtOnceWorkers: as many jobs run at once as there are workers. Time is the test's own.
+func TestAtOnceWorkers(t *testing.T) {
+	for workers := range 4 {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			running, most := 0, 0
+			if err := atOnce(t.Context(), 8, workers, func(context.Context, int) error {
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				running--
+				mu.Unlock()
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			if want := max(1, workers); most != want {
+				t.Errorf("%d jobs ran at once, want %d", most, want)
+			}
+		})
+	}
+}
+
 // TestAtOnceStops: the end of the context ends all jobs.
 func TestAtOnceStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,7 +136,7 @@ func TestMeter(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if newMeter(nil, 1, 1).pass(0, "jax", 1) != nil {
-		t.Error("nobody listens, and there is a callback")
+		t.Error("nothing is reported, and there is a callback")
 	}
 	got = nil
 	m = newMeter(func(p Progress) { got = append(got, p) }, 1, 0)

@@ -192,7 +192,8 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	return b, nil
 }
 
-// grant is take for a stream's number, once the pool is as it should be.
+// grant checks the stream of a request, sets the pool up if it is not yet, and takes n bytes
+// from it.
 func (a *Allocator) grant(n uint64, number uint32) (device.Range, error) {
 	if err := a.streams.Use(number); err != nil {
 		return device.Range{}, err

@@ -10,6 +10,36 @@ import (
 	"gpumem/alloc/internal/chunks"
 )
 
+// TestRestKeepsItsAge: what is left of a chunk is as old as it was. Pages of a chunk that was
+// freed first go first, though another one was cut since.
+func TestRestKeepsItsAge(t *testing.T) {
+	const page = 2 << 20
+	a := newInside(t, 64)
+	take := func(pages uint64) alloc.Block {
+		t.Helper()
+		b, err := a.Alloc(alloc.Request{Bytes: pages * page})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	old, _, young, _ := take(8), take(1), take(4), take(1)
+	for _, b := range []alloc.Block{old, young} {
+		if err := a.Free(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b := take(1); b.Addr < young.Addr || b.Addr >= young.Addr+young.Size {
+		t.Fatalf("a page of the young chunk at %#x is the best fit, not %#x", young.Addr, b.Addr)
+	}
+	for h := range a.byAge {
+		if c := a.store.At(h); c.Addr != old.Addr {
+			t.Errorf("the oldest is at %#x, want %#x", c.Addr, old.Addr)
+		}
+		break
+	}
+}
+
 // TestByAge compares the order of idle chunks with that of a list which is sorted: all of
 // it, and its beginning.
 func TestByAge(t *testing.T) {

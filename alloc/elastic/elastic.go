@@ -97,8 +97,8 @@
 // neighbours and one chunk of an equal size.
 //
 // Lists of large chunks are ordered by address, as far as a short walk does it: blocks
-// that live long then lie close together, and what is between them is of use. An operation
-// takes an eighth longer for that. Once a window went by in which nothing was mapped, as in
+// that live long then lie close together, and the free memory between them can be used.
+// Keeping that order is an eighth of an operation's time. Once a window went by in which nothing was mapped, as in
 // a program that does the same step again, the last freed is the first used, until
 // something is mapped.
 //
@@ -162,9 +162,9 @@ const (
 	// With 98 % none did, and 97 % needed as large a device.
 	tightNum, tightDen = 98, 100
 
-	// sorted is how many free chunks of one size are kept in the order of their addresses.
-	// Without any order a training program holds up to 14 % more, since blocks of one size
-	// that live long are spread; with 16, 1 %. Small blocks need none.
+	// sorted is how many equal free chunks an insertion walks past to keep the order of their
+	// addresses. Without any order a training program holds up to 14 % more, since blocks of
+	// one size that live long are spread; 16 do as well. Small blocks need none.
 	sorted = 64
 
 	// thrash is how many pages may be remapped in a window without a message: at
@@ -256,7 +256,7 @@ type Allocator struct {
 	moves      Moves
 	mappedThen uint64 // moves.Mapped when the window began
 	remapped   uint64 // moves.Remapped when the window began
-	slack      uint64 // pages that may be owned beyond the soft bound; see softPart
+	slack      uint64 // pages remapped in the windows since the last Trim; see softPart
 	complained uint64 // pages remapped in the window of the last warning; the next warning needs twice as many
 	full       bool   // the driver has refused a mapping for want of room in its tables; warned about once
 }
@@ -488,14 +488,14 @@ func (a *Allocator) spread(n, need, align uint64) (chunks.H, *chunks.Chunk, erro
 // costs an operation next to nothing.
 func (a *Allocator) turn() {
 	a.before, a.peak = a.peak, a.held
-	a.large.mapped.Loose(a.moves.Mapped == a.mappedThen) // back ends it
+	a.large.mapped.SetLoose(a.moves.Mapped == a.mappedThen) // back ends it
 	a.mappedThen = a.moves.Mapped
 	if a.cap < a.limit {
 		// Ask the device again, now and then: others may have given some back.
 		a.setCap(a.limit)
 	}
 	moved := a.moves.Remapped - a.remapped
-	a.slack = a.slack/2 + moved
+	a.slack += moved
 	a.remapped = a.moves.Remapped
 	// Below 98 % of the cap, pages are remapped so that the pool owns no more than
 	// the program needs. That ends by itself, so there is nothing to warn of.

@@ -109,13 +109,14 @@ func TestNoDriverCalls(t *testing.T) {
 	}
 }
 
-// TestPeakHeld: a program that has the whole device takes hardly more than it
-// needs.
+// TestPeakHeld: a program that has the whole device takes hardly more than it needs. One of
+// JAX, whose first steps map anew, takes a fifth more; without any order among equal chunks
+// it would be a third.
 func TestPeakHeld(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("long")
 	}
-	for _, trace := range []string{"bfc/train_lifo", "peers/mltrain", "bfc/steady_1000"} {
+	for trace, most := range map[string]float64{"bfc/train_lifo": 1.05, "peers/mltrain": 1.05, "bfc/steady_1000": 1.05, "../examples/training": 1.2} {
 		tr := readTrace(t, trace)
 		a := newPool(t, newSim(t, 80<<9), elastic.Config{})
 		if !tr.replay(t, a, nil) {
@@ -123,8 +124,8 @@ func TestPeakHeld(t *testing.T) {
 		}
 		ratio := float64(a.Stats().PeakPoolBytes) / float64(tr.peak)
 		t.Logf("%s: %.4f", trace, ratio)
-		if ratio > 1.05 {
-			t.Errorf("%s: %.4f of the peak is held", trace, ratio)
+		if ratio > most {
+			t.Errorf("%s: %.4f of the peak is held, more than %.2f", trace, ratio, most)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 package elastic
 
-// Chunks cut and joined. After each exported step (carve, free, isolate with settle)
+// Chunks cut and joined. After each step (carve, free, isolate with settle)
 // the chunks tile their space, free ones are in the index of their kind, and no two free
 // neighbours are of one kind.
 //

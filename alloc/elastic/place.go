@@ -17,12 +17,11 @@ package elastic
 // In a free chunk [a, b) six spots for a block of k pages and r bytes make sense:
 //
 //	at a; at b-n                 flush with the neighbours
-//	at the first page; flush with the end of the last page
-//	r bytes below the first page: the odd end in the gap below
-//	k pages below the end of the last page: the odd end in the gap above
+//	at the first page; r bytes below it: the odd end in the gap below
+//	k pages below the end of the last page: the odd end in the gap above; k+1 below
 //
 // For a block of 5 MiB (k = 2 pages, r = 1 MiB) in [3, 13), in MiB, these are 3 and
-// 8; 4 and 6; 3; 8. The first page begins at 4, the last one ends at 12. At 4 the
+// 8; 4 and 3; 8 and 6. The first page begins at 4, the last one ends at 12. At 4 the
 // block holds three pages more, at 4, 6 and 8, and leaves [3, 4) and [9, 10) as
 // gaps: 2 MiB wasted. At 3 it touches the pages at 2, 4 and 6, the first of which a
 // neighbour holds: two pages more and nothing wasted. So does the block at 8; 3 is
@@ -117,21 +116,23 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 	x, newHeld, ok := a.within(c, n)
 	if !ok {
 		// Large enough, but it begins where the block would touch a page too
-		// many. In one that is larger by its odd end there is always a way.
+		// many. One that is larger by the part of the last page less 256 bytes (a page
+		// less 256 if that is whole) has a spot wherever it begins.
 		sp.mapped.Insert(h, c)
 		if h, c = sp.mapped.Take(n + (n-unit)&a.mask); h == 0 {
 			return 0, nil
 		}
-		x, newHeld, ok = a.within(c, n)
+		x, newHeld, _ = a.within(c, n)
 	}
-	if !ok || newHeld > n>>a.shift && a.tight(a.pages(n)) {
+	if newHeld > n>>a.shift && a.tight(a.pages(n)) {
 		sp.mapped.Insert(h, c)
 		return 0, nil
 	}
 	return a.carve(sp, h, c, x, n, newHeld)
 }
 
-// starts returns the six spots in [lo, hi), see above. Some may lie outside.
+// starts returns the six spots in [lo, hi), see above. Some may lie outside. The first, the
+// third and the fourth are at the low end, on which around relies.
 func (a *Allocator) starts(lo, hi, n uint64) [6]uint64 {
 	odd, even := n&a.mask, n&^a.mask
 	first, last := a.up(lo), a.down(hi)
@@ -152,12 +153,11 @@ func (a *Allocator) legal(x, n uint64) bool {
 // It chooses among the six spots without scoring them all, which TestWithin does. An odd
 // end that fits the gap at one end of the chunk saves a page. In the gap below nothing
 // beats the chunk's low end; in the one above, the block begins on a page unless that
-// shuts off a part of a page below it.
+// shuts off a part of a page below it. Where no gap takes it, a block at the low end of a
+// chunk that begins on a page shuts nothing off. Else it takes the last whole pages, and
+// where these are the first ones as well, it ends with the chunk if that ends on a page.
 func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok bool) {
 	lo, hi := c.Addr, end(c)
-	if c.Size == n {
-		return lo, a.wholes(lo, hi), a.legal(lo, n)
-	}
 	first, last := a.up(lo), a.down(hi)
 	odd := n & a.mask
 	if odd == 0 {
@@ -169,9 +169,8 @@ func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok boo
 		}
 		return x, n >> a.shift, first+n <= last
 	}
-	high := hi-last >= odd
-	if first-lo < odd && !high {
-		// No gap takes it: whole pages.
+	low, high := first-lo >= odd, hi-last >= odd
+	if !low && !high {
 		switch x = last - a.up(n); {
 		case first+a.up(n) > last:
 			return 0, 0, false
@@ -184,19 +183,14 @@ func (a *Allocator) within(c *chunks.Chunk, n uint64) (x, newHeld uint64, ok boo
 	}
 	x = lo
 	if high {
-		if x = last - n + odd; x < lo || x != lo && x-lo <= a.mask {
+		if x = last - n + odd; x != lo && x-lo <= a.mask {
 			x = hi - n
 		}
-	}
-	newHeld = a.newHeld(lo, hi, x, n)
-	if high && first-lo >= odd {
-		// Either end: the lower one unless that holds or wastes more.
-		held := a.newHeld(lo, hi, lo, n)
-		if held < newHeld || held == newHeld && a.above(lo+n, hi) <= a.below(lo, x)+a.above(x+n, hi) {
-			x, newHeld = lo, held
+		if low && a.above(lo+n, hi) <= a.below(lo, x)+a.above(x+n, hi) {
+			x = lo
 		}
 	}
-	return x, newHeld, true
+	return x, min(last-first, n) >> a.shift, true
 }
 
 // below returns the bytes wasted below a block at x, where memory is free from lo on:

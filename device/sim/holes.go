@@ -1,5 +1,5 @@
 // This file has the lists that a pool keeps of what is free in it, made so that
-// an allocation looks at a few entries and not at all: a replay makes millions
+// an allocation looks at a few entries, not at all of them: a replay makes millions
 // in pools of 10,000 blocks.
 
 package sim

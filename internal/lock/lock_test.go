@@ -93,6 +93,28 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
+// TestUnlockBeforeSleep unlocks the Mutex at moments all through a wait, on two processors:
+// also between the last try and the sleep, where nobody would wake the goroutine in front.
+func TestUnlockBeforeSleep(t *testing.T) {
+	for i := range 50_000 {
+		var m lock.Mutex
+		m.Lock()
+		waits, got := make(chan bool), make(chan bool)
+		go func() {
+			waits <- true
+			m.Lock()
+			defer m.Unlock()
+			close(got)
+		}()
+		<-waits
+		for x := 0; x < i%1000*20; {
+			x++ // up to 6 us, in which the other tries and falls asleep
+		}
+		m.Unlock()
+		<-got
+	}
+}
+
 func TestUnlocked(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -40,9 +40,9 @@ func (b *Blocks) Reset() {
 	b.Count.BytesInUse = 0
 }
 
-// Begin is the first part of every request: done reports whether it is the last part as
-// well, because the allocator is closed, the request is empty, or it is one that
-// alloc.CheckRequest refuses under the limit, in bytes.
+// Begin is the first part of every request. done reports that nothing is left to do: the
+// allocator is closed, the request is empty, or alloc.CheckRequest refuses it under the
+// limit, in bytes.
 func (b *Blocks) Begin(r alloc.Request, limit uint64) (done bool, err error) {
 	if b.Closed {
 		return true, alloc.ErrClosed

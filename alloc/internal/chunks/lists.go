@@ -16,7 +16,7 @@ import "math/bits"
 type Lists struct {
 	classes
 	walk  int
-	loose bool // see Loose
+	loose bool // see SetLoose
 }
 
 // NewLists makes lists for chunks of st. limit, in bytes, is that of the pool; see
@@ -25,9 +25,10 @@ func NewLists(st *Store, limit uint64, walk int) *Lists {
 	return &Lists{classes: makeClasses(st, limit), walk: walk}
 }
 
-// Loose sets whether a chunk is put before all others of its size, which saves the order by
-// address and the look at others. It is off at first. What is in stays where it is.
-func (x *Lists) Loose(on bool) { x.loose = on }
+// SetLoose sets whether a chunk is put before all others of its size, without a look at
+// their addresses, where it is at least as small as all of its class. That is all classes of
+// one size. It is off at first. What is in stays where it is.
+func (x *Lists) SetLoose(on bool) { x.loose = on }
 
 // Len returns how many chunks are in the lists, by a walk.
 func (x *Lists) Len() int {

@@ -69,7 +69,7 @@ func TestListsFindsTheBestFit(t *testing.T) {
 				if (found == 0) != (at == len(sizes)) || found != 0 && (!in[found] || st.At(found).Size != sizes[at]) {
 					t.Fatalf("Find(%d) = %d of %d chunks", size, found, len(sizes))
 				}
-				x.Loose(i/100%3 == 2)
+				x.SetLoose(i/100%3 == 2)
 				switch op := r.IntN(8); {
 				case op == 0 && found != 0:
 					if h, c := x.Take(size); h != found || c != st.At(h) {
@@ -153,7 +153,7 @@ func TestListsLoose(t *testing.T) {
 	var st Store
 	x := NewLists(&st, 1<<20, 10)
 	in := func(loose bool, addrs ...uint64) {
-		x.Loose(loose)
+		x.SetLoose(loose)
 		for _, addr := range addrs {
 			h, c := st.New()
 			c.Addr, c.Size = addr<<20, 512

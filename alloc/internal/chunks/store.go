@@ -2,8 +2,9 @@
 //
 //	Store   the chunks themselves: flat pages of structs, linked by number
 //	Index   the free ones, ordered by size and then address (best fit)
+//	Lists   the same with less order among equal sizes, and faster
 //	Table   the live ones, found by address
-//	Blocks  a Store, a Table and statistics, for allocators without free chunks
+//	Blocks  a Store, a Table and statistics, for allocators whose chunks are never cut
 //
 // One block of 300,032 bytes, in bfc:
 //
@@ -36,9 +37,8 @@ type H = int32
 // many fields, and a pool of 100,000 blocks is as fast as its chunks are dense.
 // So two words serve twice: a free chunk's children in the index are a live
 // chunk's number and site. Nothing may therefore read Gen or Site of a free chunk, or
-// insert a live one. Owners reuse fields as well: elastic links free chunks through
-// Requested and keeps the epoch of their free in Stream, vmm queues them through Prev
-// and Next.
+// insert a live one. Owners reuse fields as well: elastic keeps the operation that freed a chunk
+// in Requested and the epoch of that in Stream, vmm queues chunks through Prev and Next.
 type Chunk struct {
 	Addr      uint64
 	Size      uint64 // bytes, neighbours' boundaries included
@@ -46,7 +46,8 @@ type Chunk struct {
 	Prev      H      // neighbour below, 0 at the region's start
 	Next      H      // neighbour above, 0 at the region's end; links the Store's free list when the chunk is unused
 
-	// Children in the index while free; while live left is Gen and right Site.
+	// Children in an Index or neighbours in Lists while free; while live left is Gen and
+	// right Site.
 	left, right H
 
 	Stream uint32 // on which stream it was last used

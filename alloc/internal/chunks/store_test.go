@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestChunkIsOneCacheLine(t *testing.T) {
+func TestChunkHas48Bytes(t *testing.T) {
 	if got := unsafe.Sizeof(Chunk{}); got != chunkBytes {
 		t.Errorf("a Chunk has %d bytes, want %d", got, chunkBytes)
 	}
