@@ -41,6 +41,7 @@ const (
 	// process has.
 	addresses      = 64
 	leastAddresses = 4
+	mostAddresses  = 1 << 57 // bytes: what GPUs can address (CUDA programming guide, unified virtual address space)
 	fewestPages    = 4096 // 8 GiB of addresses for the smallest devices
 
 	// One page in smallPart is for small blocks.
@@ -105,12 +106,16 @@ func (a *Allocator) grew() {
 func (a *Allocator) reserve() error {
 	want := max(a.limit*addresses, fewestPages)
 	for {
-		base, err := a.dev.AddressReserve(want<<a.shift, 0)
+		err := device.ErrOutOfMemory
+		if want <= mostAddresses>>a.shift {
+			a.base, err = a.dev.AddressReserve(want<<a.shift, 0)
+		}
 		if err == nil {
-			a.base, a.bytes = base, want<<a.shift
+			a.bytes = want << a.shift
 			break
 		}
 		if !errors.Is(err, device.ErrOutOfMemory) || want/2 < a.limit*leastAddresses {
+			a.base = 0
 			return fmt.Errorf("elastic: no addresses for the pool: %w", err)
 		}
 		want /= 2

@@ -52,16 +52,6 @@ func NewTieIndex(st *Store, limit uint64, tie Tie) *Index {
 	return x
 }
 
-// Len returns how many chunks are in the index, by a walk: an operation keeps no
-// count.
-func (x *Index) Len() int {
-	n := 0
-	for range x.Ascend {
-		n++
-	}
-	return n
-}
-
 // Insert puts the free chunk c in, whose number is h. Its Size is a multiple of
 // 256, and no other chunk in the index has its Addr; both stay as they are until
 // it is taken out.

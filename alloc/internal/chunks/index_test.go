@@ -128,8 +128,8 @@ func (m *model) check(t testing.TB) {
 			m.checkFind(t, size+unit)
 		}
 	}
-	if m.x.Len() != len(m.order) {
-		t.Fatalf("Len() = %d, want %d", m.x.Len(), len(m.order))
+	if all := slices.Collect(m.x.Ascend); !slices.Equal(all, m.order) {
+		t.Fatalf("Ascend() visits %v, want %v", all, m.order)
 	}
 	var largest H
 	if n := len(m.order); n > 0 {
@@ -201,8 +201,8 @@ func (x *Index) wellFormed() error {
 			return fmt.Errorf("word %d of l1 is %x, but its bit is %v", v, m, set)
 		}
 	}
-	if n != x.Len() {
-		return fmt.Errorf("Len() is %d, but %d chunks are there", x.Len(), n)
+	if all := slices.Collect(x.Ascend); n != len(all) {
+		return fmt.Errorf("Ascend() visits %d chunks, but %d are there", len(all), n)
 	}
 	return nil
 }

@@ -30,15 +30,6 @@ func NewLists(st *Store, limit uint64, walk int) *Lists {
 // one size. It is off at first. What is in stays where it is.
 func (x *Lists) SetLoose(on bool) { x.loose = on }
 
-// Len returns how many chunks are in the lists, by a walk.
-func (x *Lists) Len() int {
-	n := 0
-	for range x.Ascend {
-		n++
-	}
-	return n
-}
-
 // Insert puts the free chunk c in, whose number is h. Its Size is a multiple of 256 and
 // stays as it is until the chunk is taken out.
 func (x *Lists) Insert(h H, c *Chunk) {
