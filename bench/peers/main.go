@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		defer in.trace.Close()
 		inputs = append(inputs, in)
 	}
-	rows, err := measure(ctx, o, peers, inputs)
+	rows, failed, err := measure(ctx, o, peers, inputs)
 	if err != nil {
 		return err
 	}
@@ -138,13 +138,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	text.Write(skipped)
-	if o.document == "" || len(skipped) > 0 {
+	failed = string(skipped) + failed
+	if o.document == "" || failed != "" {
+		text.WriteString(failed)
 		if _, err := text.WriteTo(stdout); err != nil {
 			return err
 		}
-		if len(skipped) > 0 {
-			return errors.New("peers were skipped, see above")
+		if failed != "" {
+			return errors.New("peers were skipped or failed, see the end of the table")
 		}
 		return nil
 	}
@@ -162,9 +163,10 @@ type row struct {
 }
 
 // measure goes trace by trace, so that all allocators meet the machine at about the same
-// time.
-func measure(ctx context.Context, o options, peers []peer, inputs []*input) ([]row, error) {
-	rows := make([]row, len(own)+len(peers))
+// time. failed has a line for each peer that failed on a trace, which is "failed" in the
+// table.
+func measure(ctx context.Context, o options, peers []peer, inputs []*input) (rows []row, failed string, err error) {
+	rows = make([]row, len(own)+len(peers))
 	for _, in := range inputs {
 		for i := range rows {
 			var f figures
@@ -176,15 +178,19 @@ func measure(ctx context.Context, o options, peers []peer, inputs []*input) ([]r
 				p := peers[i-len(own)]
 				rows[i].name = p.name
 				f, err = p.measure(ctx, o, in)
+				if err != nil && ctx.Err() == nil {
+					failed += fmt.Sprintf("FAILED %s on %s: %s\n", p.name, in.title, strings.ReplaceAll(err.Error(), "\n", "; "))
+					f, err = figures{ns: "failed"}, nil
+				}
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s on %s: %w", rows[i].name, in.title, err)
+				return nil, "", fmt.Errorf("%s on %s: %w", rows[i].name, in.title, err)
 			}
 			rows[i].figures = append(rows[i].figures, f)
 			fmt.Fprintf(os.Stderr, "%s: %s: %s ns\n", in.title, rows[i].name, f.ns)
 		}
 	}
-	return rows, nil
+	return rows, failed, nil
 }
 
 // write writes the machine, the four parts of the table, and the versions.

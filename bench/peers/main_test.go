@@ -128,10 +128,48 @@ func TestOptions(t *testing.T) {
 }
 
 func TestParse(t *testing.T) {
+	const whole = "refused 1\ncalls 2\nheld_mean 3\nlive_mean 2.5\npeak_live 9\ndigest 00ff\nns 12.3\n"
+	f, err := parse(whole + "smallest 1048576\n")
+	if err != nil || f.refused != 1 || *f.calls != 2 || *f.held != 3 || f.digest != "00ff" || f.ns != "12" || *f.smallest != 1<<20 {
+		t.Errorf("all figures: %+v, %v", f, err)
+	}
 	if f, err := parse("over 20000\n"); err != nil || f.ns != "> 20,000" || f.calls != nil {
 		t.Errorf("a peer that is too slow: %+v, %v", f, err)
 	}
-	if _, err := parse("calls many\n"); err == nil {
-		t.Error("a count that is no number is taken")
+	for name, text := range map[string]string{
+		"nothing":           "",
+		"cut short":         strings.TrimSuffix(whole, "ns 12.3\n"),
+		"a peer that talks": "allocator ready\n" + whole,
+		"no number":         whole + "smallest many\n",
+		"negative":          strings.Replace(whole, "calls 2", "calls -1", 1),
+		"not a number":      strings.Replace(whole, "ns 12.3", "ns NaN", 1),
+		"infinite":          strings.Replace(whole, "ns 12.3", "ns Inf", 1),
+		"twice":             whole + "calls 2\n",
+	} {
+		if f, err := parse(text); err == nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// TestPeerThatHangs: a peer that sleeps for ever is ended, and one that fails leaves the
+// others' figures.
+func TestPeerThatHangs(t *testing.T) {
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("no sleep")
+	}
+	folder := t.TempDir()
+	script := "#!/bin/sh\nsleep 1000 &\nexec sleep 1000\n"
+	if err := os.WriteFile(filepath.Join(folder, "replay"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in := traceOf(t)
+	o := options{built: folder, repeats: 1, budget: 0.02}
+	rows, failed, err := measure(t.Context(), o, []peer{{name: "sleeper", version: "1"}}, []*input{in})
+	if err != nil || !strings.HasPrefix(failed, "FAILED sleeper on small: ") || !strings.Contains(failed, "deadline") {
+		t.Fatalf("%q, %v", failed, err)
+	}
+	if got := rows[len(rows)-1].figures[0].ns; got != "failed" {
+		t.Errorf("its cell is %q", got)
 	}
 }
