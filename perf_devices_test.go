@@ -67,13 +67,13 @@ func deviceTables(t testing.TB) string {
 	way.Row("the same, arguments in a block that is used again: a bare call", ns(cuda, "Plain/reused"), allocs("Plain/reused"))
 	way.Row("thread locked, context is current, call, unlocked, time taken", ns(cuda, "Call/run"), allocs("Call/run"))
 	way.Row("a whole method of Device", ns(cuda, "Call/FillAsync"), allocs("Call/FillAsync"))
-	way.Row("of that, reading the clock, once of twice", ns(cuda, "Plain/clock"), "0")
+	way.Row("of that, one of its two readings of the clock", ns(cuda, "Plain/clock"), "0")
 	way.WriteTo(&b)
 	b.WriteByte('\n')
 	sims := report.NewTable("the simulated GPU", ">ns")
 	sims.Row("private: Alloc and Free, 1,000 live", ns(sim, "AllocFree/live=1000/oldest=false"))
 	sims.Row("shared: the same in the file (take and give)", ns(file, "TakeGive"))
-	sims.Row("of that, the kernel's lock, once of twice", ns(file, "Lock"))
+	sims.Row("of that, one of its two locks and unlocks in the kernel", ns(file, "Lock"))
 	for _, n := range []string{"1", "10", "100"} {
 		sims.Row("shared: what is free, programs on it: "+n, ns(file, "Free/"+n))
 	}

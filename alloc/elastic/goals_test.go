@@ -110,8 +110,7 @@ func TestNoDriverCalls(t *testing.T) {
 }
 
 // TestPeakHeld: a program that has the whole device takes hardly more than it needs. One of
-// JAX, whose first steps map anew, takes a fifth more; without any order among equal chunks
-// it would be a third.
+// JAX, whose first steps map anew, takes a fifth more.
 func TestPeakHeld(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("long")

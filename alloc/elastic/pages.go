@@ -10,7 +10,8 @@ package elastic
 // Each page is a separate handle. Larger handles would save calls, but one live page
 // keeps the whole handle from being moved. With handles of up to 32 MiB the smallest
 // device for a program of 1,000 sizes was 1.055 of its live bytes, and 1.22 for
-// MiniMalloc's trace K; with 2 MiB it was 1.016 and 1.008.
+// MiniMalloc's trace K; with 2 MiB it was 1.016 and 1.008 (in experiments with a simpler
+// placement).
 //
 // How a block gets 3 pages, with a limit of 100, 40 owned, 38 held at most recently and
 // 5 idle: acquire may create pages up to 38 + 16 = 54 owned, so 3 are created and
