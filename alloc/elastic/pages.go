@@ -43,7 +43,7 @@ const (
 	addresses      = 64
 	leastAddresses = 4
 	mostAddresses  = 1 << 57 // bytes: what GPUs can address (CUDA programming guide, unified virtual address space)
-	fewestPages    = 4096 // 8 GiB of addresses for the smallest devices
+	fewestPages    = 4096    // 8 GiB of addresses for the smallest devices
 
 	// One page in smallPart is for small blocks.
 	smallPart = 4
