@@ -152,6 +152,46 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestWrite: what the cells of the tables say of a pool that takes its device at the start, of
+// one that refuses too much, and of a peer without figures.
+func TestWrite(t *testing.T) {
+	in := traceOf(t)
+	calls, whole, smallest := uint64(1), float64(in.device), 2*in.trace.PeakLive
+	var b strings.Builder
+	write(&b, []peer{{name: "pool", version: "its source"}}, []*input{in}, []row{
+		{"pool", []figures{{ns: "12", calls: &calls, held: &whole, smallest: &smallest, refused: 1}}},
+		{"refuses", []figures{{ns: "13", calls: &calls, held: &whole, refused: in.trace.Allocs/20 + 1}}},
+		{"slow", []figures{{ns: "> 20,000"}}},
+	})
+	got := b.String()
+	_, got, _ = strings.Cut(got, "\n\n") // without the machine
+	const want = `ns per operation     small
+pool                    12
+refuses                  -
+slow              > 20,000
+
+smallest device / peak of live bytes  small
+pool                                  2.000
+
+bytes held, mean / live, mean  small
+pool                             all
+refuses                            -
+
+driver calls  small
+pool              1
+refuses           -
+
+requests refused  small
+pool                  1
+refuses               2
+
+pool: its source
+`
+	if got = strings.ReplaceAll(got, "\n\n\n", "\n\n"); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
 // TestPeerThatHangs: a peer that sleeps for ever is ended, and one that fails leaves the
 // others' figures.
 func TestPeerThatHangs(t *testing.T) {
