@@ -84,8 +84,8 @@ type spot struct {
 // changes nothing and returns a nil chunk. A small block may get a little more than it
 // asked for: a rest of 256 bytes costs a cut now and a join later, and serves nobody.
 //
-// Take removes the chunk from its index, since nearly always it is used. The failing
-// paths put it back.
+// A small block's chunk is taken out of its index when it is found, since nearly always it
+// is used, and put back where it is not. Of large ones half begin where the block cannot.
 func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 	if n <= a.mask {
 		sp := &a.small
@@ -108,25 +108,26 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 		return a.carve(sp, h, c, c.Addr, n, newHeld)
 	}
 	sp := &a.large
-	h, c := sp.mapped.Take(n)
+	h := sp.mapped.Find(n)
 	if h == 0 {
 		return 0, nil
 	}
+	c := a.store.At(h)
 	x, newHeld, ok := a.within(c, n)
 	if !ok {
 		// Large enough, but it begins where the block would touch a page too
 		// many. One that is larger by the part of the last page less 256 bytes (a page
 		// less 256 if that is whole) has a spot wherever it begins.
-		sp.mapped.Insert(h, c)
-		if h, c = sp.mapped.Take(n + (n-unit)&a.mask); h == 0 {
+		if h = sp.mapped.Find(n + (n-unit)&a.mask); h == 0 {
 			return 0, nil
 		}
+		c = a.store.At(h)
 		x, newHeld, _ = a.within(c, n)
 	}
 	if newHeld > n>>a.shift && a.tight(a.pages(n)) {
-		sp.mapped.Insert(h, c)
 		return 0, nil
 	}
+	sp.mapped.Remove(h, c)
 	return a.carve(sp, h, c, x, n, newHeld)
 }
 
