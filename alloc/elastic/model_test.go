@@ -118,7 +118,7 @@ func (w *world) alloc(r alloc.Request) bool {
 		w.t.Fatalf("Alloc(%+v) = %v", r, b)
 	}
 	touched := (b.Addr+b.Size-1)/page - b.Addr/page + 1
-	if (r.Bytes+255)&^255 >= page && touched != (b.Size-1)/page+1 {
+	if b.Size >= page && touched != (b.Size-1)/page+1 {
 		w.t.Fatalf("%v touches %d pages", b, touched)
 	}
 	for _, l := range w.live {

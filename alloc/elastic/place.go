@@ -94,7 +94,7 @@ func (a *Allocator) fit(n uint64) (chunks.H, *chunks.Chunk) {
 			return 0, nil
 		}
 		tight := a.tight(1)
-		if !tight && c.Size-n <= n/keepPart {
+		if !tight && c.Size-n <= n/keepPart && c.Size <= a.mask { // it stays a small block
 			n = c.Size
 		}
 		newHeld := uint64(0)
