@@ -98,9 +98,9 @@
 //
 // Lists of large chunks are ordered by address, as far as a short walk does it: blocks
 // that live long then lie close together, and the free memory between them can be used.
-// Keeping that order is an eighth of an operation's time. Once a window went by in which nothing was mapped, as in
-// a program that does the same step again, the last freed is the first used, until
-// something is mapped.
+// Keeping that order is an eighth of an operation's time. Once a window went by in which
+// nothing was mapped, as in a program that does the same step again, the last freed is the
+// first used, until something is mapped.
 //
 // # Streams
 //
@@ -260,6 +260,7 @@ type Allocator struct {
 	slack      uint64 // pages remapped in the windows since the last Trim; see softPart
 	complained uint64 // pages remapped in the window of the last warning; the next warning needs twice as many
 	full       bool   // the driver has refused a mapping for want of room in its tables; warned about once
+	scattered  bool   // the last request that failed had pages enough, but no addresses; for Why
 }
 
 // space is one of the two runs of addresses, of the large blocks and of the small
@@ -373,6 +374,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	if c == nil {
 		var err error
 		if h, c, err = a.miss(r, n); err != nil {
+			a.scattered = errors.Is(err, errAddresses)
 			return alloc.Block{}, err
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"gpumem/size"
 )
 
-// Why returns what stands in a refused request's way, a sentence a line: too few pages.
-// Where they lie does not matter. deviceFree is the bytes free on the device, negative
+// Why returns what stands in the way of the request that was refused last, a sentence a
+// line: too few pages, wherever they lie, or no addresses in one piece. deviceFree is the bytes free on the device, negative
 // if that is unknown.
 func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	page := a.mask + 1
@@ -18,7 +18,7 @@ func (a *Allocator) Why(r alloc.Request, deviceFree int64) []string {
 	}
 	out := []string{fmt.Sprintf("It needs %d pages of %s. Of %d that may be held, blocks hold %d and %d are idle; holes do not matter.",
 		need, size.Format(page), a.limit, a.held, a.owned()-a.held)}
-	if a.split != 0 && a.held+need <= a.cap && (deviceFree < 0 || a.owned()-a.held+uint64(deviceFree)>>a.shift >= need) {
+	if a.scattered {
 		out[0] = fmt.Sprintf("It needs %d pages of %s, and as many are free, but its addresses must be in one piece: of %s reserved for the pool, blocks lie scattered over all.",
 			need, size.Format(page), size.Format(a.bytes))
 	}

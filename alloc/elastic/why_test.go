@@ -1,11 +1,13 @@
 package elastic_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"gpumem/alloc"
 	"gpumem/alloc/elastic"
+	"gpumem/device"
 )
 
 func TestWhy(t *testing.T) {
@@ -34,14 +36,36 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// TestWhyAddresses: where pages are free, the account does not say that they are too few.
+// TestWhyAddresses: where addresses are what is missing, the account says so, and only of
+// that refusal.
 func TestWhyAddresses(t *testing.T) {
-	a := newPool(t, newSim(t, 32), elastic.Config{})
-	if _, err := a.Alloc(alloc.Request{Bytes: page}); err != nil {
-		t.Fatal(err)
+	dev := newSim(t, 60)
+	dev.OnCall(func(_ uint64, name string, bytes uint64) error {
+		if name == "cuMemAddressReserve" && bytes > 256*page {
+			return device.ErrOutOfMemory
+		}
+		return nil
+	})
+	a := newPool(t, dev, elastic.Config{})
+	for range 12 {
+		if _, err := a.Alloc(alloc.Request{Bytes: page}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	got := a.Why(alloc.Request{Bytes: 20 * page}, 31*page)
-	if !strings.HasPrefix(got[0], "It needs 20 pages of 2 MiB, and as many are free, but its addresses must be in one piece: of 8 GiB reserved") {
-		t.Error(got[0])
+	for _, tc := range []struct {
+		name string
+		r    alloc.Request
+		want string
+	}{
+		{"no run that it can be aligned in", alloc.Request{Bytes: 40 * page, Align: 128 * page},
+			"It needs 40 pages of 2 MiB, and as many are free, but its addresses must be in one piece: of 512 MiB reserved"},
+		{"too few pages", alloc.Request{Bytes: 49 * page}, "It needs 49 pages of 2 MiB. Of 60 that may be held, blocks hold 12"},
+	} {
+		if _, err := a.Alloc(tc.r); !errors.Is(err, alloc.ErrNoMemory) {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		if got := a.Why(tc.r, 48*page)[0]; !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s: %s", tc.name, got)
+		}
 	}
 }

@@ -196,7 +196,7 @@ pool: its source
 // others' figures.
 func TestPeerThatHangs(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
-		t.Skip("no sleep")
+		t.Skip("no command sleep, which stands for a peer that hangs")
 	}
 	folder := t.TempDir()
 	script := "#!/bin/sh\nsleep 1000 &\nexec sleep 1000\n"
