@@ -19,6 +19,9 @@ import (
 // built are the folders of the two libraries, and of the C programs.
 type built struct{ front, driver, programs string }
 
+// idleDriver is the file of a driver whose calls do nothing.
+func (b built) idleDriver() string { return filepath.Join(b.programs, "nothing.so") }
+
 // build builds them, once, into a folder of the first test that asks.
 var build = sync.OnceValues(func() (b built, err error) {
 	dir, err := os.MkdirTemp("", "gpumem-lib")
@@ -33,7 +36,7 @@ var build = sync.OnceValues(func() (b built, err error) {
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "random"), "testdata/random.c", "-ldl"},
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "signals"), "testdata/signals.c", "-ldl", "-lpthread"},
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "life"), "testdata/life.c", "-ldl", "-lpthread"},
-		{"gcc", "-O2", "-shared", "-fPIC", "-o", filepath.Join(dir, "nothing.so"), "testdata/nothing.c"},
+		{"gcc", "-O2", "-shared", "-fPIC", "-o", b.idleDriver(), "testdata/nothing.c"},
 		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "cost"), "testdata/cost.c", "-ldl", "-lpthread"},
 	} {
 		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
@@ -67,12 +70,12 @@ func libraries(t testing.TB) built {
 }
 
 // run runs a program with the library in front of the simulated driver, and returns what
-// it wrote. It ends within a minute.
+// it and the library wrote, on either output. It ends within a minute.
 func run(t testing.TB, b built, env []string, program string, args ...string) string {
 	t.Helper()
 	driver := filepath.Join(b.driver, "libcuda.so.1")
 	if program == "cost" {
-		driver = filepath.Join(b.programs, "nothing.so")
+		driver = b.idleDriver()
 	}
 	if real := os.Getenv("GPUMEM_TEST_LIBCUDA"); real != "" {
 		driver = real
@@ -83,25 +86,30 @@ func run(t testing.TB, b built, env []string, program string, args ...string) st
 	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
-	if testing.Verbose() {
-		cmd.Stderr = &out
-	} else {
-		cmd.Stderr = nil
-	}
+	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out.String())
 	}
 	return out.String()
 }
 
-// TestConformance runs a C program that asks for everything and checks the answers. With
-// GPUMEM_TEST_LIBCUDA=/path/of/libcuda.so.1 it runs on a real GPU.
+// TestConformance runs a C program that asks for everything and checks the answers. The
+// library has two lines to write: about a request that no lease serves, and about memory
+// that cannot be shared. With GPUMEM_TEST_LIBCUDA=/path/of/libcuda.so.1 the program runs on
+// a real GPU.
 func TestConformance(t *testing.T) {
 	b := libraries(t)
 	for _, env := range [][]string{nil, {"GPUMEM_FREES=stream"}} {
 		t.Run(strings.Join(env, " "), func(t *testing.T) {
-			if out := run(t, b, append(env, "GPUMEM_LIMIT=67108864"), "conformance"); out != "" && !testing.Verbose() {
+			out := run(t, b, append(env, "GPUMEM_LIMIT=67108864"), "conformance")
+			for _, note := range []string{"gpumem: GPU 0: out of memory: a request of 8 EiB, ", "gpumem: cuIpcGetMemHandle: memory that the pool serves cannot be shared"} {
+				line, rest, _ := strings.Cut(out, "\n")
+				if !strings.HasPrefix(line, note) {
+					t.Fatalf("%q, want a line %q", line, note)
+				}
+				out = rest
+			}
+			if out != "" {
 				t.Error(out)
 			}
 		})

@@ -40,22 +40,23 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
+		name string
 		args []string
-		env  []string
+		env  string
 	}{
-		{args: []string{"descriptors"}},
-		{args: []string{"copies", filepath.Join(again, "libcuda.so.1")}},
-		{args: []string{"unload"}},
-		{args: []string{"spawn"}},
-		{args: []string{"threads"}},
-		{args: []string{"fork"}},
-		{args: []string{"fork"}, env: []string{"GPUMEM_OFF=1"}},
+		{name: "descriptors", args: []string{"descriptors"}},
+		{name: "copies", args: []string{"copies", filepath.Join(again, "libcuda.so.1")}},
+		{name: "unload", args: []string{"unload"}},
+		{name: "spawn", args: []string{"spawn"}},
+		{name: "threads", args: []string{"threads"}},
+		{name: "fork", args: []string{"fork"}},
+		{name: "fork with the pools off", args: []string{"fork"}, env: "GPUMEM_OFF=1"},
 		// A driver that costs nothing: the figures are the library's alone.
-		{args: []string{"nothing"}, env: []string{"GPUMEM_LIBCUDA=libm.so.6"}},
+		{name: "nothing", args: []string{"nothing"}, env: "GPUMEM_LIBCUDA=" + b.idleDriver()},
 	} {
-		t.Run(fmt.Sprint(tc.args[0], tc.env), func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			path := newLedger(t, 512<<20)
-			if out := run(t, b, append([]string{"GPUMEM_LEDGER=" + path}, tc.env...), "life", tc.args...); out != "" {
+			if out := run(t, b, []string{"GPUMEM_LEDGER=" + path, tc.env}, "life", tc.args...); out != "" {
 				t.Error(out)
 			}
 			l, err := ledger.Open(path)
