@@ -106,6 +106,68 @@ func TestSmallBlockStaysInHeldPagesWhenShort(t *testing.T) {
 	e.must(e.Check())
 }
 
+// TestShortPagesTheBestFitServes: 16 blocks of a page and a quarter fill 20 pages, which is
+// all, so that pages are short. Freed are block 1, [1.25, 2.5) in pages, where no whole page
+// fits; blocks 5 and 6, [6.25, 8.75), where one fits at 7 with odd ends on both sides; and
+// blocks 9 to 11, [11.25, 15), where one at 14 would leave none. A page goes to 7: the search
+// among larger chunks, which finds 14, is not made.
+func TestShortPagesTheBestFitServes(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		free  []int
+		align uint64
+	}{
+		{"beside a chunk where it fits nowhere", []int{1, 5, 6, 9, 10, 11}, 0},
+		{"with an alignment", []int{5, 6, 9, 10, 11}, 512},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := newEdge(t, 20, Config{})
+			e.must(e.reserve())
+			e.mapAt(&e.large, e.base, 0, 20)
+			var b []alloc.Block
+			for range 16 {
+				b = append(b, e.alloc(edgePage*5/4))
+			}
+			for _, i := range tc.free {
+				e.must(e.Free(b[i]))
+			}
+			got, err := e.Alloc(alloc.Request{Bytes: edgePage, Align: tc.align})
+			e.must(err, e.Check())
+			if want := e.base + 7*edgePage; got.Addr != want {
+				t.Errorf("at page %.2f, want 7", float64(got.Addr-e.base)/edgePage)
+			}
+		})
+	}
+}
+
+// TestRefusedDeviceIsAskedOnceMore: a request that the device has no memory for is chosen
+// anew under what is owned, and a later one tries the device once. A pool that asked for ever
+// would meet the lost device.
+func TestRefusedDeviceIsAskedOnceMore(t *testing.T) {
+	e := newEdge(t, 8, Config{})
+	e.alloc(4 * edgePage)
+	e.dev.SetUsed(4 * edgePage)
+	creates := 0
+	e.dev.OnCall(func(_ uint64, name string, _ uint64) error {
+		if name == "cuMemCreate" {
+			creates++
+		}
+		if creates > 10 {
+			return device.ErrLost
+		}
+		return nil
+	})
+	for n, when := range []string{"at first", "then"} {
+		_, err := e.Alloc(alloc.Request{Bytes: edgePage})
+		if want := n + 1; !errors.Is(err, alloc.ErrNoMemory) || creates != want {
+			t.Errorf("%s: the device was asked %d times, want %d; %v", when, creates, want, err)
+		}
+	}
+	e.dev.SetUsed(0)
+	e.alloc(edgePage)
+	e.must(e.Check())
+}
+
 // TestTrimWaitsOnceForAllItReleases: two blocks were freed, each behind an hour of
 // work and in an epoch that has ended. To release both, the later must be waited for.
 func TestTrimWaitsOnceForAllItReleases(t *testing.T) {
