@@ -52,16 +52,9 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if r.isTimed() {
-		best := time.Duration(math.MaxInt64)
-		for i := range 3 {
-			took, err := r.timed(ctx, i == 0)
-			if err != nil {
-				return nil, err
-			}
-			best = min(best, took)
-			if took > shortPass {
-				break
-			}
+		best, err := quickest(func(i int) (time.Duration, error) { return r.timed(ctx, i == 0) })
+		if err != nil {
+			return nil, err
 		}
 		res.Seconds = best.Seconds()
 	}
@@ -72,6 +65,23 @@ func (r *runner) run(ctx context.Context) (*Result, error) {
 		}
 	}
 	return res, nil
+}
+
+// quickest returns the least time of three passes, or of those up to the first that is not
+// short.
+func quickest(pass func(i int) (time.Duration, error)) (time.Duration, error) {
+	best := time.Duration(math.MaxInt64)
+	for i := range 3 {
+		took, err := pass(i)
+		if err != nil {
+			return 0, err
+		}
+		best = min(best, took)
+		if took > shortPass {
+			break
+		}
+	}
+	return best, nil
 }
 
 // progress returns the callback of a pass that does something special, or nothing with

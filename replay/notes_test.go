@@ -1,8 +1,10 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,6 +29,37 @@ func TestNotesAreFew(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, n.list()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTimeIsOfTheQuickestPass: of three, or fewer if one is long or fails.
+func TestTimeIsOfTheQuickestPass(t *testing.T) {
+	failed := errors.New("failed")
+	for _, c := range []struct {
+		name   string
+		took   []time.Duration // 0: the pass fails
+		want   time.Duration
+		err    error
+		passes int
+	}{
+		{"the second", []time.Duration{3, 1, 2}, 1, nil, 3},
+		{"the last", []time.Duration{3, 2, 1}, 1, nil, 3},
+		{"the first is just short", []time.Duration{shortPass, shortPass + 1}, shortPass, nil, 2},
+		{"the first is long", []time.Duration{shortPass + 1}, shortPass + 1, nil, 1},
+		{"the second fails", []time.Duration{3, 0}, 0, failed, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			passes := 0
+			got, err := quickest(func(i int) (time.Duration, error) {
+				if passes++; c.took[i] == 0 {
+					return 0, failed
+				}
+				return c.took[i], nil
+			})
+			if got != c.want || !errors.Is(err, c.err) || passes != c.passes {
+				t.Errorf("%v after %d passes, %v; want %v after %d, %v", got, passes, err, c.want, c.passes, c.err)
+			}
+		})
 	}
 }
 

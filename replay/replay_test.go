@@ -296,6 +296,14 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestMessagesOfTheOpeningAreNoNotes: vmm logs its budget when it is made, which is about the
+// settings.
+func TestMessagesOfTheOpeningAreNoNotes(t *testing.T) {
+	if r := one(t, "a 1 1048576\n", "sim:1GiB", "vmm"); len(r.Notes) > 0 {
+		t.Errorf("%q", r.Notes)
+	}
+}
+
 // TestNotes: what a pool says on the way is in its result.
 func TestNotes(t *testing.T) {
 	// A device with 7 MiB takes three attempts to preallocate 8.

@@ -3,6 +3,7 @@ package replay_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -144,6 +145,36 @@ func TestSmallestTriesNoDeviceFarFromTheAnswer(t *testing.T) {
 		if *r.Smallest != c.want*mib || tries > c.tries || most > c.most*mib {
 			t.Errorf("%s: %d MiB after %d devices, the largest of %d MiB; want %d after %d of at most %d", c.policy, *r.Smallest/mib, tries, most/mib, c.want, c.tries, c.most)
 		}
+	}
+}
+
+// TestSmallestTriesNoSizeThatIsDecided: a device below one that is refused, or above one that
+// fits, is not tried, and none twice. Under this policy what fits a device fits a larger one.
+func TestSmallestTriesNoSizeThatIsDecided(t *testing.T) {
+	cfg := config(t, "sim:80GiB", "jax:fraction=.5,preallocate=false")
+	cfg.Smallest, cfg.Untimed = true, true
+	open := cfg.Device
+	var tried []uint64
+	cfg.Device = func(total uint64) (device.GPU, error) {
+		if total != cfg.Total {
+			tried = append(tried, total)
+		}
+		return open(total)
+	}
+	smallest := *run(t, text(t, "a 1 4294967296\nf 1\n"), cfg).Results[0].Smallest
+	refused, fits := uint64(0), uint64(math.MaxUint64)
+	for i, total := range tried {
+		if total <= refused || total >= fits {
+			t.Errorf("try %d of %d: a device of %d MiB, after %d MiB was refused and %d MiB fitted", i+1, len(tried), total/mib, refused/mib, fits/mib)
+		}
+		if total < smallest {
+			refused = max(refused, total)
+		} else {
+			fits = min(fits, total)
+		}
+	}
+	if refused != smallest-mib || fits != smallest {
+		t.Errorf("the smallest has %d MiB; %d MiB was refused and %d MiB fitted", smallest/mib, refused/mib, fits/mib)
 	}
 }
 
