@@ -107,6 +107,56 @@ func TestOwnersFindContainers(t *testing.T) {
 	}
 }
 
+// TestRefusalSaysWhatContainersHoldBeyondTheirLease: an agent has one lease for a container,
+// which holds 2 GiB too many, and one for itself, with 1 GiB too many.
+func TestRefusalSaysWhatContainersHoldBeyondTheirLease(t *testing.T) {
+	r, err := Open(t.TempDir())
+	must(t, err)
+	of, own := sample("gpu"), sample("gpu")
+	of.ID, of.Containers = "a", []Container{{ID: digits(1)}}
+	own.ID = "b"
+	f := figures{over: map[identity]uint64{of.inside(): 2 * gib, own.identity(): gib}}
+	no := (&bid{r: r}).refusal(device.Status{}, f, []claim{{record: of}, {record: own}}, queueState{})
+	for _, e := range no.Holders {
+		if want := map[string]uint64{"a": 2 * gib, "b": gib}[e.ID]; e.Over != want {
+			t.Errorf("lease %s holds %d more than it has, want %d", e.ID, e.Over, want)
+		}
+	}
+	if len(no.Holders) != 2 {
+		t.Errorf("%d holders, want 2", len(no.Holders))
+	}
+}
+
+// TestMovingGPUIsBelievedInTheEnd: readings that agree for 50 ms are believed, and after 2 s
+// those of a GPU that never keeps still. One on which nothing began lately is believed at once.
+func TestMovingGPUIsBelievedInTheEnd(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name   string
+		recent bool
+		moves  time.Duration // the GPU changes for so long
+		want   time.Duration // 0: at the first reading
+	}{
+		{"nothing recent", false, time.Hour, 0},
+		{"still", true, 0, apart},
+		{"moves for a second", true, time.Second, time.Second + apart},
+		{"moves for ever", true, time.Hour, settling},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var s settle
+			took, shareable := time.Duration(0), uint64(gib)
+			for !s.done(begin.Add(took), tc.recent, shareable) && took < time.Minute {
+				if took += apart / 2; took <= tc.moves {
+					shareable++
+				}
+			}
+			if took != tc.want {
+				t.Errorf("believed after %v, want %v", took, tc.want)
+			}
+		})
+	}
+}
+
 // TestMemoryOfARealContainer: a process in a cgroup with a container's name holds 3 GiB of
 // the GPU, which is within the lease of the container, and foreign without.
 func TestMemoryOfARealContainer(t *testing.T) {
