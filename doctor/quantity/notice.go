@@ -344,7 +344,7 @@ func (st *Statement) judgeWords() {
 		if t.is("dnn") && st.Library == "" {
 			st.Library = "cuDNN"
 		}
-		fails = fails || t.class&CFail != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check") || t.class&CNot != 0 && (class_(k-1, 0) || true)
+		fails = fails || t.class&CFail != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check") || t.class&CNot != 0
 	}
 	switch {
 	case st.Library == "" && st.Words["convolution"] && st.HasAny("algorithm", "engine") && fails:
