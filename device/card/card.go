@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpumem/internal/spelling"
 )
@@ -115,6 +116,18 @@ func key(name string) (key, size string) {
 	return strings.Join(words, " "), size
 }
 
+// keyOf is what key returns for a card's name.
+type keyOf struct{ key, size string }
+
+// keys are those of cards, in their order.
+var keys = sync.OnceValue(func() []keyOf {
+	list := make([]keyOf, len(cards))
+	for i, c := range cards {
+		list[i].key, list[i].size = key(c.Name)
+	}
+	return list
+})
+
 // Named returns the cards that a name as the driver has it may mean: those of its size
 // if it has one. There are none for a name that is not known, slices and virtual GPUs.
 func Named(name string) []Card {
@@ -124,13 +137,13 @@ func Named(name string) []Card {
 
 func named(size string, is func(key string) bool) []Card {
 	var all, sized []Card
-	for _, c := range cards {
-		k, s := key(c.Name)
+	for i, c := range cards {
+		k := keys()[i]
 		switch {
-		case !is(k):
-		case size != "" && s == size, size != "" && c.gib() == size:
+		case !is(k.key):
+		case size != "" && k.size == size, size != "" && c.gib() == size:
 			sized = append(sized, c)
-		case size == "" || s == "":
+		case size == "" || k.size == "":
 			all = append(all, c)
 		}
 	}
@@ -159,9 +172,8 @@ func Find(name string) (Card, error) {
 		return Card{}, fmt.Errorf("there is no %q; there are %s", name, shown(others))
 	}
 	var names []string
-	for _, c := range cards {
-		k, _ := key(c.Name)
-		names = append(names, c.Name, k)
+	for i, c := range cards {
+		names = append(names, c.Name, keys()[i].key)
 	}
 	near := spelling.Nearest(strings.ReplaceAll(strings.ToLower(name), "-", " "), names)
 	if near == "" {
