@@ -1,8 +1,12 @@
 package alloctest_test
 
 import (
+	"flag"
+	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"testing"
 
 	"gpumem/alloc"
@@ -16,6 +20,15 @@ import (
 	"gpumem/device/sim"
 	"gpumem/internal/test/alloctest"
 )
+
+var everyFault = flag.Bool("every-fault", false, "on shared devices, too, have each call fail in every way")
+
+// TestMain lets garbage pile up to eight times what is live: the tables of an allocator that
+// lives for some milliseconds are the most of it.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 // makers are every allocator in every way it can be configured.
 func makers() []alloctest.Maker {
@@ -89,14 +102,19 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestAllShared runs it on a device that other programs could share.
+// TestAllShared runs it on a device that other programs could share: of the faults and the
+// random programs a third, or all with -every-fault. What is left out TestAll has, and the
+// tests of device/sim/shared try each of the file's calls.
 func TestAllShared(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a shared simulated GPU is for Linux")
 	}
+	dir, made := t.TempDir(), 0
 	for _, m := range makers() {
+		m.Third = !*everyFault
 		m.Open = func(t testing.TB, cfg sim.Config) (*sim.Device, error) {
-			path := filepath.Join(t.TempDir(), "gpu")
+			made++
+			path := filepath.Join(dir, strconv.Itoa(made))
 			if err := sim.CreateFile(path, cfg); err != nil {
 				return nil, err
 			}
