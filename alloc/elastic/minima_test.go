@@ -96,15 +96,14 @@ func (tr *trace) fits(t testing.TB, pages uint64) bool {
 }
 
 // smallest is the smallest device that bisection finds, in pages.
-func (tr *trace) smallest(t testing.TB) uint64 {
-	t.Helper()
+func (tr *trace) smallest(fits func(pages uint64) bool) uint64 {
 	lo := tr.peak/page - 1
 	hi := tr.peak/page + tr.peak/page/20 + 2
-	for !tr.fits(t, hi) {
+	for !fits(hi) {
 		lo, hi = hi, hi+hi/20
 	}
 	for lo+1 < hi {
-		if mid := (lo + hi) / 2; tr.fits(t, mid) {
+		if mid := (lo + hi) / 2; fits(mid) {
 			hi = mid
 		} else {
 			lo = mid
