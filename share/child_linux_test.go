@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,8 +37,14 @@ func init() {
 	}
 }
 
+// TestMain lets parallel tests run eight at once, whatever the processors: they wait, for a GPU
+// to settle or for a process that is stopped to count as such.
 func TestMain(m *testing.M) {
 	if os.Getenv(asChild) == "" {
+		flag.Parse()
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
 		os.Exit(m.Run())
 	}
 	if err := roles[os.Args[1]](os.Args[2:]); err != nil {
@@ -66,6 +74,10 @@ func command(role string, args ...any) *child {
 	return c
 }
 
+// starting is locked while a child is started. Until it runs its program it has the files of
+// this process, and Close finds that another process holds the lease.
+var starting sync.RWMutex
+
 func (c *child) begin(t testing.TB) *child {
 	t.Helper()
 	in, err := c.StdinPipe()
@@ -73,7 +85,10 @@ func (c *child) begin(t testing.TB) *child {
 	out, err := c.StdoutPipe()
 	must(t, err)
 	c.in, c.out = in, bufio.NewReader(out)
-	must(t, c.Start())
+	starting.Lock()
+	err = c.Start()
+	starting.Unlock()
+	must(t, err)
 	t.Cleanup(func() {
 		if !c.done {
 			c.Process.Kill()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -105,9 +106,12 @@ func childStep(args []string) error {
 // survivor keeps its own lease, sees nothing else, gets all that is left and
 // not more, and nothing is left behind.
 func TestCrashPoints(t *testing.T) {
-	points := 0
+	t.Parallel()
+	var points atomic.Int64
+	t.Cleanup(func() { t.Logf("%d points", points.Load()) })
 	for i, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
 			for step, ended := 0, false; !ended; step++ {
 				r, gpu := newGPU(t)
 				mine, err := take(r, gpu, 8, 1)
@@ -118,7 +122,7 @@ func TestCrashPoints(t *testing.T) {
 					t.Fatalf("step %d: the child says %q; %s", step, said, &c.errs)
 				}
 				c.kill(t)
-				points++
+				points.Add(1)
 				if all := listed(t, r); len(all) != 1 || all[0].ID != mine[0].ID() {
 					t.Fatalf("step %d, %s: listed: %+v", step, said, all)
 				}
@@ -129,14 +133,16 @@ func TestCrashPoints(t *testing.T) {
 				if err != nil {
 					t.Fatalf("step %d, %s: what is left: %v", step, said, err)
 				}
+				starting.RLock()
 				for _, l := range append(rest, mine...) {
-					must(t, l.Close())
+					err = errors.Join(err, l.Close())
 				}
+				starting.RUnlock()
+				must(t, err)
 				if all := files(t, r); len(all) != 0 {
 					t.Fatalf("step %d, %s: left: %q", step, said, all)
 				}
 			}
 		})
 	}
-	t.Logf("%d points", points)
 }

@@ -2,7 +2,8 @@ package share
 
 import (
 	"context"
-	"fmt"
+	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -31,16 +32,18 @@ func (w *world) Status() (device.Status, error) {
 // A model that keeps them in a list says what must be given: exactly what fits,
 // so never more than can be shared.
 func TestModel(t *testing.T) {
-	r, err := Open(t.TempDir())
-	must(t, err)
+	dir := t.TempDir()
 	// Nothing moves but between the calls.
 	defer func(old time.Duration) { recently = old }(recently)
 	recently = 0
 	round := 0
 	rapid.Check(t, func(t *rapid.T) {
 		round++
+		// A registry remembers each GPU by its lock, and List looks at all of them.
+		r, err := Open(filepath.Join(dir, strconv.Itoa(round)))
+		must(t, err)
 		w := &world{total: rapid.Uint64Range(1, 1000).Draw(t, "total"), held: map[int]uint64{}}
-		q := Request{Device: fmt.Sprint("gpu ", round), Meter: w, Reserve: rapid.Uint64Range(0, 100).Draw(t, "reserve")}
+		q := Request{Device: "gpu", Meter: w, Reserve: rapid.Uint64Range(0, 100).Draw(t, "reserve")}
 		var leases []*Lease
 		defer func() {
 			for _, l := range leases {

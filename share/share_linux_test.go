@@ -150,6 +150,7 @@ func TestOrder(t *testing.T) {
 // TestStopped: a waiter that is stopped is passed over and named, and is first
 // again once it goes on.
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	r, gpu := newGPU(t)
 	holder := start(t, "hold", r.dir, gpu, 20, 1, "")
 	holder.said(t, "have")
