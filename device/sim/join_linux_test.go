@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	kills    = flag.Int("kills", 200, "how many programs TestKill kills")
+	kills    = flag.Int("kills", 60, "how many programs TestKill kills; 10000 for the long run")
 	parallel = flag.Duration("parallel-for", 500*time.Millisecond, "how long the programs of BenchmarkPrograms run")
 )
 

@@ -14,7 +14,7 @@ import (
 	"gpumem/device"
 )
 
-var kills = flag.Int("kills", 200, "how often TestKill kills")
+var kills = flag.Int("kills", 60, "how often TestKill kills; 10000 for the long run")
 
 const walkers = 7
 
