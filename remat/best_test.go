@@ -1,6 +1,7 @@
 package remat
 
 import (
+	"flag"
 	"math"
 	"path/filepath"
 	"strings"
@@ -187,6 +188,11 @@ func TestBestByText(t *testing.T) {
 	})
 }
 
+var everyPart = flag.Bool("every-part", false, "in TestBestByTextReal plan large modules, too, for .8, .6 and .3 of their peak")
+
+// TestBestByTextReal does so with the modules of third parties: one of more than 1,500
+// instructions for .6 of its peak, smaller ones for .8 and .3 as well, all for all with
+// -every-part.
 func TestBestByTextReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
@@ -197,7 +203,11 @@ func TestBestByTextReal(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			for _, part := range []float64{.8, .6, .3} {
+			parts := []float64{.6}
+			if m.Instructions() <= 1500 || *everyPart {
+				parts = append(parts, .8, .3)
+			}
+			for _, part := range parts {
 				samePlan(t, m, uint64(part*float64(remattest.TempPeak(t, m))))
 			}
 		})
