@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,13 @@ import (
 var update = flag.Bool("update", false, "write testdata anew")
 
 const mib = 1 << 20
+
+// TestMain lets garbage pile up to eight times what is live: the tables of the many pools that
+// are made for a moment.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 func read(t testing.TB, events string) *trace.Trace {
 	t.Helper()
@@ -182,7 +190,7 @@ func fits(t testing.TB, tr *trace.Trace, pool string, p policy.Policy, cfg sim.C
 		return false // elastic would not even open
 	}
 	rep, err := replay.Run(context.Background(), tr, replay.Config{
-		Policies: []policy.Policy{p}, Total: cfg.Total, Pool: pool,
+		Policies: []policy.Policy{p}, Total: cfg.Total, Pool: pool, Untimed: true,
 		Device: func(total uint64) (device.GPU, error) { c := cfg; c.Total = total; return sim.New(c) },
 	})
 	if err != nil {
