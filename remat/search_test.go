@@ -16,7 +16,8 @@ import (
 )
 
 // TestSearch: so many rounds find the same each time, in what is called, too; a search
-// never makes the best plan worse, and what a module computes stays the same.
+// never makes the best plan worse, and what a module computes stays the same. Of plans that
+// miss the limit a faster one may take a little more, see near.
 func TestSearch(t *testing.T) {
 	rates := cost.Rates{Bytes: 1e9, Flops: 1e9}
 	rapid.Check(t, func(t *rapid.T) {
@@ -57,7 +58,8 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if greedy.betterThan(best, limit) {
+		faster := !greedy.meets(limit) && best.Seconds < greedy.Seconds && float64(best.Peak) <= nearly*float64(greedy.Peak)
+		if greedy.betterThan(best, limit) && !faster {
 			t.Errorf("after the search %d bytes in %v s by %s, before %d in %v by %s", best.Peak, best.Seconds, best.By, greedy.Peak, greedy.Seconds, greedy.By)
 		}
 		if remattest.Meaning(best.Module) != sum {
