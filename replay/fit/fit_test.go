@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("peak", r.PeakBytes)
 		os.Exit(0)
 	}
+	debug.SetGCPercent(800) // the tables of the many pools that are tried are the most of it
 	code := m.Run()
 	if folder, err := front(); err == nil {
 		os.RemoveAll(folder)
