@@ -84,7 +84,10 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestRunPool: a program under each pool that gpumem run offers, by the command itself.
+var seeds = flag.Int("seeds", 1, "random programs that TestRunPool runs under each pool")
+
+// TestRunPool: a program under each pool that gpumem run offers, by the command itself; and a
+// random one, which is another for each pool.
 func TestRunPool(t *testing.T) {
 	b := libraries(t)
 	dir, err := os.MkdirTemp("", "gpumem-")
@@ -97,7 +100,7 @@ func TestRunPool(t *testing.T) {
 		}
 	})
 	command := filepath.Join(dir, "gpumem")
-	if out, err := exec.Command("go", "build", "-o", command, "../cmd/gpumem").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", command, "../cmd/gpumem").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	gpumem := func(args ...string) (string, error) {
@@ -110,7 +113,7 @@ func TestRunPool(t *testing.T) {
 	if out, err := gpumem("devices", "--device", device+",total=4GiB,create"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, pool := range []string{"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch", "pytorch@2.1:expandable_segments:True"} {
+	for i, pool := range []string{"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch", "pytorch@2.1:expandable_segments:True"} {
 		t.Run(pool, func(t *testing.T) {
 			out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads")
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
@@ -118,7 +121,7 @@ func TestRunPool(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			// Streams, captures and waits at random; a use of memory that is not ordered fails.
-			for seed := range 3 {
+			for seed := i; seed < i+*seeds; seed++ {
 				out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed))
 				if err != nil || strings.Count(out, "\n") != 2 {
 					t.Errorf("random %d: %v\n%s", seed, err, out)

@@ -16,11 +16,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain lets scripts and tests run this very program by the name gpumem.
 // programs are what the test binary is under other names.
 var programs = map[string]func(){"gpumem": main}
 
-func TestMain(m *testing.M) { testscript.Main(m, programs) }
+// atEnd are called after all tests.
+var atEnd []func()
+
+// tests are those of a testing.M, with what follows them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	code := t.M.Run()
+	for _, f := range atEnd {
+		f()
+	}
+	return code
+}
+
+// TestMain lets scripts and tests run this very program by the name gpumem.
+func TestMain(m *testing.M) { testscript.Main(tests{m}, programs) }
 
 // TestHelp: every command explains itself and gives an example, on stdout.
 func TestHelp(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -34,6 +35,21 @@ type gpus struct {
 	env      []string
 }
 
+// binaries builds the command and the program of examples/sharing, once for all tests, into a
+// folder that the end of the tests removes.
+var binaries = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "gpumem-test")
+	if err != nil {
+		return "", err
+	}
+	atEnd = append(atEnd, func() { os.RemoveAll(dir) })
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+"/", "gpumem/cmd/gpumem", "gpumem/examples/sharing").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
 func newGPUs(t *testing.T, total string) *gpus {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gpus")
@@ -45,13 +61,11 @@ func newGPUs(t *testing.T, total string) *gpus {
 	t.Cleanup(func() {
 		eventually(t, "the directory can be removed", func() bool { return os.RemoveAll(dir) == nil })
 	})
-	g := &gpus{bin: t.TempDir(), dir: dir}
-	for _, pkg := range []string{"gpumem/cmd/gpumem", "gpumem/examples/sharing"} {
-		out, err := exec.Command("go", "build", "-o", g.bin+"/", pkg).CombinedOutput()
-		if err != nil {
-			t.Fatalf("go build %s: %v\n%s", pkg, err, out)
-		}
+	bin, err := binaries()
+	if err != nil {
+		t.Fatal(err)
 	}
+	g := &gpus{bin: bin, dir: dir}
 	device := "sim@" + filepath.Join(g.dir, "gpu")
 	g.env = append(os.Environ(), "GPUMEM_DEVICE="+device, "GPUMEM_RUN_DIR="+filepath.Join(g.dir, "registry"), "XDG_CACHE_HOME="+filepath.Join(g.dir, "cache"),
 		"PATH="+g.bin+":"+os.Getenv("PATH"))
