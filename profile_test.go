@@ -3,6 +3,7 @@ package gpumem_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -183,9 +184,59 @@ func TestProfileIsLikeJAX(t *testing.T) {
 	}
 }
 
-// TestPprof: go tool pprof reads a profile, by bytes, by blocks and by label, and
-// has the sums of Live.
+// TestProfileIsFiltered: by label and by function, as go tool pprof does it, what is left has
+// the sums of Live. Bytes come last, which is what the tool shows if it is not told otherwise.
+func TestProfileIsFiltered(t *testing.T) {
+	pool := newPool(t, device64(t), "jax", gpumem.WithStacks(true))
+	for range 3 {
+		weights(t, pool)
+	}
+	activations(t, pool)
+	var blocks, bytes uint64
+	for _, u := range pool.Live() {
+		blocks += uint64(u.Blocks)
+		bytes += u.Bytes
+	}
+	for _, tc := range []struct {
+		name          string
+		label, value  string
+		focus         string
+		blocks, bytes uint64
+	}{
+		{"all", "", "", "", blocks, bytes},
+		{"its device", "device", "sim:0", "", blocks, bytes},
+		{"another device", "device", "cuda:1", "", 0, 0},
+		{"buffers of a function", "kind", "buffer", "weights", 3, 27 * mib},
+		{"buffers of another", "kind", "buffer", "activations", blocks - 3, bytes - 27*mib},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := profileOf(t, pool)
+			if tc.label != "" {
+				p.FilterSamplesByTag(func(s *profile.Sample) bool { return slices.Contains(s.Label[tc.label], tc.value) }, nil)
+			}
+			if tc.focus != "" {
+				p.FilterSamplesByName(regexp.MustCompile(tc.focus), nil, nil, nil)
+			}
+			var sum [2]uint64
+			for _, s := range p.Sample {
+				sum[0] += uint64(s.Value[0])
+				sum[1] += uint64(s.Value[1])
+			}
+			if sum != [2]uint64{tc.blocks, tc.bytes} || len(p.SampleType) != 2 || p.SampleType[1].Type != "space" || p.SampleType[1].Unit != "bytes" {
+				t.Errorf("%d blocks of %d bytes, want %d of %d; types %v", sum[0], sum[1], tc.blocks, tc.bytes, p.SampleType)
+			}
+		})
+	}
+}
+
+var withPprof = flag.Bool("pprof", false, "run go tool pprof, which Go compiles first")
+
+// TestPprof: go tool pprof itself reads a profile, by bytes, by blocks and by label, and has
+// the sums of Live.
 func TestPprof(t *testing.T) {
+	if !*withPprof {
+		t.Skip("SKIPPED: -pprof is not set")
+	}
 	if out, err := exec.Command("go", "tool", "pprof", "-h").CombinedOutput(); err != nil && !bytes.Contains(out, []byte("usage")) {
 		t.Skipf("no go tool pprof here: %v", err)
 	}

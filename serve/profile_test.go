@@ -3,6 +3,7 @@ package serve_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,7 +102,9 @@ func TestProfile(t *testing.T) {
 	}
 }
 
-// TestProfileBeside: beside net/http/pprof's own pages, and read by go tool pprof.
+var withPprof = flag.Bool("pprof", false, "run go tool pprof, which Go compiles first")
+
+// TestProfileBeside: beside net/http/pprof's own pages, and with -pprof read by go tool pprof.
 func TestProfileBeside(t *testing.T) {
 	pool := newPool(t, gpumem.WithStacks(true))
 	weights(t, pool)
@@ -128,6 +131,25 @@ func TestProfileBeside(t *testing.T) {
 		if err != nil || !bytes.HasPrefix(body, []byte(want)) {
 			t.Errorf("%s: %v, %.100s; want %q", path, err, body, want)
 		}
+	}
+	r, err := http.Get(server.URL + "/debug/pprof/gpumem")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	p, err := profile.Parse(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, s := range p.Sample {
+		sum += s.Value[1]
+	}
+	if sum != 6291456 {
+		t.Errorf("the profile has %d bytes, want 6291456", sum)
+	}
+	if !*withPprof {
+		return
 	}
 	if out, err := exec.Command("go", "tool", "pprof", "-h").CombinedOutput(); err != nil && !bytes.Contains(out, []byte("usage")) {
 		t.Skipf("no go tool pprof here: %v", err)
