@@ -217,26 +217,23 @@ func (g *gpu) contains(addr uint64) bool {
 	return false
 }
 
-// Alloc takes plain memory of the driver, for the policies that are built on it.
+// Alloc takes plain memory of the driver, for the policies that are built on it. What
+// counts is what the driver makes of the request.
 func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
-	if err := g.take("cuMemAlloc", bytes); err != nil {
+	unit := g.info.Granularity
+	n := max(bytes, (bytes+unit-1)/unit*unit) // what is too large to be rounded is refused
+	if err := g.take("cuMemAlloc", n); err != nil {
 		return device.Range{}, err
 	}
 	r, err := g.Driver.Alloc(bytes)
 	if err != nil {
-		g.account.Give(Held, bytes)
+		g.account.Give(Held, n)
 		return r, err
-	}
-	if more := r.Bytes - min(r.Bytes, bytes); more > 0 { // the driver has rounded it up
-		if err := g.take("cuMemAlloc", more); err != nil {
-			g.account.Give(Held, bytes)
-			return device.Range{}, errors.Join(err, g.Driver.Free(r.Addr))
-		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.grants[r.Addr] = r.Bytes
-	g.span(r.Addr, r.Bytes)
+	g.grants[r.Addr] = n
+	g.span(r.Addr, n)
 	return r, nil
 }
 

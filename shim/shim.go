@@ -161,8 +161,9 @@ type Pool struct {
 
 	waiting atomic.Uint64 // bytes of pending
 	inUse   atomic.Uint64 // bytes of live
-	grants  atomic.Uint64 // bytes that the driver granted by itself, pending ones too
 	peak    atomic.Uint64 // of it
+	grants  atomic.Uint64 // bytes that the driver granted by itself, pending ones too
+	most    atomic.Uint64 // the largest answer of held
 	allocs  atomic.Uint64
 	refused atomic.Uint64
 	asking  atomic.Int64 // requests that wait for other processes
@@ -311,6 +312,7 @@ func (p *Pool) grant(bytes uint64) (addr uint64, err error) {
 		return 0, err
 	}
 	p.grants.Add(r.Bytes)
+	p.held(p.pool.Stats())
 	p.enter(block{Block: gpumem.Block{Addr: r.Addr, Size: r.Bytes}, granted: true}, request)
 	return r.Addr, nil
 }
@@ -350,11 +352,7 @@ func (p *Pool) enter(b block, r gpumem.Request) {
 	p.live[b.Addr] = b
 	p.mu.Unlock()
 	p.allocs.Add(1)
-	for in := p.inUse.Add(b.Size); ; {
-		if top := p.peak.Load(); top >= in || p.peak.CompareAndSwap(top, in) {
-			break
-		}
-	}
+	advance(&p.peak, p.inUse.Add(b.Size))
 	if p.record != nil {
 		p.recordAlloc(b.Block, r)
 	}
@@ -440,7 +438,7 @@ func (p *Pool) Free(addr uint64) error {
 	if err != nil {
 		return err
 	}
-	if p.ordered && !b.granted {
+	if p.ordered && b.stream == 0 && !b.granted {
 		return p.kept(b, p.pool.Free(b.Block))
 	}
 	return p.later(b)
@@ -476,6 +474,9 @@ func (p *Pool) FreeAsync(addr, stream uint64) error {
 	}
 	if err == nil {
 		err = p.pool.Free(b.Block)
+	}
+	if errors.Is(err, ErrCapturing) { // in the block's own stream, under the policy async
+		return p.later(b)
 	}
 	return p.kept(b, err)
 }
@@ -563,7 +564,7 @@ func (p *Pool) Range(addr uint64) (base, bytes uint64, err error) {
 // Info is cuMemGetInfo: what the program can still get, and the total that it has.
 func (p *Pool) Info() (free, total uint64, err error) {
 	free, total, err = p.dev.MemInfo()
-	held := p.pool.Stats().PoolBytes + p.grants.Load()
+	held := p.held(p.pool.Stats())
 	free = min(free+held-min(held, p.inUse.Load()), total)
 	return free, total, err
 }
@@ -618,12 +619,19 @@ func (p *Pool) idle() error {
 
 func (p *Pool) refusedCharge(bytes uint64, err error) { p.refuse(gpumem.Request{Bytes: bytes}, err) }
 
+// held returns the bytes that the pool and the driver's own grants hold now.
+func (p *Pool) held(s gpumem.Stats) uint64 {
+	n := s.PoolBytes + p.grants.Load()
+	advance(&p.most, n)
+	return n
+}
+
 // Figures are what the pool has done so far, and the one before it.
 func (p *Pool) Figures() Figures {
 	s := p.pool.Stats()
-	held := s.PoolBytes + p.grants.Load()
+	held := p.held(s)
 	return p.before.Add(Figures{
-		Held: held, PeakHeld: max(s.PeakPoolBytes, held), InUse: p.inUse.Load(), PeakInUse: p.peak.Load(), Charged: p.charges.Bytes(),
+		Held: held, PeakHeld: max(s.PeakPoolBytes, p.most.Load()), InUse: p.inUse.Load(), PeakInUse: p.peak.Load(), Charged: p.charges.Bytes(),
 		Allocs: p.allocs.Load(), Refused: p.refused.Load(), DriverCalls: p.dev.Counters().Calls,
 	})
 }

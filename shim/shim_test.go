@@ -3,10 +3,8 @@ package shim_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"gpumem"
 	"gpumem/device"
@@ -15,197 +13,6 @@ import (
 	"gpumem/policy/frameworks"
 	"gpumem/shim"
 )
-
-// driver is a simulated GPU as a program's driver. The program's streams are the
-// device's. In those of captured a graph is being captured: nothing may be recorded there,
-// and nothing may wait.
-type driver struct {
-	*sim.Device
-	captured map[device.Stream]bool
-}
-
-var errSpoilt = errors.New("the call spoils a capture")
-
-func (d driver) EventRecord(e device.Event, s device.Stream) error {
-	if d.captured[s] {
-		return errSpoilt
-	}
-	return d.Device.EventRecord(e, s)
-}
-
-func (d driver) StreamWaitEvent(s device.Stream, e device.Event) error {
-	if d.captured[s] {
-		return errSpoilt
-	}
-	return d.Device.StreamWaitEvent(s, e)
-}
-
-func (d driver) Context() uint64                   { return 1 }
-func (d driver) Adopt(handle uint64) device.Stream { return device.Stream(handle) }
-func (d driver) Disown(device.Stream) error        { return nil }
-func (d driver) SynchronizeContext() error {
-	if len(d.captured) > 0 {
-		return errSpoilt
-	}
-	return d.Device.Synchronize()
-}
-func (d driver) Capturing(handle uint64) (bool, error) {
-	if handle == 1 && len(d.captured) > 0 { // the legacy stream
-		return false, errors.New("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT")
-	}
-	return d.captured[device.Stream(handle)], nil
-}
-func (d driver) MemSetAccessFrom(_ int, _, _ uint64) error { return nil }
-
-func open(t *testing.T, total uint64, c shim.Config) (*shim.Pool, *sim.Device) {
-	t.Helper()
-	return openPolicy(t, total, "elastic", c)
-}
-
-func openPolicy(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, *sim.Device) {
-	t.Helper()
-	p, d := openDriver(t, total, spec, c)
-	return p, d.Device
-}
-
-func openDriver(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, driver) {
-	t.Helper()
-	d, err := sim.New(sim.Config{Total: total})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c.Policy, err = frameworks.Parse(spec); err != nil {
-		t.Fatal(err)
-	}
-	dev := driver{d, map[device.Stream]bool{}}
-	p, err := shim.Open(dev, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, dev
-}
-
-// TestRandom runs programs that mix plain and stream-ordered memory in several streams,
-// with work in all of them, destroyed streams and waits. The device finds every use of
-// memory that a run could get wrong.
-func TestRandom(t *testing.T) {
-	for _, spec := range []string{"elastic", "vmm", "jax:preallocate=false", "platform", "async", "pytorch", "address"} {
-		t.Run(spec, func(t *testing.T) {
-			for seed := range uint64(60) {
-				random(t, spec, seed, 400)
-			}
-		})
-	}
-}
-
-type held struct {
-	addr, bytes uint64
-	stream      int // -1: plain
-}
-
-func random(t *testing.T, spec string, seed uint64, steps int) {
-	t.Helper()
-	r := rand.New(rand.NewPCG(seed, 1))
-	p, d := openDriver(t, 256<<20, spec, shim.Config{Account: shim.NewLimit(200 << 20)})
-	streams := make([]device.Stream, 3)
-	for i := range streams {
-		streams[i], _ = d.StreamCreate()
-	}
-	var live []held
-	work := func(h held, s int) {
-		if d.captured[streams[s]] {
-			return // it becomes a node of the graph
-		}
-		if err := d.Work(streams[s], time.Duration(r.IntN(50))*time.Microsecond, nil, []device.Range{{Addr: h.addr, Bytes: h.bytes}}); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-	}
-	for step := range steps {
-		fail := func(err error) {
-			if err != nil {
-				t.Fatalf("seed %d, step %d: %v", seed, step, err)
-			}
-		}
-		switch k := r.IntN(22); {
-		case k < 8: // a new block, used in its stream; plain memory in any stream
-			h := held{bytes: uint64(1 + r.IntN(8<<20)), stream: r.IntN(4) - 1}
-			var err error
-			if h.stream < 0 {
-				h.addr, err = p.Alloc(h.bytes)
-			} else if d.captured[streams[h.stream]] {
-				continue // a node of the graph
-			} else {
-				h.addr, err = p.AllocAsync(h.bytes, uint64(streams[h.stream]))
-			}
-			if errors.Is(err, gpumem.ErrOutOfMemory) || errors.Is(err, shim.ErrCapturing) && len(d.captured) > 0 {
-				continue
-			}
-			fail(err)
-			live = append(live, h)
-			if h.stream < 0 {
-				work(h, r.IntN(3))
-			} else {
-				work(h, h.stream)
-			}
-		case k < 16 && len(live) > 0:
-			i := r.IntN(len(live))
-			h := live[i]
-			if h.stream >= 0 && d.captured[streams[h.stream]] {
-				continue
-			}
-			live[i] = live[len(live)-1]
-			live = live[:len(live)-1]
-			if h.stream < 0 || r.IntN(4) == 0 { // cuMemFree takes either kind
-				fail(p.Free(h.addr))
-			} else {
-				fail(p.FreeAsync(h.addr, uint64(streams[h.stream])))
-			}
-		case k == 16 && len(d.captured) == 0:
-			n := p.Synchronizing()
-			fail(d.Synchronize())
-			fail(p.Synchronized(n))
-		case k == 17:
-			s := r.IntN(3)
-			for _, h := range live {
-				if h.stream == s {
-					s = -1
-					break
-				}
-			}
-			if s >= 0 && !d.captured[streams[s]] {
-				fail(p.StreamDestroyed(uint64(streams[s])))
-				fail(d.StreamDestroy(streams[s]))
-				streams[s], _ = d.StreamCreate()
-			}
-		case k == 18:
-			if err := p.Trim(); !errors.Is(err, shim.ErrCapturing) || len(d.captured) == 0 {
-				fail(err)
-			}
-		case k == 19:
-			if s := streams[r.IntN(3)]; d.captured[s] {
-				delete(d.captured, s)
-			} else if r.IntN(4) == 0 {
-				d.captured[s] = true
-			}
-		}
-	}
-	clear(d.captured)
-	if h := d.Hazards(); len(h) > 0 {
-		t.Fatalf("seed %d: %v", seed, h[0])
-	}
-	for _, h := range live {
-		if err := p.Free(h.addr); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-	}
-	if err := p.Close(); err != nil {
-		t.Fatalf("seed %d: %v", seed, err)
-	}
-	free, total, _ := d.MemInfo()
-	if free != total {
-		t.Fatalf("seed %d: %d bytes of %d are free after Close", seed, free, total)
-	}
-}
 
 func TestRefused(t *testing.T) {
 	var said []string
@@ -375,7 +182,7 @@ func BenchmarkPair(b *testing.B) {
 		stream  uint64
 	}{{"safe", false, 0}, {"ordered", true, 0}, {"stream", false, uint64(s)}} {
 		b.Run(c.name, func(b *testing.B) {
-			p, err := shim.Open(driver{Device: d}, shim.Config{Policy: pol, Ordered: c.ordered})
+			p, err := shim.Open(&driver{Device: d}, shim.Config{Policy: pol, Ordered: c.ordered})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -1,0 +1,253 @@
+package shim_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"gpumem/device"
+	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
+	"gpumem/shim"
+)
+
+// driver is a simulated GPU as a program's driver. The program's streams are the
+// device's. In those of captured a graph is being captured: nothing may be recorded there,
+// and nothing may wait. A stream waits for the legacy stream unless it is in nonBlocking.
+type driver struct {
+	*sim.Device
+	captured    map[device.Stream]bool
+	nonBlocking map[device.Stream]bool
+	waits       int            // calls of SynchronizeContext that went well
+	access      []device.Range // that peers got
+}
+
+var errSpoilt = errors.New("the call spoils a capture")
+
+func (d *driver) EventRecord(e device.Event, s device.Stream) error {
+	if d.captured[s] {
+		return errSpoilt
+	}
+	return d.Device.EventRecord(e, s)
+}
+
+func (d *driver) StreamWaitEvent(s device.Stream, e device.Event) error {
+	if d.captured[s] {
+		return errSpoilt
+	}
+	return d.Device.StreamWaitEvent(s, e)
+}
+
+func (d *driver) StreamQuery(s device.Stream) (bool, error) {
+	if d.captured[s] {
+		return false, errSpoilt
+	}
+	return d.Device.StreamQuery(s)
+}
+
+func (d *driver) StreamSynchronize(s device.Stream) error {
+	if d.captured[s] {
+		return errSpoilt
+	}
+	return d.Device.StreamSynchronize(s)
+}
+
+func (d *driver) Context() uint64                   { return 1 }
+func (d *driver) Adopt(handle uint64) device.Stream { return device.Stream(handle) }
+func (d *driver) Disown(device.Stream) error        { return nil }
+
+func (d *driver) SynchronizeContext() error {
+	if len(d.captured) > 0 {
+		return errSpoilt
+	}
+	err := d.Device.Synchronize()
+	if err == nil {
+		d.waits++
+	}
+	return err
+}
+
+// Capturing refuses the question about the legacy stream while a stream that waits for it
+// is captured, as the driver does.
+func (d *driver) Capturing(handle uint64) (bool, error) {
+	if handle == 1 {
+		for s := range d.captured {
+			if !d.nonBlocking[s] {
+				return false, errors.New("CUDA_ERROR_STREAM_CAPTURE_IMPLICIT")
+			}
+		}
+	}
+	return d.captured[device.Stream(handle)], nil
+}
+
+func (d *driver) MemSetAccessFrom(_ int, addr, bytes uint64) error {
+	d.access = append(d.access, device.Range{Addr: addr, Bytes: bytes})
+	return nil
+}
+
+// newDriver makes a driver of which no stream has the handle of the legacy stream.
+func newDriver(t testing.TB, c sim.Config) *driver {
+	t.Helper()
+	d, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := d.StreamCreate(); err != nil || s != 1 {
+		t.Fatalf("the first stream is %d, %v; want the legacy stream's handle", s, err)
+	}
+	return &driver{Device: d, captured: map[device.Stream]bool{}, nonBlocking: map[device.Stream]bool{}}
+}
+
+// stream creates a stream of the program.
+func (d *driver) stream(t testing.TB) device.Stream {
+	t.Helper()
+	s, err := d.StreamCreate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// openOn opens a pool under a policy on a driver.
+func openOn(t testing.TB, d *driver, spec string, c shim.Config) *shim.Pool {
+	t.Helper()
+	var err error
+	if c.Policy, err = frameworks.Parse(spec); err != nil {
+		t.Fatal(err)
+	}
+	p, err := shim.Open(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func open(t *testing.T, total uint64, c shim.Config) (*shim.Pool, *sim.Device) {
+	t.Helper()
+	return openPolicy(t, total, "elastic", c)
+}
+
+func openPolicy(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, *sim.Device) {
+	t.Helper()
+	p, d := openDriver(t, total, spec, c)
+	return p, d.Device
+}
+
+func openDriver(t *testing.T, total uint64, spec string, c shim.Config) (*shim.Pool, *driver) {
+	t.Helper()
+	d := newDriver(t, sim.Config{Total: total})
+	return openOn(t, d, spec, c), d
+}
+
+// account is the account of a process in a lease. It fails the test when more is given
+// back than was taken.
+type account struct {
+	t     testing.TB
+	limit uint64
+
+	mu      sync.Mutex // guards what follows
+	held    [3]uint64  // by part
+	others  uint64     // held by other processes of the lease
+	takes   int        // calls of Take
+	refused []uint64
+	shown   shim.Figures
+	shows   int                      // calls of Publish
+	want    func(bytes uint64) error // what the others do; nil: there are none
+	asked   []uint64                 // arguments of Want but for 0
+	number  uint64                   // announcements so far
+	wanted  uint64                   // bytes of the last one
+}
+
+func newAccount(t testing.TB, limit uint64) *account { return &account{t: t, limit: limit} }
+
+// total returns the bytes that all processes hold. Caller holds mu.
+func (a *account) total() uint64 {
+	return a.held[shim.Held] + a.held[shim.Charged] + a.held[shim.Outside] + a.others
+}
+
+func (a *account) Take(p shim.Part, bytes uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.takes++
+	if bytes > a.limit-min(a.total(), a.limit) {
+		return device.ErrOutOfMemory
+	}
+	a.held[p] += bytes
+	return nil
+}
+
+func (a *account) Give(p shim.Part, bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bytes > a.held[p] {
+		a.t.Errorf("%d bytes of part %d are given back, and %d are taken", bytes, p, a.held[p])
+	}
+	a.held[p] -= min(bytes, a.held[p])
+}
+
+func (a *account) Limit() (limit, left uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.limit, a.limit - min(a.total(), a.limit)
+}
+
+func (a *account) Publish(f shim.Figures) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shown = f
+	a.shows++
+}
+
+func (a *account) Refused(bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refused = append(a.refused, bytes)
+}
+
+func (a *account) Want(bytes uint64) error {
+	a.mu.Lock()
+	want := a.want
+	if bytes > 0 {
+		a.asked = append(a.asked, bytes)
+	}
+	a.mu.Unlock()
+	if want == nil {
+		return device.ErrNotSupported
+	}
+	return want(bytes)
+}
+
+func (a *account) Wanted() (number, bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.number, a.wanted
+}
+
+// announce is the announcement of another process.
+func (a *account) announce(bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.number++
+	a.wanted = bytes
+}
+
+// counts returns what this process holds, by part.
+func (a *account) counts() (held, charged, outside uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held[shim.Held], a.held[shim.Charged], a.held[shim.Outside]
+}
+
+// askedFor returns the arguments of Want so far, but for 0.
+func (a *account) askedFor() []uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.asked)
+}
+
+const (
+	mib       = 1 << 20
+	unlimited = math.MaxUint64
+)
