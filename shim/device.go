@@ -167,7 +167,7 @@ func (g *gpu) take(call string, n uint64) error {
 	}
 	if g.requests.Load() > 0 {
 		all := (g.expected.Swap(0) + n - 1) / n * n
-		if all > n && all < g.info.Total && g.account.Take(Held, all) == nil {
+		if all > n && g.account.Take(Held, all) == nil {
 			g.ahead.Add(all - n)
 			return nil
 		}

@@ -154,6 +154,7 @@ type account struct {
 	refused []uint64
 	shown   shim.Figures
 	shows   int                      // calls of Publish
+	full    func()                   // called when Take refuses; nil: nothing is
 	want    func(bytes uint64) error // what the others do; nil: there are none
 	asked   []uint64                 // arguments of Want but for 0
 	number  uint64                   // announcements so far
@@ -172,6 +173,9 @@ func (a *account) Take(p shim.Part, bytes uint64) error {
 	defer a.mu.Unlock()
 	a.takes++
 	if bytes > a.limit-min(a.total(), a.limit) {
+		if a.full != nil {
+			a.full()
+		}
 		return device.ErrOutOfMemory
 	}
 	a.held[p] += bytes
@@ -231,6 +235,13 @@ func (a *account) announce(bytes uint64) {
 	defer a.mu.Unlock()
 	a.number++
 	a.wanted = bytes
+}
+
+// release is what other processes give back. Want may call it.
+func (a *account) release(bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.others -= bytes
 }
 
 // counts returns what this process holds, by part.

@@ -1,11 +1,13 @@
 package shim_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"gpumem/device"
 	"gpumem/share/ledger"
 	"gpumem/shim"
 )
@@ -60,6 +62,77 @@ func TestJoin(t *testing.T) {
 				t.Errorf("%d descriptors are left", n-before)
 			}
 		})
+	}
+}
+
+// TestLedgerWithoutAUUIDIsTheFirstGPUs: it is for whatever GPU asks.
+func TestLedgerWithoutAUUIDIsTheFirstGPUs(t *testing.T) {
+	l := lease(t, filepath.Join(t.TempDir(), "ledger"), true)
+	if limit, _ := l.Limit(); limit != 10<<20 {
+		t.Errorf("limit %d", limit)
+	}
+}
+
+// lease joins a ledger of 10 MiB for any GPU, which it makes first if it is to.
+func lease(t *testing.T, file string, create bool) *shim.Lease {
+	t.Helper()
+	if create {
+		if err := ledger.Create(file, ledger.Header{Limit: 10 << 20, Total: 1 << 30}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := shim.Join(file, "", "GPU-11111111-0000-0000-0000-000000000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Leave() })
+	return l
+}
+
+// TestLeaseCounts: a full lease is a device without memory. The ledger has a figure for each
+// part and for what the pool publishes; the peak of what is held is the ledger's.
+func TestLeaseCounts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger")
+	l := lease(t, file, true)
+	for k, n := range []uint64{shim.Held: 1 << 20, shim.Charged: 2 << 20, shim.Outside: 3 << 20} {
+		if err := l.Take(shim.Part(k), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Take(shim.Held, 4<<20+1); !errors.Is(err, device.ErrOutOfMemory) || !errors.Is(err, ledger.ErrFull) {
+		t.Errorf("Take beyond the lease = %v", err)
+	}
+	l.Give(shim.Charged, 1<<20)
+	l.Publish(shim.Figures{InUse: 1, PeakHeld: 2, PeakInUse: 3, Refused: 4, DriverCalls: 5, Held: 6, Charged: 7})
+	got := l.Own()
+	got.PID, got.Start = 0, 0
+	want := ledger.Figures{Held: 1 << 20, Charged: 1 << 20, Outside: 3 << 20, PeakHeld: 1 << 20, InUse: 1, PeakInUse: 3, Refused: 4, DriverCalls: 5}
+	if got != want {
+		t.Errorf("the ledger has %+v, want %+v", got, want)
+	}
+}
+
+// TestLeaseWantsOfOthers: a lone process is refused at once, and one beside another hears of
+// what that waits for. A pool asks for 0 bytes to learn whether there may be others at all.
+func TestLeaseWantsOfOthers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger")
+	l := lease(t, file, true)
+	if err := l.Want(0); err != nil {
+		t.Errorf("Want of nothing, alone = %v", err)
+	}
+	before, _ := l.Wanted()
+	if err := l.Want(1); !errors.Is(err, device.ErrNotSupported) {
+		t.Errorf("Want, alone = %v", err)
+	}
+	if n, _ := l.Wanted(); n != before {
+		t.Error("a lone process has announced what it wants")
+	}
+	other := lease(t, file, false)
+	if err := l.Want(5); err != nil {
+		t.Errorf("Want beside another = %v", err)
+	}
+	if n, bytes := other.Wanted(); n == before || bytes != 5 {
+		t.Errorf("the other hears of %d bytes, number %d", bytes, n)
 	}
 }
 

@@ -82,7 +82,7 @@ func (l *Lease) Limit() (limit, left uint64) { return l.Member.Limit(), l.Left()
 
 // Publish shows what the pool does to gpumem ps.
 func (l *Lease) Publish(f Figures) {
-	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakHeld: f.PeakHeld, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})
+	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})
 }
 
 // Refused counts a refused request in the ledger.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"gpumem"
 	"gpumem/device"
@@ -290,5 +292,272 @@ func TestPlainMemoryInACapture(t *testing.T) {
 				t.Errorf("%d bytes of %d are free after Close", free, total)
 			}
 		})
+	}
+}
+
+// TestRequestOfTheWholeLeaseAsksOnce: the account of a lease is a file, which is locked for
+// each call.
+func TestRequestOfTheWholeLeaseAsksOnce(t *testing.T) {
+	account := newAccount(t, 64*mib)
+	p, _ := openDriver(t, 1<<30, "elastic", shim.Config{Account: account})
+	if _, err := p.Alloc(64 * mib); err != nil || account.takes != 1 {
+		t.Errorf("Alloc = %v after %d calls of the account, want one", err, account.takes)
+	}
+}
+
+// TestDriversPoolIsAskedWithinTheLease: what the driver's own pool certainly has to grow by
+// is refused before the driver is called, which would take it from the GPU.
+func TestDriversPoolIsAskedWithinTheLease(t *testing.T) {
+	account := newAccount(t, 100*mib)
+	p, d := openDriver(t, 1<<30, "async", shim.Config{Account: account})
+	s := uint64(d.stream(t))
+	if _, err := p.AllocAsync(60*mib, s); err != nil {
+		t.Fatal(err)
+	}
+	_, before := d.Held()
+	if _, err := p.AllocAsync(60*mib, s); !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Fatalf("60 MiB more = %v", err)
+	}
+	if _, peak := d.Held(); peak != before {
+		t.Errorf("the driver's pool grew to %d MiB for a request that the lease refuses", peak/mib)
+	}
+}
+
+// TestLimitIsOfThisProcessAlone: nobody else is asked, waits or hears.
+func TestLimitIsOfThisProcessAlone(t *testing.T) {
+	l := shim.NewLimit(10)
+	if err := l.Want(1); !errors.Is(err, device.ErrNotSupported) {
+		t.Errorf("Want = %v", err)
+	}
+	if n, bytes := l.Wanted(); n != 0 || bytes != 0 {
+		t.Errorf("Wanted = %d, %d", n, bytes)
+	}
+	if err := l.Take(shim.Held, 10); err != nil {
+		t.Errorf("Take of all = %v", err)
+	}
+	if err := l.Take(shim.Charged, 1); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("Take beyond the limit = %v", err)
+	}
+	l.Give(shim.Held, 4)
+	if limit, left := l.Limit(); limit != 10 || left != 4 {
+		t.Errorf("Limit = %d, %d", limit, left)
+	}
+}
+
+// TestChargeAsksTheOthersOfTheLease: memory past the pool is refused only when others have
+// had a second to release what is idle with them, and at once where nobody can help.
+func TestChargeAsksTheOthersOfTheLease(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		bytes uint64
+		want  func(a *account) func(uint64) error // what the others do
+		ok    bool
+		asked bool
+		took  time.Duration // at least, and not much more
+	}{
+		{"others release theirs", 60 * mib, func(a *account) func(uint64) error {
+			return func(bytes uint64) error {
+				if bytes > 0 {
+					a.release(50 * mib)
+				}
+				return nil
+			}
+		}, true, true, 20 * time.Millisecond},
+		{"others have nothing idle", 60 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, false, true, time.Second},
+		{"there are no others", 60 * mib, func(*account) func(uint64) error { return nil }, false, true, 0},
+		{"more than the lease", 101 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, false, false, 0},
+		{"there is room", 50 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, true, false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAccount(t, 100*mib)
+				a.others = 50 * mib
+				a.want = tc.want(a)
+				c, err := shim.NewCharges(a, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				if err := c.Take(tc.bytes); (err == nil) != tc.ok || err != nil && !errors.Is(err, device.ErrOutOfMemory) {
+					t.Errorf("Take = %v", err)
+				}
+				if took := time.Since(start); took < tc.took || took > tc.took+20*time.Millisecond {
+					t.Errorf("it took %v, want %v", took, tc.took)
+				}
+				asked := a.askedFor()
+				if len(asked) > 0 != tc.asked || tc.asked && asked[0] != tc.bytes {
+					t.Errorf("the others were asked for %v", asked)
+				}
+				if _, charged, _ := a.counts(); tc.ok && charged != tc.bytes || !tc.ok && charged != 0 {
+					t.Errorf("%d bytes are charged", charged)
+				}
+			})
+		})
+	}
+}
+
+// TestContextThatDidNotFitFitsLater: what is outside the pool counts when there is room, once.
+func TestContextThatDidNotFitFitsLater(t *testing.T) {
+	a := newAccount(t, 100*mib)
+	c, err := shim.NewCharges(a, 30*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := openDriver(t, 1<<30, "elastic", shim.Config{Account: a, Charges: c})
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.others = 90 * mib
+	for range 2 {
+		if err := c.Enter(); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("Enter beside 90 MiB = %v", err)
+		}
+		if err := c.Take(mib); !errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("Take of a process that has no context = %v", err)
+		}
+	}
+	a.others = 0
+	for range 2 {
+		if err := c.Enter(); err != nil {
+			t.Error(err)
+		}
+	}
+	if held, charged, out := a.counts(); held != 0 || charged != 0 || out != 30*mib {
+		t.Errorf("%d bytes are held, %d charged, %d outside", held, charged, out)
+	}
+}
+
+// TestOthersGetWhatIsIdle: a pool releases what it does not need when another process of
+// the lease asks for memory, and only then.
+func TestOthersGetWhatIsIdle(t *testing.T) {
+	for _, tc := range []struct {
+		spec    string
+		ordered bool
+		held    uint64 // when nobody has asked
+		left    uint64 // when somebody has
+	}{
+		{"elastic", false, 28 * mib, 4 * mib}, // pending
+		{"elastic", true, 28 * mib, 4 * mib},  // idle: package gpumem sees to it
+		{"vmm", false, 28 * mib, 4 * mib},
+		{"pytorch", true, 44 * mib, 20 * mib}, // in segments of 20 and 24 MiB
+		{"platform", false, 28 * mib, 4 * mib},
+		{"jax:preallocate=false", true, 36 * mib, 36 * mib}, // which releases nothing
+	} {
+		t.Run(fmt.Sprintf("%s, ordered %v", tc.spec, tc.ordered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAccount(t, 100*mib)
+				a.want = func(uint64) error { return nil }
+				a.announce(8 * mib) // before the pool was there
+				p, _ := openDriver(t, 1<<30, tc.spec, shim.Config{Account: a, Ordered: tc.ordered})
+				held := func() uint64 {
+					time.Sleep(time.Second)
+					synctest.Wait()
+					held, _, _ := a.counts()
+					return held
+				}
+				keep, err := p.Alloc(4 * mib)
+				if err != nil {
+					t.Fatal(err)
+				}
+				idle, err := p.Alloc(24 * mib)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := p.Free(idle); err != nil {
+					t.Fatal(err)
+				}
+				if n := held(); n != tc.held {
+					t.Errorf("%d bytes are held while nobody asks, want %d", n, tc.held)
+				}
+				a.announce(24 * mib)
+				if n := held(); n != tc.left {
+					t.Errorf("%d bytes are held when another process asks, want %d", n, tc.left)
+				}
+				if err := errors.Join(p.Free(keep), p.Close()); err != nil {
+					t.Fatal(err)
+				}
+				a.announce(24 * mib)
+				if n := held(); n != 0 {
+					t.Errorf("%d bytes are held after Close", n)
+				}
+			})
+		})
+	}
+}
+
+// TestFiguresArePublishedSoon: gpumem ps shows what the pool did a moment ago, and an account
+// in a file is not written for each call.
+func TestFiguresArePublishedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, 100*mib)
+		p, _ := openDriver(t, 1<<30, "elastic", shim.Config{
+			Account: a, Before: shim.Figures{PeakHeld: 50 * mib, PeakInUse: mib, Allocs: 7, Refused: 3, DriverCalls: 1000},
+		})
+		calls := p.Figures().DriverCalls
+		var blocks []uint64
+		for range 10 {
+			b, err := p.Alloc(2 * mib)
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks = append(blocks, b)
+		}
+		if a.shows != 0 {
+			t.Errorf("%d publications at once", a.shows)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		f := a.shown
+		if a.shows != 1 || f.Allocs != 17 || f.InUse != 20*mib || f.Held != 20*mib || f.PeakHeld != 50*mib || f.PeakInUse != 20*mib || f.Refused != 3 || f.DriverCalls <= calls {
+			t.Errorf("%d publications, the last of %+v", a.shows, f)
+		}
+		if err := p.Free(blocks[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		synctest.Wait()
+		if a.shows != 2 || a.shown.InUse != 18*mib {
+			t.Errorf("%d publications, the last of %+v", a.shows, a.shown)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if a.shows != 3 || a.shown.Held != 0 || a.shown.InUse != 0 {
+			t.Errorf("after Close %d publications, the last of %+v", a.shows, a.shown)
+		}
+	})
+}
+
+// TestGrantInACaptureIsTriedAgain: where the lease is full of what is idle in the pool, that
+// makes room for memory that only the driver can grant.
+func TestGrantInACaptureIsTriedAgain(t *testing.T) {
+	account := newAccount(t, 200*mib)
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: account})
+	s := d.stream(t)
+	idle, err := p.AllocAsync(150*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.FreeAsync(idle, uint64(s)), d.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	d.captured[s] = true
+	account.full = func() { delete(d.captured, s) } // by another thread, while this one is refused
+	a, err := p.Alloc(100 * mib)
+	if err != nil {
+		t.Fatalf("Alloc = %v", err)
+	}
+	if f := p.Figures(); f.Held != 100*mib || f.InUse != 100*mib || f.PeakHeld != 150*mib || f.Refused != 0 {
+		t.Errorf("Figures = %+v", f)
+	}
+	account.full = nil
+	if _, err := p.Alloc(101 * mib); !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Errorf("beyond the lease: %v", err)
+	}
+	if err := errors.Join(p.Free(a), p.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if held, _, _ := account.counts(); held != 0 {
+		t.Errorf("%d bytes are counted after Close", held)
 	}
 }

@@ -175,7 +175,7 @@ type Pool struct {
 type block struct {
 	gpumem.Block
 	bytes   uint64 // as requested
-	stream  uint32 // that it was freed in last
+	stream  uint32 // that it was requested for
 	granted bool   // by the driver itself, see grant
 }
 
@@ -332,7 +332,7 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	p.dev.end()
 	if err == nil && stream == 0 {
 		if err = p.dev.joined(); err != nil {
-			_ = p.pool.Free(b) // the driver's error is the one to report
+			_ = p.later(block{Block: b}) // the first error is the one to report
 		}
 	}
 	if err != nil {

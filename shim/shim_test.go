@@ -1,17 +1,22 @@
 package shim_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/doctor"
+	"gpumem/internal/test/tracetest"
 	"gpumem/policy/frameworks"
 	"gpumem/shim"
+	"gpumem/trace"
 )
 
 func TestRefused(t *testing.T) {
@@ -54,8 +59,11 @@ func TestFree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if base, n, err := p.Range(a + 999); err != nil || base != a || n < 1000 {
+			if base, n, err := p.Range(a + 999); err != nil || base != a || n != 1000 {
 				t.Errorf("Range inside = %#x, %d, %v", base, n, err)
+			}
+			if _, _, err := p.Range(a + 1000); !errors.Is(err, shim.ErrNotMine) {
+				t.Errorf("Range behind the last byte = %v", err)
 			}
 			for _, addr := range []uint64{a + 256, a - 256, 0x1234} {
 				if err := p.Free(addr); !errors.Is(err, gpumem.ErrNotAllocated) {
@@ -98,6 +106,278 @@ func TestPending(t *testing.T) {
 	}
 	if c, _ := p.Alloc(4 << 20); c != a {
 		t.Errorf("block at %#x, want the free one at %#x", c, a)
+	}
+}
+
+// TestPendingMemoryIsWaitedForAtItsBound: a wait costs what the driver's cuMemFree costs. It
+// comes when more than 32 MiB, or an eighth of what is in use, are pending, and not before.
+func TestPendingMemoryIsWaitedForAtItsBound(t *testing.T) {
+	for _, tc := range []struct{ inUse, pending uint64 }{
+		{16 * mib, 32 * mib},
+		{256 * mib, 32 * mib},
+		{800 * mib, 100 * mib},
+	} {
+		t.Run(fmt.Sprintf("%d MiB in use", tc.inUse/mib), func(t *testing.T) {
+			p, d := openDriver(t, 2<<30, "elastic", shim.Config{})
+			alloc := func(bytes uint64) uint64 {
+				a, err := p.Alloc(bytes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return a
+			}
+			alloc(tc.inUse)
+			var small []uint64
+			for range tc.pending/(2*mib) + 1 {
+				small = append(small, alloc(2*mib))
+			}
+			for i, a := range small {
+				if p.Pending() != uint64(i)*2*mib || d.waits != 0 {
+					t.Fatalf("%d MiB are pending after %d frees, and %d waits", p.Pending()/mib, i, d.waits)
+				}
+				if err := p.Free(a); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if p.Pending() != 0 || d.waits != 1 {
+				t.Errorf("%d bytes are pending beyond the bound, and %d waits; want 0 and 1", p.Pending(), d.waits)
+			}
+		})
+	}
+}
+
+// TestBlockStaysWhenItsFreeFails: a free that the driver refuses changes nothing, and can
+// be tried again.
+func TestBlockStaysWhenItsFreeFails(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		free func(p *shim.Pool, addr, stream uint64) error
+	}{
+		{"cuMemFree", func(p *shim.Pool, addr, _ uint64) error { return p.Free(addr) }},
+		{"cuMemFreeAsync", (*shim.Pool).FreeAsync},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, d := openDriver(t, 1<<30, "platform", shim.Config{Ordered: true})
+			s := uint64(d.stream(t))
+			a, err := p.Alloc(1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.OnCall(func(_ uint64, call string, _ uint64) error {
+				if call == "cuMemFree" {
+					return device.ErrInvalidValue
+				}
+				return nil
+			})
+			before, _ := p.Used()
+			if err := tc.free(p, a, s); !errors.Is(err, device.ErrInvalidValue) {
+				t.Fatalf("the free = %v", err)
+			}
+			if now, _ := p.Used(); now != before || !p.Contains(a) {
+				t.Errorf("%d bytes are in use, want %d; the address is the pool's: %v", now, before, p.Contains(a))
+			}
+			if _, n, err := p.Range(a); err != nil || n != 1000 {
+				t.Errorf("Range = %d, %v", n, err)
+			}
+			d.OnCall(nil)
+			if err := tc.free(p, a, s); err != nil {
+				t.Errorf("the second free = %v", err)
+			}
+			if now, _ := p.Used(); now != 0 || p.Contains(a) {
+				t.Errorf("%d bytes are in use; the address is the pool's: %v", now, p.Contains(a))
+			}
+		})
+	}
+}
+
+// TestPlainMemoryWhenItsWaitFails: where the driver fails while plain memory waits for the
+// stream that used it before, nobody gets that memory before all work was waited for.
+func TestPlainMemoryWhenItsWaitFails(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s, other := d.stream(t), d.stream(t)
+	a, err := p.AllocAsync(4*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllocAsync(4*mib, uint64(other)); err != nil { // its first request waits for all before
+		t.Fatal(err)
+	}
+	work := func(s device.Stream, addr uint64) {
+		t.Helper()
+		if err := d.Work(s, time.Second, nil, []device.Range{{Addr: addr, Bytes: 4 * mib}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work(s, a)
+	if err := p.FreeAsync(a, uint64(s)); err != nil {
+		t.Fatal(err)
+	}
+	d.OnCall(func(_ uint64, call string, _ uint64) error {
+		if call == "cuStreamSynchronize" {
+			return device.ErrInvalidValue
+		}
+		return nil
+	})
+	if _, err := p.Alloc(4 * mib); !errors.Is(err, device.ErrInvalidValue) {
+		t.Fatalf("Alloc = %v", err)
+	}
+	d.OnCall(nil)
+	for range 2 {
+		b, err := p.AllocAsync(4*mib, uint64(other))
+		if err != nil {
+			t.Fatal(err)
+		}
+		work(other, b)
+	}
+	if _, err := p.Alloc(4 * mib); err != nil {
+		t.Error(err)
+	}
+	if now, _ := p.Used(); now != 16*mib {
+		t.Errorf("%d bytes are in use, want 16 MiB", now)
+	}
+}
+
+// TestInfo: what is idle in the pool is free to the program, and what is pending is.
+func TestInfo(t *testing.T) {
+	account := newAccount(t, 200*mib)
+	p, d := openDriver(t, 1<<30, "jax:preallocate=false", shim.Config{Account: account})
+	info := func(when string, want uint64) {
+		t.Helper()
+		if free, total, err := p.Info(); err != nil || free != want || total != 200*mib {
+			t.Errorf("%s: %d MiB of %d are free, %v; want %d", when, free/mib, total/mib, err, want/mib)
+		}
+	}
+	info("at first", 200*mib)
+	a, err := p.Alloc(64 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info("with a block", 136*mib)
+	if err := p.Free(a); err != nil {
+		t.Fatal(err)
+	}
+	info("after its free", 200*mib)
+	account.others = 50 * mib
+	info("beside others", 150*mib)
+	d.SetUsed(900 * mib)
+	if free, _, _ := p.Info(); free != 124*mib { // the 60 MiB that the GPU has left, and 64 idle
+		t.Errorf("on a full GPU %d MiB are free", free/mib)
+	}
+}
+
+// TestPeer: a peer gets access to what is mapped, once, and to what is mapped later, and
+// not to what is mapped no longer.
+func TestPeer(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "vmm", shim.Config{})
+	held := func() (sum uint64) {
+		for _, r := range d.access {
+			sum += r.Bytes
+		}
+		return sum
+	}
+	a, err := p.Alloc(4 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := p.Alloc(8 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Free(gone), p.Trim()); err != nil {
+		t.Fatal(err)
+	}
+	n := p.Synchronizing()
+	if err := errors.Join(d.Synchronize(), p.Synchronized(n), p.Trim()); err != nil {
+		t.Fatal(err)
+	}
+	if held() != 0 {
+		t.Fatalf("%v before there is a peer", d.access)
+	}
+	for range 2 {
+		if err := p.Peer(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(d.access) != 1 || d.access[0] != (device.Range{Addr: a, Bytes: 4 * mib}) {
+		t.Errorf("the first peer has access to %v, want 4 MiB at %#x", d.access, a)
+	}
+	if _, err := p.Alloc(6 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if held() != 10*mib {
+		t.Errorf("the first peer has access to %v, want 10 MiB", d.access)
+	}
+	if err := p.Peer(2); err != nil || held() != 20*mib {
+		t.Errorf("Peer(2) = %v, the peers have access to %v, want 20 MiB together", err, d.access)
+	}
+}
+
+// TestFreeBesideACapture: under the policy async a block's own stream has to wait at the
+// free. If a graph is being captured there the block stays pending; a refusal would be an
+// error of the program's cuMemFreeAsync.
+func TestFreeBesideACapture(t *testing.T) {
+	for _, spec := range everyPolicy {
+		t.Run(spec, func(t *testing.T) {
+			p, d := openDriver(t, 1<<30, spec, shim.Config{})
+			s, other := d.stream(t), d.stream(t)
+			a, err := p.AllocAsync(4*mib, uint64(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Synchronize(); err != nil {
+				t.Fatal(err)
+			}
+			d.captured[s] = true
+			if err := p.FreeAsync(a, uint64(other)); err != nil {
+				t.Errorf("FreeAsync = %v", err)
+			}
+			delete(d.captured, s)
+			if err := p.Free(a); !errors.Is(err, gpumem.ErrNotAllocated) {
+				t.Errorf("a second free = %v", err)
+			}
+			n := p.Synchronizing()
+			if err := errors.Join(d.Synchronize(), p.Synchronized(n), p.Trim()); err != nil || p.Pending() != 0 {
+				t.Errorf("%v, %d bytes are pending after the capture", err, p.Pending())
+			}
+		})
+	}
+}
+
+// TestRecording: every request is recorded with its stream, and what became of it.
+func TestRecording(t *testing.T) {
+	var file bytes.Buffer
+	w, err := trace.NewWriter(&file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: shim.NewLimit(64 * mib), Record: w})
+	s := uint64(d.stream(t))
+	a, errA := p.Alloc(1000)
+	b, errB := p.AllocAsync(3*mib, s)
+	if err := errors.Join(errA, errB, p.FreeAsync(b, s), p.Free(a)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllocAsync(65*mib, s); !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Fatal(err)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, pool := range tracetest.MustRead(t, trace.Formats{trace.Binary}, file.Bytes(), trace.Options{}).Pools {
+		for _, e := range tracetest.Events(t, pool, 100) {
+			got = append(got, fmt.Sprintf("%s %v %d in %d, refused %v", pool.Name, e.Op, e.Bytes, e.Stream, e.Refused))
+		}
+	}
+	want := []string{
+		"GPU_0 alloc 1000 in 0, refused false",
+		"GPU_0 alloc 3145728 in 1, refused false",
+		"GPU_0 free 0 in 1, refused false",
+		"GPU_0 free 0 in 0, refused false",
+		"GPU_0 alloc 68157440 in 1, refused true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
