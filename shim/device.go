@@ -80,6 +80,7 @@ type Account interface {
 // (cuMemAlloc) belongs to no stream: the program may use it anywhere, unseen.
 // So a mark in stream 0 has passed when the whole context was waited for
 // since, and to make stream 0 wait for something is to wait for it here and now.
+// No allocator queries a stream, so StreamQuery stays the driver's.
 type gpu struct {
 	Driver
 	info    device.Info
@@ -619,15 +620,6 @@ func (g *gpu) Disown(s device.Stream) error {
 	return g.Driver.Disown(s)
 }
 
-// EventDestroy ends an event.
-func (g *gpu) EventDestroy(e device.Event) error {
-	g.mu.Lock()
-	delete(g.marks, e)
-	delete(g.late, e)
-	g.mu.Unlock()
-	return g.Driver.EventDestroy(e)
-}
-
 // EventQuery reports whether the work before a mark is done.
 func (g *gpu) EventQuery(e device.Event) (bool, error) {
 	if at, ok := g.mark(e); ok {
@@ -728,17 +720,6 @@ func (g *gpu) joined() error {
 	}
 	advance(&g.past, n)
 	return nil
-}
-
-// StreamQuery reports whether a stream's work is done.
-func (g *gpu) StreamQuery(s device.Stream) (bool, error) {
-	if s == 0 {
-		return !g.ordered, nil
-	}
-	if g.capturing(s) {
-		return false, nil
-	}
-	return g.Driver.StreamQuery(s)
 }
 
 // StreamSynchronize waits for a stream's work.

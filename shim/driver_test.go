@@ -40,13 +40,6 @@ func (d *driver) StreamWaitEvent(s device.Stream, e device.Event) error {
 	return d.Device.StreamWaitEvent(s, e)
 }
 
-func (d *driver) StreamQuery(s device.Stream) (bool, error) {
-	if d.captured[s] {
-		return false, errSpoilt
-	}
-	return d.Device.StreamQuery(s)
-}
-
 func (d *driver) StreamSynchronize(s device.Stream) error {
 	if d.captured[s] {
 		return errSpoilt
@@ -69,9 +62,12 @@ func (d *driver) SynchronizeContext() error {
 	return err
 }
 
-// Capturing refuses the question about the legacy stream while a stream that waits for it
-// is captured, as the driver does.
+// Capturing refuses the question about a stream that has ended, and about the legacy stream
+// while a stream that waits for it is captured, as the driver does.
 func (d *driver) Capturing(handle uint64) (bool, error) {
+	if _, err := d.StreamID(device.Stream(handle)); err != nil {
+		return false, err
+	}
 	if handle == 1 {
 		for s := range d.captured {
 			if !d.nonBlocking[s] {
@@ -98,6 +94,30 @@ func newDriver(t testing.TB, c sim.Config) *driver {
 		t.Fatalf("the first stream is %d, %v; want the legacy stream's handle", s, err)
 	}
 	return &driver{Device: d, captured: map[device.Stream]bool{}, nonBlocking: map[device.Stream]bool{}}
+}
+
+// count counts the calls of the driver by name, from here on. fail, if set, decides which
+// of them fail.
+func (d *driver) count(fail func(call string) error) map[string]int {
+	calls := map[string]int{}
+	d.OnCall(func(_ uint64, call string, _ uint64) error {
+		calls[call]++
+		if fail != nil {
+			return fail(call)
+		}
+		return nil
+	})
+	return calls
+}
+
+// failing returns a fail for count: calls of that name fail.
+func failing(name string, err error) func(string) error {
+	return func(call string) error {
+		if call == name {
+			return err
+		}
+		return nil
+	}
 }
 
 // stream creates a stream of the program.
@@ -157,6 +177,7 @@ type account struct {
 	full    func()                   // called when Take refuses; nil: nothing is
 	want    func(bytes uint64) error // what the others do; nil: there are none
 	asked   []uint64                 // arguments of Want but for 0
+	looks   int                      // calls of Wanted
 	number  uint64                   // announcements so far
 	wanted  uint64                   // bytes of the last one
 }
@@ -226,6 +247,7 @@ func (a *account) Want(bytes uint64) error {
 func (a *account) Wanted() (number, bytes uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.looks++
 	return a.number, a.wanted
 }
 

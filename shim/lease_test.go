@@ -144,6 +144,19 @@ func TestRefusalIsPublishedAtOnce(t *testing.T) {
 	if account.last.Refused != 1 || !slices.Equal(account.refused, []uint64{8 << 20}) {
 		t.Errorf("published: %+v, refused %v", account.last, account.refused)
 	}
+	// Past the pool.
+	account.refused = nil
+	beside, err := shim.NewCharges(account, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ = open(t, 1<<30, shim.Config{Account: account, Charges: beside})
+	if err := beside.Take(7 << 20); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Error(err)
+	}
+	if account.last.Refused != 1 || p.Figures().Refused != 1 || !slices.Equal(account.refused, []uint64{7 << 20}) {
+		t.Errorf("past the pool: published %+v, refused %v", account.last, account.refused)
+	}
 	// Without a pool, and of a context that has no room.
 	account.refused = nil
 	charges, err := shim.NewCharges(account, 0)
@@ -321,6 +334,86 @@ func TestDriversPoolIsAskedWithinTheLease(t *testing.T) {
 	if _, peak := d.Held(); peak != before {
 		t.Errorf("the driver's pool grew to %d MiB for a request that the lease refuses", peak/mib)
 	}
+}
+
+// TestDriversPoolCountsLessWhenItShrinks: what the driver's own pool has released at a wait
+// of the program's counts no longer from the next request on.
+func TestDriversPoolCountsLessWhenItShrinks(t *testing.T) {
+	account := newAccount(t, 200*mib)
+	p, d := openDriver(t, 1<<30, "async:fraction=.1", shim.Config{Account: account})
+	s := uint64(d.stream(t))
+	a, err := p.AllocAsync(100*mib, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllocAsync(30*mib, s); err != nil { // more than the pool keeps in any case
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.FreeAsync(a, s), d.Synchronize()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllocAsync(mib, s); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := d.Held()
+	if held, _, _ := account.counts(); held != now || held >= 100*mib {
+		t.Errorf("%d MiB are counted, and the device holds %d", held/mib, now/mib)
+	}
+}
+
+// TestPoolWithoutOthersDoesNotLook: nobody can ask for its memory, so no timer runs.
+func TestPoolWithoutOthersDoesNotLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, 100*mib)
+		p, _ := openDriver(t, 1<<30, "vmm", shim.Config{Account: a})
+		b, err := p.Alloc(4 * mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Free(b); err != nil {
+			t.Fatal(err)
+		}
+		before := a.looks
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if a.looks != before {
+			t.Errorf("it has looked %d times", a.looks-before)
+		}
+	})
+}
+
+// TestWaitingRequestGetsWhatAnotherThreadFrees: memory of cuMemFree that is pending when a
+// request waits for other processes goes to that request.
+func TestWaitingRequestGetsWhatAnotherThreadFrees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, 100*mib)
+		a.want = func(bytes uint64) error {
+			if bytes > 0 {
+				a.announce(bytes) // others hear of it, and so does this process
+			}
+			return nil
+		}
+		p, _ := openDriver(t, 1<<30, "elastic", shim.Config{Account: a})
+		b, err := p.Alloc(30 * mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Alloc(40 * mib); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			time.Sleep(300 * time.Millisecond)
+			if err := p.Free(b); err != nil {
+				t.Error(err)
+			}
+		}()
+		if _, err := p.Alloc(50 * mib); err != nil {
+			t.Error(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestLimitIsOfThisProcessAlone: nobody else is asked, waits or hears.

@@ -166,9 +166,8 @@ type Pool struct {
 	most    atomic.Uint64 // the largest answer of held
 	allocs  atomic.Uint64
 	refused atomic.Uint64
-	asking  atomic.Int64 // requests that wait for other processes
-	told    sync.Once    // that the lease is full
-	shown   atomic.Bool  // a publication is under way
+	told    sync.Once   // that the lease is full
+	shown   atomic.Bool // a publication is under way
 }
 
 // A block of the program.
@@ -243,7 +242,7 @@ func (p *Pool) look() {
 		return
 	}
 	number, bytes := p.account.Wanted()
-	if number != p.seen && bytes > 0 && p.asking.Load() == 0 { // else it is this process that asks
+	if number != p.seen && bytes > 0 { // it may be this process that asks: a request that waits
 		if !p.elastic {
 			_ = p.idle() // what cannot be released now stays
 		} else if p.waiting.Load() > 0 {
@@ -374,8 +373,6 @@ func (p *Pool) retry(r gpumem.Request, err error) (gpumem.Block, error) {
 			return b, err
 		}
 	}
-	p.asking.Add(1)
-	defer p.asking.Add(-1)
 	return p.pool.Request(context.Background(), r)
 }
 

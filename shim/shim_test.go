@@ -19,6 +19,14 @@ import (
 	"gpumem/trace"
 )
 
+// TestRefusedWithoutALease: nothing is said of a limit where there is none.
+func TestRefusedWithoutALease(t *testing.T) {
+	p, _ := openDriver(t, 64*mib, "elastic", shim.Config{Say: func(s string) { t.Errorf("said %q", s) }})
+	if _, err := p.Alloc(65 * mib); !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Errorf("Alloc = %v", err)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	var said []string
 	account := shim.NewLimit(64 << 20)
@@ -150,25 +158,22 @@ func TestPendingMemoryIsWaitedForAtItsBound(t *testing.T) {
 // be tried again.
 func TestBlockStaysWhenItsFreeFails(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		free func(p *shim.Pool, addr, stream uint64) error
+		name, spec string
+		call       string // that fails
+		free       func(p *shim.Pool, addr, stream uint64) error
 	}{
-		{"cuMemFree", func(p *shim.Pool, addr, _ uint64) error { return p.Free(addr) }},
-		{"cuMemFreeAsync", (*shim.Pool).FreeAsync},
+		{"cuMemFree", "platform", "cuMemFree", func(p *shim.Pool, addr, _ uint64) error { return p.Free(addr) }},
+		{"cuMemFreeAsync", "platform", "cuMemFree", (*shim.Pool).FreeAsync},
+		{"cuMemFreeAsync, the driver's own pool", "async", "cuMemFreeAsync", (*shim.Pool).FreeAsync},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, d := openDriver(t, 1<<30, "platform", shim.Config{Ordered: true})
+			p, d := openDriver(t, 1<<30, tc.spec, shim.Config{Ordered: true})
 			s := uint64(d.stream(t))
 			a, err := p.Alloc(1000)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.OnCall(func(_ uint64, call string, _ uint64) error {
-				if call == "cuMemFree" {
-					return device.ErrInvalidValue
-				}
-				return nil
-			})
+			d.count(failing(tc.call, device.ErrInvalidValue))
 			before, _ := p.Used()
 			if err := tc.free(p, a, s); !errors.Is(err, device.ErrInvalidValue) {
 				t.Fatalf("the free = %v", err)
@@ -212,12 +217,7 @@ func TestPlainMemoryWhenItsWaitFails(t *testing.T) {
 	if err := p.FreeAsync(a, uint64(s)); err != nil {
 		t.Fatal(err)
 	}
-	d.OnCall(func(_ uint64, call string, _ uint64) error {
-		if call == "cuStreamSynchronize" {
-			return device.ErrInvalidValue
-		}
-		return nil
-	})
+	d.count(failing("cuStreamSynchronize", device.ErrInvalidValue))
 	if _, err := p.Alloc(4 * mib); !errors.Is(err, device.ErrInvalidValue) {
 		t.Fatalf("Alloc = %v", err)
 	}
@@ -340,6 +340,193 @@ func TestFreeBesideACapture(t *testing.T) {
 				t.Errorf("%v, %d bytes are pending after the capture", err, p.Pending())
 			}
 		})
+	}
+}
+
+// TestContains: an address behind the pool's memory may be the driver's, whose free it is.
+func TestContains(t *testing.T) {
+	p, _ := openDriver(t, 1<<30, "platform", shim.Config{})
+	a, err := p.Alloc(2 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[uint64]bool{a - 1: false, a: true, a + 2*mib - 1: true, a + 2*mib: false} {
+		if p.Contains(addr) != want {
+			t.Errorf("Contains(%#x) = %v, the block is at %#x", addr, !want, a)
+		}
+	}
+}
+
+// TestFailedWaitIsTheErrorOfTheRequest: a GPU that is lost is not one without memory.
+func TestFailedWaitIsTheErrorOfTheRequest(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: newAccount(t, 64*mib)})
+	a, err := p.Alloc(20 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Free(a); err != nil {
+		t.Fatal(err)
+	}
+	d.count(failing("cuCtxSynchronize", device.ErrIllegalAddress))
+	if _, err := p.Alloc(60 * mib); !errors.Is(err, device.ErrIllegalAddress) {
+		t.Errorf("Alloc = %v, want the error of the wait", err)
+	}
+}
+
+// TestDoneWorkCostsNoWait: plain memory waits for the stream that used it before, unless its
+// work is known to be done, and once.
+func TestDoneWorkCostsNoWait(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s := d.stream(t)
+	next := func(wait bool) {
+		t.Helper()
+		a, err := p.AllocAsync(4*mib, uint64(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Work(s, time.Second, nil, []device.Range{{Addr: a, Bytes: 4 * mib}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.FreeAsync(a, uint64(s)); err != nil {
+			t.Fatal(err)
+		}
+		if !wait {
+			d.Advance(time.Minute)
+		}
+		calls := d.count(nil)
+		if _, err := p.Alloc(4 * mib); err != nil {
+			t.Fatal(err)
+		}
+		if n := calls["cuStreamSynchronize"]; n > 1 || n == 1 != wait {
+			t.Errorf("work under way: %v; %d waits", wait, n)
+		}
+	}
+	next(false)
+	next(true)
+	next(false)
+}
+
+// TestProgramsOwnWaitIsEnough: when the program has waited for all work, the pool does not
+// wait again for memory that was freed before.
+func TestProgramsOwnWaitIsEnough(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{Ordered: true})
+	s := d.stream(t)
+	if _, err := p.AllocAsync(4*mib, uint64(s)); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := p.Alloc(4 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Free(plain); err != nil {
+		t.Fatal(err)
+	}
+	n := p.Synchronizing()
+	if err := errors.Join(d.Synchronize(), p.Synchronized(n)); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := p.AllocAsync(4*mib, uint64(s)); err != nil || a != plain {
+		t.Fatalf("the block is at %#x and not at %#x, %v: the case is not the one meant", a, plain, err)
+	}
+	if d.waits != 0 {
+		t.Errorf("%d waits of the pool", d.waits)
+	}
+}
+
+// TestMarkOfAnEarlierCapture: memory that was freed beside a capture waits for nothing when
+// the program has waited since, although another graph is captured in that stream by now.
+func TestMarkOfAnEarlierCapture(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s, other := d.stream(t), d.stream(t)
+	if _, err := p.AllocAsync(4*mib, uint64(other)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.AllocAsync(4*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.captured[s] = true
+	if err := p.FreeAsync(a, uint64(other)); err != nil {
+		t.Fatal(err)
+	}
+	clear(d.captured)
+	n := p.Synchronizing()
+	if err := errors.Join(d.Synchronize(), p.Synchronized(n)); err != nil {
+		t.Fatal(err)
+	}
+	d.captured[s] = true
+	if b, err := p.AllocAsync(4*mib, uint64(other)); err != nil || a != b {
+		t.Errorf("AllocAsync = %#x, %v, want the block at %#x", b, err, a)
+	}
+}
+
+// TestStreamThatEndsAfterACapture: a mark that could not be recorded in a capture still
+// stands for the work of its stream when that has ended. Memory of the stream is neither
+// handed out nor released before.
+func TestStreamThatEndsAfterACapture(t *testing.T) {
+	handOut := func(bytes uint64) func(*shim.Pool, *driver, device.Stream) error {
+		return func(p *shim.Pool, d *driver, s device.Stream) error {
+			a, err := p.AllocAsync(bytes, uint64(s))
+			if err != nil {
+				return err
+			}
+			return d.Work(s, time.Second, nil, []device.Range{{Addr: a, Bytes: bytes}})
+		}
+	}
+	release := func(p *shim.Pool, _ *driver, _ device.Stream) error { return p.Trim() }
+	for _, tc := range []struct {
+		name         string
+		during, next func(p *shim.Pool, d *driver, other device.Stream) error
+	}{
+		{"the memory is handed out", handOut(4 * mib), handOut(4 * mib)},
+		{"the memory is released", release, release},
+		{"the memory is moved", release, handOut(60 * mib)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: newAccount(t, 64*mib)})
+			s, other := d.stream(t), d.stream(t)
+			a, err := p.AllocAsync(4*mib, uint64(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Work(s, time.Minute, nil, []device.Range{{Addr: a, Bytes: 4 * mib}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.FreeAsync(a, uint64(s)); err != nil {
+				t.Fatal(err)
+			}
+			d.captured[s] = true
+			if err := tc.during(p, d, other); !errors.Is(err, shim.ErrCapturing) {
+				t.Fatalf("in the capture: %v", err)
+			}
+			clear(d.captured)
+			if err := errors.Join(p.StreamDestroyed(uint64(s)), d.StreamDestroy(s)); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.next(p, d, other); err != nil {
+				t.Error(err)
+			}
+			if h := d.Hazards(); len(h) > 0 {
+				t.Error(h[0])
+			}
+		})
+	}
+}
+
+// TestEndedStreamIsNotAskedAbout: the driver refuses the question whether a graph is captured
+// in a stream that has ended, and a refusal counts as yes.
+func TestEndedStreamIsNotAskedAbout(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s := d.stream(t)
+	a, err := p.AllocAsync(40*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.StreamDestroyed(uint64(s)), d.StreamDestroy(s), p.Free(a)); err != nil {
+		t.Fatal(err)
+	}
+	if p.Pending() != 0 {
+		t.Errorf("%d bytes are pending beyond the bound", p.Pending())
 	}
 }
 
