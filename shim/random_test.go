@@ -85,6 +85,7 @@ type program struct {
 	seen      [4]bool         // the pool knows the stream
 	live      []buffer
 	taken     []taken
+	gave      []uint64     // addresses that were a block's
 	low, high uint64       // the range of Config.Addresses
 	pending   uint64       // of Config.Pending
 	most      shim.Figures // the peaks so far
@@ -238,6 +239,7 @@ func (p *program) alloc() {
 	}
 	p.use(&b)
 	p.live = append(p.live, b)
+	p.gave = append(p.gave, b.addr)
 }
 
 // refused checks that a refusal for lack of memory was the last resort.
@@ -551,8 +553,13 @@ func (p *program) end() {
 	for len(p.taken) > 0 {
 		p.releasePast()
 	}
-	if f := p.pool.Figures(); f.InUse != 0 || f.Charged != 0 || p.pending != 0 {
-		p.fatalf("after Close: %+v, %d bytes are pending", f, p.pending)
+	if f := p.pool.Figures(); f.InUse != 0 || f.Charged != 0 || p.pending != 0 || p.pool.Pending() != 0 {
+		p.fatalf("after Close: %+v, %d bytes are pending", f, p.pool.Pending())
+	}
+	for _, addr := range p.gave {
+		if p.pool.Contains(addr) && !p.faulty {
+			p.fatalf("%#x is the pool's after Close", addr)
+		}
 	}
 	held, charged, _ := p.account.counts()
 	if now, _ := p.d.Held(); held+charged != now || now != 0 && !p.faulty { // what the driver refused to take back is lost

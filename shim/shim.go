@@ -368,9 +368,8 @@ func (p *Pool) retry(r gpumem.Request, err error) (gpumem.Block, error) {
 		if err := p.flush(); err != nil && !errors.Is(err, ErrCapturing) {
 			return gpumem.Block{}, err
 		}
-		b, err := p.pool.TryRequest(r)
-		if err == nil || !errors.Is(err, gpumem.ErrOutOfMemory) {
-			return b, err
+		if b, err := p.pool.TryRequest(r); err == nil {
+			return b, nil
 		}
 	}
 	return p.pool.Request(context.Background(), r)

@@ -247,6 +247,9 @@ func TestInfo(t *testing.T) {
 			t.Errorf("%s: %d MiB of %d are free, %v; want %d", when, free/mib, total/mib, err, want/mib)
 		}
 	}
+	if total := p.Total(); total != 200*mib {
+		t.Errorf("the total is %d MiB", total/mib)
+	}
 	info("at first", 200*mib)
 	a, err := p.Alloc(64 * mib)
 	if err != nil {
@@ -513,6 +516,55 @@ func TestStreamThatEndsAfterACapture(t *testing.T) {
 	}
 }
 
+// TestMarkIsRecordedWhenTheCaptureHasEnded: from then on the next capture in that stream
+// does not matter to what waits for the mark.
+func TestMarkIsRecordedWhenTheCaptureHasEnded(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s, second, third := d.stream(t), d.stream(t), d.stream(t)
+	a, err := p.AllocAsync(4*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.FreeAsync(a, uint64(s)); err != nil {
+		t.Fatal(err)
+	}
+	d.captured[s] = true
+	if _, err := p.AllocAsync(4*mib, uint64(second)); !errors.Is(err, shim.ErrCapturing) {
+		t.Fatalf("in the capture: %v", err)
+	}
+	clear(d.captured)
+	if _, err := p.AllocAsync(4*mib, uint64(second)); err != nil {
+		t.Fatal(err)
+	}
+	d.captured[s] = true
+	if _, err := p.AllocAsync(4*mib, uint64(third)); err != nil {
+		t.Errorf("in the next capture: %v", err)
+	}
+}
+
+// TestTrimBesidePlainMemory: what is idle is released without a wait for all work, although
+// plain memory may be in use by any of it.
+func TestTrimBesidePlainMemory(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s := d.stream(t)
+	if _, err := p.Alloc(4 * mib); err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.AllocAsync(8*mib, uint64(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Work(s, time.Second, nil, []device.Range{{Addr: a, Bytes: 8 * mib}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.FreeAsync(a, uint64(s)), p.Trim()); err != nil {
+		t.Fatal(err)
+	}
+	if f := p.Figures(); f.Held != 4*mib || d.waits != 0 {
+		t.Errorf("%d bytes are held after %d waits for all work", f.Held, d.waits)
+	}
+}
+
 // TestEndedStreamIsNotAskedAbout: the driver refuses the question whether a graph is captured
 // in a stream that has ended, and a refusal counts as yes.
 func TestEndedStreamIsNotAskedAbout(t *testing.T) {
@@ -547,10 +599,7 @@ func TestRecording(t *testing.T) {
 	if _, err := p.AllocAsync(65*mib, s); !errors.Is(err, gpumem.ErrOutOfMemory) {
 		t.Fatal(err)
 	}
-	if err := w.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	var got []string
+	var got []string // without a Flush: the program may crash of the refusal
 	for _, pool := range tracetest.MustRead(t, trace.Formats{trace.Binary}, file.Bytes(), trace.Options{}).Pools {
 		for _, e := range tracetest.Events(t, pool, 100) {
 			got = append(got, fmt.Sprintf("%s %v %d in %d, refused %v", pool.Name, e.Op, e.Bytes, e.Stream, e.Refused))
@@ -585,6 +634,12 @@ func TestContextEnded(t *testing.T) {
 		}
 		c.Done(shim.Key{Kind: shim.Plain, Value: i}, 2<<20, i%2*7) // of the contexts 0 and 7
 	}
+	handle := shim.Key{Kind: shim.Handle, Value: 1}
+	if err := c.Take(2 << 20); err != nil {
+		t.Fatal(err)
+	}
+	c.Done(handle, 2<<20, 7)
+	c.Retained(handle) // both uses of it end
 	c.ContextEnded(7)
 	c.ContextEnded(0)
 	if _, left := account.Limit(); left != 6<<20 || c.Bytes() != 4<<20 {
