@@ -632,11 +632,8 @@ func (g *gpu) EventQuery(e device.Event) (bool, error) {
 		return g.completed.Load() > l.at, nil
 	}
 	passed, err := g.settle("cuEventQuery", e)
-	if passed || errors.Is(err, ErrCapturing) {
-		return passed, nil
-	}
-	if err != nil {
-		return false, err
+	if passed || err != nil {
+		return passed, err
 	}
 	return g.Driver.EventQuery(e)
 }

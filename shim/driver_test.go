@@ -21,6 +21,7 @@ type driver struct {
 	captured    map[device.Stream]bool
 	nonBlocking map[device.Stream]bool
 	waits       int            // calls of SynchronizeContext that went well
+	waited      func()         // called at the end of each, before it returns; nil: nothing is
 	access      []device.Range // that peers got
 }
 
@@ -58,6 +59,9 @@ func (d *driver) SynchronizeContext() error {
 	err := d.Device.Synchronize()
 	if err == nil {
 		d.waits++
+		if d.waited != nil {
+			d.waited()
+		}
 	}
 	return err
 }
@@ -174,6 +178,7 @@ type account struct {
 	refused []uint64
 	shown   shim.Figures
 	shows   int                      // calls of Publish
+	broken  error                    // of every Take; nil for none
 	full    func()                   // called when Take refuses; nil: nothing is
 	want    func(bytes uint64) error // what the others do; nil: there are none
 	asked   []uint64                 // arguments of Want but for 0
@@ -193,6 +198,9 @@ func (a *account) Take(p shim.Part, bytes uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.takes++
+	if a.broken != nil {
+		return a.broken
+	}
 	if bytes > a.limit-min(a.total(), a.limit) {
 		if a.full != nil {
 			a.full()

@@ -416,6 +416,29 @@ func TestWaitingRequestGetsWhatAnotherThreadFrees(t *testing.T) {
 	})
 }
 
+// TestDamagedAccountIsAFullOne: a pool knows what to do where a GPU has no memory, and a
+// program does.
+func TestDamagedAccountIsAFullOne(t *testing.T) {
+	for _, spec := range everyPolicy {
+		t.Run(spec, func(t *testing.T) {
+			account := newAccount(t, 100*mib)
+			p, d := openDriver(t, 1<<30, spec, shim.Config{Account: account})
+			s := uint64(d.stream(t))
+			account.broken = errors.New("the file is damaged")
+			if _, err := p.AllocAsync(mib, s); !errors.Is(err, gpumem.ErrOutOfMemory) {
+				t.Errorf("AllocAsync = %v", err)
+			}
+			if _, err := p.Alloc(mib); !errors.Is(err, gpumem.ErrOutOfMemory) {
+				t.Errorf("Alloc = %v", err)
+			}
+			account.broken = nil
+			if _, err := p.AllocAsync(mib, s); err != nil {
+				t.Errorf("later: %v", err)
+			}
+		})
+	}
+}
+
 // TestLimitIsOfThisProcessAlone: nobody else is asked, waits or hears.
 func TestLimitIsOfThisProcessAlone(t *testing.T) {
 	l := shim.NewLimit(10)
@@ -489,6 +512,69 @@ func TestChargeAsksTheOthersOfTheLease(t *testing.T) {
 	}
 }
 
+// TestChargeBesideACapture: idle memory that waits for the end of a capture does not keep the
+// others of the lease from being asked.
+func TestChargeBesideACapture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, 100*mib)
+		a.others = 50 * mib
+		a.want = func(bytes uint64) error {
+			if bytes > 0 {
+				a.release(50 * mib)
+			}
+			return nil
+		}
+		c, err := shim.NewCharges(a, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: a, Charges: c})
+		s := d.stream(t)
+		b, err := p.AllocAsync(40*mib, uint64(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.FreeAsync(b, uint64(s)); err != nil {
+			t.Fatal(err)
+		}
+		d.captured[s] = true
+		if err := p.Trim(); !errors.Is(err, shim.ErrCapturing) {
+			t.Fatalf("Trim = %v: the case is not the one meant", err)
+		}
+		if err := c.Take(60 * mib); err != nil {
+			t.Errorf("Take = %v", err)
+		}
+		clear(d.captured)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestIdleMemoryStaysOnAFullGPU: who shares the lease asks for idle memory, and the GPU's other
+// users have separate leases.
+func TestIdleMemoryStaysOnAFullGPU(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, d := openDriver(t, 1<<30, "elastic", shim.Config{Ordered: true})
+		b, err := p.Alloc(40 * mib)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Free(b); err != nil {
+			t.Fatal(err)
+		}
+		d.SetUsed(1<<30 - 41*mib)
+		time.Sleep(gpumem.DefaultIdleTrim / 2)
+		synctest.Wait()
+		if now, _ := d.Held(); now != 40*mib {
+			t.Errorf("%d bytes are held", now)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestContextThatDidNotFitFitsLater: what is outside the pool counts when there is room, once.
 func TestContextThatDidNotFitFitsLater(t *testing.T) {
 	a := newAccount(t, 100*mib)
@@ -498,6 +584,10 @@ func TestContextThatDidNotFitFitsLater(t *testing.T) {
 	}
 	p, _ := openDriver(t, 1<<30, "elastic", shim.Config{Account: a, Charges: c})
 	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p, _ = openDriver(t, 1<<30, "elastic", shim.Config{Account: a, Charges: c})
+	if err := p.Close(); err != nil { // nothing is counted that could be given back
 		t.Fatal(err)
 	}
 	a.others = 90 * mib
@@ -561,6 +651,10 @@ func TestOthersGetWhatIsIdle(t *testing.T) {
 				}
 				if n := held(); n != tc.held {
 					t.Errorf("%d bytes are held while nobody asks, want %d", n, tc.held)
+				}
+				a.announce(0) // a process that joins asks for nothing
+				if n := held(); n != tc.held {
+					t.Errorf("%d bytes are held when a process asks for nothing, want %d", n, tc.held)
 				}
 				a.announce(24 * mib)
 				if n := held(); n != tc.left {

@@ -22,7 +22,7 @@ func NewLimit(bytes uint64) *Limit { return &Limit{limit: bytes} }
 func (l *Limit) Take(_ Part, bytes uint64) error {
 	for {
 		held := l.held.Load()
-		if bytes > l.limit-min(held, l.limit) {
+		if bytes > l.limit-held {
 			return fmt.Errorf("%w: %d bytes of %d are held", device.ErrOutOfMemory, held, l.limit)
 		}
 		if l.held.CompareAndSwap(held, held+bytes) {
@@ -35,7 +35,7 @@ func (l *Limit) Take(_ Part, bytes uint64) error {
 func (l *Limit) Give(_ Part, bytes uint64) { l.held.Add(-bytes) }
 
 // Limit returns the limit and what is left of it.
-func (l *Limit) Limit() (limit, left uint64) { return l.limit, l.limit - min(l.held.Load(), l.limit) }
+func (l *Limit) Limit() (limit, left uint64) { return l.limit, l.limit - l.held.Load() }
 
 // Publish does nothing: no other process reads it.
 func (l *Limit) Publish(Figures) {}

@@ -268,6 +268,66 @@ func TestInfo(t *testing.T) {
 	}
 }
 
+// TestAttributes: what cuMemPoolGetAttribute tells, now and at most.
+func TestAttributes(t *testing.T) {
+	p, _ := openDriver(t, 1<<30, "elastic", shim.Config{Ordered: true})
+	a, err := p.Alloc(3 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(reserved, used uint64) {
+		t.Helper()
+		if now, high := p.Reserved(); now != reserved || high != 4*mib {
+			t.Errorf("Reserved = %d, %d; want %d", now, high, reserved)
+		}
+		if now, high := p.Used(); now != used || high != 3*mib {
+			t.Errorf("Used = %d, %d; want %d", now, high, used)
+		}
+	}
+	check(4*mib, 3*mib)
+	if err := p.Free(a); err != nil {
+		t.Fatal(err)
+	}
+	check(4*mib, 0)
+	if err := p.Trim(); err != nil {
+		t.Fatal(err)
+	}
+	check(0, 0)
+}
+
+// TestFreeDuringAWaitStaysPending: another thread queues work and frees while the pool waits. That
+// work is not part of the wait.
+func TestFreeDuringAWaitStaysPending(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{Account: newAccount(t, 64*mib)})
+	s := d.stream(t)
+	large, err := p.Alloc(20 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small, err := p.Alloc(4 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.waited = func() {
+		d.waited = nil
+		if err := d.Work(s, time.Second, nil, []device.Range{{Addr: small, Bytes: 4 * mib}}); err != nil {
+			t.Error(err)
+		}
+		if err := p.Free(small); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.Free(large); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Alloc(50 * mib); err != nil { // waits for the 20 MiB
+		t.Fatal(err)
+	}
+	if n := p.Pending(); n != 4*mib {
+		t.Errorf("%d bytes are pending, want the 4 MiB that were freed during the wait", n)
+	}
+}
+
 // TestPeer: a peer gets access to what is mapped, once, and to what is mapped later, and
 // not to what is mapped no longer.
 func TestPeer(t *testing.T) {
@@ -675,6 +735,30 @@ func TestCharges(t *testing.T) {
 	c.Unmapped(0x10000000-4<<20, 16<<20)
 	if _, err := p.Alloc(6 << 20); err != nil {
 		t.Errorf("Alloc after the unmapping = %v", err)
+	}
+}
+
+// TestMappingEndsOnce: memory that is mapped later at the same addresses, and was never charged,
+// takes no charge with it.
+func TestMappingEndsOnce(t *testing.T) {
+	account := newAccount(t, 10*mib)
+	c, err := shim.NewCharges(account, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Take(2 * mib); err != nil {
+		t.Fatal(err)
+	}
+	handle := shim.Key{Kind: shim.Handle, Value: 7}
+	c.Done(handle, 2*mib, 0)
+	c.Mapped(0x10000000, 2*mib, handle)
+	c.Mapped(0x20000000, 2*mib, shim.Key{Kind: shim.Handle, Value: 8})
+	for range 2 {
+		c.Unmapped(0x10000000, 2*mib)
+		c.Unmapped(0x20000000, 2*mib)
+	}
+	if _, charged, _ := account.counts(); charged != 2*mib || c.Bytes() != 2*mib {
+		t.Errorf("%d bytes are charged for a handle of 2 MiB", charged)
 	}
 }
 
