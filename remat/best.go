@@ -54,7 +54,8 @@ type options struct {
 	Rates cost.Rates
 	// Search is how long to look for a better plan. The search ends late by one round,
 	// some milliseconds to a tenth of a second. How far it gets differs, so that the plan
-	// may be another each time, but none is worse than that without.
+	// may be another each time, but none is worse than that without. Where the limit is missed,
+	// a plan that is faster and takes little more counts as better: see near.
 	Search time.Duration
 	// Host lets plans move values to the host's memory as [host.Move] does. What lies there
 	// takes nothing, and there is room for all. Seconds nil is the cost model's.
@@ -226,7 +227,8 @@ func (k *plans) drop(p *plan, err error) {
 const nearly = 1.02
 
 // near takes, where the limit is missed, the fastest plan of those that take little more than
-// the best, the given module among them. None takes more than XLA's plan.
+// the best, the given module among them, and of equally fast ones the smallest. None takes more
+// than XLA's plan.
 func (k *plans) near() {
 	if k.best.meets(k.limit) {
 		return
@@ -236,7 +238,9 @@ func (k *plans) near() {
 		most = min(most, max(k.best.Peak, k.theirs.Peak))
 	}
 	list := append([]*plan{k.given}, k.made...)
-	slices.SortStableFunc(list, func(p, q *plan) int { return cmp.Compare(p.Seconds, q.Seconds) })
+	slices.SortStableFunc(list, func(p, q *plan) int {
+		return cmp.Or(cmp.Compare(p.Seconds, q.Seconds), cmp.Compare(p.Peak, q.Peak))
+	})
 	for _, p := range list {
 		if p.Seconds >= k.best.Seconds {
 			return

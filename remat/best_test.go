@@ -138,7 +138,8 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	if !best.meets(limit) {
 		most = min(max(most, best.Peak), uint64(1.02*float64(best.Peak)))
 		for _, p := range made {
-			if p.Peak <= most && p.Seconds < best.Seconds && isLegal(p) {
+			faster := p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.Peak < best.Peak
+			if p.Peak <= most && faster && isLegal(p) {
 				best = p
 			}
 		}
