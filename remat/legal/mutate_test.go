@@ -15,6 +15,7 @@ import (
 // TestWhatPassesMeansTheSame changes one operand of a plan: if the checker lets that pass, the
 // module computes the same by the sum of its expressions, which shares nothing with the checker.
 func TestWhatPassesMeansTheSame(t *testing.T) {
+	remattest.Checks(t, 1000)
 	found := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := remattest.Parsed(t, rapid.SampledFrom([]func(*rapid.T) string{remattest.Random, remattest.InPlace}).Draw(t, "kind")(t))

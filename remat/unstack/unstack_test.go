@@ -75,6 +75,7 @@ func TestDrop(t *testing.T) {
 // TestFaultsAreFound plants one fault into a module without some of its stacks: if the checker
 // lets it pass, the module computes the same bits.
 func TestFaultsAreFound(t *testing.T) {
+	remattest.Checks(t, 500)
 	found, harmless := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		before, after, n := dropSome(t)
