@@ -80,8 +80,7 @@ type facts struct {
 // An updateFact is a dynamic-update-slice.
 type updateFact struct {
 	into, at int32
-	zeros    bool // the other indices are 0
-	rank     int
+	zeros    bool  // the other indices are 0
 	value    int32 // what is written, as it lies in memory, with its shape
 	shape    *hlo.Shape
 	slot     *hlo.Shape
@@ -360,7 +359,7 @@ func (n *numbered) inLoops(i *hlo.Instruction) (int32, bool) {
 		for b.Opcode == hlo.Bitcast {
 			b = b.Operands[0]
 		}
-		u := &updateFact{into: operand(0), at: operand(2), zeros: n.zeros(i.Operands[3:]), rank: len(i.Operands) - 2, value: n.of[b.ID], shape: b.Shape, slot: i.Operands[1].Shape}
+		u := &updateFact{into: operand(0), at: operand(2), zeros: n.zeros(i.Operands[3:]), value: n.of[b.ID], shape: b.Shape, slot: i.Operands[1].Shape}
 		u.plain = b.Opcode == hlo.Parameter || !n.inFusion(i)
 		key := n.atSlot(i, 2)
 		if u.plain {
@@ -545,7 +544,7 @@ func (s *side) relate(reads []slotRead, counter int32) {
 	for _, r := range reads {
 		// Slot r.a*j + r.b was written in round stack.a*(r.a*j + r.b - stack.b).
 		a, b := r.stack.a*r.a, r.stack.a*(r.b-r.stack.b)
-		if r.symbol == counter && r.stack.of != s.changed && r.stack.of.before.rounds == s.rounds && (a == 1 && b == 0 || a == -1 && b == s.rounds-1) {
+		if r.symbol == counter && r.stack.of.before.rounds == s.rounds && (a == 1 && b == 0 || a == -1 && b == s.rounds-1) {
 			s.forward, s.changed.a, s.changed.b = r.stack.of, a, b
 			return
 		}
