@@ -430,9 +430,10 @@ func (k *pair) differs(i, x *hlo.Instruction, what string) error {
 	return fail(i, "%s is another value than %s", what, x.Name)
 }
 
+// numbersOf returns the numbers of instructions and of their shapes.
 func numbersOf(n *numbered, list []*hlo.Instruction) (numbers []int32) {
 	for _, i := range list {
-		numbers = append(numbers, n.of[i.ID])
+		numbers = append(numbers, n.of[i.ID], n.t.shape(i.Shape))
 	}
 	return numbers
 }

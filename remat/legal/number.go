@@ -300,12 +300,17 @@ func (n *numbered) pure(i *hlo.Instruction) bool {
 
 // fusion returns the number of a fusion without effects whose result has a shape: of an array a
 // key with what the root of its computation makes of the operands, and of a tuple one for each
-// element.
+// element. ok is false if an operand has another shape or layout than its parameter, as then the
+// fusion is no more than a call.
 func (n *numbered) fusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
 	c := i.Call("calls")
 	args := numberKey(nil, n.functions[c].number)
-	for _, o := range i.Operands {
-		args = numberKey(args, n.of[o.ID], n.t.shape(o.Shape))
+	for k, p := range c.Parameters() {
+		o := i.Operands[k]
+		if n.t.shape(o.Shape) != n.t.shape(p.Shape) {
+			return 0, false // the bytes of the operand are not those of the parameter
+		}
+		args = numberKey(args, n.of[o.ID])
 	}
 	roots, ok := n.fused[string(args)]
 	if !ok {
@@ -327,7 +332,7 @@ func (n *numbered) fusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
 	}
 	how := n.attributes([]byte("fusion "), i, false)
 	number := func(root int32, by *hlo.Instruction, s *hlo.Shape) int32 {
-		if n.loops != nil && n.moves(by, root) {
+		if n.loops != nil && n.moves(by, root) && sameShape(by.Shape, s) {
 			return root
 		}
 		v := n.t.intern(numberKey(slices.Clone(how), root, n.t.shape(s)))
