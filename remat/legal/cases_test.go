@@ -1,12 +1,16 @@
 package legal_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"gpumem/hlo"
+	"gpumem/hlo/verify"
 	"gpumem/internal/test/remattest"
 	"gpumem/remat/legal"
 )
@@ -102,5 +106,52 @@ ENTRY e {
 	after.Aliases = nil
 	if err := (legal.Options{}).Check(before, after); err == nil {
 		t.Error("an alias is gone, and the plan is legal")
+	}
+}
+
+// TestPlanThatIsNoModuleIsRefused: what hlo/verify refuses is not compared.
+func TestPlanThatIsNoModuleIsRefused(t *testing.T) {
+	before := remattest.Parsed(t, "HloModule m\nENTRY e {\n  p = f32[8]{0} parameter(0)\n  ROOT s = f32[8]{0} sine(p)\n}\n")
+	after := before.Clone()
+	after.Entry.Instructions[0].Users = nil
+	var problem *verify.Error
+	if err := (legal.Options{}).Check(before, after); !errors.As(err, &problem) {
+		t.Errorf("%v, want an error of hlo/verify", err)
+	}
+}
+
+// TestListWithoutScheduleIsNoOrder: in a module without schedule operands may stand behind their users.
+func TestListWithoutScheduleIsNoOrder(t *testing.T) {
+	before := remattest.Parsed(t, `HloModule m
+ENTRY e {
+  p = f32[8]{0} parameter(0)
+  s = f32[8]{0} sine(p)
+  c = f32[8]{0} cosine(s)
+  ROOT r = f32[8]{0} add(s, c)
+}
+`)
+	after := before.Clone()
+	slices.Reverse(after.Entry.Instructions)
+	if err := (legal.Options{}).Check(before, after); err != nil {
+		t.Errorf("the list is reversed: %v", err)
+	}
+	after.Entry.Instruction("c").SetOperand(0, after.Entry.Instruction("p"))
+	if err := (legal.Options{}).Check(before, after); err == nil {
+		t.Error("the list is reversed, c has another operand, and the plan is legal")
+	}
+}
+
+// TestResultsWithTooManyPartsAreRefused: the checker follows each part of a tuple through memory, and says so where it
+// cannot.
+func TestResultsWithTooManyPartsAreRefused(t *testing.T) {
+	const parts = 4096
+	m := remattest.Parsed(t, "HloModule m, is_scheduled=true\nENTRY e {\n  ROOT t = ("+strings.Repeat("f32[], ", parts-1)+"f32[]) parameter(0)\n}\n")
+	for n := range parts {
+		last := m.Entry.Root
+		m.Entry.Root = m.NewInstruction(fmt.Sprint("b", n), hlo.OptBarrier, last.Shape, last)
+		m.Entry.Insert(n+1, m.Entry.Root)
+	}
+	if err := (legal.Options{}).Check(m, m.Clone()); err == nil || !strings.Contains(err.Error(), "results have more than 2^24 parts") {
+		t.Errorf("%v", err)
 	}
 }

@@ -505,8 +505,8 @@ func (n *numbered) loop(s *side) (int32, bool) {
 			s.relate(n.reads, counter)
 		}
 		if f := s.forward; f != nil {
-			// forward = a*j + b, and so j = a*forward - a*b.
-			if v, ok := t.whole(f.id, s.a, -s.a*s.b); ok {
+			// forward is j, or rounds-1 - j: see relate. Either is its own inverse.
+			if v, ok := t.whole(f.id, s.a, s.b); ok {
 				symbols[s.counter] = v
 			}
 		}
