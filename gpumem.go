@@ -62,7 +62,7 @@ import (
 	"gpumem/device"
 	"gpumem/internal/lock"
 	"gpumem/policy"
-	"gpumem/trace"
+	"gpumem/record/trace"
 )
 
 // Errors of a Pool. Each comes wrapped in one that names the block or request.

@@ -17,10 +17,10 @@ import (
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
 	"gpumem/policy/frameworks"
-	"gpumem/replay"
+	"gpumem/record/formats"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
 	"gpumem/report"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 // fitTraces are those of peers' table, and two of our own recordings of the

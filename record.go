@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
-	"gpumem/trace"
+	"gpumem/record/trace"
 )
 
 // WithRecord writes every block that is handed out and every free to w, so that the

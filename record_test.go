@@ -13,8 +13,8 @@ import (
 
 	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
-	"gpumem/trace"
-	"gpumem/trace/formats"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
 func recorded(t interface{ Fatal(...any) }, spec string, w io.Writer, o ...Option) *Pool {

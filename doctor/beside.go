@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/dump"
+	"gpumem/record/dump"
+	"gpumem/record/trace"
 	"gpumem/size"
-	"gpumem/trace"
 )
 
 // Beside is what a file beside the log shows.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"gpumem/doctor"
-	"gpumem/trace"
-	"gpumem/trace/formats"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
 // What a damaged file adds up to more than there can be is not little.
@@ -34,7 +34,7 @@ func TestBesideOverflow(t *testing.T) {
 
 // A file of several GPUs says of one GPU what its own pool holds.
 func TestBesideSeveral(t *testing.T) {
-	r, err := formats.Open(context.Background(), "../trace/testdata/jax.pprof", trace.Options{})
+	r, err := formats.Open(context.Background(), "../record/trace/testdata/jax.pprof", trace.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"gpumem/doctor/quantity"
 
-	"gpumem/dump"
+	"gpumem/record/dump"
 )
 
 // Verdict is what kind of answer a diagnosis is.

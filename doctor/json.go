@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"gpumem/dump"
+	"gpumem/record/dump"
 )
 
 // extraJSON are the fields after those of a diagnosis.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/dump"
 	"gpumem/internal/input"
 	"gpumem/machine"
+	"gpumem/record/dump"
 )
 
 // Answer is the diagnosis of one log.

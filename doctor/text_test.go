@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"gpumem/dump"
 	"gpumem/internal/test/doctortest"
+	"gpumem/record/dump"
 	"gpumem/report"
 )
 

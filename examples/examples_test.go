@@ -15,11 +15,11 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/policy/frameworks"
-	"gpumem/replay"
+	"gpumem/record/formats"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
 	"gpumem/report"
 	"gpumem/size"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 var update = flag.Bool("update", false, "write the figures of README.md anew")

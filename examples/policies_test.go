@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"gpumem/replay"
+	"gpumem/record/replay"
 	"gpumem/size"
 )
 

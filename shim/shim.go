@@ -77,8 +77,8 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/trace"
 	"gpumem/size"
-	"gpumem/trace"
 )
 
 // Config is how a pool is opened.

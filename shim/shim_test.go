@@ -13,10 +13,10 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/doctor"
-	"gpumem/internal/test/tracetest"
 	"gpumem/policy/frameworks"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 	"gpumem/shim"
-	"gpumem/trace"
 )
 
 // TestRefusedWithoutALease: nothing is said of a limit where there is none.
@@ -660,8 +660,18 @@ func TestRecording(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string // without a Flush: the program may crash of the refusal
-	for _, pool := range tracetest.MustRead(t, trace.Formats{trace.Binary}, file.Bytes(), trace.Options{}).Pools {
-		for _, e := range tracetest.Events(t, pool, 100) {
+	tr, err := formats.Read(t.Context(), &file, "recording", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	for _, pool := range tr.Pools {
+		events := make([]trace.Event, 100)
+		n, err := pool.Cursor().Next(events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events[:n] {
 			got = append(got, fmt.Sprintf("%s %v %d in %d, refused %v", pool.Name, e.Op, e.Bytes, e.Stream, e.Refused))
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"gpumem/device/sim"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/replay"
-	"gpumem/trace"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
 )
 
 // own are this project's policies, in the table's order.

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"gpumem/trace"
-	"gpumem/trace/formats"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
 // column is a trace and the device that it runs on.

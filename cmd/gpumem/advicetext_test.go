@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/leaks"
-	"gpumem/replay"
-	"gpumem/replay/advise"
+	"gpumem/record/advise"
+	"gpumem/record/leaks"
+	"gpumem/record/replay"
 )
 
 // TestWriteAdviceOurs: where only our own pool can, its command is given and no line to

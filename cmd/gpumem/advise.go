@@ -16,11 +16,11 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/device/sim"
-	"gpumem/replay/advise"
-	"gpumem/replay/timeline"
+	"gpumem/record/advise"
+	"gpumem/record/timeline"
+	"gpumem/record/trace"
 	"gpumem/report"
 	"gpumem/size"
-	"gpumem/trace"
 )
 
 func adviseCommand() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 	"gpumem/internal/output"
 	"gpumem/machine"
 	"gpumem/machine/probe"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 	"gpumem/report"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 // doctorFlags are the flags of doctor.

@@ -18,9 +18,9 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/doctor"
-	"gpumem/dump"
 	"gpumem/internal/test/doctortest"
 	"gpumem/machine/probe"
+	"gpumem/record/dump"
 	"gpumem/report"
 )
 

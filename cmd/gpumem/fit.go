@@ -15,8 +15,8 @@ import (
 
 	"gpumem/device/card"
 	"gpumem/device/open"
-	"gpumem/replay/advise"
-	"gpumem/replay/fit"
+	"gpumem/record/advise"
+	"gpumem/record/fit"
 	"gpumem/report"
 	"gpumem/size"
 )

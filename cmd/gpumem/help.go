@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/output"
+	"gpumem/record/formats"
 	"gpumem/report"
-	"gpumem/trace/formats"
 )
 
 //go:embed help/*.txt

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/leaks"
-	"gpumem/replay"
+	"gpumem/record/leaks"
+	"gpumem/record/replay"
 	"gpumem/report"
 	"gpumem/size"
 )

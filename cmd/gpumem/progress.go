@@ -10,7 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
-	"gpumem/replay"
+	"gpumem/record/replay"
 	"gpumem/report"
 	"gpumem/size"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/trace"
-	"gpumem/trace/formats"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
 // The part of CuPy that calls hooks: those of the thread, with these names, and a

@@ -16,17 +16,17 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/internal/output"
-	"gpumem/leaks"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"gpumem/replay"
-	"gpumem/replay/advise"
-	"gpumem/replay/compare"
-	"gpumem/replay/timeline"
+	"gpumem/record/advise"
+	"gpumem/record/compare"
+	"gpumem/record/formats"
+	"gpumem/record/leaks"
+	"gpumem/record/replay"
+	"gpumem/record/timeline"
+	"gpumem/record/trace"
 	"gpumem/report"
 	"gpumem/size"
-	"gpumem/trace"
-	"gpumem/trace/formats"
 )
 
 type replayOptions struct {

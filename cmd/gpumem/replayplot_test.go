@@ -80,7 +80,7 @@ func TestWhatFollowsARefusalIsDimmed(t *testing.T) {
 // TestAxesFollowWhatLives, also where the recorded run was refused much more than that; and
 // the run that was recorded has a line beside the policies.
 func TestAxesFollowWhatLives(t *testing.T) {
-	path, page, _ := pageOf(t, "../../trace/testdata/torch2150.pickle", "--device", "sim:1GiB")
+	path, page, _ := pageOf(t, "../../record/trace/testdata/torch2150.pickle", "--device", "sim:1GiB")
 	var data struct {
 		Pools []struct {
 			Lived    float64
@@ -191,7 +191,7 @@ func TestBlocksSink(t *testing.T) {
 // TestListIsByWhatIsChosen: what lives is listed by stack, by layer or by size, as the bands
 // are divided, with the figures of the page's data.
 func TestListIsByWhatIsChosen(t *testing.T) {
-	path, page, _ := pageOf(t, "../../trace/testdata/torch280.pickle", "--device", "sim:8GiB")
+	path, page, _ := pageOf(t, "../../record/trace/testdata/torch280.pickle", "--device", "sim:8GiB")
 	var data struct {
 		Names []string
 		Pools []struct {
@@ -241,7 +241,7 @@ func TestListIsByWhatIsChosen(t *testing.T) {
 
 // TestPoolOfTheAddress: the address says which pool it is about.
 func TestPoolOfTheAddress(t *testing.T) {
-	path, _, _ := pageOf(t, "../../trace/testdata/torch2026.pickle", "--device", "sim:1GiB")
+	path, _, _ := pageOf(t, "../../record/trace/testdata/torch2026.pickle", "--device", "sim:1GiB")
 	b := tryPage(t, 1280, 800)
 	for pool, peak := range map[string]string{"cuda:0": "1600", "cuda:2": "7000"} {
 		b.open(path, "at=end&pool="+pool)

@@ -385,7 +385,7 @@ func TestPageInBrowser(t *testing.T) {
 // TestPageOfPyTorch: a snapshot opens on PyTorch's policy, with what was there before as one
 // band, the recorded run's own memory as a line, and its segments.
 func TestPageOfPyTorch(t *testing.T) {
-	path, page, _ := pageOf(t, "../../trace/testdata/torch2026.pickle", "--device", "sim:1GiB")
+	path, page, _ := pageOf(t, "../../record/trace/testdata/torch2026.pickle", "--device", "sim:1GiB")
 	if !strings.Contains(page, "segment") {
 		t.Error("the page has no segments")
 	}

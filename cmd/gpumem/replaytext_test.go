@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpumem/replay"
+	"gpumem/record/replay"
 	"gpumem/report"
 )
 

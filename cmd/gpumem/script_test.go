@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 			}
 			files := []string{"../../hlo/load/testdata/whole-0.12.0.1.opt.pb"}
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof", "memdebug.log", "jax092.memdump"} {
-				files = append(files, "../../trace/testdata/"+name)
+				files = append(files, "../../record/trace/testdata/"+name)
 			}
 			for _, path := range files {
 				data, err := os.ReadFile(filepath.FromSlash(path))

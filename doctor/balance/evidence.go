@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/dump"
 	"gpumem/machine"
+	"gpumem/record/dump"
 	"gpumem/size"
 )
 

@@ -10,7 +10,7 @@ package balance
 
 import (
 	"gpumem/doctor/quantity"
-	"gpumem/dump"
+	"gpumem/record/dump"
 	"io"
 )
 

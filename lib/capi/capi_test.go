@@ -11,8 +11,8 @@ import (
 	"runtime"
 	"testing"
 
-	"gpumem/trace"
-	"gpumem/trace/formats"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
 // built builds the library and returns its folder.

@@ -39,9 +39,9 @@ import (
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
+	"gpumem/record/trace"
 	"gpumem/shim"
 	"gpumem/size"
-	"gpumem/trace"
 )
 
 func main() {}

@@ -15,7 +15,7 @@ import (
 	"os"
 	"time"
 
-	"gpumem/trace"
+	"gpumem/record/trace"
 )
 
 // record is the recording under way, of all pools; guarded by opening. Each pool has the

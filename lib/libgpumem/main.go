@@ -30,9 +30,9 @@ import (
 	"gpumem/device/cuda"
 	"gpumem/internal/guest"
 	"gpumem/policy"
+	"gpumem/record/trace"
 	"gpumem/shim"
 	"gpumem/size"
-	"gpumem/trace"
 )
 
 func main() {}

@@ -129,7 +129,7 @@ uint64_t pass(bool until_refused) {
 struct figures {
   uint64_t refused, calls;
   double held_mean;
-  uint64_t digest = 1469598103934665603;  // of all placements, as replay/digest.go has it
+  uint64_t digest = 1469598103934665603;  // of all placements, as record/replay/digest.go has it
 };
 
 void add(uint64_t &digest, uint64_t offset) {
@@ -186,7 +186,7 @@ bool fits(uint64_t device) {
   return ok;
 }
 
-// smallest is the search of replay/smallest.go.
+// smallest is the search of record/replay/smallest.go.
 uint64_t smallest() {
   const uint64_t mib = 1 << 20, most = 1 << 20;  // 1 TiB in MiB
   uint64_t first = std::max<uint64_t>((peak_live - 1) / mib + 1, 1);

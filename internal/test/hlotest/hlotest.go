@@ -18,7 +18,7 @@ import (
 // checkout alone has none.
 func files() map[string]string {
 	_, here, _, _ := runtime.Caller(0)
-	list, _ := filepath.Glob(filepath.Join(filepath.Dir(here), "../../../../shared/data/hlo/*.hlo.gz"))
+	list, _ := filepath.Glob(filepath.Join(filepath.Dir(here), "..", "..", "..", "..", "shared", "data", "hlo", "*.hlo.gz"))
 	all := map[string]string{}
 	for _, file := range list {
 		all[strings.TrimSuffix(filepath.Base(file), ".hlo.gz")] = file

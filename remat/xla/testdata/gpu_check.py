@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 os.environ.setdefault("USE_TORCH", "0")
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../replay/fit/testdata"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../record/fit/testdata"))
 
 import jax
 import jax.numpy as jnp

@@ -1,0 +1,76 @@
+package advise
+
+// The reason why nothing fits.
+
+import (
+	"context"
+	"slices"
+
+	"gpumem/record/internal/sum"
+	"gpumem/record/trace"
+)
+
+// Need is what the recording needs at least on the GPU where that is most, without what
+// lies outside the pools.
+type Need struct {
+	Live    uint64 `json:"live_peak_bytes"` // at the peak; of several pools the sum of the peaks
+	Wanted  uint64 `json:"wanted_bytes"`    // the same with what the recorded run was refused
+	Pools   int    `json:"pools"`           // on that GPU
+	TooMuch bool   `json:"too_much"`        // Wanted, with what is outside, is more than the card; otherwise the pools have holes
+}
+
+// need returns what the recording needs.
+func (a *adviser) need(ctx context.Context) (*Need, error) {
+	var most *Need
+	for _, g := range a.gpus {
+		n := &Need{Pools: len(g.pools)}
+		var live, wanted sum.Sum
+		for _, name := range g.pools {
+			p := a.trace.Pools[slices.IndexFunc(a.trace.Pools, func(p *trace.Pool) bool { return p.Name == name })]
+			served, err := servedPeak(ctx, p)
+			if err != nil {
+				return nil, err
+			}
+			live.Add(served)
+			wanted.Add(p.PeakLive)
+		}
+		n.Live, n.Wanted = live.Cap(), wanted.Cap()
+		wanted.Add(a.cfg.Context)
+		wanted.Add(a.cfg.Constants)
+		wanted.Add(a.cfg.Sim.Used)
+		wanted.Add(a.cfg.Sim.Display)
+		n.TooMuch = wanted.Cap() > a.cfg.Sim.Total
+		if most == nil || n.Wanted > most.Wanted {
+			most = n
+		}
+	}
+	return most, nil
+}
+
+// servedPeak returns the most that was live at once, without what the recorded run was
+// refused.
+func servedPeak(ctx context.Context, p *trace.Pool) (uint64, error) {
+	if p.Refused == 0 {
+		return p.PeakLive, nil
+	}
+	w := p.Walk()
+	var live, peak sum.Sum
+	for {
+		e, err := w.Next(ctx)
+		if e == nil || err != nil {
+			return peak.Cap(), err
+		}
+		count(&live, e)
+		peak.Raise(live)
+	}
+}
+
+// count adds an event of a walk to what is live, unless it was refused: nothing frees that.
+func count(live *sum.Sum, e *trace.Event) {
+	switch {
+	case e.Op == trace.Free:
+		live.Sub(e.Bytes)
+	case !e.Refused:
+		live.Add(e.Bytes)
+	}
+}

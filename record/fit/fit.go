@@ -1,0 +1,586 @@
+// Package fit finds whether a program fits a GPU without one: it runs the program
+// unchanged on the simulated GPU, with its real compiler, records every allocation, and
+// replays the recording under the framework's settings.
+//
+// # One program
+//
+// "python train.py" under JAX, for a card of 24 GiB. It is started with the simulated
+// driver in the place of libcuda.so.1, and the pool library before it, which serves every
+// request and records it. JAX compiles for a GPU of 24 GiB; its kernels do nothing. When
+// memory repeats, the start-up file (start.py) ends the program. The recording goes to
+// package advise: what fits 24 GiB, and which card would do.
+//
+// PyTorch's own allocator runs there, too, and its own recorder notes the requests, with
+// the lines of the program (torch.py).
+//
+// In that run JAX is never refused memory: the simulated GPU has 1 TiB, and only the compiler
+// receives the card's size. So what JAX needs is known where it does not fit, too. Other
+// programs may be refused memory on the card. They are run again on cards that are twice as
+// large, until they are served.
+//
+// # What differs from a real GPU
+//
+// See [Report.Differences]. No private interface of NVIDIA's libraries is imitated: a
+// program that needs one fails, with its own error.
+package fit
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
+	"gpumem/record/advise"
+	"gpumem/record/formats"
+	"gpumem/record/internal/torch"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
+	"gpumem/share/library"
+	"gpumem/size"
+)
+
+// The start-up file, with its parts.
+//
+//go:embed start.py torch.py tensorflow.py
+var startUp embed.FS
+
+// writeStart writes the start-up file into a new folder. Its parts have names that no
+// module of a program has.
+func writeStart(folder string) error {
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return err
+	}
+	for from, to := range map[string]string{"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py"} {
+		text, err := startUp.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(folder, to), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// largest is the largest GPU that a program is tried on, in bytes: more than any card.
+const largest = 1 << 40
+
+// Config describes the program and the card.
+type Config struct {
+	Command []string   // the program and its arguments
+	Env     []string   // its environment, NAME=value
+	Sim     sim.Config // the card, see advise.Config
+	GPUs    int        // how many of the card the machine has; 0 means 1
+	Context uint64     // bytes that the program takes beside its pool
+	As      string     // the framework to answer for, see advise.Config; "" means that of the program
+	Full    bool       // the program runs to its end, also when memory repeats
+	// Steps is after how many steps the program is ended, at least 2; 0: it is not. A step is,
+	// under JAX, a run of the compiled function that takes the most memory of those that ran,
+	// and in PyTorch one of an optimizer. In others there are none.
+	Steps int
+	// Smallest has the program compiled for and run on the smallest card that the first
+	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
+	// where there is less.
+	Smallest bool
+	Record   string // a file for the recording, which must not exist; "" for none
+	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
+	Stdout, Stderr io.Writer
+	// Progress, if set, is called with what is being done.
+	Progress func(doing string, part float64)
+}
+
+// Compiled is a compiled function and the bytes that it takes while it runs. Its results
+// may lie in the memory of arguments: Alias.
+type Compiled struct {
+	Name     string `json:"name"`
+	Argument uint64 `json:"argument_bytes"`
+	Output   uint64 `json:"output_bytes"`
+	Alias    uint64 `json:"alias_bytes"`
+	Temp     uint64 `json:"temp_bytes"`
+	Code     uint64 `json:"code_bytes"`
+
+	path string // of its module; "" if there is none
+}
+
+// Total is what the function takes while it runs, its arguments included.
+func (c Compiled) Total() uint64 {
+	return c.Argument + c.Output - min(c.Alias, c.Output) + c.Temp + c.Code
+}
+
+// Program is what the run found beside its allocations.
+type Program struct {
+	Framework string `json:"framework"` // "jax", "tensorflow" or "pytorch"; "" if it is not known
+	Version   string `json:"version"`
+	// Repeats reports that the program was ended because its memory repeated.
+	Repeats bool `json:"repeats"`
+	// Stepped reports that it was ended after Config.Steps steps.
+	Stepped bool `json:"stepped"`
+	// Own are the memory settings of the framework that the environment or the program
+	// has, NAME=value, or NAME(arguments) of a function that it calls. The answer is
+	// without them.
+	Own []string `json:"own,omitempty"`
+	// Compiled are the functions that were alive at the end, the largest first.
+	Compiled []Compiled `json:"compiled"`
+	// Lines are the lines of a PyTorch program whose memory is live at the peak, the
+	// largest first.
+	Lines []Place `json:"lines,omitempty"`
+	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
+	RanOn uint64 `json:"ran_on_bytes"`
+	// TooLarge reports that it was refused memory on the largest simulated GPU, too, whose
+	// size is RanOn. Then nothing fits, and nothing else is known.
+	TooLarge bool `json:"too_large,omitempty"`
+
+	peak  uint64 // by PyTorch's allocator; 0 if it is not known
+	ended bool   // it came to its own end
+}
+
+// Ended returns why the program was ended before its end, as text for people; "" if it was not.
+func (p *Program) Ended() string {
+	switch {
+	case p.Repeats:
+		return "when its memory repeated"
+	case p.Stepped:
+		return "after the steps that --steps asks for"
+	}
+	return ""
+}
+
+// Tried is a run of the program for a card, see Config.Smallest.
+type Tried struct {
+	Card uint64   `json:"card_bytes"` // nominal
+	Fits bool     `json:"fits"`
+	Set  []string `json:"set"`        // see Summary.Settings, NAME=VALUE
+	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
+}
+
+// Report is the answer. Its JSON is that of gpumem advise, with the program.
+type Report struct {
+	*advise.Report
+	Summary
+	Program Program `json:"program"`
+	Peaks   []Peak  `json:"peaks"`               // of each GPU
+	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
+	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
+	NotKept error   `json:"-"`                   // why there is no file Config.Record
+}
+
+// mostGPUs is the most GPUs of a machine.
+const mostGPUs = 16
+
+// Cards reads the words of a device, behind whose size may stand how many there are:
+// sim:24GiB*4. It returns the words of one, and the number.
+func Cards(words string) (one string, n int, err error) {
+	before, rest, several := strings.Cut(words, "*")
+	if !several {
+		return words, 1, nil
+	}
+	number, options, ok := strings.Cut(rest, ",")
+	if ok {
+		options = "," + options
+	}
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !strings.HasPrefix(before, "sim:") {
+		return "", 0, fmt.Errorf("device %q: want sim:SIZE*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+	}
+	return before + options, n, nil
+}
+
+// Differences are the ways in which the run differed from one on a card, a sentence each.
+func (r *Report) Differences() []string {
+	list := []string{
+		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
+		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
+	}
+	if len(r.Peaks) > 1 {
+		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
+	}
+	switch r.Program.Framework {
+	case "pytorch":
+		list = append(list, torchDiffers)
+	case "tensorflow":
+		list = append(list, "Threads of TensorFlow take memory in another order in each run, so its peak varies: leave some room.")
+	}
+	return list
+}
+
+// FailedError is the error of a program that failed for another reason than memory.
+type FailedError struct {
+	Err  error  // how it ended
+	Last string // its exception, or the last line that it wrote to standard error
+}
+
+func (e *FailedError) Error() string {
+	text := fmt.Sprintf("the program failed on the simulated GPU, and not for lack of memory (%v)", e.Err)
+	if e.Last != "" {
+		text += ": " + e.Last
+	}
+	return text
+}
+
+func (e *FailedError) Unwrap() error { return e.Err }
+
+// ErrNoGPU is the error of a program that took no GPU memory.
+var ErrNoGPU = errors.New("the program took no GPU memory")
+
+// The errors of a run whose recording is no answer.
+var (
+	errNoStart  = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
+	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full, or PyTorch's process was ended before Python's end, as by _exit of C")
+)
+
+// Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
+// *FailedError, or those of advise.Run.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	program, err := exec.LookPath(cfg.Command[0])
+	if err != nil {
+		return nil, noProgram(cfg.Command[0], err)
+	}
+	if cfg.Sim.Total > largest {
+		return nil, fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
+	}
+	front, driver, err := folders(cfg.Env)
+	if err != nil {
+		return nil, err
+	}
+	if err := library.Check(program); err != nil {
+		return nil, err
+	}
+	if cfg.Record != "" { // before the run, which may take long
+		f, err := os.OpenFile(cfg.Record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(f.Close(), os.Remove(cfg.Record)); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp("", "gpumem-fit-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	if dir, err = filepath.Abs(dir); err != nil { // the program may change its folder
+		return nil, err
+	}
+	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
+		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
+	}
+	try := func(cfg Config, on uint64) (*Report, bool, error) {
+		if cfg.Progress != nil {
+			cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
+		}
+		return once(ctx, cfg, dir, front, driver, on)
+	}
+	on := cfg.Sim.Total
+	report, refused, err := try(cfg, on)
+	for err == nil && refused && on < largest {
+		on *= 2
+		report, refused, err = try(cfg, on)
+	}
+	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
+		return report, err
+	}
+	cfg.Record = ""
+	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
+		cfg.Sim.Total, cfg.Sim.Used, cfg.Sim.Display = advise.Usable(card), 0, 0
+		r, refused, err := try(cfg, cfg.Sim.Total)
+		if err != nil {
+			return nil, err
+		}
+		t := Tried{Card: card, Set: []string{}}
+		if !refused {
+			t.Peak, t.Fits, t.Set = r.PeakBytes, r.Fits, lineOf(r.Settings)
+		}
+		if report.Tried = append(report.Tried, t); !t.Fits {
+			break
+		}
+	}
+	return report, nil
+}
+
+// noProgram returns the error of a word that names no program, with what was meant.
+func noProgram(word string, err error) error {
+	switch {
+	case !exists(word):
+		return fmt.Errorf("%s: no such file, and no such program on PATH (%w)", word, err)
+	case strings.HasSuffix(word, ".py"):
+		return pythonProgram(word)
+	}
+	return err
+}
+
+// pythonProgram returns the error of a Python program that is named without its Python.
+func pythonProgram(path string) error {
+	return fmt.Errorf("%s is a Python program: gpumem fit -- python %s", path, path)
+}
+
+// folders returns the folders of the pool library and of the simulated driver.
+func folders(env []string) (front, driver string, err error) {
+	get := func(name string) string { return variable(env, name) }
+	if front, err = library.Folder(get); err != nil {
+		return "", "", err
+	}
+	driver = filepath.Join(front, "sim")
+	if _, err := os.Stat(filepath.Join(driver, "libcuda.so.1")); err != nil {
+		return "", "", fmt.Errorf("no simulated driver in %s; scripts/libcudasim %s builds it", driver, driver)
+	}
+	return front, driver, nil
+}
+
+// once runs the program on a GPU of a size. refused reports that it was refused memory.
+func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (*Report, bool, error) {
+	run, err := os.MkdirTemp(dir, "run")
+	if err != nil {
+		return nil, false, err
+	}
+	startup := filepath.Join(run, "start")
+	if err := writeStart(startup); err != nil {
+		return nil, false, err
+	}
+	record, found, whole := filepath.Join(run, "record"), filepath.Join(run, "found"), filepath.Join(run, "whole")
+	if err := os.WriteFile(whole, nil, 0o600); err != nil {
+		return nil, false, err
+	}
+	device := func(total uint64) string {
+		if cfg.GPUs <= 1 {
+			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
+		}
+		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)+capability(cfg.Sim))
+	}
+	env, err := environment(cfg, front, driver, [][2]string{
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_RECORD_WHOLE", whole}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
+		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	failed, err := execute(ctx, cfg, env, found)
+	if err != nil {
+		return nil, false, err
+	}
+	if others, err := withPrefix(run, "record."); others > 0 || err != nil {
+		return nil, false, cmp.Or(err, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+others))
+	}
+	p, err := readProgram(found)
+	if err != nil {
+		return nil, false, err
+	}
+	source := snapshot(record, found)
+	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
+	if t != nil {
+		defer t.Close()
+	}
+	refused := t != nil && t.Refused > 0 || failed.ofMemory()
+	switch {
+	case exists(found + ".python"):
+		return nil, false, errNoStart
+	case failed != nil && !refused:
+		return nil, false, failed
+	case refused && on < largest && p.Framework != "jax":
+		return nil, true, nil
+	case refused:
+		return tooLarge(cfg, p, t), false, nil
+	case !exists(whole):
+		return nil, false, errNotWhole
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false, noGPU(p)
+	case err != nil:
+		return nil, false, err
+	}
+	if t.Allocs == 0 {
+		return nil, false, ErrNoGPU
+	}
+	p.RanOn = on
+	if t.Format == torch.Format.Name {
+		if p.Lines, err = lines(ctx, t, ""); err != nil {
+			return nil, false, err
+		}
+		most := uint64(0)
+		for _, pool := range t.Pools {
+			most += pool.PeakLive
+		}
+		if p.peak > most {
+			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
+		}
+	}
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Progress: cfg.Progress})
+	if err != nil {
+		return nil, false, err
+	}
+	advice.Trace.Source = strings.Join(cfg.Command, " ")
+	report := &Report{Report: advice, Program: p}
+	if cfg.Record != "" {
+		report.NotKept = keep(source, cfg.Record)
+	}
+	if err := report.explain(ctx, t); err != nil {
+		return nil, false, err
+	}
+	report.Summary = report.summarize()
+	return report, false, nil
+}
+
+// tooLarge is the answer about a program that is refused memory on the largest GPU: it may
+// need more, or take all that it can get. What it had by then is known, if t is not nil.
+func tooLarge(cfg Config, p Program, t *trace.Trace) *Report {
+	p.RanOn, p.TooLarge = largest, true
+	r := &Report{
+		Report:  &advise.Report{DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{}},
+		Summary: Summary{Outside: cfg.Context, Contents: []Item{}, Settings: []Pair{}}, Program: p, Peaks: []Peak{},
+	}
+	if t != nil {
+		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
+	}
+	r.Trace.Source = strings.Join(cfg.Command, " ")
+	r.Differs = r.Differences()
+	return r
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// withPrefix returns the number of files in a folder whose names begin with a word.
+func withPrefix(folder, word string) (n int, err error) {
+	files, err := os.ReadDir(folder)
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), word) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// keep copies a recording to a new file.
+func keep(record, to string) error {
+	from, err := os.Open(record)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	if err = errors.Join(err, file.Close()); err != nil {
+		err = errors.Join(fmt.Errorf("%s: the recording is not kept: %w", to, err), os.Remove(to))
+	}
+	return err
+}
+
+// readProgram reads what the start-up file wrote; it writes nothing for other programs.
+func readProgram(path string) (Program, error) {
+	var f struct {
+		Framework, Version, Reason string
+		Own                        map[string]*string // no value: a function that it calls
+		Peak                       uint64             `json:"peak_bytes"`
+		Programs                   []struct {
+			Compiled
+			Module string
+		}
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Program{Compiled: []Compiled{}}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &f)
+	}
+	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
+	for _, c := range f.Programs {
+		c.path = c.Module
+		p.Compiled = append(p.Compiled, c.Compiled)
+	}
+	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
+	})
+	for name, value := range f.Own {
+		if value != nil {
+			name += "=" + *value
+		}
+		p.Own = append(p.Own, name)
+	}
+	slices.Sort(p.Own)
+	return p, err
+}
+
+// environment is the program's, with the simulated GPU, the recorder, and what is run's own.
+func environment(cfg Config, front, driver string, run [][2]string) ([]string, error) {
+	p, err := frameworks.Parse("elastic")
+	if err != nil {
+		return nil, err
+	}
+	pool, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	env := slices.DeleteFunc(slices.Clone(cfg.Env), func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		return strings.HasPrefix(name, "GPUMEM_")
+	})
+	set := func(name, value string) {
+		env = slices.DeleteFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
+		env = append(env, name+"="+value)
+	}
+	before := func(name, value, separator string) {
+		if old := variable(env, name); old != "" {
+			value += separator + old
+		}
+		set(name, value)
+	}
+	full := "0"
+	if cfg.Full {
+		full = "1"
+	}
+	list := string(os.PathListSeparator)
+	before(library.EnvSearch, front+list+driver, list)
+	for _, v := range run {
+		if v[0] == "PYTHONPATH" {
+			before(v[0], v[1], list)
+		} else {
+			set(v[0], v[1])
+		}
+	}
+	// The start-up file takes the program's own memory settings out, and reports them.
+	for _, v := range [][2]string{
+		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
+		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
+		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
+	} {
+		set(v[0], v[1])
+	}
+	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
+		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
+	}
+	set("XLA_FLAGS", variable(env, "XLA_FLAGS")+" --xla_gpu_autotune_level=0") // TensorFlow's; the last of a flag counts
+	return env, nil
+}
+
+// compilerTotal returns the total of a device with which XLA compiles as for JAX's defaults on
+// one of on bytes. XLA's limit is that of the pool, three quarters of the device. The
+// allocator of the run reports no limit, and then XLA takes 80 % of the device's total.
+func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
+
+// variable returns the value of a variable; "" if it is not set.
+func variable(env []string, name string) string {
+	for _, line := range env {
+		if v, ok := strings.CutPrefix(line, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

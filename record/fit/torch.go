@@ -1,0 +1,81 @@
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"gpumem/device/sim"
+	"gpumem/record/advise"
+	"gpumem/record/leaks"
+	"gpumem/record/trace"
+)
+
+// snapshot returns the recording of a run: PyTorch's, which has requests where the driver
+// sees segments, or else that of the driver's calls.
+func snapshot(record, found string) string {
+	if _, err := os.Stat(found + ".torch"); err == nil {
+		return found + ".torch"
+	}
+	return record
+}
+
+// ended reports whether a program was aborted after its own end, as PyTorch now and then is
+// while its libraries are unloaded: what was recorded is whole.
+func ended(failed error, found string) bool {
+	var exit *exec.ExitError
+	if !errors.As(failed, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGABRT {
+		return false
+	}
+	p, err := readProgram(found)
+	return err == nil && p.Framework == "pytorch" && p.ended
+}
+
+// noGPU returns the error of a program that took no GPU memory, with the reason if it is
+// known.
+func noGPU(p Program) error {
+	if p.Framework == "pytorch" {
+		return fmt.Errorf("%w: its PyTorch %s is built without CUDA", ErrNoGPU, p.Version)
+	}
+	return ErrNoGPU
+}
+
+// as returns the framework for advise.Config, without a version that advise cannot read; ""
+// if it is not known.
+func (p *Program) as() string {
+	as := p.Framework + "@" + p.Version
+	if p.Version == "" || advise.CheckAs(as) != nil {
+		return p.Framework
+	}
+	return as
+}
+
+// lines returns what lives at the peak of a pool by line of the program, of the pool with
+// the highest for "".
+func lines(ctx context.Context, t *trace.Trace, pool string) ([]Place, error) {
+	held, err := leaks.Peak(ctx, t, leaks.Config{Pool: pool})
+	list := []Place{}
+	for _, h := range held[:min(len(held), mostParts)] {
+		list = append(list, Place{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
+	}
+	return list, err
+}
+
+// capability returns the key of the simulated GPU's words for its compute capability; ""
+// for the default.
+func capability(card sim.Config) string {
+	if card.CCMajor == 0 {
+		return ""
+	}
+	return fmt.Sprintf(",cc=%d.%d", card.CCMajor, card.CCMinor)
+}
+
+// torchDiffers is how a run of PyTorch differs from one on a card.
+const torchDiffers = "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it. Convolutions had no workspace of cuDNN."

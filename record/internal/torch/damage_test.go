@@ -1,0 +1,114 @@
+package torch
+
+// Snapshots that are cut, damaged or hostile.
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gpumem/record/internal/test/tracetest"
+	"gpumem/record/trace"
+)
+
+// TestTorchCut: a snapshot cut anywhere is an error with a place, and so is one
+// cut inside gzip; a whole one with something behind it is read.
+func TestTorchCut(t *testing.T) {
+	for _, name := range snapshots {
+		data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range data {
+			_, err := readString(string(data[:n]))
+			if !tracetest.IsInput(err) {
+				t.Fatalf("%s cut to %d bytes: %v", name, n, err)
+			}
+		}
+		z := tracetest.Zipped(data)
+		for n := 10; n < len(z); n++ { // the sums at the end count, too
+			_, err := readString(string(z[:n]))
+			var e *trace.Error
+			if !errors.As(err, &e) || !strings.Contains(e.Msg, "cut short") {
+				t.Fatalf("%s.gz cut to %d bytes: %v", name, n, err)
+			}
+		}
+		tr := mustRead(t, append(data, "tail"...), trace.Options{})
+		if tr.Notes[0] != "what follows the end of the pickle was not read" {
+			t.Errorf("notes %q", tr.Notes)
+		}
+	}
+}
+
+func TestTorchCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tree := range []any{d("segments", l(seg(0, blk(1, 1)))), d("device_traces", l(l(ev("alloc", 1, 1))))} {
+		_, err := readTrees(ctx, tree, trace.Options{})
+		if !errors.Is(err, context.Canceled) || tracetest.IsInput(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// FuzzTorch: any data pickle gives a consistent trace or an *Error.
+func FuzzTorch(f *testing.F) {
+	for _, name := range snapshots {
+		data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		tr, err := formats.Read(context.Background(), strings.NewReader(in), "in", trace.Options{Format: "torch"})
+		if err != nil {
+			if !tracetest.IsInput(err) {
+				t.Fatalf("%v is not an *Error", err)
+			}
+			return
+		}
+		defer tr.Close()
+		if err := tracetest.CheckTrace(tr); err != nil {
+			t.Fatal(err)
+		}
+		for i := range tr.Sites() {
+			if s := tr.Site(i); strings.Count(s, "\n") >= trace.MaxFrames {
+				t.Fatalf("site %d has more than %d frames", i, trace.MaxFrames)
+			}
+		}
+	})
+}
+
+func TestFieldKinds(t *testing.T) {
+	for _, c := range []struct {
+		v       any
+		size    uint64
+		isSize  bool
+		address uint64
+		isAddr  bool
+	}{
+		{int64(5), 5, true, 5, true},
+		{int64(-1), 0, false, math.MaxUint64, true},
+		{uint64(1 << 63), 1 << 63, true, 1 << 63, true},
+		{wideInt{}, 0, false, 0, false},
+		{"5", 0, false, 0, false},
+		{true, 0, false, 0, false},
+		{5.0, 0, false, 0, false},
+		{nil, 0, false, 0, false},
+	} {
+		d := &dict{items: []item{{"k", c.v}}}
+		size, ok := sizeField(d, "k")
+		if ok != c.isSize || ok && size != c.size {
+			t.Errorf("%v as a size: %d %v", c.v, size, ok)
+		}
+		addr, ok := addressField(d, "k")
+		if ok != c.isAddr || addr != c.address {
+			t.Errorf("%v as an address: %d %v", c.v, addr, ok)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package torch
+
+// What the recorded pool held: its segments when the snapshot was taken, with their blocks,
+// and the bytes in segments over the events. A page shows both beside what a policy would
+// have held. See torch.go for an overview.
+
+import (
+	"cmp"
+	"slices"
+
+	"gpumem/record/trace"
+	"gpumem/size"
+)
+
+// addFinal notes a segment as the snapshot has it. Segments of any kind count here, also
+// those of private pools and of mapped pages.
+func (d *device) addFinal(seg *dict, addr uint64, stream uint32) {
+	s := trace.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
+	var ok bool
+	if s.Bytes, ok = sizeField(seg, "total_size"); !ok || s.Addr+s.Bytes < s.Addr {
+		d.damaged = true
+	}
+	d.final = append(d.final, s)
+}
+
+// addFinalBlock notes a live block of the segment that was noted last.
+func (d *device) addFinalBlock(b block, bytes uint64) {
+	s := &d.final[len(d.final)-1]
+	s.Blocks = append(s.Blocks, trace.SegmentBlock{Addr: b.addr, Bytes: bytes, Site: b.site})
+}
+
+// lastSegments returns the segments at the end, by address; nil if a segment has no size,
+// reaches into another, or has a block outside.
+func (d *device) lastSegments() []trace.Segment {
+	slices.SortFunc(d.final, func(a, b trace.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+	end := uint64(0)
+	for _, s := range d.final {
+		if d.damaged || s.Addr < end {
+			return nil
+		}
+		end = s.Addr
+		for _, b := range s.Blocks {
+			if b.Addr < end || b.Addr-s.Addr > s.Bytes || b.Bytes > s.Bytes-(b.Addr-s.Addr) {
+				return nil
+			}
+			end = b.Addr + b.Bytes
+		}
+		end = s.Addr + s.Bytes
+	}
+	return d.final
+}
+
+// reserveFirst works out what the segments had before the first event: what they have at
+// the end, without those that came meanwhile and with those that went. Nothing is known of
+// a snapshot without segments, or if more came than is there.
+func (d *device) reserveFirst() {
+	if len(d.final) == 0 || d.damaged {
+		d.changed = nil
+		return
+	}
+	var held, came uint64
+	for _, s := range d.final {
+		held = size.Add(held, s.Bytes)
+	}
+	for _, c := range d.changed {
+		if c.freed {
+			held = size.Add(held, c.bytes)
+		} else {
+			came = size.Add(came, c.bytes)
+		}
+	}
+	if came > held {
+		d.changed = nil
+		return
+	}
+	d.held = held - came
+	d.pool.Reserved(d.held)
+}
+
+// reserve notes the segments that came and went before the next event.
+func (d *device) reserve() {
+	for len(d.changed) > 0 && d.changed[0].before <= d.next {
+		c := d.changed[0]
+		d.changed = d.changed[1:]
+		if c.freed {
+			d.held -= min(c.bytes, d.held)
+		} else {
+			d.held = size.Add(d.held, c.bytes)
+		}
+		d.pool.Reserved(d.held)
+	}
+}

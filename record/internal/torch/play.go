@@ -1,0 +1,194 @@
+package torch
+
+// The player, which makes a recording of a snapshot.
+//
+// The events in a snapshot are the last ones of a run, so blocks may be older
+// than the first event. Which ones lived at the start follows from both ends:
+//
+//	live at the start =   the blocks active at the end
+//	                    - those that the events allocate and do not free
+//	                    + those that the events free and did not allocate
+//
+// The blocks of the first kind are known from the segments. Those of the last
+// kind are known from the free itself, which has the address and the size. They
+// are seeded as well: the memory was held until then, and a replay without them
+// would show a run that needs less than it did. Both kinds become Alloc events
+// at the front, in the order of their addresses, as the allocation order is
+// lost.
+//
+// A block lives until free_completed: between free_requested and that, a stream
+// may still use it.
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"gpumem/internal/input"
+	"gpumem/record/trace"
+	"gpumem/size"
+)
+
+// play makes a pool of each device and plays the events into them.
+func play(b *trace.Builder, devices []*device, served bool) error {
+	timed := true
+	for _, d := range devices {
+		d.pool = b.Pool(fmt.Sprintf("cuda:%d", d.index))
+		d.blocks = d.pool.Blocks(false)
+		d.pending = make(map[uint64]struct{})
+		d.findSeeds()
+		d.findTrims(served)
+		for _, s := range d.seeds {
+			if err := d.blocks.Seed(s.addr, s.event()); err != nil {
+				return err
+			}
+		}
+		d.pool.Segments(d.start())
+		d.reserveFirst()
+		timed = timed && d.timed
+	}
+	for {
+		d := nextDevice(devices, timed)
+		if d == nil {
+			break
+		}
+		if timed {
+			b.At(uint64(d.events[d.next].time) * 1000)
+		}
+		if err := d.event(); err != nil {
+			return err
+		}
+	}
+	for _, d := range devices {
+		for _, s := range d.late {
+			if _, err := d.pool.Alloc(s.event(), 0); err != nil {
+				return err
+			}
+		}
+		d.reserve()
+		d.pool.Final(d.lastSegments())
+		d.notes()
+	}
+	return nil
+}
+
+// nextDevice returns the one whose next event is the oldest; without times the first
+// that has an event left. nil at the end. The order across devices matters only
+// for Trace.PeakLive.
+func nextDevice(devices []*device, timed bool) *device {
+	var first *device
+	for _, d := range devices {
+		if d.next == len(d.events) {
+			continue
+		}
+		if first == nil || timed && d.events[d.next].time < first.events[first.next].time {
+			first = d
+		}
+	}
+	return first
+}
+
+// findSeeds works out which blocks lived before the first event.
+func (d *device) findSeeds() {
+	// live has each address that an event allocated or freed: true while a
+	// block that the events allocated lives there.
+	live := make(map[uint64]bool)
+	for i := range d.events {
+		e := &d.events[i]
+		switch e.action {
+		case allocated:
+			live[e.addr] = true
+		case freeCompleted:
+			if _, touched := live[e.addr]; !touched {
+				d.seeds = append(d.seeds, block{addr: e.addr, size: e.size, stream: e.stream})
+				d.unseen++
+			}
+			live[e.addr] = false
+		}
+	}
+	for addr, b := range d.active {
+		alive, touched := live[addr]
+		switch {
+		case !touched:
+			d.seeds = append(d.seeds, b)
+		case !alive:
+			// The events end with this address free, so this block came
+			// after them: recording was switched off before the snapshot.
+			d.late = append(d.late, b)
+		}
+	}
+	for addr, alive := range live {
+		if _, ok := d.active[addr]; alive && !ok {
+			d.lost++
+		}
+	}
+	byAddress := func(x, y block) int { return cmp.Compare(x.addr, y.addr) }
+	slices.SortFunc(d.seeds, byAddress)
+	slices.SortFunc(d.late, byAddress)
+}
+
+// event plays the next event.
+func (d *device) event() error {
+	if len(d.trims) > 0 && d.trims[0] == d.next {
+		d.pool.Trim()
+		d.trims = d.trims[1:]
+	}
+	d.reserve()
+	e := d.events[d.next]
+	d.next++
+	ev := trace.Event{Bytes: e.size, Site: e.site, Stream: e.stream}
+	switch e.action {
+	case allocated:
+		delete(d.pending, e.addr)
+		return d.blocks.Alloc(e.addr, ev)
+	case freeRequested:
+		if d.blocks.Live(e.addr) {
+			d.pending[e.addr] = struct{}{}
+		}
+	case freeCompleted:
+		delete(d.pending, e.addr)
+		return d.blocks.Free(e.addr, ev)
+	case outOfMemory:
+		return d.blocks.Refuse(ev, fmt.Sprint("event ", d.pool.Events()+1), e.addr)
+	}
+	return nil
+}
+
+// event returns the Alloc of a block.
+func (b *block) event() trace.Event {
+	return trace.Event{Bytes: b.size, Site: b.site, Stream: b.stream}
+}
+
+// notes adds what was assumed.
+func (d *device) notes() {
+	if d.pool.Events() == uint64(len(d.seeds)) {
+		d.pool.Note("the snapshot has no allocations or frees, only the state when it was taken: record with torch.cuda.memory._record_memory_history before the run")
+	}
+	if n := len(d.seeds); n > 0 {
+		var bytes uint64
+		for _, s := range d.seeds {
+			bytes = size.Add(bytes, s.size)
+		}
+		d.pool.Note("%s older than the recording (%d bytes) %s allocated at its start, in the order of the addresses",
+			size.Count(n, "block"), bytes, size.Are(n))
+	}
+	if n := d.unseen; n > 0 {
+		d.pool.Note("%s of blocks allocated before the recording began; seeded from their size", size.Count(n, "free"))
+	}
+	d.blocks.Notes()
+	if n := len(d.pending); n > 0 {
+		d.pool.Note("%s asked to be freed and never completed by the end; left live", size.Count(n, "block"))
+	}
+	if n := len(d.late); n > 0 {
+		d.pool.Note("%s active in the segments but not after the last event; allocated at the end", size.Count(n, "block"))
+	}
+	if n := d.lost; n > 0 {
+		d.pool.Note("%s live after the last event but not active in the segments; left live", size.Count(n, "block"))
+	}
+	if n := d.doubled; n > 0 {
+		d.pool.Note("%s of the segments at the address of another; the first counts", size.Count(n, "block"))
+	}
+	if n := d.unknown; n > 0 {
+		d.pool.Note("%s with an action that this version does not know (the first: %s); skipped", size.Count(n, "event"), input.Quote(d.strange))
+	}
+}

@@ -1,0 +1,247 @@
+package leaks
+
+// The two passes over a recording. The first counts the allocations of each place and
+// finds the survivors; the second follows the live memory of the places that matter,
+// window by window. Memory grows with live blocks and, up to a bound, with places; it
+// does not grow with events.
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"gpumem/record/trace"
+)
+
+const (
+	// windows is the number of parts of equal length, in events, of a run.
+	windows = 64
+	// maxPlaces bounds the places that are counted. A text recording may have a
+	// new size in every line; places beyond the bound have no name.
+	maxPlaces = 1 << 18
+	// maxFollowed bounds those that are followed window by window: this many with
+	// the most survivors, and this many with the most allocations.
+	maxFollowed = 4096
+	// maxBlock is the most that a block counts, 1 PiB, so that sums stay below
+	// 2^63. Recordings of failures may have wrong lengths near 2^64.
+	maxBlock = 1 << 50
+)
+
+// place has the counts of one place.
+type place struct {
+	site   uint32 // a site of it; 0: a size
+	bytes  uint64 // that size
+	allocs uint64
+	born   []birth // survivors, the oldest first; blocks older than the recording left out
+
+	*curve // nil if it is not followed
+}
+
+// curve is a place, or everything together, window by window.
+type curve struct {
+	counts [windows]uint64 // allocations
+	least  [windows]int64  // least bytes live
+	live   int64           // while following
+}
+
+// birth is a survivor: a block that lives at the end.
+type birth struct {
+	event uint64 // from 0
+	bytes uint64
+	site  uint32
+}
+
+// gathered is the outcome of the two passes. Its end is behind the last allocation,
+// because a program that ends well frees everything, leaks included.
+type gathered struct {
+	places     []*place
+	start, end uint64 // events, without the seeds in front
+	coarse     bool
+	total      curve // everything together
+	peak       int64 // most bytes live
+}
+
+// window returns the part of the run that an event from start on is in.
+func (g *gathered) window(event uint64) int {
+	hi, lo := bits.Mul64(event-g.start, windows)
+	q, _ := bits.Div64(hi, lo, g.end-g.start)
+	return int(q)
+}
+
+// index finds the place of an event.
+type index struct {
+	g      *gathered
+	names  *names
+	bySite []int32 // number of the place, plus 1
+	bySize map[uint64]int32
+}
+
+func (x *index) of(e *trace.Event) int32 {
+	site, n := e.Site, min(e.Bytes, maxBlock)
+	if x.g.coarse {
+		if site = x.names.group(site); n > 0 {
+			n = 1 << (bits.Len64(n) - 1)
+		}
+	}
+	at := int32(0)
+	if site != 0 {
+		at = x.bySite[site]
+	} else {
+		at = x.bySize[n]
+	}
+	if at > 0 {
+		return at - 1
+	}
+	if len(x.g.places) == maxPlaces {
+		return -1
+	}
+	p := &place{site: site}
+	if site == 0 {
+		p.bytes = n
+	}
+	x.g.places = append(x.g.places, p)
+	at = int32(len(x.g.places))
+	if site != 0 {
+		x.bySite[site] = at
+	} else {
+		x.bySize[n] = at
+	}
+	return at - 1
+}
+
+// block is the content of a slot during a pass.
+type block struct {
+	event uint64 // of its allocation, plus 1; 0: no block
+	bytes uint64
+	site  uint32
+	place int32 // -1: beyond the bound
+}
+
+// gather reads the recording twice.
+func gather(r recording, names *names, coarse bool) (*gathered, error) {
+	g := &gathered{start: r.seeds, coarse: coarse}
+	x := &index{g: g, names: names, bySite: make([]int32, r.sites), bySize: map[uint64]int32{}}
+	blocks := make([]block, r.slots)
+	var n, end uint64
+	var last []uint32 // slots freed since the last allocation
+	err := r.events(func(events []trace.Event) {
+		for i := range events {
+			e := &events[i]
+			n++
+			if e.Op == trace.Free {
+				last = append(last, e.Slot)
+				continue
+			}
+			if e.Refused { // nothing lives after it
+				continue
+			}
+			for _, slot := range last {
+				blocks[slot].event = 0
+			}
+			last = last[:0]
+			at := x.of(e)
+			blocks[e.Slot] = block{n, min(e.Bytes, maxBlock), e.Site, at}
+			if end = n; at >= 0 && n > g.start {
+				g.places[at].allocs++
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	g.end = max(end, g.start)
+	survivors(g, blocks)
+	follow(g)
+	clear(blocks)
+	if g.end == g.start {
+		return g, nil
+	}
+	return g, watch(r, g, x, blocks)
+}
+
+// survivors gives each place the blocks that live at the end.
+func survivors(g *gathered, blocks []block) {
+	for _, b := range blocks {
+		if b.event > g.start && b.bytes > 0 && b.place >= 0 {
+			p := g.places[b.place]
+			p.born = append(p.born, birth{b.event - 1, b.bytes, b.site})
+		}
+	}
+	for _, p := range g.places {
+		slices.SortFunc(p.born, func(a, b birth) int { return cmp.Compare(a.event, b.event) })
+	}
+}
+
+// follow chooses the places that are followed.
+func follow(g *gathered) {
+	order := slices.Clone(g.places)
+	slices.SortStableFunc(order, func(a, b *place) int { return cmp.Compare(len(b.born), len(a.born)) })
+	for _, p := range order[:min(len(order), maxFollowed)] {
+		if p.curve == nil && len(p.born) >= leastBlocks {
+			p.curve = &curve{}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *place) int { return cmp.Compare(b.allocs, a.allocs) })
+	for _, p := range order[:min(len(order), maxFollowed)] {
+		if p.curve == nil && p.allocs >= leastBlocks {
+			p.curve = &curve{}
+		}
+	}
+}
+
+// watch is the second pass.
+func watch(r recording, g *gathered, x *index, blocks []block) error {
+	curves := []*curve{&g.total}
+	for _, p := range g.places {
+		if p.curve != nil {
+			curves = append(curves, p.curve)
+		}
+	}
+	var n uint64
+	at := -1 // the current window; -1 before the first
+	return r.events(func(events []trace.Event) {
+		for i := range events {
+			e := &events[i]
+			if n == g.end {
+				return
+			}
+			if n >= g.start {
+				for w := g.window(n); at < w; {
+					at++
+					for _, c := range curves {
+						c.least[at] = c.live
+					}
+				}
+			}
+			n++
+			if e.Refused {
+				continue
+			}
+			b := blocks[e.Slot]
+			if e.Op == trace.Alloc {
+				b = block{bytes: min(e.Bytes, maxBlock), place: x.of(e)}
+				blocks[e.Slot] = b
+			}
+			g.total.step(e.Op, int64(b.bytes), at)
+			if b.place >= 0 && g.places[b.place].curve != nil {
+				g.places[b.place].step(e.Op, int64(b.bytes), at)
+			}
+			g.peak = max(g.peak, g.total.live)
+		}
+	})
+}
+
+// step counts an event in window w, -1 before the first.
+func (c *curve) step(op trace.Op, bytes int64, w int) {
+	if op == trace.Alloc {
+		c.live += bytes
+		if w >= 0 {
+			c.counts[w]++
+		}
+		return
+	}
+	c.live -= bytes
+	if w >= 0 {
+		c.least[w] = min(c.least[w], c.live)
+	}
+}

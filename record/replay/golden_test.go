@@ -1,0 +1,94 @@
+package replay_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gpumem/internal/test/golden"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
+)
+
+// TestGolden replays each recorded run of the original allocator the way a user
+// would: the file, a policy and a device in words. What came out there must come
+// out here.
+func TestGolden(t *testing.T) {
+	rows, err := golden.Rows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 35 {
+		t.Fatalf("%d rows, want 35", len(rows))
+	}
+	traces := map[string]*trace.Trace{}
+	for _, row := range rows {
+		if traces[row.Trace] == nil {
+			name := filepath.Join(golden.Dir(), "bfc", row.Trace+".txt")
+			if _, err := os.Stat(name); err != nil {
+				name += ".gz"
+			}
+			traces[row.Trace] = file(t, name)
+		}
+		t.Run(row.Name, func(t *testing.T) {
+			if slow && traces[row.Trace].Events > 200_000 {
+				t.Skip("long, and nothing in it is concurrent")
+			}
+			device, policy := words(row)
+			r := run(t, traces[row.Trace], config(t, device, policy)).Results[0]
+			if diff := cmp.Diff(row.Out, columns(r)); diff != "" {
+				t.Errorf("%s on %s (-original +ours)\n%s", policy, device, diff)
+			}
+			if r.Fits != (r.Refused == 0) || (r.FirstRefused == nil) != r.Fits {
+				t.Errorf("fits %v, refused %d, first %v", r.Fits, r.Refused, r.FirstRefused)
+			}
+		})
+	}
+}
+
+// words says a row's options as --device and --policy.
+func words(row golden.Row) (device, policy string) {
+	device = fmt.Sprintf("sim:%d,granularity=%d", row.DeviceTotal, row.Granularity)
+	policy = fmt.Sprintf("bfc:limit=%d", row.Limit)
+	if row.Limit%(1<<30) == 0 { // units are read as well
+		policy = fmt.Sprintf("bfc:limit=%dGiB", row.Limit>>30)
+	}
+	if row.Growth {
+		policy += ",preallocate=false"
+	}
+	if row.Spatial {
+		policy += ",spatial=true"
+	}
+	if row.GC {
+		policy += ",gc=true"
+	}
+	if row.Coalesce {
+		policy += ",coalesce=true"
+	}
+	if row.Frag != 0 {
+		policy += fmt.Sprintf(",fragmentation=%v", row.Frag)
+	}
+	if row.Align != 0 {
+		policy += fmt.Sprintf(",align=%d", row.Align)
+	}
+	return device, policy
+}
+
+// columns are a result in the names and forms of golden.tsv.
+func columns(r *replay.Result) map[string]string {
+	u := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	s := r.Stats
+	return map[string]string{
+		"oom": u(r.Refused), "num_allocs": strconv.FormatInt(s.NumAllocs, 10),
+		"bytes_in_use": u(s.BytesInUse), "peak_bytes_in_use": u(s.PeakBytesInUse),
+		"largest_alloc_size": u(s.LargestAllocSize), "bytes_limit": u(s.BytesLimit),
+		"largest_free_block_bytes": u(s.LargestFreeBlock),
+		"pool_bytes":               u(s.PoolBytes), "peak_pool_bytes": u(s.PeakPoolBytes),
+		"fragmentation":     strconv.FormatFloat(r.Fragmentation, 'g', 9, 64),
+		"placement_fnv1a64": r.Digest,
+	}
+}

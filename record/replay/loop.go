@@ -1,0 +1,258 @@
+package replay
+
+// The event loop, which is the same for every pass, and the hooks that observe it.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"gpumem/alloc"
+	"gpumem/alloc/build"
+	"gpumem/device"
+	"gpumem/policy"
+	"gpumem/record/trace"
+)
+
+// A Hook observes a pass. Its functions may be nil, and a pass without Event
+// functions does nothing for an event but allocate and free. An error ends the
+// replay.
+type Hook struct {
+	// Event is called after each event with the block that was allocated or freed,
+	// the zero block if the request was refused or is of 0 bytes. The block of a
+	// request that the recorded program was refused is freed after the call.
+	Event func(e *trace.Event, b alloc.Block) error
+	// Refused is called when a request is refused, before Event.
+	Refused func(e *trace.Event) error
+	// End is called after the last event, before the pool is trimmed and closed.
+	End func() error
+}
+
+// A Pass is one run of a policy over the events of a pool, on a new device. Hooks
+// read it and change nothing. The figures are those after the current event, and
+// up to date only while a hook has an Event function.
+type Pass struct {
+	Trace     *trace.Trace
+	Pool      *trace.Pool
+	Policy    policy.Policy
+	Device    device.GPU
+	Allocator alloc.Allocator
+
+	Event   uint64 // number of the current event, from 1, the pool's seeds included
+	Used    uint64 // bytes in use, in whole blocks
+	Blocks  int    // live blocks, those of 0 bytes left out
+	Held    uint64 // bytes held from the device
+	Refused uint64 // requests refused so far
+	Calls   uint64 // driver calls of the policy so far
+	Called  bool   // the current event called the driver
+
+	asked device.Counters // the cost of questions, which is not the policy's
+	hooks []Hook
+}
+
+// newPass opens the policy's allocator on the device; close closes both.
+func (r *runner) newPass(dev device.GPU, log func(alloc.Message)) (*Pass, error) {
+	a, err := build.New(dev, r.policy, build.Options{Log: log})
+	if err != nil {
+		_ = dev.Close()
+		return nil, err
+	}
+	return &Pass{
+		Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, Allocator: a,
+		Calls: dev.Counters().Calls, // opening may have asked what is free
+	}, nil
+}
+
+// close closes the allocator and the device. Errors do not change what was found.
+func (p *Pass) close() {
+	_ = p.Allocator.Close()
+	_ = p.Device.Close()
+}
+
+// Ask calls f, whose driver calls then do not count as the policy's.
+func (p *Pass) Ask(f func()) {
+	before := p.Device.Counters()
+	f()
+	after := p.Device.Counters()
+	p.asked.Calls += after.Calls - before.Calls
+	p.asked.Time += after.Time - before.Time
+}
+
+// Stats returns the allocator's statistics, without a driver call that counts.
+func (p *Pass) Stats() (s alloc.Stats) {
+	p.Ask(func() { s = p.Allocator.Stats() })
+	return s
+}
+
+// driver returns what the policy has cost at the driver so far.
+func (p *Pass) driver() device.Counters {
+	c := p.Device.Counters()
+	c.Calls -= p.asked.Calls
+	c.Time -= p.asked.Time
+	return c
+}
+
+// request returns an event's request.
+func request(e *trace.Event) alloc.Request {
+	req := alloc.Request{Bytes: e.Bytes, Stream: e.Stream, Site: alloc.Site(e.Site)}
+	if e.Upper {
+		req.End = alloc.Upper
+	}
+	return req
+}
+
+// started is when the program began, more or less.
+var started = time.Now()
+
+func wallTime() time.Duration { return time.Since(started) }
+
+// run runs every event and returns the time in the loop, which is the allocator's
+// if no hook is set. The clock is read once a batch, never once an event. On a simulated
+// device it is the thread's CPU time, since all there is to wait for is other programs
+// and passes on the same core.
+func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.Duration, err error) {
+	clock := wallTime
+	if p.Device.Info().Simulated {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		clock = cpuTime
+	}
+	a, observed := p.Allocator, slices.ContainsFunc(p.hooks, func(h Hook) bool { return h.Event != nil })
+	seeds, err := p.restore()
+	if err != nil {
+		return 0, err
+	}
+	trims := p.trims()
+	blocks := make([]alloc.Block, p.Pool.Slots)
+	var done uint64
+	err = p.Pool.Batches(ctx, progress, func(events []trace.Event) error {
+		start := clock()
+		for i := range events {
+			e := &events[i]
+			n := done + uint64(i) + 1
+			var b alloc.Block
+			var err error
+			if len(trims) > 0 && trims[0] < n {
+				trims = trims[1:]
+				if err := p.trim(observed); err != nil {
+					return fmt.Errorf("event %d: %w", n, err)
+				}
+			}
+			if e.Op == trace.Free {
+				b = blocks[e.Slot]
+				err = a.Free(b)
+			} else {
+				if n <= uint64(len(seeds)) {
+					b, err = seeds[n-1].place(request(e))
+				} else {
+					b, err = a.Alloc(request(e))
+				}
+				// The comparison first, for a refusal is part of what is timed.
+				if err != nil && (err == alloc.ErrNoMemory || errors.Is(err, alloc.ErrNoMemory)) {
+					err = p.refuse(n, e)
+				}
+				blocks[e.Slot] = b // after a refusal the zero block, whose free does nothing
+			}
+			if err == nil && observed {
+				err = p.observe(n, e, b)
+			}
+			if err == nil && e.Refused {
+				err = p.drop(b, observed)
+				blocks[e.Slot] = alloc.Block{}
+			}
+			if err != nil {
+				return fmt.Errorf("event %d: %w", n, err)
+			}
+		}
+		took += clock() - start
+		done += uint64(len(events))
+		return nil
+	})
+	for _, h := range p.hooks {
+		if err == nil && h.End != nil {
+			err = h.End()
+		}
+	}
+	return took, err
+}
+
+// refuse counts a refusal.
+func (p *Pass) refuse(n uint64, e *trace.Event) error {
+	p.Event = n
+	p.Refused++
+	for _, h := range p.hooks {
+		if h.Refused == nil {
+			continue
+		}
+		if err := h.Refused(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observe brings the figures up to date and calls the hooks.
+func (p *Pass) observe(n uint64, e *trace.Event, b alloc.Block) error {
+	p.Event = n
+	if !b.IsZero() {
+		if e.Op == trace.Free {
+			p.Used -= b.Size
+			p.Blocks--
+		} else {
+			p.Used += b.Size
+			p.Blocks++
+		}
+	}
+	p.lookAtDriver()
+	for _, h := range p.hooks {
+		if h.Event == nil {
+			continue
+		}
+		if err := h.Event(e, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop frees the block of a request that the recorded program was refused.
+func (p *Pass) drop(b alloc.Block, observed bool) error {
+	err := p.Allocator.Free(b)
+	if observed && !b.IsZero() {
+		p.Used -= b.Size
+		p.Blocks--
+		p.lookAtDriver()
+	}
+	return err
+}
+
+// trims returns after how many events the recorded program emptied its pool. A policy of
+// PyTorch has a pool that this empties; in the place of another framework's it has no
+// meaning.
+func (p *Pass) trims() []uint64 {
+	if p.Policy.Kind == policy.Caching || p.Policy.Kind == policy.Async && p.Policy.Name == "pytorch" {
+		return p.Pool.Trims()
+	}
+	return nil
+}
+
+// trim empties the pool, at the program's cost.
+func (p *Pass) trim(observed bool) error {
+	_, err := p.Allocator.Trim(0)
+	if observed {
+		p.lookAtDriver()
+	}
+	return err
+}
+
+// lookAtDriver reads what is held, which changes only when the driver is called.
+func (p *Pass) lookAtDriver() {
+	calls := p.driver().Calls
+	if p.Called = calls != p.Calls; p.Called {
+		p.Calls = calls
+		p.Held = p.Stats().PoolBytes
+	}
+}

@@ -1,0 +1,93 @@
+package trace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gpumem/record/formats"
+	"gpumem/record/trace"
+)
+
+// TestAtPeak: what is live when most is, in the order of its allocation.
+func TestAtPeak(t *testing.T) {
+	for _, tc := range []struct{ name, events, want string }{
+		{"before the end", "a w 100\na x 30\nf x\na y 20\na z 30\nf y\nf z\n", "100 20 30"},
+		{"a slot that is used again", "a w 100\na x 30\nf w\na y 101\n", "30 101"},
+		{"the first of two", "a w 100\nf w\na x 60\na y 40\n", "100"},
+		{"more than 2^64", "a w 18446744073709551615\na x 5\nf w\nf x\n", "18446744073709551615"},
+		{"nothing", "a w 0\n", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tr, err := formats.Read(t.Context(), strings.NewReader(tc.events), "run.txt", trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.Close()
+			if got, err := sizesAtPeak(t.Context(), tr.Pools[0]); err != nil || got != tc.want {
+				t.Errorf("%q, %v, want %q", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func sizesAtPeak(ctx context.Context, p *trace.Pool) (string, error) {
+	list, err := p.AtPeak(ctx)
+	var words []string
+	for _, e := range list {
+		words = append(words, fmt.Sprint(e.Bytes))
+	}
+	return strings.Join(words, " "), err
+}
+
+// TestAtPeakOfRefused: a request that the program was refused is the last, and in the sum.
+func TestAtPeakOfRefused(t *testing.T) {
+	tr, err := formats.Open(t.Context(), "testdata/torch2150.pickle", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	p := tr.Pools[0]
+	list, err := p.AtPeak(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := uint64(0)
+	for _, e := range list {
+		sum += e.Bytes
+	}
+	if last := list[len(list)-1]; sum != p.PeakLive || !last.Refused || last.Bytes != 5368709120 {
+		t.Errorf("%d of %d, the last is %+v", sum, p.PeakLive, last)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.AtPeak(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestWalk: a free has the bytes of its block.
+func TestWalk(t *testing.T) {
+	tr, err := formats.Read(t.Context(), strings.NewReader("a w 100\na x 30\nf w\na y 7\n"), "run.txt", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	w := tr.Pools[0].Walk()
+	var got []string
+	for {
+		e, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			break
+		}
+		got = append(got, fmt.Sprint(e.Op, " ", e.Bytes, " ", len(w.Live())))
+	}
+	if want := fmt.Sprintf("%v 100 1, %v 30 2, %v 100 1, %v 7 2", trace.Alloc, trace.Alloc, trace.Free, trace.Alloc); strings.Join(got, ", ") != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
