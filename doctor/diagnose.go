@@ -25,7 +25,7 @@ import (
 	"io"
 
 	"gpumem/doctor/balance"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 // Diagnose says why the program of this log failed. The state is what is known

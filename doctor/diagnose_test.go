@@ -13,7 +13,7 @@ import (
 
 	"gpumem/internal/test/doctortest"
 	"gpumem/internal/test/golden"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 // FuzzDiagnose: any bytes, with any state that can be read, get an answer that

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"gpumem/doctor"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 func ExampleDiagnose() {

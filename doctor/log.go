@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"gpumem/internal/input"
-	"gpumem/machine"
+	"gpumem/node/machine"
 	"gpumem/record/dump"
 )
 

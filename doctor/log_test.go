@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"gpumem/internal/test/doctortest"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 // TestJSON: every field of the contract is there, whatever the verdict,

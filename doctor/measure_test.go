@@ -29,7 +29,7 @@ import (
 
 	"gpumem/doctor"
 	"gpumem/internal/test/doctortest"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"gpumem/internal/test/doctortest"
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 // diagnose is the diagnosis of a log and a state; empty: none.

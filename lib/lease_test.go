@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
+	"gpumem/node/ledger"
 	"gpumem/policy/frameworks"
-	"gpumem/share/ledger"
 )
 
 // compiled returns a function that builds a program of testdata, once.

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
 )
 
 var kills = flag.Int("kills", 40, "how often TestKilled kills; 1000 for the long run")

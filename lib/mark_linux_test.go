@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/share"
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
+	"gpumem/node/share"
 )
 
 // markProgram is the program of mark.c.

@@ -130,7 +130,7 @@ def write_wheel(out, arch):
             if name.endswith((".py", ".typed")):
                 files["gpumem/" + name] = os.path.join(package, name)
         # gpumem run --remat has the same file, in the command.
-        files["gpumem/_remat.py"] = os.path.join(ROOT, "share", "hook", "gpumem_remat.py")
+        files["gpumem/_remat.py"] = os.path.join(ROOT, "node", "internal", "hook", "gpumem_remat.py")
         tag = f"py3-none-manylinux_2_{newest_glibc(files)}_{arch}"
         info = f"gpumem-{version()}.dist-info/"
         with open(os.path.join(HERE, "README.md"), encoding="utf-8") as f:

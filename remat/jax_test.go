@@ -47,7 +47,7 @@ func inJAX(t *testing.T, python string, env []string, known map[string]float64) 
 	if out, err := exec.Command("go", "build", "-o", bin+"/", "gpumem/cmd/gpumem").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	args := []string{"testdata/jax_check.py", filepath.Join(bin, "gpumem"), "../share/hook"}
+	args := []string{"testdata/jax_check.py", filepath.Join(bin, "gpumem"), "../node/internal/hook"}
 	for limit := range strings.SplitSeq(*jaxLimits, ",") {
 		args = append(args, "--limit", limit)
 	}

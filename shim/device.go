@@ -46,7 +46,7 @@ const (
 )
 
 // Account counts the memory that this process holds, within the limit of its lease.
-// Package share/ledger's Member is one for all processes of a lease. It is safe for
+// Package node/ledger's Member is one for all processes of a lease. It is safe for
 // use by several goroutines.
 type Account interface {
 	// Take counts bytes more, or returns an error that wraps device.ErrOutOfMemory

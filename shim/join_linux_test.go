@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"gpumem/device"
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
 	"gpumem/shim"
 )
 

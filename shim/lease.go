@@ -1,4 +1,4 @@
-// The account of a lease: package share/ledger's, as this package asks for it.
+// The account of a lease: package node/ledger's, as this package asks for it.
 
 package shim
 
@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"gpumem/device"
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
 )
 
 // Lease is the [Account] of a process in a lease.

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
-	"gpumem/machine"
-	"gpumem/machine/probe"
+	"gpumem/node/machine"
+	"gpumem/node/probe"
 	"gpumem/report"
 	"gpumem/size"
 )

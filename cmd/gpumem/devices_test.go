@@ -8,9 +8,9 @@ import (
 
 	"gpumem/device"
 	"gpumem/device/open"
-	"gpumem/machine"
-	"gpumem/machine/probe"
-	"gpumem/share"
+	"gpumem/node/machine"
+	"gpumem/node/probe"
+	"gpumem/node/share"
 )
 
 // listed are devices as a driver could show them, which no test machine has all.

@@ -13,8 +13,8 @@ import (
 
 	"gpumem/doctor"
 	"gpumem/internal/output"
-	"gpumem/machine"
-	"gpumem/machine/probe"
+	"gpumem/node/machine"
+	"gpumem/node/probe"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
 	"gpumem/report"

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/internal/test/holder"
-	"gpumem/machine"
-	"gpumem/share"
+	"gpumem/node/machine"
+	"gpumem/node/share"
 )
 
 // TestDoctorMachine: --machine is what gpumem ps --json shows, and --pid has the

@@ -19,7 +19,7 @@ import (
 	"gpumem/device/sim"
 	"gpumem/doctor"
 	"gpumem/internal/test/doctortest"
-	"gpumem/machine/probe"
+	"gpumem/node/probe"
 	"gpumem/record/dump"
 	"gpumem/report"
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
-	"gpumem/machine/probe"
+	"gpumem/node/probe"
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"gpumem/device/open"
-	"gpumem/machine/probe"
+	"gpumem/node/probe"
 )
 
 func TestDeviceLine(t *testing.T) {

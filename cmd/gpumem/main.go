@@ -24,8 +24,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/input"
+	"gpumem/node/library"
 	"gpumem/report"
-	"gpumem/share/library"
 )
 
 // Exit statuses that scripts rely on.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/machine"
-	"gpumem/machine/probe"
-	"gpumem/machine/screen"
+	"gpumem/node/machine"
+	"gpumem/node/probe"
+	"gpumem/node/screen"
 	"gpumem/report"
 )
 

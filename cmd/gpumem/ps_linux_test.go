@@ -10,9 +10,9 @@ import (
 
 	gpu "gpumem/device"
 	"gpumem/internal/test/holder"
-	"gpumem/machine/probe"
-	"gpumem/machine/screen"
-	"gpumem/share"
+	"gpumem/node/probe"
+	"gpumem/node/screen"
+	"gpumem/node/share"
 )
 
 // keyOf is the key of a shared GPU.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"gpumem/share"
+	"gpumem/node/share"
 )
 
 func TestPsOutputFails(t *testing.T) {

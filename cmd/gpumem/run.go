@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/node/launch"
+	"gpumem/node/runenv"
+	"gpumem/node/share"
 	"gpumem/report"
-	"gpumem/share"
-	"gpumem/share/launch"
-	"gpumem/share/runenv"
 	"gpumem/size"
 )
 

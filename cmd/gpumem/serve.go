@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/machine/probe"
-	"gpumem/serve"
+	"gpumem/node/probe"
+	"gpumem/node/serve"
 )
 
 func serveCommand() *cobra.Command {

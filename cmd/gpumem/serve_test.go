@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"gpumem/internal/test/machinetest"
-	"gpumem/machine"
-	"gpumem/serve"
+	"gpumem/node/machine"
+	"gpumem/node/serve"
 )
 
 // TestServe: it prints its address, answers there, and ends without an error when it is

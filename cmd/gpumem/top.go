@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/machine"
-	"gpumem/machine/probe"
-	"gpumem/machine/screen"
+	"gpumem/node/machine"
+	"gpumem/node/probe"
+	"gpumem/node/screen"
 )
 
 // topLeast is the shortest time between two snapshots: each costs some milliseconds.

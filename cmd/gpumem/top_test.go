@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/share"
+	"gpumem/node/share"
 )
 
 // TestTopOnce: without a terminal it looks once.

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/machine"
+	"gpumem/node/machine"
 	"gpumem/record/dump"
 	"gpumem/size"
 )

@@ -4,7 +4,7 @@ package input
 //
 // A plan takes seconds and gigabytes, which are wasted when the program that asked for it was
 // killed. The program keeps one end of a pipe open for as long as it waits
-// (share/hook/gpumem_remat.py), and the system closes it with the program.
+// (node/internal/hook/gpumem_remat.py), and the system closes it with the program.
 
 import (
 	"os"

@@ -15,8 +15,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"gpumem/share"
-	"gpumem/share/runenv"
+	"gpumem/node/runenv"
+	"gpumem/node/share"
 	"gpumem/size"
 )
 

@@ -30,8 +30,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"gpumem/device"
-	"gpumem/share"
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
+	"gpumem/node/share"
 	"gpumem/size"
 )
 

@@ -28,8 +28,8 @@ import (
 	"sync"
 	"time"
 
-	"gpumem/share"
-	"gpumem/share/ledger"
+	"gpumem/node/ledger"
+	"gpumem/node/share"
 )
 
 // GPU is a GPU of this node that the agent can read.

@@ -4,7 +4,7 @@ package agent
 
 import (
 	"gpumem/device"
-	"gpumem/share"
+	"gpumem/node/share"
 )
 
 // Host returns the meter of a simulated GPU that programs in containers use. They write

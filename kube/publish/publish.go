@@ -33,7 +33,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	health "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 
-	"gpumem/share"
+	"gpumem/node/share"
 )
 
 // GPU describes a GPU of the node.

@@ -20,7 +20,7 @@ struct gm_settings {
   const char *libcuda; // file of the driver
   const char *policy;  // of the pools: package policy's Policy in JSON; "" for elastic
   const char *ledgers; // files of the lease, ':' between; "" for none
-  const char *parts;   // of each ledger that this process is in, see share/ledger; "" for none
+  const char *parts;   // of each ledger that this process is in, see node/ledger; "" for none
   const char *record;  // file to record to; "" for none
   u64 limit;           // bytes for this process, without a lease; 0 for none
   u64 outside;         // bytes that the context and libraries take

@@ -1,5 +1,5 @@
 // A reader of the lease's ledgers, for questions that need no pool: the layout is
-// package share/ledger's.
+// package node/ledger's.
 
 #define _GNU_SOURCE
 #include "gpumem.h"
@@ -35,7 +35,7 @@ static int alive(int fd, unsigned slot) {
 
 enum { PARTS_AT = 80, MAX_PARTS = 4 };
 
-// A part is a limit for some of the lease's processes, see package share/ledger.
+// A part is a limit for some of the lease's processes, see package node/ledger.
 struct part {
   u64 id, limit, held;
 };

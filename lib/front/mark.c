@@ -145,7 +145,7 @@ static int is_library(const char *path) {
   return ok;
 }
 
-// The folders are those of package share/library, but for the linker's cache: what the
+// The folders are those of package node/library, but for the linker's cache: what the
 // container runtime mounts is in one of them.
 const char *gm_find(const char *name, int (*ours)(const char *path)) {
   static const char *const folders[] = {

@@ -13,12 +13,12 @@ import (
 	"testing"
 
 	"gpumem/device/sim"
+	"gpumem/node/runenv"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
-	"gpumem/share/runenv"
 )
 
 // TestLeaseIsLeast: under the limit that gpumem run sets for a lease nothing is refused, and

@@ -41,13 +41,13 @@ import (
 	"strings"
 
 	"gpumem/device/sim"
+	"gpumem/node/library"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
 	"gpumem/record/formats"
 	"gpumem/record/internal/torch"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/share/library"
 	"gpumem/size"
 )
 

@@ -4,7 +4,7 @@ package machinetest
 import (
 	"time"
 
-	"gpumem/machine"
+	"gpumem/node/machine"
 )
 
 // Now is the time of the snapshots.

@@ -108,7 +108,7 @@ func slotsOf(dir string, inode uint64) (list []int) {
 	return list
 }
 
-// Ledger is what a ledger says, see package gpumem/share/ledger.
+// Ledger is what a ledger says, see package gpumem/node/ledger.
 type Ledger struct {
 	Limit, Held uint64 // bytes; Held includes processes that have died and were not cleared yet
 }

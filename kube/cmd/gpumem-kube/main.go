@@ -27,7 +27,7 @@ import (
 	"gpumem/kube/agent"
 	"gpumem/kube/claim"
 	"gpumem/kube/publish"
-	"gpumem/share"
+	"gpumem/node/share"
 )
 
 func main() {

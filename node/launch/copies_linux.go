@@ -1,0 +1,281 @@
+// Several copies of a program at once: their parent.
+//
+// A signal that reaches the parent was sent to it alone (by docker stop, or by a
+// supervisor that knows one number) and is meant for the copies, or it was sent to
+// all: to the process group by a terminal or timeout(1), to the whole job by Slurm or
+// systemd. Then the copies have it already. The kernel does not show which it was. So
+// there is a witness, a process in the same group and control group that only reports
+// the signals that it gets. A signal that the witness gets too was sent to all; the
+// others are passed on.
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"gpumem/node/internal/overhead"
+	"gpumem/node/share"
+)
+
+// grace is how long the witness may take. A signal that was sent to the parent alone
+// is passed on this much later.
+const grace = 100 * time.Millisecond
+
+// patience is how long the witness may take to start; after that, as of one that was
+// stopped, copies do without it. Tests are less patient.
+var patience = 5 * time.Second
+
+// meant are the signals that may be meant for the copies: those that a process can
+// catch, except those that its own actions cause and those that stop it.
+func meant() []os.Signal {
+	own := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}
+	var list []os.Signal
+	for n := syscall.Signal(1); n < 32; n++ {
+		if !slices.Contains(own, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// witnessArg is the one argument of the keeper's command that makes it the witness.
+const witnessArg = "witness"
+
+// reportSignals reports the signals that this process gets as bytes on standard output,
+// after a first byte 0, until standard input ends.
+func reportSignals() {
+	caught := make(chan os.Signal, 64)
+	signal.Notify(caught, meant()...)
+	_, _ = os.Stdout.Write([]byte{0})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	for sig := range caught {
+		_, _ = os.Stdout.Write([]byte{byte(sig.(syscall.Signal))})
+	}
+}
+
+// A witness is the process that runs reportSignals, as its parent has it.
+type witness struct {
+	p    *os.Process
+	in   *os.File // its standard input
+	seen chan sighting
+}
+
+// A sighting is one signal that the witness got.
+type sighting struct {
+	sig  os.Signal
+	when time.Time
+}
+
+// startWitness starts the witness and waits until it catches signals, at most for
+// patience. Without a witness every signal counts as sent to the parent alone.
+func startWitness(command []string) (*witness, error) {
+	if len(command) == 0 {
+		return nil, nil
+	}
+	theirs, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	out, reports, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	defer reports.Close()
+	w := &witness{in: in, seen: make(chan sighting, 64)}
+	if w.p, err = os.StartProcess(command[0], append(command[:len(command):len(command)], witnessArg), &os.ProcAttr{Files: []*os.File{theirs, reports, nil}}); err != nil {
+		in.Close()
+		out.Close()
+		return nil, err
+	}
+	ready := make(chan struct{})
+	go func() {
+		defer out.Close()
+		defer close(w.seen)
+		var b [1]byte
+		for first := true; ; first = false {
+			if n, _ := out.Read(b[:]); n == 0 {
+				if first {
+					close(ready)
+				}
+				return
+			}
+			if first {
+				close(ready)
+				continue
+			}
+			w.seen <- sighting{syscall.Signal(b[0]), time.Now()}
+		}
+	}()
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-ready:
+	case <-t.C:
+		_ = w.p.Kill() // the copies run without it
+	}
+	return w, nil
+}
+
+// saw reports whether the witness got a signal at about the time that this process
+// got it.
+func (w *witness) saw(sig os.Signal, when time.Time) bool {
+	if w == nil {
+		return false
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	for {
+		select {
+		case s, ok := <-w.seen:
+			if !ok {
+				return false
+			}
+			if s.sig == sig && when.Sub(s.when) < grace {
+				return true
+			}
+		case <-t.C:
+			return false
+		}
+	}
+}
+
+// stop ends the witness, also one that is stopped.
+func (w *witness) stop() {
+	if w != nil {
+		w.in.Close()
+		_ = w.p.Kill()
+		_, _ = w.p.Wait()
+	}
+}
+
+// copies runs the copies of a plan, waits for them and returns the status of each: the
+// exit status, or 128 and the number of the signal that ended it.
+func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Lease) (statuses []int, err error) {
+	path, err := lookPath(p.Command[0])
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	w, err := startWitness(p.keeper)
+	if err != nil {
+		return nil, err
+	}
+	defer w.stop()
+	caught := make(chan os.Signal, 64)
+	signal.Notify(caught, meant()...) // before there is a copy: none is lost
+	defer signal.Stop(caught)
+	if err := p.release(); err != nil {
+		return nil, err
+	}
+
+	statuses = make([]int, len(envs))
+	var running []*os.Process
+	var all sync.WaitGroup
+	for c, env := range envs {
+		files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+		if c > 0 { // one of them has the keyboard
+			files[0] = null
+		}
+		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, holdings(leases[c]))
+		if err != nil {
+			closeAll(leases[c:]) // the copies that run keep theirs
+			for _, other := range running {
+				_ = other.Signal(syscall.SIGTERM)
+			}
+			all.Wait()
+			return statuses, notStarted(p.Command[0], err)
+		}
+		running = append(running, process)
+		for _, l := range leases[c] {
+			_ = l.Tell(process.Pid) // for lists; it may have ended already
+			go l.Keep(ctx)          // until it is closed
+		}
+		all.Go(func() {
+			measured := p.measure(process.Pid, env)
+			statuses[c] = statusOf(process)
+			closeAll(leases[c : c+1])
+			measured()
+		})
+	}
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	over := ctx.Done()
+	for {
+		select {
+		case <-ended:
+			return statuses, nil
+		case <-over:
+			over = nil // asked once
+			for _, process := range running {
+				_ = process.Signal(syscall.SIGTERM)
+			}
+		case sig := <-caught:
+			if !w.saw(sig, time.Now()) {
+				for _, process := range running {
+					_ = process.Signal(sig) // it may have ended
+				}
+			}
+		}
+	}
+}
+
+// measure measures a copy until the returned function is called, which saves the result.
+func (p *Plan) measure(pid int, env []string) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := newSampler(pid, env, p.targets[0].meter)
+	done := make(chan struct{})
+	go func() { defer close(done); l.watch(ctx) }()
+	return func() {
+		cancel()
+		<-done
+		l.save(overhead.NewStore(), p.program, p.say)
+	}
+}
+
+// startWith starts a program that inherits the lock files of its leases.
+func startWith(path string, argv []string, attr *os.ProcAttr, leases []holding) (*os.Process, error) {
+	// Copies are started one after the other, so that none has another's lease.
+	for _, l := range leases {
+		fd, err := dupHigh(l.file)
+		if err != nil {
+			return nil, err
+		}
+		defer syscall.Close(fd)
+	}
+	p, err := os.StartProcess(path, argv, attr)
+	if errors.Is(err, syscall.ENOEXEC) {
+		path, argv = byShell(path, argv)
+		p, err = os.StartProcess(path, argv, attr)
+	}
+	return p, err
+}
+
+// statusOf waits for a process and returns its status as a shell has it.
+func statusOf(p *os.Process) int {
+	state, err := p.Wait()
+	if err != nil {
+		return 1
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return state.ExitCode()
+}

@@ -1,0 +1,212 @@
+// Measurement of the memory that a program holds outside of its pool, for its next run.
+
+package launch
+
+import (
+	"context"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"gpumem/device"
+	"gpumem/internal/proc"
+	"gpumem/node/internal/overhead"
+	"gpumem/node/ledger"
+	"gpumem/node/runenv"
+	"gpumem/node/share"
+	"gpumem/policy"
+	"gpumem/policy/explain"
+	"gpumem/policy/frameworks"
+)
+
+// When a running program is measured: often enough to see what it holds once its
+// libraries are loaded, seldom enough to cost nothing.
+const (
+	firstSample = 2 * time.Second
+	nextSample  = 10 * time.Second
+)
+
+// sampler measures one program while it runs.
+type sampler struct {
+	pid    int
+	env    []string
+	meter  share.Meter
+	parent func(pid int) int // of a process; 0: none, or unknown
+	loaded func(pid int) []proc.Framework
+	most   map[string]uint64 // by framework: the most held outside of the pool
+}
+
+func newSampler(pid int, env []string, meter share.Meter) *sampler {
+	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
+}
+
+// watch measures the program until ctx is done.
+func (s *sampler) watch(ctx context.Context) {
+	t := time.NewTimer(firstSample)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.sample()
+			t.Reset(nextSample)
+		}
+	}
+}
+
+// sample measures once. Only a framework that takes its whole pool at once can be
+// measured from outside: what more the program holds is not the pool's. Where the driver
+// library serves the memory, its ledger has what is the pool's.
+func (s *sampler) sample() {
+	before := s.members()
+	st, err := s.meter.Status()
+	if err != nil {
+		return
+	}
+	if before != nil {
+		s.sampleMembers(st, before, s.members())
+		return
+	}
+	var used uint64
+	for _, p := range st.Processes {
+		if p.Known && s.ours(p.PID) {
+			used += p.Used
+		}
+	}
+	loaded := s.loaded(s.pid)
+	if used == 0 || len(loaded) != 1 { // of several it is unknown whose the memory is
+		return
+	}
+	f := loaded[0]
+	pool := poolOf(frameworks.Release{Name: f.Name, Version: f.Version}, s.env, st)
+	if pool > 0 && used > pool {
+		s.most[f.Name] = max(s.most[f.Name], used-pool)
+	}
+}
+
+// members returns the processes that count in the ledger of the first GPU; nil if there
+// is none.
+func (s *sampler) members() []ledger.Figures {
+	paths := policy.Environ(s.env).Get(runenv.EnvLedger)
+	path, _, _ := strings.Cut(paths, runenv.LedgerSeparator)
+	if path == "" {
+		return nil
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	return l.Members()
+}
+
+// sampleMembers measures each process in the ledger that has neither taken nor given
+// while the GPU's status was read.
+func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures) {
+	for _, p := range st.Processes {
+		same := func(m ledger.Figures) bool {
+			stat, ok := proc.ReadStat(m.PID) // of another pid namespace, it is another process here
+			return m.PID == p.PID && ok && stat.Start == m.Start
+		}
+		i, j := slices.IndexFunc(before, same), slices.IndexFunc(after, same)
+		if !p.Known || i < 0 || j < 0 || before[i].Held != after[j].Held || before[i].Charged != after[j].Charged {
+			continue
+		}
+		counted := after[j].Held + after[j].Charged
+		if p.Used <= counted {
+			continue
+		}
+		name := "cuda"
+		if loaded := s.loaded(p.PID); len(loaded) == 1 {
+			name = loaded[0].Name
+		}
+		s.most[name] = max(s.most[name], p.Used-counted)
+	}
+}
+
+// ours reports whether a process is the program or a descendant of it.
+func (s *sampler) ours(pid int) bool {
+	for range 32 {
+		if pid == s.pid {
+			return true
+		}
+		if pid = s.parent(pid); pid <= 1 {
+			return false
+		}
+	}
+	return false
+}
+
+// poolOf returns what a framework's pool preallocates, in bytes; 0 if it allocates on
+// demand.
+func poolOf(f frameworks.Release, env []string, s device.Status) uint64 {
+	d := policy.Device{Ordinal: s.Ordinal, Total: s.Total, Free: s.Total, Granularity: s.Granularity, CCMajor: s.CCMajor}
+	a, err := explain.Environment(policy.Environ(env), f, d)
+	if err != nil {
+		f.Version = "" // an unknown release
+		if a, err = explain.Environment(policy.Environ(env), f, d); err != nil {
+			return 0
+		}
+	}
+	if !a.Preallocate {
+		return 0
+	}
+	unit := max(s.Granularity, 1)
+	return (a.Gets + unit - 1) / unit * unit
+}
+
+// save saves the measurements.
+func (s *sampler) save(where overhead.Store, program string, say func(string, ...any)) {
+	for framework, bytes := range s.most {
+		if err := where.Save(program, framework, bytes); err != nil {
+			say("%s", strings.TrimSpace(err.Error()))
+			return
+		}
+	}
+}
+
+func parentOf(pid int) int {
+	s, _ := proc.ReadStat(pid)
+	return s.Parent
+}
+
+func loadedBy(pid int) []proc.Framework {
+	list, err := proc.Frameworks(pid)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// interpreter is a Python, such as python3.11.
+var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
+
+// programName returns the name under which a command's measurements are kept: the
+// program and, if that is a Python, its script or module (-m). The path of a script is
+// made absolute from dir.
+func programName(command []string, dir string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	name := filepath.Base(command[0])
+	if !interpreter.MatchString(name) {
+		return name
+	}
+	for i, w := range command[1:] {
+		switch {
+		case w == "-m" && i+2 < len(command):
+			return name + " -m " + command[i+2]
+		case w == "-c":
+			return name + " -c"
+		case strings.HasPrefix(w, "-"):
+			continue
+		case !filepath.IsAbs(w):
+			w = filepath.Join(dir, w)
+		}
+		return name + " " + w
+	}
+	return name
+}

@@ -1,0 +1,126 @@
+// The driver library that serves a program's memory from a pool.
+
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"gpumem/device"
+	"gpumem/node/ledger"
+	"gpumem/node/library"
+	"gpumem/node/runenv"
+	"gpumem/node/share"
+	"gpumem/policy/frameworks"
+	"gpumem/size"
+)
+
+// NoPool is the value of [Plan].Pool for a program without the driver library, also
+// inside a lease that has it.
+const NoPool = "off"
+
+// CheckPool reports why a name is no pool of the driver library: a policy of package
+// frameworks other than env, with its keys.
+func CheckPool(name string) error {
+	if name == "env" || strings.HasPrefix(name, "env:") {
+		return errors.New("env says what a framework would do; name a policy, such as elastic")
+	}
+	_, err := frameworks.Parse(name)
+	return err
+}
+
+// findPool fills in what the pool needs, once the targets are known.
+func (p *Plan) findPool() error {
+	if p.Pool == "" {
+		p.Pool = NoPool
+		if outer := os.Getenv(runenv.EnvPool); outer != "" { // of the lease around this one
+			p.Pool = outer
+		}
+	}
+	if p.Pool == NoPool {
+		return nil
+	}
+	if err := CheckPool(p.Pool); err != nil {
+		return fmt.Errorf("--pool: %w", err)
+	}
+	name, _, _ := strings.Cut(p.Pool, ":")
+	if r, err := frameworks.ParseRelease(name); err == nil && r.Note() != "" {
+		p.say("%s", r.Note())
+	}
+	if p.Limits.Allocator != "" { // with the pool of the lease around
+		return fmt.Errorf("--allocator %s: the lease around has the pool %s, which serves JAX's memory; --pool off leaves it", p.Limits.Allocator, p.Pool)
+	}
+	q := &runenv.Pool{Name: p.Pool}
+	var err error
+	if q.Folder, err = library.Folder(os.Getenv); err != nil {
+		return fmt.Errorf("--pool %s: %w", p.Pool, err)
+	}
+	if p.simulated != "" && os.Getenv(library.EnvDriver) == "" {
+		return fmt.Errorf("--pool %s: %s is simulated and has no driver library, which the pool library needs; name one by %s, or leave --pool out", p.Pool, p.targets[0].words, library.EnvDriver)
+	}
+	if q.Driver, err = library.Driver(os.Getenv, q.Folder); err != nil {
+		return fmt.Errorf("--pool %s: %w", p.Pool, err)
+	}
+	if q.NVML, err = library.NVML(os.Getenv, q.Folder); err != nil && !errors.Is(err, library.ErrNoDriver) {
+		return fmt.Errorf("--pool %s: %w", p.Pool, err)
+	}
+	path, err := lookPath(p.Command[0])
+	if err != nil {
+		return err
+	}
+	if err := library.Check(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--pool %s: %w", p.Pool, err)
+	}
+	p.Limits.Pool = q
+	return nil
+}
+
+// makeLedgers makes the files in which the programs of the leases count their memory.
+func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) error {
+	if p.Limits.Pool == nil {
+		return nil
+	}
+	for _, copies := range leases {
+		for i, l := range copies {
+			h := ledger.Header{UUID: p.targets[i].uuid, Limit: max(l.Bytes(), l.Within()), Total: status[i].Total}
+			err := ledger.Create(l.Ledger(), h)
+			if errors.Is(err, fs.ErrExist) && l.Within() > 0 { // it counts for the whole lease
+				var there *ledger.Ledger
+				if there, err = ledger.Open(l.Ledger()); err == nil {
+					err = there.Close()
+				}
+			}
+			if err != nil {
+				return fmt.Errorf("--pool %s: %w", p.Pool, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sayPool says what serves the program's memory.
+func (p *Plan) sayPool(leases []*share.Lease, status []device.Status) {
+	q := p.Limits.Pool
+	if q == nil {
+		return
+	}
+	var on []string
+	for i, l := range leases {
+		text := fmt.Sprintf("%s on GPU %d", size.Format(l.Bytes()), status[i].Ordinal)
+		if l.Within() > 0 {
+			text += ", with the lease that it is a part of"
+		}
+		on = append(on, text)
+	}
+	copies := ""
+	if p.Copies > 1 {
+		copies = fmt.Sprintf(" for each of %d copies", p.Copies)
+	}
+	p.say("pool %s for %s%s: %s serves its memory, in front of %s", q.Name, strings.Join(on, " and "), copies, q.Folder, q.Driver)
+	if len(on) > 1 {
+		p.say("memory that the pool serves cannot be shared with other processes by CUDA IPC, as some multi-GPU programs do; --pool off has the driver's own")
+	}
+}

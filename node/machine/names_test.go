@@ -1,0 +1,55 @@
+package machine_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"gpumem/node/machine"
+)
+
+func TestWhere(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for _, tt := range []struct {
+		lease *machine.Lease
+		want  string
+	}{
+		{nil, ""},
+		{&machine.Lease{}, ""},
+		{&machine.Lease{Containers: []machine.Container{{ID: id, Namespace: "n", Pod: "p", Name: "c"}}}, "n/p/c"},
+		{&machine.Lease{Containers: []machine.Container{{ID: id}}, MoreContainers: 2}, "0123456789ab and 2 more"},
+		{&machine.Lease{Containers: []machine.Container{{Pod: "p"}, {Pod: "q"}}}, "/p/ and 1 more"},
+	} {
+		if got := tt.lease.Where(); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.lease, got, tt.want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	started := new(time.Time)
+	for _, tt := range []struct {
+		name          string
+		program       machine.Program
+		command, word string
+	}{
+		{"a script", machine.Program{Command: []string{"/usr/bin/python3", "-u", "/home/ann/train.py", "--x"}}, "python3 -u /home/ann/train.py --x", "train.py"},
+		{"a module", machine.Program{Command: []string{"python3.12", "-m", "torch.distributed.run"}}, "python3.12 -m torch.distributed.run", "torch.distributed.run"},
+		{"a module that is missing", machine.Program{Command: []string{"python", "-m"}}, "python -m", "python"},
+		{"code", machine.Program{Command: []string{"python", "-c", "import x"}}, "python -c import x", "python"},
+		{"the interpreter alone", machine.Program{Command: []string{"python"}}, "python", "python"},
+		{"a title that the process has set", machine.Program{Command: []string{"ray::f(/a)"}}, "a)", "a)"},
+		{"a title with blanks", machine.Program{Command: []string{"vllm worker /x"}}, "vllm worker /x", "vllm"},
+		{"a folder", machine.Program{Command: []string{"/opt/"}}, "/opt/", "/opt/"},
+		{"no command", machine.Program{Name: "Xorg", Started: started}, "[Xorg]", "Xorg"},
+		{"an unknown process", machine.Program{Name: "Xorg"}, "unknown", "Xorg"},
+		{"a lease of containers", machine.Program{Lease: &machine.Lease{Containers: []machine.Container{{Namespace: "n", Pod: "p", Name: "c"}}}, Name: "n/p/c"}, "no program yet", "n/p/c"},
+		{"nothing", machine.Program{}, "unknown", "unknown"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if c, w := tt.program.CommandLine(), tt.program.Title(); c != tt.command || w != tt.word {
+				t.Errorf("%q, %q, want %q, %q", c, w, tt.command, tt.word)
+			}
+		})
+	}
+}
