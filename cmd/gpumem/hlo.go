@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/hlo/measure"
 	"gpumem/internal/output"
-	"gpumem/remat"
-	"gpumem/remat/page"
 	"gpumem/report"
 	"gpumem/size"
+	"gpumem/xla/measure"
+	"gpumem/xla/page"
+	"gpumem/xla/remat"
 )
 
 // hloLargest is how many of the values that live at the peak are listed.

@@ -16,15 +16,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/device/open"
-	"gpumem/hlo"
-	"gpumem/hlo/cost"
-	"gpumem/hlo/load"
 	"gpumem/internal/output"
 	"gpumem/policy/explain"
-	"gpumem/remat"
-	"gpumem/remat/page"
 	"gpumem/report"
 	"gpumem/size"
+	"gpumem/xla/cost"
+	"gpumem/xla/hlo"
+	"gpumem/xla/load"
+	"gpumem/xla/page"
+	"gpumem/xla/remat"
 )
 
 // rematFlags are the flags of remat.

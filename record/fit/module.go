@@ -20,13 +20,13 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/hlo"
-	"gpumem/hlo/load"
-	"gpumem/hlo/memory"
 	"gpumem/internal/input"
 	"gpumem/record/advise"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
+	"gpumem/xla/hlo"
+	"gpumem/xla/load"
+	"gpumem/xla/memory"
 )
 
 // mostParts is how many of what fills the peak are listed.

@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"gpumem/device/sim"
-	"gpumem/hlo/measure"
-	"gpumem/hlo/memory"
 	"gpumem/internal/test/standin"
 	"gpumem/record/fit"
 	"gpumem/record/trace"
+	"gpumem/xla/measure"
+	"gpumem/xla/memory"
 )
 
 // step is a scheduled module: two arguments of 4 MiB, the first of which is given away, a
@@ -254,7 +254,7 @@ func TestFileErrors(t *testing.T) {
 
 // TestFileOfBinaryModule: binary modules are told from the recordings that are messages, too.
 func TestFileOfBinaryModule(t *testing.T) {
-	modules, err := filepath.Glob("../../hlo/load/testdata/*.pb")
+	modules, err := filepath.Glob("../../xla/load/testdata/*.pb")
 	if err != nil || len(modules) == 0 {
 		t.Fatal(modules, err)
 	}

@@ -15,10 +15,10 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/hlo"
-	"gpumem/hlo/load"
-	"gpumem/hlo/memory"
 	"gpumem/record/trace"
+	"gpumem/xla/hlo"
+	"gpumem/xla/load"
+	"gpumem/xla/memory"
 )
 
 // Peak is what is live on one GPU when most is.

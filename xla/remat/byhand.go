@@ -1,0 +1,131 @@
+package remat
+
+// Advice for those who cannot change the compiler: which layers to put under jax.checkpoint.
+
+import (
+	"regexp"
+	"slices"
+
+	"gpumem/xla/hlo"
+)
+
+// A ByHand is what jax.checkpoint alone does for the layers of one name.
+type ByHand struct {
+	Layer  string `json:"layer"`  // name without its number, such as "MixerBlock_"
+	Layers int    `json:"layers"` // with that name
+	Marked int    `json:"marked"` // of them under jax.checkpoint
+	Policy string `json:"policy"` // of jax.checkpoint_policies
+	// Peak is what temporaries take then: of a scheduled module their heap, as predicted (see
+	// checkpoint.go), of Before bytes now.
+	Peak   uint64 `json:"temp_peak_after"`
+	Before uint64 `json:"temp_peak_before"`
+	// Estimate reports that the module is not compiled, so that the figures are estimates,
+	// mostly too high: nothing is fused yet.
+	Estimate bool    `json:"estimate"`
+	Seconds  float64 `json:"-"` // of one run
+	Extra    float64 `json:"extra_compute_percent"`
+	// Patterns are regular expressions for [Mark], one for each layer.
+	Patterns []string `json:"patterns"`
+}
+
+// byHandPlans returns what putting the numbered layers of the program under jax.checkpoint
+// does, the best for the limit first: one plan for each name of layers and each of two
+// policies, with as many layers as the limit needs, or all. There is none if op_name has no
+// numbered layers, or if marking them saves nothing. heap is what the temporaries of a scheduled
+// module take, in bytes, 0 if that is unknown: plans for it are predictions. For others it is not
+// looked at.
+func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error) {
+	given, err := o.measured(m, "off", 0)
+	if err != nil {
+		return nil, err
+	}
+	now := given.Peak
+	if m.Scheduled {
+		if now = heap; heap == 0 {
+			return nil, nil
+		}
+	}
+	var plans []ByHand
+	for _, name := range layers(m) {
+		for _, policy := range []struct {
+			name        string
+			save, fused SavePolicy
+		}{{"nothing_saveable", SaveNothing, SaveNothing}, {"dots_saveable", SaveDots, product}} {
+			try := func(count int) (*plan, error) {
+				if m.Scheduled {
+					return o.predicted(given, name, count, policy.fused)
+				}
+				return o.marked(given, name.Patterns[:count], policy.save)
+			}
+			count := len(name.Patterns)
+			p, err := try(count)
+			if err != nil {
+				return nil, err
+			}
+			if p.Peak >= now {
+				continue
+			}
+			// Fewer may be enough: the values of the first layers wait longest.
+			if p.meets(limit) {
+				low := 0 // too few
+				for low+1 < count {
+					half := (low + count) / 2
+					q, err := try(half)
+					if err != nil {
+						return nil, err
+					}
+					if q.meets(limit) {
+						p, count = q, half
+					} else {
+						low = half
+					}
+				}
+			}
+			plans = append(plans, ByHand{Layer: name.Name, Layers: len(name.Patterns), Marked: count, Policy: policy.name, Peak: p.Peak, Before: now, Estimate: !m.Scheduled, Seconds: p.Seconds, Patterns: name.Patterns[:count]})
+		}
+	}
+	slices.SortStableFunc(plans, func(a, b ByHand) int {
+		p, q := plan{Peak: a.Peak, Seconds: a.Seconds}, plan{Peak: b.Peak, Seconds: b.Seconds}
+		switch {
+		case p.betterThan(&q, limit):
+			return -1
+		case q.betterThan(&p, limit):
+			return 1
+		}
+		return 0
+	})
+	return plans, nil
+}
+
+// predicted returns what jax.checkpoint around the first layers leaves of a scheduled module, by
+// its heap. The plan has no module.
+func (o options) predicted(given *plan, l layer, count int, save SavePolicy) (*plan, error) {
+	c, more, err := checkpointed(given.Module, l, count, save, o.Rates)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{Module: c, Seconds: given.Seconds + more}
+	p.Peak, err = p.heap()
+	return p, err
+}
+
+// marked returns the plan that marks layers in a module that is not scheduled.
+func (o options) marked(given *plan, patterns []string, save SavePolicy) (*plan, error) {
+	c := given.Module.Clone()
+	for _, pattern := range patterns {
+		if _, err := Mark(c, regexp.MustCompile(pattern), save); err != nil {
+			return nil, err
+		}
+	}
+	c = c.Clone() // users in order
+	p, err := o.costs(c, "mark", 0)
+	if err != nil {
+		return nil, err
+	}
+	// XLA chooses another order for what was marked.
+	other, err := o.reordered(c, p.Peak)
+	if err != nil || other == nil {
+		return p, err
+	}
+	return o.costs(other, "mark", 0)
+}

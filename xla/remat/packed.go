@@ -1,0 +1,173 @@
+package remat
+
+// Plans for the packed heap. It is larger than what is live at once, because of the free
+// blocks between buffers, or smaller where a result takes the place of an operand.
+
+import (
+	"slices"
+
+	"gpumem/xla/hlo"
+)
+
+// packTries is how many limits bestPacked tries.
+const packTries = 8
+
+// ladder are limits, as parts of the peak, for a module of which no plan meets the limit: the
+// same for each limit, so that a smaller one does not end with more.
+var ladder = []float64{.9, .8, .7, .6, .5, .4}
+
+// bestPacked is bestFor for a limit in bytes on the heap of temporaries as
+// [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
+// limit, so it plans for live bytes, corrected each time by what packing made of the plan
+// before; then for more, as long as there is room. If no plan meets the limit, it returns the
+// fastest of those whose heap is little more than the smallest.
+func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
+	return packedBy(options.best, m, limit, o)
+}
+
+// packedBy is bestPacked with the planner for live bytes.
+func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
+	o.Search /= packTries
+	given, err := o.measured(m, "off", 0)
+	if err != nil {
+		return nil, err
+	}
+	given.packed = o.heap
+	now, err := given.heap()
+	if err != nil || now <= limit {
+		return given, err
+	}
+	o.heap = now
+	if o.stacks, err = newStacks(given.Module, o); err != nil {
+		return nil, err
+	}
+	all := []*plan{given}
+	live := float64(given.Peak) // the limit for live bytes, tried last
+	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
+	rung := -1
+	for range packTries {
+		switch {
+		case fits == 0 && (rung >= 0 || all[len(all)-1].Peak > uint64(live)): // out of reach
+			if rung++; rung == len(ladder) {
+				return fastest(all, limit)
+			}
+			live = ladder[rung] * float64(given.Peak)
+		case fits > 0 && over-fits < .05*fits:
+			return fastest(all, limit)
+		case fits > 0:
+			live = (fits + over) / 2
+		default:
+			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
+		}
+		p, err := best(o, given, uint64(live))
+		if err != nil {
+			return nil, err
+		}
+		if now, err = p.heap(); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+		if now <= limit {
+			fits = live // larger than the last one: halfway to over
+			if now > limit/100*95 {
+				break
+			}
+		} else {
+			over = min(over, live)
+		}
+	}
+	return fastest(all, limit)
+}
+
+// fastest returns the fastest plan whose heap is at most limit, and if there is none, the
+// fastest whose heap is little more than the smallest.
+func fastest(all []*plan, limit uint64) (best *plan, err error) {
+	heaps := make([]uint64, len(all))
+	for n, p := range all {
+		if heaps[n], err = p.heap(); err != nil {
+			return nil, err
+		}
+	}
+	if least := slices.Min(heaps); least > limit {
+		limit = uint64(nearly * float64(least))
+	}
+	for n, p := range all {
+		if heaps[n] <= limit && (best == nil || p.Seconds < best.Seconds) {
+			best = p
+		}
+	}
+	return best, nil
+}
+
+// heapTries is how often gap splitting tries to make a heap smaller that is too large.
+const heapTries = 2
+
+// withHeap returns the best of the plans whose heap is not too large: none takes more than the
+// given module and XLA's plan, and where XLA's plan meets the limit, none takes more than the
+// limit and XLA's plan. A plan that meets the limit by what lives at once may lose in the
+// heap what it gained; where the best one does, gap splitting tries for less first, as it
+// is mostly faster than XLA's plan. Without a heap, as of a module too large, it is the best.
+func (k *plans) withHeap() (*plan, error) {
+	if k.best == k.given {
+		return k.best, nil
+	}
+	heap, err := k.best.heap()
+	if err != nil {
+		return k.best, nil
+	}
+	most, err := k.mostHeap(heap)
+	if err != nil || heap <= most {
+		return k.best, nil
+	}
+	for try, to := 0, k.limit; try < heapTries && len(k.sources) > 0; try++ {
+		to = uint64(.99 * float64(to) * float64(most) / float64(heap))
+		if err := k.split(to); err != nil {
+			return nil, err
+		}
+		if heap, err = k.gap.heap(); err != nil || heap <= most {
+			break
+		}
+	}
+	list := []*plan{k.given}
+	for _, p := range k.made {
+		if p.meets(k.limit) || p == k.theirs {
+			list = append(list, p)
+		}
+	}
+	slices.SortStableFunc(list, func(p, q *plan) int {
+		switch {
+		case p.betterThan(q, k.limit):
+			return -1
+		case q.betterThan(p, k.limit):
+			return 1
+		}
+		return 0
+	})
+	for _, p := range list {
+		if heap, err := p.heap(); err == nil && heap <= most {
+			return p, nil
+		}
+	}
+	return k.best, nil
+}
+
+// mostHeap returns what the heap of a plan may take: see withHeap. It is at least heap if that
+// is seen without packing others.
+func (k *plans) mostHeap(heap uint64) (uint64, error) {
+	most, err := k.given.heap()
+	if err != nil || heap <= min(most, k.limit) {
+		return heap, err
+	}
+	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.meets(k.limit) {
+		return most, nil
+	}
+	theirs, err := k.theirs.heap()
+	if err != nil {
+		return heap, err
+	}
+	most = max(most, theirs)
+	if k.theirs.meets(k.limit) {
+		most = min(most, max(k.limit, theirs))
+	}
+	return most, nil
+}
