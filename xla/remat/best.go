@@ -135,8 +135,8 @@ func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
 		c := given.Module.Clone()
-		var r *xla.Result
-		if r, k.theirErr = xla.Run(c, xla.Options{Limit: limit}); k.theirErr == nil {
+		var r *pass.Result
+		if r, k.theirErr = pass.Run(c, pass.Options{Limit: limit}); k.theirErr == nil {
 			if k.theirs, k.theirErr = o.costs(c, "xla", r.Added); k.theirErr == nil {
 				o.legal(given.Module, k.theirs) // known before it is needed
 			}
@@ -474,7 +474,7 @@ func xlaPlan(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := xla.Run(c, xla.Options{Limit: limit, Host: h})
+	r, err := pass.Run(c, pass.Options{Limit: limit, Host: h})
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		}
 	}
 	c := read(text)
-	r, err := xla.Run(c, xla.Options{Limit: limit})
+	r, err := pass.Run(c, pass.Options{Limit: limit})
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func TestSeconds(t *testing.T) {
 		if _, err := gap.Run(m, gap.Options{Limit: peak / 2, Seconds: remattest.BySize}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := xla.Run(m, xla.Options{Limit: peak / 3}); err != nil {
+		if _, err := pass.Run(m, pass.Options{Limit: peak / 3}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := seconds(m, cost.Rates{})

@@ -27,8 +27,8 @@ ENTRY e {
 		{"others in use besides", 122288, 14096, 95000, nil},
 		{"less in use than the argument, so others", 112388, 100, 95000, nil},
 		{"just room for arguments and results", 12288, 4096, 0, nil},
-		{"no room for them", 12287, 0, 0, xla.ErrNoRoom},
-		{"more in use than there is", 10000, 20000, 0, xla.ErrNoRoom},
+		{"no room for them", 12287, 0, 0, pass.ErrNoRoom},
+		{"more in use than there is", 10000, 20000, 0, pass.ErrNoRoom},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, from, err := RoomLimit(m, tc.total, tc.inUse)

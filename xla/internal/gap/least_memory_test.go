@@ -122,7 +122,7 @@ func TestLeastMemoryHolds(t *testing.T) {
 		}
 		for _, limit := range []uint64{0, bound, 2 * bound, 4 * bound} {
 			for _, run := range []func(*hlo.Module) error{
-				func(m *hlo.Module) error { _, err := xla.Run(m, xla.Options{Limit: limit}); return err },
+				func(m *hlo.Module) error { _, err := pass.Run(m, pass.Options{Limit: limit}); return err },
 				func(m *hlo.Module) error {
 					_, err := Run(m, Options{Limit: limit, Seconds: remattest.BySize})
 					return err
@@ -172,7 +172,7 @@ func TestLeastMemoryOnceHolds(t *testing.T) {
 		if _, err := Run(ours, Options{Limit: limit, Seconds: remattest.BySize, Collectives: true}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := xla.Run(theirs, xla.Options{Limit: limit}); err != nil {
+		if _, err := pass.Run(theirs, pass.Options{Limit: limit}); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range []*hlo.Module{ours, theirs} {

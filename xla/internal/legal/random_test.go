@@ -48,7 +48,7 @@ func plansAreLegal(t *testing.T, random func(*rapid.T) string, compiled bool) {
 				_, err := gap.Run(m, gap.Options{Limit: limit, Seconds: remattest.BySize})
 				return err
 			},
-			"xla": func(m *hlo.Module) error { _, err := xla.Run(m, xla.Options{Limit: limit}); return err },
+			"xla": func(m *hlo.Module) error { _, err := pass.Run(m, pass.Options{Limit: limit}); return err },
 			"mark": func(m *hlo.Module) error {
 				_, err := remat.Mark(m, regexp.MustCompile(pattern), remat.SaveNothing)
 				return err

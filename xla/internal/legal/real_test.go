@@ -31,7 +31,7 @@ func TestPlansOfRealModulesAreLegal(t *testing.T) {
 				}
 				t.Logf("gap at %d %%: %d added to %d, checked in %v", percent, added, m.Instructions(), time.Since(start))
 				after = m.Clone()
-				r, err := xla.Run(after, xla.Options{Limit: limit})
+				r, err := pass.Run(after, pass.Options{Limit: limit})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -67,7 +67,7 @@ func TestCompilerTakesPlans(t *testing.T) {
 				write(fmt.Sprint("gap", percent), after)
 			}
 			after = m.Clone()
-			r, err := xla.Run(after, xla.Options{Limit: now / 100 * percent})
+			r, err := pass.Run(after, pass.Options{Limit: now / 100 * percent})
 			if err != nil {
 				t.Fatal(err)
 			}

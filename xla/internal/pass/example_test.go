@@ -1,4 +1,4 @@
-package xla_test
+package pass_test
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ ENTRY main {
 		fmt.Println(err)
 		return
 	}
-	r, err := xla.Run(m, xla.Options{Limit: 12 << 10})
+	r, err := pass.Run(m, pass.Options{Limit: 12 << 10})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The limit that XLA's GPU compiler hands to the pass.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The order of a computation's instructions, while clones are put between them.
 //

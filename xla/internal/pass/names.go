@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The names of clones and of their channels, as XLA gives them.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // Offloading: a value waits in the host's memory between two uses.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The choice of the value to free.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // Where clones and copies stand.
 

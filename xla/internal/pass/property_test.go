@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // Random modules: what the pass makes of them is a module, computes the same,
 // and takes what it says.

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // Recomputation: clones for all users still to come.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The sweep: once through the schedule of each computation.
 //

@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The buffers that are live while a computation is placed, instruction by instruction.
 //

@@ -1,4 +1,4 @@
-// Package xla changes a module so that it needs less memory, exactly as XLA's pass
+// Package pass changes a module so that it needs less memory, exactly as XLA's pass
 // rematerialization does, instruction by instruction
 // (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
 //
@@ -25,7 +25,7 @@
 //
 // list.go is the order of instructions while clones are put between them, names.go the
 // names that XLA gives these, limit.go the limit that its GPU compiler sets.
-package xla
+package pass
 
 import (
 	"math"

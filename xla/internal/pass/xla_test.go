@@ -1,4 +1,4 @@
-package xla
+package pass
 
 // The unit tests of XLA's pass, with modules of the same shapes, sizes and order
 // (hlo_rematerialization_test.cc, 2026), as far as they are about what the pass does on
