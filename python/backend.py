@@ -83,7 +83,7 @@ def build_files(arch, work):
         return files
     lib = os.path.join(work, "lib")
     run(["scripts/libgpumem", lib], CC=cc, **go)
-    run(["lib/capi/build", lib], CC=cc, **go)
+    run(["preload/capi/build", lib], CC=cc, **go)
     for name in ("libcuda", "libnvidia-ml"):
         # A wheel has no links. The name without a number is a library that has nothing
         # and needs the one with it, in its own folder: two copies would be two pools in one
@@ -96,7 +96,7 @@ def build_files(arch, work):
              "-o", os.path.join(lib, name + ".so"), empty, os.path.join(lib, name + ".so.1")])
     for name in sorted(os.listdir(lib)):
         files["gpumem/lib/gpumem/" + name] = os.path.join(lib, name)
-    files["gpumem/include/gpumem.h"] = os.path.join(ROOT, "lib", "gpumem.h")
+    files["gpumem/include/gpumem.h"] = os.path.join(ROOT, "preload", "gpumem.h")
     return files
 
 

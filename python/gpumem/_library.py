@@ -1,4 +1,4 @@
-"""The pools, through libgpumem_c.so. See lib/gpumem.h for what each function does.
+"""The pools, through libgpumem_c.so. See preload/gpumem.h for what each function does.
 
 The library is loaded by the first call that needs a pool, and no sooner: a process that
 never does has no thread more, and may fork as it likes.

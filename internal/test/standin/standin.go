@@ -1,5 +1,5 @@
 // Package standin builds the simulated GPU in the place of the driver
-// (lib/libcudasim, scripts/libcudasim) for tests, and C programs that run on it.
+// (preload/sim, scripts/libcudasim) for tests, and C programs that run on it.
 // The sources of the libraries beside the driver are here, too: src, names.txt,
 // and python for programs in Python.
 package standin
@@ -52,7 +52,7 @@ func Library(t testing.TB) string {
 	root := Root(t)
 	// go test keeps a result until a file that the test opened changes. Scripts
 	// and compilers read these unseen.
-	for _, source := range []string{"lib", "device", "internal/test/standin", "scripts/libcudasim"} {
+	for _, source := range []string{"preload", "device", "internal/test/standin", "scripts/libcudasim"} {
 		_ = filepath.WalkDir(filepath.Join(root, source), func(path string, entry os.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() {
 				_, _ = os.Stat(path)

@@ -141,7 +141,7 @@ func TestExports(t *testing.T) {
 	if soname != "libcuda.so.1" {
 		t.Errorf("soname %s", soname)
 	}
-	want := lines(t, filepath.Join(standin.Root(t), "lib", "names", "cuda.txt"))
+	want := lines(t, filepath.Join(standin.Root(t), "preload", "names", "cuda.txt"))
 	for _, name := range exported {
 		if !strings.HasPrefix(name, "gpumemSim") && !slices.Contains(want, name) {
 			t.Errorf("%s is exported and is not in the list", name)
@@ -159,7 +159,7 @@ func TestExports(t *testing.T) {
 
 // TestLists: the two lists of the driver's names have the same, in order.
 func TestLists(t *testing.T) {
-	folder := filepath.Join(standin.Root(t), "lib", "names")
+	folder := filepath.Join(standin.Root(t), "preload", "names")
 	names := lines(t, filepath.Join(folder, "cuda.txt"))
 	versions := lines(t, filepath.Join(folder, "versions.txt"))
 	if !slices.IsSorted(names) || len(versions) != 3*len(names) {

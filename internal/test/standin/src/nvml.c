@@ -1,6 +1,6 @@
 // A stand-in for libnvidia-ml.so.1: the simulated devices with their memory, as
 // the libcuda.so.1 beside this library knows them. All functions that are not here
-// answer NVML_ERROR_NOT_SUPPORTED (noop.c, lib/names/nvml.txt).
+// answer NVML_ERROR_NOT_SUPPORTED (noop.c, preload/names/nvml.txt).
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include "front.h"
 #include "_cgo_export.h"
-#include "../../internal/guest/quiet.h"
+#include "../internal/guest/quiet.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

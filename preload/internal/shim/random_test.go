@@ -13,7 +13,7 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
-	"gpumem/shim"
+	"gpumem/preload/internal/shim"
 )
 
 // everyPolicy has one of each kind of pool.

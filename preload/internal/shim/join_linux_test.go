@@ -9,7 +9,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/node/ledger"
-	"gpumem/shim"
+	"gpumem/preload/internal/shim"
 )
 
 // TestJoin: a process joins the ledger of its GPU, however the UUID is written, with the

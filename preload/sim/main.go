@@ -56,7 +56,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"gpumem/internal/guest"
+	"gpumem/preload/internal/guest"
 )
 
 func main() {}

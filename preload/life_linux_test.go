@@ -1,4 +1,4 @@
-package lib
+package preload
 
 import (
 	"bytes"

@@ -10,7 +10,7 @@ import (
 
 	"gpumem"
 	"gpumem/device"
-	"gpumem/shim"
+	"gpumem/preload/internal/shim"
 )
 
 // TestDriversPoolIsCounted: what the driver's own pool reserves for the policy async

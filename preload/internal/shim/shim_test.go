@@ -14,9 +14,9 @@ import (
 	"gpumem/device/sim"
 	"gpumem/doctor"
 	"gpumem/policy/frameworks"
+	"gpumem/preload/internal/shim"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
-	"gpumem/shim"
 )
 
 // TestRefusedWithoutALease: nothing is said of a limit where there is none.

@@ -1,6 +1,6 @@
 //go:build libgpumem
 
-// Libgpumem is the pools as a C library, libgpumem.so, which the front (lib/front) loads
+// Libgpumem is the pools as a C library, libgpumem.so, which the front (preload/front) loads
 // into a program that uses a GPU. Each function here is one of package shim's, with a
 // CUresult for its error.
 //
@@ -28,10 +28,10 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/cuda"
-	"gpumem/internal/guest"
 	"gpumem/policy"
+	"gpumem/preload/internal/guest"
+	"gpumem/preload/internal/shim"
 	"gpumem/record/trace"
-	"gpumem/shim"
 	"gpumem/size"
 )
 

@@ -39,8 +39,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
+	"gpumem/preload/internal/shim"
 	"gpumem/record/trace"
-	"gpumem/shim"
 	"gpumem/size"
 )
 

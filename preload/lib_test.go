@@ -1,6 +1,6 @@
-// Package lib tests the driver library as programs meet it: built by its script, in front
+// Package preload tests the driver library as programs meet it: built by its script, in front
 // of the simulated driver, or of a real one.
-package lib
+package preload
 
 import (
 	"bytes"

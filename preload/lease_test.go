@@ -1,6 +1,6 @@
 //go:build linux
 
-package lib
+package preload
 
 import (
 	"bufio"

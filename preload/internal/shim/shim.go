@@ -1,7 +1,7 @@
 // Package shim is the pool under a program that knows nothing of it: what each memory
 // function of the CUDA driver does on this project's pools.
 //
-// The library lib/libgpumem stands in the place of libcuda.so.1. Its C front passes the
+// The library preload/libgpumem stands in the place of libcuda.so.1. Its C front passes the
 // calls about memory to a [Pool] of this package, one for each GPU, and all others to
 // the driver. This package has no C in it and is tested on the simulated GPU.
 //

@@ -10,7 +10,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
-	"gpumem/shim"
+	"gpumem/preload/internal/shim"
 )
 
 // driver is a simulated GPU as a program's driver. The program's streams are the
