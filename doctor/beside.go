@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"gpumem/doctor/balance"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/balance"
+	"gpumem/doctor/internal/quantity"
 	"slices"
 	"strings"
 

@@ -24,7 +24,7 @@ package doctor
 import (
 	"io"
 
-	"gpumem/doctor/balance"
+	"gpumem/doctor/internal/balance"
 	"gpumem/node/machine"
 )
 

@@ -4,7 +4,7 @@ package doctor
 
 import (
 	"encoding/json"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 
 	"gpumem/record/dump"
 )

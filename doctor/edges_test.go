@@ -1,8 +1,8 @@
 package doctor
 
 import (
-	"gpumem/doctor/balance"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/balance"
+	"gpumem/doctor/internal/quantity"
 	"slices"
 	"strings"
 	"testing"

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/balance"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/balance"
+	"gpumem/doctor/internal/quantity"
 	"gpumem/policy"
 	"gpumem/policy/torchconf"
 )

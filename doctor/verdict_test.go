@@ -3,7 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"os"
 	"path/filepath"
 	"slices"

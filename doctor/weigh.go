@@ -5,8 +5,8 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"gpumem/doctor/balance"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/balance"
+	"gpumem/doctor/internal/quantity"
 	"slices"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"gpumem/device/card"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 )
 
 func TestCardTotals(t *testing.T) {

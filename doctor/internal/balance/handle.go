@@ -5,7 +5,7 @@ package balance
 
 import (
 	"fmt"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"maps"
 	"regexp"
 	"slices"

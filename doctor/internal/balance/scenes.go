@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 )
 
 // Thresholds. All are in bytes.

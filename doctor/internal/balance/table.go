@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 )
 
 //go:embed inequalities.txt

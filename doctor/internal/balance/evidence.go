@@ -6,7 +6,7 @@ package balance
 
 import (
 	"cmp"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"math"
 	"regexp"
 	"slices"

@@ -4,7 +4,7 @@ package balance
 
 import (
 	"fmt"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"math"
 	"slices"
 )

@@ -9,7 +9,7 @@
 package balance
 
 import (
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"gpumem/record/dump"
 	"io"
 )

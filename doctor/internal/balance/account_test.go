@@ -3,7 +3,7 @@ package balance
 import (
 	"testing"
 
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 )
 
 // TestSegmentsAreRounded: as PyTorch's pool does, whose c10/cuda/CUDACachingAllocator.h has

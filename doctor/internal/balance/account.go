@@ -5,7 +5,7 @@ package balance
 import (
 	"cmp"
 	"fmt"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"math"

@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"gpumem/device/card"
-	"gpumem/doctor/quantity"
+	"gpumem/doctor/internal/quantity"
 )
 
 // largestGPU is the most memory, in bytes, of any single GPU that is sold: the
