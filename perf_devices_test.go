@@ -51,7 +51,7 @@ func benchmarks(t testing.TB, pkg, pattern string, args ...string) map[string]fl
 func deviceTables(t testing.TB) string {
 	cuda := benchmarks(t, "./device/cuda", "^Benchmark(Plain|Call)$", "-count", "5")
 	sim := benchmarks(t, "./device/sim", "^Benchmark(AllocFree|Programs)$", "-count", "3", "-parallel-for", "3s")
-	file := benchmarks(t, "./device/sim/shared", "^Benchmark(TakeGive|Lock|Free|Look)$", "-count", "3")
+	file := benchmarks(t, "./device/internal/shared", "^Benchmark(TakeGive|Lock|Free|Look)$", "-count", "3")
 	ns := func(from map[string]float64, name string) string {
 		v, ok := from[name+" ns/op"]
 		if !ok {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"gpumem/device"
-	"gpumem/device/sim/shared"
+	"gpumem/device/internal/shared"
 )
 
 // A shared simulated GPU is a file. Every program that opens it has its own state

@@ -104,7 +104,7 @@ func TestAll(t *testing.T) {
 
 // TestAllShared runs it on a device that other programs could share: of the faults and the
 // random programs a third, or all with -every-fault. What is left out TestAll has, and the
-// tests of device/sim/shared try each of the file's calls.
+// tests of device/internal/shared try each of the file's calls.
 func TestAllShared(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a shared simulated GPU is for Linux")

@@ -19,7 +19,7 @@ import (
 	"syscall"
 )
 
-// The layout of the file of simulated GPUs, see package gpumem/device/sim/shared.
+// The layout of the file of simulated GPUs, see package gpumem/device/internal/shared.
 const (
 	simSize    = 192976
 	simMarks   = 4160 + 8 + 8 + 16*8 + 16*8 // a bit for each slot

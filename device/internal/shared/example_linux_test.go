@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"gpumem/device"
-	"gpumem/device/sim/shared"
+	"gpumem/device/internal/shared"
 )
 
 func Example() {
