@@ -27,7 +27,7 @@
 // before they fill the device.
 //
 // One allocation under the policy jax on a device of 24 GiB: Alloc of 64 MiB locks the
-// pool and asks the allocator, package alloc/bfc. That takes 18 GiB from the device, 75 %,
+// pool and asks the allocator, package alloc/internal/bfc. That takes 18 GiB from the device, 75 %,
 // since it is the first request, and returns 64 MiB of them. With one stream there
 // is nothing to order, and the pool is unlocked. When the 18 GiB are full, Alloc returns
 // an [OutOfMemoryError] at once, or waits for a Free if [WithRetry] allows it.

@@ -15,10 +15,11 @@ import (
 
 	"gpumem"
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
+	"gpumem/alloc/build"
 	"gpumem/device/sim"
 	"gpumem/internal/test/golden"
 	"gpumem/internal/test/oracle"
+	"gpumem/policy"
 	"gpumem/report"
 )
 
@@ -301,6 +302,16 @@ func TestPerformance(t *testing.T) {
 	}
 }
 
+// classic is the policy of a bfc pool that preallocates limit bytes.
+func classic(limit uint64) policy.Policy {
+	return policy.Policy{Name: "bfc", Kind: policy.BFC, Preallocate: true, Limit: limit}
+}
+
+// metadataBytes returns the bytes of host memory that describe the pool.
+func metadataBytes(a alloc.Allocator) int {
+	return a.(interface{ MetadataBytes() int }).MetadataBytes()
+}
+
 // startUp is the best of five times that it takes to make a pool and get its
 // first block, and the host memory that it has then, but for the first page of
 // chunks.
@@ -312,11 +323,11 @@ func startUp(t testing.TB, limit uint64) (took time.Duration, index int) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		a, err := bfc.New(dev, bfc.Config{Limit: limit})
+		a, err := build.New(dev, classic(limit), build.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		index = a.MetadataBytes()
+		index = metadataBytes(a)
 		if _, err := a.Alloc(alloc.Request{Bytes: 4096}); err != nil {
 			t.Fatal(err)
 		}
@@ -332,11 +343,11 @@ func metadata(t testing.TB, ops []golden.Op, limit uint64, byAddr bool) (chunks 
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := bfc.New(dev, bfc.Config{Limit: limit})
+	a, err := build.New(dev, classic(limit), build.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := a.MetadataBytes()
+	index := metadataBytes(a)
 	blocks := make([]alloc.Block, len(ops))
 	for i := range ops {
 		op := &ops[i]
@@ -352,8 +363,8 @@ func metadata(t testing.TB, ops []golden.Op, limit uint64, byAddr bool) (chunks 
 			t.Fatal(err)
 		}
 	}
-	chunks = a.PeakChunks()
-	return chunks, float64(a.MetadataBytes()-index) / float64(chunks)
+	chunks = a.(interface{ PeakChunks() int }).PeakChunks()
+	return chunks, float64(metadataBytes(a)-index) / float64(chunks)
 }
 
 // BenchmarkReplay is a whole trace on a fresh pool per iteration, with the

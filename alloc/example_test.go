@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
+	"gpumem/alloc/internal/bfc"
 	"gpumem/device/sim"
 )
 

@@ -7,13 +7,13 @@ import (
 	"fmt"
 
 	"gpumem/alloc"
-	"gpumem/alloc/async"
-	"gpumem/alloc/bfc"
-	"gpumem/alloc/direct"
-	"gpumem/alloc/elastic"
-	"gpumem/alloc/pytorch"
+	"gpumem/alloc/internal/async"
+	"gpumem/alloc/internal/bfc"
+	"gpumem/alloc/internal/direct"
+	"gpumem/alloc/internal/elastic"
+	"gpumem/alloc/internal/pytorch"
+	"gpumem/alloc/internal/vmm"
 	"gpumem/alloc/streams"
-	"gpumem/alloc/vmm"
 	"gpumem/device"
 	"gpumem/policy"
 )
@@ -32,6 +32,9 @@ type Options struct {
 	// Deterministic makes the same calls give the same blocks in every run, at the
 	// cost of waits (async and elastic; the others are so anyway).
 	Deterministic bool
+	// Report2025 has the pool of XLA write its out-of-memory report as JAX did until
+	// December 2025; see bfc.Config. It is for tests of readers of logs.
+	Report2025 bool
 	// Streams numbers the streams of requests. nil makes a stream of the device for
 	// each number in requests; it ends with the device.
 	Streams *streams.Tracker
@@ -88,6 +91,7 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 				IgnoreAlign:     p.IgnoreAlign,
 				Quiesce:         quiesce(o.Streams),
 				Log:             o.Log,
+				Report2025:      o.Report2025,
 			}))
 		case policy.Async:
 			keep, first := p.AsyncBytes(limited)

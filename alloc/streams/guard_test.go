@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
+	"gpumem/alloc/internal/bfc"
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"

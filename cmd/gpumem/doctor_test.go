@@ -14,12 +14,13 @@ import (
 	"testing"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
+	"gpumem/alloc/build"
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/doctor"
 	"gpumem/internal/test/doctortest"
 	"gpumem/node/probe"
+	"gpumem/policy"
 	"gpumem/record/dump"
 	"gpumem/report"
 )
@@ -82,7 +83,7 @@ func TestDoctorSaveTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := bfc.New(dev, bfc.Config{Limit: 5 << 20, Spatial: true})
+	pool, err := build.New(dev, policy.Policy{Kind: policy.BFC, Preallocate: true, Limit: 5 << 20, Spatial: true}, build.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestDoctorSaveTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"small": doctortest.SmallDump, "two ends": pool.Report(alloc.Request{Bytes: 1 << 30}).String()} {
+	for name, text := range map[string]string{"small": doctortest.SmallDump, "two ends": pool.(alloc.Reporter).Report(alloc.Request{Bytes: 1 << 30}).String()} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "it's a pool.txt")
 			d := doctor.Answer{Log: "train.log", Diagnosis: &doctor.Diagnosis{Dump: readDump(t, text)}}

@@ -1,6 +1,6 @@
 package advise
 
-// PyTorch's settings, by release. Its pool is replayed exactly, package alloc/pytorch.
+// PyTorch's settings, by release. Its pool is replayed exactly, package alloc/internal/pytorch.
 
 import (
 	"slices"

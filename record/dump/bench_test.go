@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
 	"gpumem/internal/test/bfcdump"
 	"gpumem/record/dump"
 )
@@ -19,7 +18,7 @@ func TestChunkBytes(t *testing.T) {
 	if n := unsafe.Sizeof(dump.Chunk{}); n != 32 {
 		t.Errorf("a chunk takes %d bytes", n)
 	}
-	a := fill(t, bfc.Config{Limit: 1 << 30}, 130_000, 1, small)
+	a := fill(t, config{Limit: 1 << 30}, 130_000, 1, small)
 	text := a.Report(alloc.Request{Bytes: 2 << 30}).String()
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -37,7 +36,7 @@ func TestChunkBytes(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	a := fill(b, bfc.Config{Limit: 1 << 30}, 130_000, 1, small)
+	a := fill(b, config{Limit: 1 << 30}, 130_000, 1, small)
 	text := a.Report(alloc.Request{Bytes: 2 << 30}).String()
 	for _, in := range []struct{ name, text string }{
 		{"text", text},
@@ -69,7 +68,7 @@ func BenchmarkReadProgram(b *testing.B) {
 }
 
 func BenchmarkSummary(b *testing.B) {
-	a := fill(b, bfc.Config{Limit: 1 << 30}, 130_000, 1, small)
+	a := fill(b, config{Limit: 1 << 30}, 130_000, 1, small)
 	d := read(b, a.Report(alloc.Request{Bytes: 2 << 30}).String())
 	for b.Loop() {
 		d.Summary(80, 40)

@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
 	"gpumem/internal/test/bfcdump"
 	"gpumem/record/dump"
 	"gpumem/size"
@@ -28,12 +27,12 @@ func TestRoundTrip(t *testing.T) {
 	const limit = 1 << 30
 	for _, tc := range []struct {
 		name string
-		cfg  bfc.Config
+		cfg  config
 	}{
-		{"fixed", bfc.Config{Limit: limit}},
-		{"growing", bfc.Config{Limit: limit, Growth: true}},
-		{"partitioned", bfc.Config{Limit: limit, Spatial: true}},
-		{"2025", bfc.Config{Limit: limit, Layout: bfc.Layout2025}},
+		{"fixed", config{Limit: limit}},
+		{"growing", config{Limit: limit, Growth: true}},
+		{"partitioned", config{Limit: limit, Spatial: true}},
+		{"2025", config{Limit: limit, Report2025: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := fill(t, tc.cfg, 130_000, 1, small)
@@ -55,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 				plain := make([]dump.Chunk, len(chunks))
 				for i, c := range chunks {
 					c.Requested = 0
-					if tc.cfg.Layout == bfc.Layout2025 {
+					if tc.cfg.Report2025 {
 						c.Tag = dump.Unknown
 					}
 					plain[i] = c
@@ -81,7 +80,7 @@ func TestRoundTrip(t *testing.T) {
 
 // TestForms reads the texts of older releases.
 func TestForms(t *testing.T) {
-	a := fill(t, bfc.Config{Limit: 1 << 24, Layout: bfc.Layout2025}, 300, 2, small)
+	a := fill(t, config{Limit: 1 << 24, Report2025: true}, 300, 2, small)
 	report := a.Report(alloc.Request{Bytes: 1 << 30}).String()
 	chunks, inUse, largest := want(a)
 	for i := range chunks {
@@ -238,7 +237,7 @@ func (f *failing) Read(p []byte) (int, error) {
 // TestCut: a dump that breaks off anywhere is read as far as it goes, and is
 // never taken for a whole one with other numbers.
 func TestCut(t *testing.T) {
-	a := fill(t, bfc.Config{Limit: 1 << 22}, 100, 3, small)
+	a := fill(t, config{Limit: 1 << 22}, 100, 3, small)
 	_, inUse, _ := want(a)
 	whole := []string{
 		a.Report(alloc.Request{Bytes: 1 << 30}).String(),
@@ -344,7 +343,7 @@ func FuzzRead(f *testing.F) {
 	for _, name := range []string{"oom_small.growth.log", "oom_small.growth.2025.log", "oom_small.prealloc.memdump.pb"} {
 		f.Add(goldenFile(f, name))
 	}
-	a := fill(f, bfc.Config{Limit: 1 << 20, Spatial: true}, 20, 4, func(r *rand.Rand) uint64 { return 1 + r.Uint64N(100_000) })
+	a := fill(f, config{Limit: 1 << 20, Spatial: true}, 20, 4, func(r *rand.Rand) uint64 { return 1 + r.Uint64N(100_000) })
 	f.Add([]byte(prefixed(a.Report(alloc.Request{Bytes: 1 << 30}).String(), "\r\n")))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		d, err := dump.Read(bytes.NewReader(in))

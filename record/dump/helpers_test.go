@@ -12,19 +12,43 @@ import (
 	"testing"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
+	"gpumem/alloc/build"
+	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/policy"
 	"gpumem/record/dump"
 )
 
+// config is a pool of XLA's.
+type config struct {
+	Limit                       uint64
+	Growth, Spatial, Report2025 bool
+}
+
+// pool is what the tests need of one.
+type pool interface {
+	alloc.Allocator
+	alloc.Reporter
+	Name() string
+}
+
+func newPool(dev device.GPU, cfg config) (pool, error) {
+	p := policy.Policy{Kind: policy.BFC, Preallocate: !cfg.Growth, Limit: cfg.Limit, Spatial: cfg.Spatial}
+	a, err := build.New(dev, p, build.Options{Report2025: cfg.Report2025})
+	if err != nil {
+		return nil, err
+	}
+	return a.(pool), nil
+}
+
 // fill makes a pool and has it serve n requests, every second one freed again.
-func fill(t testing.TB, cfg bfc.Config, n int, seed uint64, draw func(*rand.Rand) uint64) *bfc.Allocator {
+func fill(t testing.TB, cfg config, n int, seed uint64, draw func(*rand.Rand) uint64) pool {
 	t.Helper()
 	dev, err := sim.New(sim.Config{Total: cfg.Limit, Granularity: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := bfc.New(dev, cfg)
+	a, err := newPool(dev, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +79,7 @@ func fill(t testing.TB, cfg bfc.Config, n int, seed uint64, draw func(*rand.Rand
 func small(r *rand.Rand) uint64 { return 1 + r.Uint64N(8192) }
 
 // want is what a dump of a must come to.
-func want(a *bfc.Allocator) (chunks []dump.Chunk, inUse, largest uint64) {
+func want(a pool) (chunks []dump.Chunk, inUse, largest uint64) {
 	for c := range a.Walk {
 		tag := dump.Lower
 		switch c.Tag {
@@ -145,7 +169,7 @@ func prefixed(text, eol string) string {
 }
 
 // replayed is a fresh pool that has played d's trace.
-func replayed(t testing.TB, d *dump.Dump, cfg bfc.Config) *bfc.Allocator {
+func replayed(t testing.TB, d *dump.Dump, cfg config) pool {
 	t.Helper()
 	var text bytes.Buffer
 	if err := d.Trace(&text); err != nil {
@@ -155,7 +179,7 @@ func replayed(t testing.TB, d *dump.Dump, cfg bfc.Config) *bfc.Allocator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := bfc.New(dev, cfg)
+	a, err := newPool(dev, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

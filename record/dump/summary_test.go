@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
 	"gpumem/record/dump"
 	"gpumem/size"
 )
@@ -74,7 +73,7 @@ func TestSummaryNarrow(t *testing.T) {
 // TestSummarySums: the rows of the table sum to the bytes in use, rounding of
 // the printed numbers aside.
 func TestSummarySums(t *testing.T) {
-	a := fill(t, bfc.Config{Limit: 1 << 28}, 20_000, 6, small)
+	a := fill(t, config{Limit: 1 << 28}, 20_000, 6, small)
 	d := read(t, a.Report(alloc.Request{Bytes: 1 << 30}).String())
 	var sum, all uint64
 	in := false

@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
 	"gpumem/internal/test/bfcdump"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
@@ -24,7 +23,7 @@ import (
 // and from binary, even where blocks fill the pool to its end.
 func TestTrace(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		cfg := bfc.Config{Limit: 1 << 20}
+		cfg := config{Limit: 1 << 20}
 		largest := rapid.Uint64Range(1, 600_000).Draw(r, "largest")
 		a := fill(t, cfg, rapid.IntRange(0, 60).Draw(r, "requests"), rapid.Uint64().Draw(r, "seed"),
 			func(rnd *rand.Rand) uint64 { return 1 + rnd.Uint64N(largest) })
@@ -58,7 +57,7 @@ Free  at 7f0000025800 of size 25600 next 3
 InUse at 7f000002bc00 of size 76800 next 18446744073709551615
 Sum Total of in-use chunks: 225.0KiB
 `)
-	got, inUse, largest := want(replayed(t, d, bfc.Config{Limit: 256000}))
+	got, inUse, largest := want(replayed(t, d, config{Limit: 256000}))
 	var sizes []uint64
 	for _, c := range got {
 		sizes = append(sizes, c.Size)
@@ -70,7 +69,7 @@ Sum Total of in-use chunks: 225.0KiB
 
 // TestTracePartitioned: both ends keep their bytes.
 func TestTracePartitioned(t *testing.T) {
-	cfg := bfc.Config{Limit: 1 << 24, Spatial: true}
+	cfg := config{Limit: 1 << 24, Spatial: true}
 	a := fill(t, cfg, 400, 5, small)
 	chunks, _, _ := want(a)
 	got, _, _ := want(replayed(t, read(t, a.Report(alloc.Request{Bytes: 1 << 30}).String()), cfg))
@@ -87,13 +86,13 @@ func TestTracePartitioned(t *testing.T) {
 
 // TestTraceGrown: a pool of many regions comes out in one, with the same bytes.
 func TestTraceGrown(t *testing.T) {
-	a := fill(t, bfc.Config{Limit: 1 << 26, Growth: true}, 8000, 7, small)
+	a := fill(t, config{Limit: 1 << 26, Growth: true}, 8000, 7, small)
 	d := read(t, a.Report(alloc.Request{Bytes: 1 << 30}).String())
 	if len(d.Regions) < 2 {
 		t.Fatalf("%d regions", len(d.Regions))
 	}
 	_, inUse, _ := want(a)
-	b := replayed(t, d, bfc.Config{Limit: d.Pool})
+	b := replayed(t, d, config{Limit: d.Pool})
 	if got := b.Stats().BytesInUse; got != inUse {
 		t.Errorf("%d bytes in use, want %d", got, inUse)
 	}

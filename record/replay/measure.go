@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"gpumem/alloc"
-	"gpumem/alloc/pytorch"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/record/trace"
@@ -164,9 +163,11 @@ func figures(p *Pass, res *Result) Hook {
 			res.HeldMean = heldSum / float64(max(p.Event, 1))
 			res.Fragmentation = res.Stats.Fragmentation()
 			res.Digest = digest.String()
-			if a, ok := p.Allocator.(*pytorch.Allocator); ok {
-				m := a.MemoryStats()
-				res.ReservedPeak, res.Segments = &m.ReservedPeak, &m.SegmentsMade
+			if a, ok := p.Allocator.(interface {
+				Reserved() (peak uint64, segments uint64)
+			}); ok {
+				peak, segments := a.Reserved()
+				res.ReservedPeak, res.Segments = &peak, &segments
 			}
 			cost := p.driver()
 			res.DriverCalls, res.DriverSeconds = cost.Calls, cost.Time.Seconds()

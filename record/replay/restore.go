@@ -7,18 +7,26 @@ import (
 	"errors"
 
 	"gpumem/alloc"
-	"gpumem/alloc/pytorch"
 	"gpumem/policy"
 )
 
 // seed is a block that lived at the first event, and where.
 type seed struct {
-	segment      *pytorch.Restored
+	segment      placer
 	offset, size uint64
 }
 
 func (s *seed) place(r alloc.Request) (alloc.Block, error) {
-	return s.segment.Place(r, s.offset, s.size)
+	return s.segment(r, s.offset, s.size)
+}
+
+// placer makes a live block at an offset of a restored segment.
+type placer = func(r alloc.Request, offset, size uint64) (alloc.Block, error)
+
+// restorer is an allocator that can begin with the segments of a recorded pool: PyTorch's.
+type restorer interface {
+	alloc.Allocator
+	Restore(bytes uint64, stream uint32, small bool) (placer, error)
 }
 
 // restore gives the allocator the segments that the recorded pool had, and returns where
@@ -26,7 +34,7 @@ func (s *seed) place(r alloc.Request) (alloc.Block, error) {
 // has no such state, if the policy has settings, which that pool did not have, or if the
 // device is too small.
 func (p *Pass) restore() ([]seed, error) {
-	a, ok := p.Allocator.(*pytorch.Allocator)
+	a, ok := p.Allocator.(restorer)
 	defaults := policy.Policy{Spec: p.Policy.Spec, Name: p.Policy.Name, Version: p.Policy.Version, Kind: policy.Caching}
 	defaults.Torch.TorchRules = p.Policy.Torch.TorchRules
 	if !ok || p.Policy != defaults {
@@ -43,7 +51,7 @@ func (p *Pass) restore() ([]seed, error) {
 			return nil, err
 		}
 		for _, b := range s.Blocks {
-			seeds = append(seeds, seed{&r, b.Addr - s.Addr, b.Bytes})
+			seeds = append(seeds, seed{r, b.Addr - s.Addr, b.Bytes})
 		}
 	}
 	return seeds, nil

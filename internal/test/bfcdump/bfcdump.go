@@ -9,22 +9,31 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/alloc"
-	"gpumem/alloc/bfc"
 )
 
 // numBins is the number of bins in the original: 256 B, 512 B ... 256 MiB.
 const numBins = 21
 
+// minAllocation is what the original rounds sizes up to.
+const minAllocation = 256
+
+// Pool is what a dump is made of.
+type Pool interface {
+	Name() string
+	Stats() alloc.Stats
+	Walk(yield func(alloc.Chunk) bool)
+}
+
 // binOf returns the bin in which the original keeps chunks of a size.
 func binOf(size uint64) int {
-	return min(numBins-1, bits.Len64(max(size, bfc.MinAllocation)>>8)-1)
+	return min(numBins-1, bits.Len64(max(size, minAllocation)>>8)-1)
 }
 
 // Marshal returns the pool as the message tensorflow.MemoryDump
 // (bfc_memory_map.proto), which TensorFlow and JAX write to the file named by
 // TF_BFC_MEMORY_DUMP at every failed attempt, and which their tools read.
 // Numbers that are 0 are left out, as proto3 does.
-func Marshal(a *bfc.Allocator) []byte {
+func Marshal(a Pool) []byte {
 	var bins [numBins]struct{ used, bytes, inUse, chunks uint64 }
 	var list []byte
 	for c := range a.Walk {
