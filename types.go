@@ -1,11 +1,25 @@
 package gpumem
 
+// The values that a Pool takes and returns, and its errors.
+//
+// Block, Request, Stats and Message have the fields of the types of package alloc with the
+// same names, so that one converts to the other at no cost.
+
 import (
 	"gpumem/alloc"
+	"gpumem/alloc/build"
 )
 
-// The types of a Pool's methods. Each has the fields of the type of package alloc with
-// the same name, so that one converts to the other at no cost.
+// Errors of a Pool. Each comes wrapped in one that names the block or request.
+var (
+	ErrOutOfMemory  = alloc.ErrNoMemory     // wrapped in an *OutOfMemoryError
+	ErrDoubleFree   = alloc.ErrDoubleFree   // the block was freed before
+	ErrNotAllocated = alloc.ErrNotAllocated // no live block of this pool starts there
+	ErrTooLarge     = alloc.ErrTooLarge     // the rounded size exceeds 2^64 bytes; also ErrOutOfMemory
+	ErrBadRequest   = alloc.ErrBadRequest   // such as an alignment that is not a power of two
+	ErrClosed       = alloc.ErrClosed       // the pool was closed
+	ErrNoPolicy     = build.ErrNoPolicy
+)
 
 // Block is memory allocated by a [Pool]. It is a value: copying it copies no memory.
 // The zero Block is what a request of 0 bytes gives, and freeing it does nothing.
@@ -55,4 +69,24 @@ func (s Stats) Fragmentation() float64 { return alloc.Stats(s).Fragmentation() }
 type Message struct {
 	Severity alloc.Severity
 	Text     string // may have several lines
+}
+
+// Use is what one allocation site holds.
+type Use struct {
+	Site   alloc.Site
+	Stack  string // a line for each frame, innermost first
+	Blocks int
+	Bytes  uint64 // of whole blocks
+}
+
+// Recorder receives what a pool does, see [WithRecord]. A record/trace.Writer is one. Each
+// pool calls it from one goroutine at a time; several pools may have the same one.
+type Recorder = alloc.Recorder
+
+// Leak is a [Buffer] that was not freed and has become unreachable.
+type Leak struct {
+	Block Block
+	Bytes uint64 // as requested
+	Stack string // of the request, innermost first, a line for each frame; "" if stacks are not kept
+	Err   error  // why it could not be freed; under WithCollect that is tried again after the next collection; nil if it was freed, or without WithCollect
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"gpumem/alloc"
 	"gpumem/internal/input"
 )
 
@@ -56,31 +57,7 @@ type livePool struct {
 }
 
 // Call describes one allocation or free to be recorded.
-type Call struct {
-	// Pool names the pool of memory; "" is a good name if there is one. Longer
-	// names than 200 bytes are cut.
-	Pool string
-	// ID names the block while it is live: its address, or any number. Of what
-	// was refused it is not used.
-	ID uint64
-	// Addr is the address of a block that is allocated; 0 is unknown. A replay
-	// then counts the placements that are as recorded.
-	Addr uint64
-	// Bytes is how many bytes were asked for. Of a Free it is not used.
-	Bytes uint64
-	// Stream is a number from 0 within the pool, best dense, and below 2^32-1; 0
-	// is the default stream.
-	Stream uint32
-	// Upper asks for collective memory: alloc.Upper.
-	Upper bool
-	// Site is the place in the program: a line for each frame, innermost first;
-	// "" is none. 64 frames are kept, and of each 1000 bytes.
-	Site string
-	// Time is in nanoseconds from any origin. A time before that of the last
-	// event of the pool counts as that. 0 throughout is a recording without
-	// times.
-	Time uint64
-}
+type Call = alloc.Call
 
 // NewWriter begins a recording on w. The error is that of writing the first
 // bytes.

@@ -1,50 +1,31 @@
 // The pool library (scripts/libgpumem) has no use for a profile, which would be a fifth of
-// a megabyte of it.
+// a megabyte of it: see noprofile.go.
 
 //go:build !libgpumem
 
-package gpumem
+package callsite
 
 import (
-	"fmt"
 	"io"
 	"math"
 	"runtime"
 	"time"
 
 	"github.com/google/pprof/profile"
-
-	"gpumem/alloc"
 )
 
-// The pool's profile for go tool pprof. Sample types and labels are those of JAX's
-// device memory profile (jaxlib/py_client.cc, PyClient::HeapProfile), so that
-// a tool that reads the one reads the other.
+// Use is what the live blocks of one site come to.
+type Use struct {
+	Site   uint32
+	Blocks int
+	Bytes  uint64 // of whole blocks
+}
 
-// WriteProfile writes what is allocated now as a profile for go tool pprof, gzipped:
-//
-//	go tool pprof -top gpu.pb.gz
-//	go tool pprof -top -sample_index=allocations -tagfocus=device=cuda:0 gpu.pb.gz
-//
-// There is a sample for each stack whose allocations are live: the number of
-// blocks (allocations) and the bytes of whole blocks (space). Their
-// sums are those of Live. The labels are kind, always "buffer", and device:
-// "cuda:0", or "sim:0" for the simulated one. Free memory of the pool is in Stats and in
-// no sample, as in JAX: it would count as allocated.
-//
-// Samples have stacks if the pool keeps them (see WithStacks), without the frames
-// of the runtime and of the pool. Otherwise all is one sample, whose function's name
-// says so.
-//
-// All samples are of one moment. The pool is locked while its blocks are
-// counted, some 2 ms for 100,000, and no longer. Of a closed pool the profile is
-// empty. Errors: w's.
-func (p *Pool) WriteProfile(w io.Writer) error {
-	p.mu.Lock()
-	now := time.Now()
-	live := p.live()
-	p.mu.Unlock()
-
+// WriteProfile writes uses as a profile for go tool pprof, gzipped. Sample types and labels
+// are those of JAX's device memory profile (jaxlib/py_client.cc, PyClient::HeapProfile), so
+// that a tool that reads the one reads the other. device is the value of the label. Without
+// a table the stacks are unknown, and the only function's name says so. Errors: w's.
+func (t *Table) WriteProfile(w io.Writer, now time.Time, device string, uses []Use) error {
 	b := profiler{
 		p: &profile.Profile{
 			SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"}},
@@ -53,24 +34,15 @@ func (p *Pool) WriteProfile(w io.Writer) error {
 		locations: map[uintptr]*profile.Location{},
 		functions: map[[2]string]*profile.Function{},
 	}
-	labels := map[string][]string{"kind": {"buffer"}, "device": {p.deviceLabel()}}
-	for _, u := range live {
+	labels := map[string][]string{"kind": {"buffer"}, "device": {device}}
+	for _, u := range uses {
 		b.p.Sample = append(b.p.Sample, &profile.Sample{
-			Location: b.stack(p.stacks, u.Site),
+			Location: b.stack(t, u.Site),
 			Value:    []int64{int64(u.Blocks), int64(min(u.Bytes, math.MaxInt64))},
 			Label:    labels,
 		})
 	}
 	return b.p.Write(w)
-}
-
-// deviceLabel is JAX's name for the device.
-func (p *Pool) deviceLabel() string {
-	info := p.dev.Info()
-	if info.Simulated {
-		return fmt.Sprintf("sim:%d", info.Ordinal)
-	}
-	return fmt.Sprintf("cuda:%d", info.Ordinal)
 }
 
 // profiler numbers the locations and functions of a profile, each once.
@@ -80,15 +52,15 @@ type profiler struct {
 	functions map[[2]string]*profile.Function // by name and file
 }
 
-// stack is a site's, innermost first. pprof leaves out what has none, so one is
-// made where there is nothing to tell.
-func (b *profiler) stack(s *stacks, site alloc.Site) []*profile.Location {
-	if s == nil {
+// stack returns the stack of a site, innermost first. pprof leaves out samples without one,
+// so an unknown stack has a location that says so.
+func (b *profiler) stack(t *Table, site uint32) []*profile.Location {
+	if t == nil {
 		return []*profile.Location{b.location([]runtime.Frame{{Function: "unknown: open the pool with gpumem.WithStacks"}})}
 	}
-	s.mu.Lock()
-	frames := s.frames(site)
-	s.mu.Unlock()
+	t.mu.Lock()
+	frames := t.frames(site)
+	t.mu.Unlock()
 	if len(frames) == 0 { // such as go pool.Alloc(ctx, n)
 		return []*profile.Location{b.location([]runtime.Frame{{Function: "unknown: a separate goroutine"}})}
 	}
@@ -103,7 +75,7 @@ func (b *profiler) stack(s *stacks, site alloc.Site) []*profile.Location {
 	return out
 }
 
-// location is a call and what was inlined into it, innermost first. The program
+// location returns that of a call and what was inlined into it, innermost first. The program
 // counter of the innermost tells it from every other.
 func (b *profiler) location(frames []runtime.Frame) *profile.Location {
 	if l := b.locations[frames[0].PC]; l != nil {
