@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // owners is the table of what a Buffer costs beside a block, and of what looks at

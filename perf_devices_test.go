@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // benchmarks runs another package's benchmarks as anyone would, and is the least

@@ -15,12 +15,12 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/internal/test/golden"
 	"gpumem/policy/frameworks"
 	"gpumem/record/formats"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 // fitTraces are those of peers' table, and two of our own recordings of the

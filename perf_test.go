@@ -17,10 +17,10 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/build"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/internal/test/golden"
 	"gpumem/internal/test/oracle"
 	"gpumem/policy"
-	"gpumem/report"
 )
 
 // perfFile makes TestPerformance measure and write its tables into that file,

@@ -11,7 +11,7 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // contend has goroutines take and free blocks of 4 to 256 KiB of one pool, count pairs

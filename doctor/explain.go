@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"gpumem/docs"
+	"gpumem/internal/report"
 	"gpumem/internal/spelling"
-	"gpumem/report"
 )
 
 var pageLinks = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // A quote is a line with what it shows, for one cause or for several.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // WriteText writes the answers for people, in lines of at most width characters but for

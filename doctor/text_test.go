@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"gpumem/internal/report"
 	"gpumem/internal/test/doctortest"
 	"gpumem/record/dump"
-	"gpumem/report"
 )
 
 // cause is one with a line of evidence.

@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/device/open"
+	"gpumem/internal/report"
 	"gpumem/policy/frameworks"
 	"gpumem/record/formats"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

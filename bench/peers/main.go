@@ -22,7 +22,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func main() {

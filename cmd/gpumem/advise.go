@@ -16,10 +16,10 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/record/advise"
 	"gpumem/record/timeline"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

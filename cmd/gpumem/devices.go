@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
+	"gpumem/internal/report"
 	"gpumem/node/machine"
 	"gpumem/node/probe"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -13,11 +13,11 @@ import (
 
 	"gpumem/doctor"
 	"gpumem/internal/output"
+	"gpumem/internal/report"
 	"gpumem/node/machine"
 	"gpumem/node/probe"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 // doctorFlags are the flags of doctor.

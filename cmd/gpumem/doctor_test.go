@@ -18,11 +18,11 @@ import (
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/doctor"
+	"gpumem/internal/report"
 	"gpumem/internal/test/doctortest"
 	"gpumem/node/probe"
 	"gpumem/policy"
 	"gpumem/record/dump"
-	"gpumem/report"
 )
 
 // TestDoctorLogs: which logs are read, and which words do not go together.

@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
+	"gpumem/internal/report"
 	"gpumem/node/probe"
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"gpumem/internal/report"
 	"gpumem/node/probe"
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
-	"gpumem/report"
 )
 
 // asked is a question on a device of 80 GiB.

@@ -15,9 +15,9 @@ import (
 
 	"gpumem/device/card"
 	"gpumem/device/open"
+	"gpumem/internal/report"
 	"gpumem/record/advise"
 	"gpumem/record/fit"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/output"
+	"gpumem/internal/report"
 	"gpumem/record/formats"
-	"gpumem/report"
 )
 
 //go:embed help/*.txt

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/internal/output"
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/size"
 	"gpumem/xla/measure"
 	"gpumem/xla/page"

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
 	"gpumem/record/leaks"
 	"gpumem/record/replay"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -24,8 +24,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 	"gpumem/node/library"
-	"gpumem/report"
 )
 
 // Exit statuses that scripts rely on.

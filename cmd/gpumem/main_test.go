@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
-	"gpumem/report"
+	"gpumem/internal/report"
 	"io"
 	"os"
 	"os/exec"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
+	"gpumem/internal/report"
 	"gpumem/record/replay"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
 	"gpumem/node/machine"
 	"gpumem/node/probe"
 	"gpumem/node/screen"
-	"gpumem/report"
 )
 
 func psCommand() *cobra.Command {

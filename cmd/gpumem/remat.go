@@ -17,8 +17,8 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/internal/output"
+	"gpumem/internal/report"
 	"gpumem/policy/explain"
-	"gpumem/report"
 	"gpumem/size"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"

@@ -16,6 +16,7 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/internal/output"
+	"gpumem/internal/report"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
@@ -25,7 +26,6 @@ import (
 	"gpumem/record/replay"
 	"gpumem/record/timeline"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

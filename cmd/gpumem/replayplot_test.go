@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/internal/report"
 	"gpumem/internal/test/webtest"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/internal/report"
 	"gpumem/record/replay"
-	"gpumem/report"
 )
 
 const (

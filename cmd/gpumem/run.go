@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
 	"gpumem/node/launch"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
-	"gpumem/report"
 	"gpumem/size"
 )
 

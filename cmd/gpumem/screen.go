@@ -13,8 +13,8 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
 	"gpumem/policy"
-	"gpumem/report"
 )
 
 // The width of standard output, set by main before a command runs. Tests have what a

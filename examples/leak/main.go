@@ -17,8 +17,8 @@ import (
 	"gpumem"
 	"gpumem/alloc"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/policy/frameworks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

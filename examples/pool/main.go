@@ -13,8 +13,8 @@ import (
 
 	"gpumem"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/policy/frameworks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

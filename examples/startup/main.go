@@ -21,8 +21,8 @@ import (
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/report"
 	"gpumem/policy/frameworks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/size"
 )
 

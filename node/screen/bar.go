@@ -5,8 +5,8 @@ package screen
 import (
 	"strings"
 
+	"gpumem/internal/report"
 	"gpumem/node/machine"
-	"gpumem/report"
 	"gpumem/size"
 )
 

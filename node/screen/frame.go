@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"gpumem/internal/report"
 	"gpumem/node/internal/history"
 	"gpumem/node/machine"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"gpumem/internal/report"
 	"gpumem/node/machine"
-	"gpumem/report"
 	"gpumem/size"
 )
 

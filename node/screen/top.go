@@ -13,9 +13,9 @@ import (
 	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/term"
 
+	"gpumem/internal/report"
 	"gpumem/node/internal/history"
 	"gpumem/node/machine"
-	"gpumem/report"
 )
 
 // Source takes a snapshot.

@@ -5,9 +5,9 @@ package serve
 import (
 	"strings"
 
+	"gpumem/internal/report"
 	"gpumem/node/internal/history"
 	"gpumem/node/machine"
-	"gpumem/report"
 )
 
 // follow adds a state to the history and fills what follows from it.

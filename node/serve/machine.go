@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"gpumem/internal/report"
 	"gpumem/node/machine"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"gpumem/report/web"
+	"gpumem/internal/report/web"
 )
 
 var (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"gpumem/internal/report"
 	"gpumem/policy"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 // stacked is a format for tests, of lines "POOL a ID BYTES [FRAME|FRAME...]", the same with

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"gpumem/internal/report"
+	"gpumem/internal/report/web"
 	"gpumem/record/replay"
-	"gpumem/report"
-	"gpumem/report/web"
 	"gpumem/size"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/internal/report"
 	"gpumem/internal/test/browser"
 	"gpumem/record/internal/test/replaytest"
-	"gpumem/report"
 	"gpumem/size"
 )
 

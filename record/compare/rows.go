@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"slices"
 
+	"gpumem/internal/report"
 	"gpumem/record/leaks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

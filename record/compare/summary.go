@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"gpumem/internal/report"
 	"gpumem/record/leaks"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gpumem/internal/report"
 	"gpumem/record/replay"
 	"gpumem/record/timeline"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 // A recorder builds recordings that no text format can say: with blocks that are older, with

@@ -13,10 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	"gpumem/internal/report"
 	"gpumem/record/internal/sum"
 	"gpumem/record/leaks"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

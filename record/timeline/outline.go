@@ -13,9 +13,9 @@ import (
 	"math/bits"
 	"slices"
 
+	"gpumem/internal/report"
 	"gpumem/record/internal/sum"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 const (

@@ -7,9 +7,9 @@ package timeline
 
 import (
 	"gpumem/alloc"
+	"gpumem/internal/report"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 const (

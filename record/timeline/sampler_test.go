@@ -16,12 +16,12 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
+	"gpumem/internal/report"
 	"gpumem/record/formats"
 	"gpumem/record/internal/sum"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

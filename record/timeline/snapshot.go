@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"gpumem/alloc"
+	"gpumem/internal/report"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 	"gpumem/record/leaks"
 	"gpumem/record/replay"
-	"gpumem/report"
 	"gpumem/size"
 )
 

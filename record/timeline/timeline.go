@@ -27,10 +27,10 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/internal/report"
 	"gpumem/record/advise"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
-	"gpumem/report"
 	"gpumem/size"
 )
 

@@ -9,11 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/internal/report"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/replay"
 	"gpumem/record/timeline"
 	"gpumem/record/trace"
-	"gpumem/report"
 )
 
 var (

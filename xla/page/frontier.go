@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/size"
 	"gpumem/xla/remat"
 )

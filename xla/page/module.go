@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"gpumem/device/card"
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/size"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"

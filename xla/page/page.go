@@ -18,8 +18,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/report"
-	"gpumem/report/web"
+	"gpumem/internal/report"
+	"gpumem/internal/report/web"
 	"gpumem/size"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/report"
-	"gpumem/report/web"
+	"gpumem/internal/report"
+	"gpumem/internal/report/web"
 	"gpumem/size"
 	"gpumem/xla/hlo"
 	"gpumem/xla/load"

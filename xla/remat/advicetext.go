@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/size"
 )
 

@@ -21,7 +21,7 @@ import (
 	"sync"
 	"time"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
 	"gpumem/xla/internal/gap"

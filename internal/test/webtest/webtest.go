@@ -1,4 +1,4 @@
-// Package webtest reads the pages that package report/web writes, for tests.
+// Package webtest reads the pages that package internal/report/web writes, for tests.
 package webtest
 
 import (

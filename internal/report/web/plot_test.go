@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/internal/report/web"
 	"gpumem/internal/test/browser"
-	"gpumem/report/web"
 )
 
 // seeing adds to a page's script: seen(x, y) is the name of the colour that the plot p has

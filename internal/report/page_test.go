@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/internal/report"
 	"gpumem/internal/test/webtest"
-	"gpumem/report"
 )
 
 // page is one of so many events and policies.

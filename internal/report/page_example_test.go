@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 // A drawing of a run of four events under one policy. Package replay fills pages

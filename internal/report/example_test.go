@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func Example() {

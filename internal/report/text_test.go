@@ -3,7 +3,7 @@ package report_test
 import (
 	"testing"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func TestShellQuote(t *testing.T) {

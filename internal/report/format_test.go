@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func TestSeconds(t *testing.T) {

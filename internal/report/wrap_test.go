@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func TestWrap(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"gpumem/report"
+	"gpumem/internal/report"
 )
 
 func TestPlot(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"gpumem/report/web"
+	"gpumem/internal/report/web"
 )
 
 // A page whose script writes what its data has into a paragraph.

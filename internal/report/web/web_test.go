@@ -17,10 +17,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/internal/report"
+	"gpumem/internal/report/web"
 	"gpumem/internal/test/browser"
 	"gpumem/internal/test/webtest"
-	"gpumem/report"
-	"gpumem/report/web"
 	"gpumem/size"
 )
 

@@ -1,6 +1,6 @@
 package report
 
-// The page of a replay: its data, and how it is written. report/web has what all pages
+// The page of a replay: its data, and how it is written. internal/report/web has what all pages
 // share; page/replay.js draws this one in the reader's browser, and without scripts there
 // are the summary, the tables and the drawing of timeline.go.
 
@@ -12,7 +12,7 @@ import (
 	"regexp"
 	"strings"
 
-	"gpumem/report/web"
+	"gpumem/internal/report/web"
 	"gpumem/size"
 )
 
