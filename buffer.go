@@ -62,7 +62,7 @@ func (p *Pool) RequestBuffer(ctx context.Context, r Request) (*Buffer, error) {
 		handle = &b.handle
 	}
 	if p.owners != nil {
-		p.owners.Reserved(handle, owned.Found[Block]{Block: block, Size: block.Size, Bytes: r.Bytes, Site: uint32(r.Site)})
+		p.owners.Reserved(handle, owned.Holding[Block]{Block: block, Size: block.Size, Bytes: r.Bytes, Site: uint32(r.Site)})
 	}
 	return b, err
 }

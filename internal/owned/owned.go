@@ -36,12 +36,17 @@ type Config[B comparable] struct {
 	Floor uint64
 }
 
-// Found is an owner that is unreachable, by what it owns.
-type Found[B comparable] struct {
+// Holding is what an owner owns: a block of type B, and what the table has to know of it.
+type Holding[B comparable] struct {
 	Block B
 	Size  uint64 // bytes that the block takes
 	Bytes uint64 // as requested
 	Site  uint32 // of the request
+}
+
+// Found is an owner that is unreachable, by what it owns.
+type Found[B comparable] struct {
+	Holding[B]
 
 	Err   error // why it could not be freed
 	Again bool  // it was not freed: try after the next collection
@@ -80,11 +85,11 @@ type Table[B comparable] struct {
 // entry is an owner; without one it is zero.
 type entry[B comparable] struct {
 	owner weak.Pointer[Handle]
-	found Found[B]
+	owns  Holding[B]
 	cycle uint32 // in which it was made
 }
 
-func (e *entry[B]) vacant() bool { return e.found.Block == *new(B) }
+func (e *entry[B]) vacant() bool { return e.owns.Block == *new(B) }
 
 // New returns an empty table.
 func New[B comparable](cfg Config[B]) *Table[B] {
@@ -111,13 +116,13 @@ func (t *Table[B]) Reserve(bytes uint64) {
 	t.mu.Unlock()
 }
 
-// Reserved ends a request that Reserve began: the owner that has h embedded owns the block of
-// f. If h is nil, or the block is zero, nothing came of the request.
-func (t *Table[B]) Reserved(h *Handle, f Found[B]) {
+// Reserved ends a request that Reserve began: the owner that has h embedded owns the block. If
+// h is nil, or the block is zero, nothing came of the request.
+func (t *Table[B]) Reserved(h *Handle, b Holding[B]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.coming -= counted(f.Bytes)
-	if h == nil || f.Block == *new(B) || t.closed {
+	t.coming -= counted(b.Bytes)
+	if h == nil || b.Block == *new(B) || t.closed {
 		return
 	}
 	if n := len(t.vacant); n > 0 {
@@ -127,8 +132,8 @@ func (t *Table[B]) Reserved(h *Handle, f Found[B]) {
 		h.place = len(t.table)
 		t.table = append(t.table, entry[B]{})
 	}
-	t.table[h.place] = entry[B]{owner: weak.Make(h), found: f, cycle: t.cycle}
-	t.bytes += f.Size
+	t.table[h.place] = entry[B]{owner: weak.Make(h), owns: b, cycle: t.cycle}
+	t.bytes += b.Size
 	// More than the goal, after a collection: a live set that large there was. To free the
 	// block and ask for the like of it is no reason to collect again.
 	t.goal = max(t.goal, t.bytes)
@@ -147,8 +152,8 @@ func (t *Table[B]) Remove(h *Handle, block B) {
 	if h.place >= len(t.table) {
 		return
 	}
-	if e := &t.table[h.place]; !e.vacant() && e.found.Block == block {
-		t.bytes -= e.found.Size
+	if e := &t.table[h.place]; !e.vacant() && e.owns.Block == block {
+		t.bytes -= e.owns.Size
 		t.vacate(h.place)
 	}
 }
@@ -211,10 +216,10 @@ func (t *Table[B]) sweep() (news []Found[B], alive uint64) {
 		switch {
 		case e.vacant():
 		case e.owner.Value() == nil:
-			dead = append(dead, e.found)
+			dead = append(dead, Found[B]{Holding: e.owns})
 			t.vacate(place)
 		case e.cycle != t.cycle:
-			alive += e.found.Size
+			alive += e.owns.Size
 		}
 	}
 	t.mu.Unlock()
@@ -228,9 +233,7 @@ func (t *Table[B]) sweep() (news []Found[B], alive uint64) {
 	var freed uint64
 	for _, f := range dead {
 		if f.Again {
-			kept := f
-			kept.reported, kept.Again, kept.Err = true, false, nil
-			t.owed = append(t.owed, kept)
+			t.owed = append(t.owed, Found[B]{Holding: f.Holding, reported: true})
 		} else {
 			freed += f.Size
 		}
