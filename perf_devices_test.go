@@ -49,7 +49,7 @@ func benchmarks(t testing.TB, pkg, pattern string, args ...string) map[string]fl
 // deviceTables measures what a call of a device costs by itself: the way to the
 // driver and back, and the simulated GPU, private and shared.
 func deviceTables(t testing.TB) string {
-	cuda := benchmarks(t, "./device/cuda", "^Benchmark(Plain|Call)$", "-count", "5")
+	cuda := benchmarks(t, "./device/internal/cuda", "^Benchmark(Plain|Call)$", "-count", "5")
 	sim := benchmarks(t, "./device/sim", "^Benchmark(AllocFree|Programs)$", "-count", "3", "-parallel-for", "3s")
 	file := benchmarks(t, "./device/internal/shared", "^Benchmark(TakeGive|Lock|Free|Look)$", "-count", "3")
 	ns := func(from map[string]float64, name string) string {

@@ -214,7 +214,7 @@ func openPool(words, spec string) (*pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", errNoDevice, words, err)
 	}
-	driver, ok := dev.(shim.Driver) // package device/cuda's
+	driver, ok := dev.(shim.Driver) // package device/internal/cuda's
 	if !ok {
 		driver = simulated{dev}
 	}

@@ -274,7 +274,7 @@ func TestSharedDevice(t *testing.T) {
 	}
 }
 
-// TestRealGPU runs the tests that package device/cuda has for a real GPU, its
+// TestRealGPU runs the tests that package device/internal/cuda has for a real GPU, its
 // conformance suite among them, on a simulated one. In their process are two of
 // Go's runtimes, the test's and the library's.
 func TestRealGPU(t *testing.T) {
@@ -286,7 +286,7 @@ func TestRealGPU(t *testing.T) {
 	if err := sim.CreateFile(file, sim.Config{Total: 24 << 30, Context: 256 << 20}); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^TestReal", "./device/cuda")
+	cmd := exec.Command("go", "test", "-count=1", "-v", "-run", "^TestReal", "./device/internal/cuda")
 	cmd.Dir = standin.Root(t)
 	cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim@"+file)
 	out, err := cmd.CombinedOutput()

@@ -16,7 +16,7 @@ import (
 var _ streams.Quiet = (*gpu)(nil)
 
 // Driver is a GPU as a program uses it that does not know of the pool. Package
-// device/cuda's Device is one.
+// device/internal/cuda's Device is one.
 type Driver interface {
 	device.GPU
 	// Context is the driver's handle of the context whose memory this is.
