@@ -73,3 +73,11 @@ func dotted(text string) (numbers []string, rest string) {
 // Newest is a version after all others: a release newer than the last row of a
 // table is taken to do as that does.
 var Newest = Version{1 << 30}
+
+// Change is what a release of a framework changed.
+type Change struct {
+	Version string `json:"version"`
+	Date    string `json:"date"`
+	Text    string `json:"text"` // one or two sentences
+	Source  string `json:"source"`
+}

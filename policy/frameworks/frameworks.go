@@ -71,13 +71,13 @@ type Framework struct {
 	Newest policy.Version // the newest release that was looked at; zero for a framework without versions
 	When   string         // the variables are read
 
-	example string          // a version, for errors; empty for a framework without versions
-	table   func() releases // nil for a framework without versions
+	example string              // a version, for errors; empty for a framework without versions
+	table   func() releaseTable // nil for a framework without versions
 	read    func(policy.Environment, policy.Version) (policy.Reading, *policy.SettingError)
 }
 
-// releases is the [policy.Table] of a framework.
-type releases interface {
+// releaseTable is the [releases.Table] of a framework.
+type releaseTable interface {
 	Find(text, framework, like string) (policy.Version, error)
 	Changes() []policy.Change
 }
@@ -89,25 +89,25 @@ var All = []Framework{
 		read: func(e policy.Environment, v policy.Version) (policy.Reading, *policy.SettingError) {
 			return readJAX(e, v, jaxReleases().At(v))
 		},
-		table: func() releases { return jaxReleases() },
+		table: func() releaseTable { return jaxReleases() },
 		When:  "once, at the first operation; to set them in Python after that is too late",
 	},
 	{
 		Name: "tensorflow", Title: "TensorFlow", Newest: newestTensorFlow, example: "2.15",
 		read:  readTensorFlow,
-		table: func() releases { return tfReleases() },
+		table: func() releaseTable { return tfReleases() },
 		When:  "once, when the GPU is first used or listed; to set them in Python after that is too late",
 	},
 	{
 		Name: "pytorch", Title: "PyTorch", Newest: torchconf.Newest, example: "2.8.0",
 		read:  torchconf.Read,
-		table: func() releases { return torchconf.Releases() },
+		table: func() releaseTable { return torchconf.Releases() },
 		When:  "once: the backend at import torch, the rest when a GPU is first used; to set them in Python after that is too late",
 	},
 	{
 		Name: "cupy", Title: "CuPy", Newest: newestCuPy, example: "13.6.0",
 		read:  readCuPy,
-		table: func() releases { return cupyReleases() },
+		table: func() releaseTable { return cupyReleases() },
 		When:  "when the pool is made: at the first allocation on a GPU",
 	},
 	{

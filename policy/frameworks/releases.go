@@ -8,6 +8,7 @@ import (
 	_ "embed" // the tables
 
 	"gpumem/policy"
+	"gpumem/policy/internal/releases"
 )
 
 // The tables' texts.
@@ -22,9 +23,9 @@ var (
 
 // The tables.
 var (
-	jaxReleases  = policy.Releases[jaxRelease]("jax.txt", jaxText)
-	tfReleases   = policy.Releases[tfRelease]("tensorflow.txt", tensorflowText)
-	cupyReleases = policy.Releases[cupyRelease]("cupy.txt", cupyText)
+	jaxReleases  = releases.Lazy[jaxRelease]("jax.txt", jaxText)
+	tfReleases   = releases.Lazy[tfRelease]("tensorflow.txt", tensorflowText)
+	cupyReleases = releases.Lazy[cupyRelease]("cupy.txt", cupyText)
 )
 
 // The newest releases that were looked at.
@@ -43,7 +44,7 @@ type jaxRelease struct {
 	NewFraction  bool                // reads XLA_CLIENT_MEM_FRACTION, too
 	Collective   bool                // reads XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB
 	Abort, TFRT  bool                // reads a variable that is not about memory, but can raise
-	Allocators   policy.Words        // that XLA_PYTHON_CLIENT_ALLOCATOR may name
+	Allocators   releases.Words      // that XLA_PYTHON_CLIENT_ALLOCATOR may name
 	PlatformPool bool                // "platform" gives a growing pool of the whole device
 	AsyncKeep    bool                // cuda_async keeps its fraction without preallocation, too
 	IgnoreAlign  bool                // the pool ignores the alignment asked for
@@ -55,7 +56,7 @@ type jaxRelease struct {
 	Remat        bool                // reads JAX_COMPILER_ENABLE_REMAT_PASS
 	RematAdds    bool                // and leaves other passes of xla_disable_hlo_passes disabled
 	NeedPages    bool                // refuses a device without virtual memory management
-	Platforms    policy.Words        // that JAX_PLATFORMS may name without a plugin
+	Platforms    releases.Words      // that JAX_PLATFORMS may name without a plugin
 	NoHostMemory policy.SettingError // what becomes of a limit of 0 for pinned host memory
 }
 

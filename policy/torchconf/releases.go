@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"gpumem/policy"
+	"gpumem/policy/internal/releases"
 )
 
 // release is what a release of PyTorch's builds for CUDA does.
@@ -35,7 +36,7 @@ type release struct {
 var releasesText string
 
 // Releases is the table of PyTorch's releases.
-var Releases = policy.Releases[release]("releases.txt", releasesText)
+var Releases = releases.Lazy[release]("releases.txt", releasesText)
 
 // Newest is the newest release that was looked at.
 var Newest = policy.Version{2, 15}

@@ -1,19 +1,20 @@
-package policy_test
+package releases_test
 
 import (
 	"testing"
 
 	"gpumem/policy"
+	"gpumem/policy/internal/releases"
 )
 
 // does is what a release in these tests does.
 type does struct {
 	Pool  bool
-	Names policy.Words
+	Names releases.Words
 }
 
 func TestTableAt(t *testing.T) {
-	table, err := policy.ReadTable[does]("t.txt", `# head
+	table, err := releases.Read[does]("t.txt", `# head
 1.0 2020
 	change: Begins.
 	source: asked
@@ -58,7 +59,7 @@ func TestReadTableErrors(t *testing.T) {
 		{"no such part", "1.2 2021\n\tdose: x\n", `t.txt:2: "dose: x": want a field of an entry, each at most once, of change, source, does`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := policy.ReadTable[does]("t.txt", tc.text); err == nil || err.Error() != tc.want {
+			if _, err := releases.Read[does]("t.txt", tc.text); err == nil || err.Error() != tc.want {
 				t.Errorf("%v\nwant %s", err, tc.want)
 			}
 		})

@@ -1,7 +1,6 @@
-// Tables of releases: what each release of a framework does otherwise than those
-// before it.
-
-package policy
+// Package releases reads tables of releases: what each release of a framework does otherwise
+// than those before it.
+package releases
 
 import (
 	"encoding/json"
@@ -9,33 +8,26 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/policy"
 	"gpumem/policy/internal/table"
 )
 
-// A Table is what the releases of a framework do, each described by an R, the
-// oldest first. There is at least one.
+// Table is what the releases of a framework do, each described by an R, the oldest
+// first. There is at least one.
 type Table[R any] []Row[R]
 
-// A Row is a release of a [Table].
+// Row is a release of a [Table].
 type Row[R any] struct {
-	Version Version
+	Version policy.Version
 	Does    R // with all that earlier releases changed
-	Changed Change
+	Changed policy.Change
 }
 
-// A Change is what a release of a framework changed.
-type Change struct {
-	Version string `json:"version"`
-	Date    string `json:"date"`
-	Text    string `json:"text"` // one or two sentences
-	Source  string `json:"source"`
-}
-
-// Releases returns the table in the text of a file that is part of the program.
-// The text is read when it is first needed. See [ReadTable].
-func Releases[R any](file, text string) func() Table[R] {
+// Lazy returns the table in the text of a file that is part of the program.
+// The text is read when it is first needed. See [Read].
+func Lazy[R any](file, text string) func() Table[R] {
 	return sync.OnceValue(func() Table[R] {
-		t, err := ReadTable[R](file, text)
+		t, err := Read[R](file, text)
 		if err != nil {
 			panic(err) // a test of each table rules it out
 		}
@@ -43,14 +35,14 @@ func Releases[R any](file, text string) func() Table[R] {
 	})
 }
 
-// ReadTable reads a table: entries VERSION DATE, the oldest first, with the
+// Read reads a table: entries VERSION DATE, the oldest first, with the
 // fields change and source (for people), and does: those fields of R, as JSON
 // without the braces around it, that are other than in the release before. R's
 // fields must not share memory: a slice or a map needs an UnmarshalText that
 // makes a new one.
 //
 // The error is one line, FILE:LINE: what is wrong.
-func ReadTable[R any](file, text string) (Table[R], error) {
+func Read[R any](file, text string) (Table[R], error) {
 	entries, err := table.Read(file, text, "change", "source", "does")
 	if err != nil {
 		return nil, err
@@ -59,7 +51,7 @@ func ReadTable[R any](file, text string) (Table[R], error) {
 	var r R
 	for _, e := range entries {
 		version, date, _ := strings.Cut(e.Name, " ")
-		v, err := ParseVersion(version, "known", "0.4.30")
+		v, err := policy.ParseVersion(version, "known", "0.4.30")
 		in := json.NewDecoder(strings.NewReader("{" + e.Fields["does"] + "}"))
 		in.DisallowUnknownFields()
 		switch {
@@ -72,7 +64,7 @@ func ReadTable[R any](file, text string) (Table[R], error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, e.Line, err)
 		}
-		t = append(t, Row[R]{v, r, Change{v.String(), date, e.Fields["change"], e.Fields["source"]}})
+		t = append(t, Row[R]{v, r, policy.Change{Version: v.String(), Date: date, Text: e.Fields["change"], Source: e.Fields["source"]}})
 	}
 	if len(t) == 0 {
 		return nil, fmt.Errorf("%s: no releases", file)
@@ -82,7 +74,7 @@ func ReadTable[R any](file, text string) (Table[R], error) {
 
 // At returns what a framework does at a version: nothing before the oldest, and
 // what the newest does after it.
-func (t Table[R]) At(v Version) R {
+func (t Table[R]) At(v policy.Version) R {
 	var r R
 	for _, row := range t {
 		if v.Less(row.Version) {
@@ -93,10 +85,10 @@ func (t Table[R]) At(v Version) R {
 	return r
 }
 
-// Find reads a version, see [ParseVersion]. One before the oldest release of the table is an
+// Find reads a version, see [policy.ParseVersion]. One before the oldest release of the table is an
 // error, too.
-func (t Table[R]) Find(text, framework, like string) (Version, error) {
-	v, err := ParseVersion(text, framework, like)
+func (t Table[R]) Find(text, framework, like string) (policy.Version, error) {
+	v, err := policy.ParseVersion(text, framework, like)
 	if oldest := t[0].Version; err == nil && v.Less(oldest) {
 		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", framework, text, oldest)
 	}
@@ -104,8 +96,8 @@ func (t Table[R]) Find(text, framework, like string) (Version, error) {
 }
 
 // Changes returns what the releases changed, without what they do.
-func (t Table[R]) Changes() []Change {
-	var list []Change
+func (t Table[R]) Changes() []policy.Change {
+	var list []policy.Change
 	for _, row := range t {
 		list = append(list, row.Changed)
 	}

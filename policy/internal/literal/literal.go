@@ -1,5 +1,5 @@
-// Package literal reads and writes numbers, truth values and strings as Python
-// and C++ do, as far as that decides whether a framework accepts a setting and
+// Package literal reads and writes numbers, truth values and strings as Python,
+// C++ and people do, as far as that decides whether a framework accepts a setting and
 // what it prints if it does not. Python's rules were checked against CPython 3.11.
 package literal
 
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -198,4 +199,52 @@ func PyFloatText(f float64) string {
 		text += ".0"
 	}
 	return text
+}
+
+// CInt is ReadInt64FromEnvVar's strings::safe_strto64.
+func CInt(text string) (int64, bool) {
+	v, err := strconv.ParseInt(strings.Trim(text, " \t\n\v\f\r"), 10, 64)
+	return v, err == nil
+}
+
+// CBool is ReadBoolFromEnvVar.
+func CBool(text string) (on, ok bool) {
+	switch strings.ToLower(text) {
+	case "1", "true":
+		return true, true
+	case "0", "false":
+		return false, true
+	}
+	return false, false
+}
+
+// CInteger matches the beginning of a text that std::stoi reads.
+var CInteger = regexp.MustCompile(`^[ \t-\r]*[+-]?[0-9]+`)
+
+// CReal matches the beginning of a text that std::stod reads.
+var CReal = regexp.MustCompile(`^[ \t-\r]*[+-]?(?i:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)`)
+
+// IsSpace is C's isspace.
+func IsSpace(c rune) bool { return c == ' ' || '\t' <= c && c <= '\r' }
+
+// MeansYes reports whether a person who writes text means yes.
+func MeansYes(text string) bool {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "1", "true", "t", "yes", "y", "on":
+		return true
+	}
+	return false
+}
+
+// Hundredth writes a percentage as the fraction that was meant.
+func Hundredth(f float64) string {
+	return strings.TrimPrefix(strconv.FormatFloat(float64(float32(f/100)), 'g', 6, 64), "0")
+}
+
+// Percent writes a fraction as a percentage.
+func Percent(f float64) string {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return fmt.Sprint(f)
+	}
+	return strconv.FormatFloat(float64(float32(f*100)), 'g', 6, 64) + " %"
 }
