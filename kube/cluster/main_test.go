@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"gpumem/kube/cluster/image"
 	"gpumem/kube/cluster/node"
+	"gpumem/kube/internal/archive"
 )
 
 var clusterFlag = flag.Bool("cluster", false, "run the tests on a real cluster, which take minutes")
@@ -80,10 +82,10 @@ func prepare(folder string) error {
 		return err
 	}
 	files["/probe"] = probe
-	if err := (image.Image{Tag: tag, Files: files, Entrypoint: []string{"/probe"}}).WriteFile(filepath.Join(folder, "probe.tar")); err != nil {
+	if err := (archive.Image{Arch: runtime.GOARCH, Temporary: true, Tag: tag, Files: files, Entrypoint: []string{"/probe"}}).WriteFile(filepath.Join(folder, "probe.tar")); err != nil {
 		return err
 	}
-	return (image.Image{Tag: node.PauseImage, Files: files, Entrypoint: []string{"/probe", "pause"}}).WriteFile(filepath.Join(folder, "pause.tar"))
+	return (archive.Image{Arch: runtime.GOARCH, Temporary: true, Tag: node.PauseImage, Files: files, Entrypoint: []string{"/probe", "pause"}}).WriteFile(filepath.Join(folder, "pause.tar"))
 }
 
 // run runs a command in a folder.

@@ -20,6 +20,7 @@ import (
 
 	"gpumem/kube/cluster/image"
 	"gpumem/kube/cluster/node"
+	"gpumem/kube/internal/archive"
 )
 
 // page is a cluster on which the operator's page was followed to the agent.
@@ -323,5 +324,5 @@ func pythonImage(to string) error {
 	if err != nil {
 		return err
 	}
-	return (image.Image{Tag: "docker.io/library/python:3.13-slim", Files: files, Env: []string{"PATH=/usr/local/bin", "PYTHONHOME=" + filepath.Dir(filepath.Dir(words[1]))}}).WriteFile(to)
+	return (archive.Image{Arch: runtime.GOARCH, Temporary: true, Tag: "docker.io/library/python:3.13-slim", Files: files, Env: []string{"PATH=/usr/local/bin", "PYTHONHOME=" + filepath.Dir(filepath.Dir(words[1]))}}).WriteFile(to)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/spelling"
+	"gpumem/kube/internal/archive"
 )
 
 func main() {
@@ -153,21 +154,17 @@ func run(o options, root string) error {
 			return fmt.Errorf("%s: %w", strings.Join(b.command, " "), err)
 		}
 	}
-	m := image{
-		tag: o.tag, arch: runtime.GOARCH, entrypoint: []string{"/bin/gpumem-kube"}, env: []string{"PATH=/bin"},
-		files: map[string]string{
+	m := archive.Image{
+		Tag: o.tag, Arch: runtime.GOARCH, Entrypoint: []string{"/bin/gpumem-kube"}, Env: []string{"PATH=/bin"},
+		Files: map[string]string{
 			"bin/gpumem-kube": filepath.Join(dir, "gpumem-kube"),
 			"bin/gpumem":      filepath.Join(dir, "gpumem"),
 			"opt/gpumem/lib":  filepath.Join(dir, "lib"),
 			"opt/gpumem/sim":  filepath.Join(dir, "sim"),
 		},
 	}
-	file, err := os.Create(o.out)
-	if err != nil {
+	if err := m.WriteFile(o.out); err != nil {
 		return err
-	}
-	if err := errors.Join(m.write(file), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(o.out))
 	}
 	fmt.Printf("%s: %s\n", o.out, o.tag)
 	return nil

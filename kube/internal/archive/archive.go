@@ -1,12 +1,13 @@
-// A container image as an archive, in the form of docker save.
-
-package main
+// Package archive writes container images without a registry: archives of files, in the form
+// of docker save, that containerd and docker import.
+package archive
 
 import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,34 +15,36 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
-// image describes an image of one layer.
-type image struct {
-	tag        string
-	arch       string
-	entrypoint []string
-	env        []string
-	files      map[string]string // folders and files of this machine by their path in the image, relative to its root
+// Image describes an image of one layer.
+type Image struct {
+	Tag        string // name and version, such as example.org/probe:1
+	Arch       string // as Go names it, such as amd64
+	Entrypoint []string
+	Env        []string          // NAME=value
+	Files      map[string]string // folders and files of this machine by their path in the image, relative to its root
+	Temporary  bool              // the image has a folder /tmp that everyone may write to
 }
 
-// write writes the image. The same files give the same bytes: names are sorted, and owners,
+// Write writes the image. The same files give the same bytes: names are sorted, and owners,
 // times and modes are not the files' own.
-func (m image) write(w io.Writer) error {
+func (m Image) Write(w io.Writer) error {
 	layer, err := m.layer()
 	if err != nil {
 		return err
 	}
 	config, err := json.Marshal(map[string]any{
-		"architecture": m.arch,
+		"architecture": m.Arch,
 		"os":           "linux",
-		"config":       map[string]any{"Entrypoint": m.entrypoint, "Env": m.env},
+		"config":       map[string]any{"Entrypoint": m.Entrypoint, "Env": m.Env},
 		"rootfs":       map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})
 	if err != nil {
 		return err
 	}
-	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{m.tag}, "Layers": []string{"layer.tar"}}})
+	manifest, err := json.Marshal([]map[string]any{{"Config": "config.json", "RepoTags": []string{m.Tag}, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return err
 	}
@@ -57,6 +60,19 @@ func (m image) write(w io.Writer) error {
 	return t.Close()
 }
 
+// WriteFile writes the image to a file, whole or not at all.
+func (m Image) WriteFile(name string) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".image-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(m.Write(f), f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
 func digest(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
 func add(t *tar.Writer, h *tar.Header, text []byte) error {
@@ -70,10 +86,13 @@ func add(t *tar.Writer, h *tar.Header, text []byte) error {
 }
 
 // layer returns the files as a tar archive, each folder before what is in it.
-func (m image) layer() ([]byte, error) {
+func (m Image) layer() ([]byte, error) {
 	headers := map[string]*tar.Header{}
 	contents := map[string][]byte{}
-	for to, from := range m.files {
+	if m.Temporary {
+		headers["tmp"] = &tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777}
+	}
+	for to, from := range m.Files {
 		err := filepath.WalkDir(from, func(file string, e fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -82,7 +101,7 @@ func (m image) layer() ([]byte, error) {
 			if err != nil {
 				return err
 			}
-			name := path.Join(to, filepath.ToSlash(rest))
+			name := strings.TrimPrefix(path.Join("/", to, filepath.ToSlash(rest)), "/")
 			for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 				headers[dir] = &tar.Header{Name: dir + "/", Typeflag: tar.TypeDir, Mode: 0o755}
 			}
@@ -103,7 +122,7 @@ func (m image) layer() ([]byte, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("image %s: %w", m.tag, err)
+			return nil, fmt.Errorf("image %s: %w", m.Tag, err)
 		}
 	}
 	var names []string
@@ -115,7 +134,7 @@ func (m image) layer() ([]byte, error) {
 	t := tar.NewWriter(&layer)
 	for _, name := range names {
 		if err := add(t, headers[name], contents[name]); err != nil {
-			return nil, fmt.Errorf("image %s: %s: %w", m.tag, name, err)
+			return nil, fmt.Errorf("image %s: %s: %w", m.Tag, name, err)
 		}
 	}
 	if err := t.Close(); err != nil {

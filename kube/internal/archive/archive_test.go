@@ -1,4 +1,4 @@
-package main
+package archive
 
 import (
 	"archive/tar"
@@ -36,7 +36,7 @@ func entries(t *testing.T, text []byte) (lines []string, contents map[string][]b
 	}
 }
 
-func sample(t *testing.T) image {
+func sample(t *testing.T) Image {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"program": "binary", "lib/libcuda.so.1": "library", "lib/sub/more": ""} {
@@ -50,13 +50,13 @@ func sample(t *testing.T) image {
 	if err := os.Symlink("libcuda.so.1", filepath.Join(dir, "lib", "libcuda.so")); err != nil {
 		t.Fatal(err)
 	}
-	return image{tag: "example.org/agent:1", arch: "amd64", entrypoint: []string{"/bin/program"}, env: []string{"PATH=/bin"},
-		files: map[string]string{"bin/program": filepath.Join(dir, "program"), "opt/lib": filepath.Join(dir, "lib")}}
+	return Image{Tag: "example.org/agent:1", Arch: "amd64", Entrypoint: []string{"/bin/program"}, Env: []string{"PATH=/bin"},
+		Files: map[string]string{"bin/program": filepath.Join(dir, "program"), "opt/lib": filepath.Join(dir, "lib")}}
 }
 
 func TestArchiveIsOneOfDockerSave(t *testing.T) {
 	var out bytes.Buffer
-	if err := sample(t).write(&out); err != nil {
+	if err := sample(t).Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	_, parts := entries(t, out.Bytes())
@@ -89,13 +89,13 @@ func TestArchiveIsOneOfDockerSave(t *testing.T) {
 func TestSameFilesGiveTheSameBytes(t *testing.T) {
 	var first, second bytes.Buffer
 	a, b := sample(t), sample(t)
-	if err := os.Chtimes(b.files["bin/program"], time.Now(), time.Unix(1e9, 0)); err != nil {
+	if err := os.Chtimes(b.Files["bin/program"], time.Now(), time.Unix(1e9, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.write(&first); err != nil {
+	if err := a.Write(&first); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.write(&second); err != nil {
+	if err := b.Write(&second); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
@@ -105,8 +105,8 @@ func TestSameFilesGiveTheSameBytes(t *testing.T) {
 
 func TestFileThatIsMissingIsAnError(t *testing.T) {
 	m := sample(t)
-	m.files["bin/other"] = filepath.Join(t.TempDir(), "other")
-	if err := m.write(io.Discard); err == nil || !strings.Contains(err.Error(), "image example.org/agent:1: ") {
+	m.Files["bin/other"] = filepath.Join(t.TempDir(), "other")
+	if err := m.Write(io.Discard); err == nil || !strings.Contains(err.Error(), "image example.org/agent:1: ") {
 		t.Errorf("error %v", err)
 	}
 }
