@@ -56,10 +56,8 @@ func (r *runner) calls(i *hlo.Instruction) (list []calledBy) {
 	case i.Opcode == hlo.Conditional:
 		from := r.count(i.Operands[0].Shape)
 		for n, c := range i.Branches() {
-			if n+1 < len(i.Operands) {
-				list = append(list, calledBy{role{c, subroutine}, from})
-				from += r.count(i.Operands[n+1].Shape)
-			}
+			list = append(list, calledBy{role{c, subroutine}, from})
+			from += r.count(i.Operands[n+1].Shape)
 		}
 	case isStart(i):
 		if c := i.Call("calls"); c != nil {
