@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"gpumem/device"
@@ -20,7 +21,7 @@ type driver struct {
 	*sim.Device
 	captured    map[device.Stream]bool
 	nonBlocking map[device.Stream]bool
-	waits       int            // calls of SynchronizeContext that went well
+	waits       atomic.Int64   // calls of SynchronizeContext that went well
 	waited      func()         // called at the end of each, before it returns; nil: nothing is
 	access      []device.Range // that peers got
 }
@@ -58,7 +59,7 @@ func (d *driver) SynchronizeContext() error {
 	}
 	err := d.Device.Synchronize()
 	if err == nil {
-		d.waits++
+		d.waits.Add(1)
 		if d.waited != nil {
 			d.waited()
 		}
@@ -279,6 +280,20 @@ func (a *account) counts() (held, charged, outside uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.held[shim.Held], a.held[shim.Charged], a.held[shim.Outside]
+}
+
+// published returns the figures that were published last, and how often any were.
+func (a *account) published() (shim.Figures, int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.shown, a.shows
+}
+
+// looked returns how often it was asked what others want.
+func (a *account) looked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.looks
 }
 
 // askedFor returns the arguments of Want so far, but for 0.

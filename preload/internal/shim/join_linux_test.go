@@ -106,7 +106,10 @@ func TestLeaseCounts(t *testing.T) {
 	l.Publish(shim.Figures{InUse: 1, PeakHeld: 2, PeakInUse: 3, Refused: 4, DriverCalls: 5, Held: 6, Charged: 7})
 	got := l.Own()
 	got.PID, got.Start = 0, 0
-	want := ledger.Figures{Held: 1 << 20, Charged: 1 << 20, Outside: 3 << 20, PeakHeld: 1 << 20, InUse: 1, PeakInUse: 3, Refused: 4, DriverCalls: 5}
+	want := ledger.Figures{
+		Held: 1 << 20, Charged: 1 << 20, Outside: 3 << 20, PeakHeld: 1 << 20,
+		InUse: 1, PeakInUse: 3, Refused: 4, DriverCalls: 5,
+	}
 	if got != want {
 		t.Errorf("the ledger has %+v, want %+v", got, want)
 	}

@@ -373,11 +373,11 @@ func TestPoolWithoutOthersDoesNotLook(t *testing.T) {
 		if err := p.Free(b); err != nil {
 			t.Fatal(err)
 		}
-		before := a.looks
+		before := a.looked()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if a.looks != before {
-			t.Errorf("it has looked %d times", a.looks-before)
+		if n := a.looked(); n != before {
+			t.Errorf("it has looked %d times", n-before)
 		}
 	})
 }
@@ -463,6 +463,16 @@ func TestLimitIsOfThisProcessAlone(t *testing.T) {
 // TestChargeAsksTheOthersOfTheLease: memory past the pool is refused only when others have
 // had a second to release what is idle with them, and at once where nobody can help.
 func TestChargeAsksTheOthersOfTheLease(t *testing.T) {
+	nobody := func(*account) func(uint64) error { return nil }
+	nothing := func(*account) func(uint64) error { return func(uint64) error { return nil } }
+	release := func(a *account) func(uint64) error {
+		return func(bytes uint64) error {
+			if bytes > 0 {
+				a.release(50 * mib)
+			}
+			return nil
+		}
+	}
 	for _, tc := range []struct {
 		name  string
 		bytes uint64
@@ -471,18 +481,11 @@ func TestChargeAsksTheOthersOfTheLease(t *testing.T) {
 		asked bool
 		took  time.Duration // at least, and not much more
 	}{
-		{"others release theirs", 60 * mib, func(a *account) func(uint64) error {
-			return func(bytes uint64) error {
-				if bytes > 0 {
-					a.release(50 * mib)
-				}
-				return nil
-			}
-		}, true, true, 20 * time.Millisecond},
-		{"others have nothing idle", 60 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, false, true, time.Second},
-		{"there are no others", 60 * mib, func(*account) func(uint64) error { return nil }, false, true, 0},
-		{"more than the lease", 101 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, false, false, 0},
-		{"there is room", 50 * mib, func(*account) func(uint64) error { return func(uint64) error { return nil } }, true, false, 0},
+		{"others release theirs", 60 * mib, release, true, true, 20 * time.Millisecond},
+		{"others have nothing idle", 60 * mib, nothing, false, true, time.Second},
+		{"there are no others", 60 * mib, nobody, false, true, 0},
+		{"more than the lease", 101 * mib, nothing, false, false, 0},
+		{"there is room", 50 * mib, nothing, true, false, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -667,10 +670,11 @@ func TestOthersGetWhatIsIdle(t *testing.T) {
 				if err := p.Close(); err != nil {
 					t.Fatal(err)
 				}
-				shows := a.shows
+				_, before := a.published()
 				a.announce(24 * mib)
-				if n := held(); n != 0 || a.shows != shows {
-					t.Errorf("%d bytes are held after Close, and the figures are published %d times", n, a.shows-shows)
+				n := held()
+				if _, shows := a.published(); n != 0 || shows != before {
+					t.Errorf("%d bytes are held after Close, and the figures are published %d times", n, shows-before)
 				}
 			})
 		})
@@ -694,28 +698,32 @@ func TestFiguresArePublishedSoon(t *testing.T) {
 			}
 			blocks = append(blocks, b)
 		}
-		if a.shows != 0 {
-			t.Errorf("%d publications at once", a.shows)
+		if _, n := a.published(); n != 0 {
+			t.Errorf("%d publications at once", n)
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		f := a.shown
-		if a.shows != 1 || f.Allocs != 17 || f.InUse != 20*mib || f.Held != 20*mib || f.PeakHeld != 50*mib || f.PeakInUse != 20*mib || f.Refused != 3 || f.DriverCalls <= calls {
-			t.Errorf("%d publications, the last of %+v", a.shows, f)
+		f, n := a.published()
+		want := shim.Figures{
+			Held: 20 * mib, PeakHeld: 50 * mib, InUse: 20 * mib, PeakInUse: 20 * mib,
+			Allocs: 17, Refused: 3, DriverCalls: f.DriverCalls,
+		}
+		if n != 1 || f != want || f.DriverCalls <= calls {
+			t.Errorf("%d publications, the last of %+v", n, f)
 		}
 		if err := p.Free(blocks[0]); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		if a.shows != 2 || a.shown.InUse != 18*mib {
-			t.Errorf("%d publications, the last of %+v", a.shows, a.shown)
+		if f, n := a.published(); n != 2 || f.InUse != 18*mib {
+			t.Errorf("%d publications, the last of %+v", n, f)
 		}
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if a.shows != 3 || a.shown.Held != 0 || a.shown.InUse != 0 {
-			t.Errorf("after Close %d publications, the last of %+v", a.shows, a.shown)
+		if f, n := a.published(); n != 3 || f.Held != 0 || f.InUse != 0 {
+			t.Errorf("after Close %d publications, the last of %+v", n, f)
 		}
 	})
 }

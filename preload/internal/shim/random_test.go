@@ -96,7 +96,8 @@ const outside = 3 * mib
 
 func newProgram(t *testing.T, spec string, ordered bool, seed uint64) *program {
 	t.Helper()
-	p := &program{t: t, r: rand.New(rand.NewPCG(seed, 1)), spec: spec, ordered: ordered, name: fmt.Sprintf("%s, ordered %v, seed %d", spec, ordered, seed)}
+	name := fmt.Sprintf("%s, ordered %v, seed %d", spec, ordered, seed)
+	p := &program{t: t, r: rand.New(rand.NewPCG(seed, 1)), spec: spec, ordered: ordered, name: name}
 	p.d = newDriver(t, sim.Config{Total: 256 * mib, ReuseStreams: seed%4 < 2})
 	p.account = newAccount(t, []uint64{200 * mib, unlimited}[seed%2])
 	var err error
@@ -151,10 +152,9 @@ func (p *program) must(err error) bool {
 // a capture, and where driver calls fail it may.
 func (p *program) fails(err error) bool {
 	p.t.Helper()
-	if errors.Is(err, gpumem.ErrOutOfMemory) || errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, shim.ErrCapturing) && len(p.d.captured) > 0 {
-		return true
-	}
-	return !p.must(err)
+	full := errors.Is(err, gpumem.ErrOutOfMemory) || errors.Is(err, device.ErrOutOfMemory)
+	waits := errors.Is(err, shim.ErrCapturing) && len(p.d.captured) > 0
+	return full || waits || !p.must(err)
 }
 
 func (p *program) run(steps int) {

@@ -140,15 +140,15 @@ func TestPendingMemoryIsWaitedForAtItsBound(t *testing.T) {
 				small = append(small, alloc(2*mib))
 			}
 			for i, a := range small {
-				if p.Pending() != uint64(i)*2*mib || d.waits != 0 {
-					t.Fatalf("%d MiB are pending after %d frees, and %d waits", p.Pending()/mib, i, d.waits)
+				if p.Pending() != uint64(i)*2*mib || d.waits.Load() != 0 {
+					t.Fatalf("%d MiB are pending after %d frees, and %d waits", p.Pending()/mib, i, d.waits.Load())
 				}
 				if err := p.Free(a); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if p.Pending() != 0 || d.waits != 1 {
-				t.Errorf("%d bytes are pending beyond the bound, and %d waits; want 0 and 1", p.Pending(), d.waits)
+			if p.Pending() != 0 || d.waits.Load() != 1 {
+				t.Errorf("%d bytes are pending beyond the bound, and %d waits; want 0 and 1", p.Pending(), d.waits.Load())
 			}
 		})
 	}
@@ -491,8 +491,8 @@ func TestProgramsOwnWaitIsEnough(t *testing.T) {
 	if a, err := p.AllocAsync(4*mib, uint64(s)); err != nil || a != plain {
 		t.Fatalf("the block is at %#x and not at %#x, %v: the case is not the one meant", a, plain, err)
 	}
-	if d.waits != 0 {
-		t.Errorf("%d waits of the pool", d.waits)
+	if d.waits.Load() != 0 {
+		t.Errorf("%d waits of the pool", d.waits.Load())
 	}
 }
 
@@ -620,8 +620,8 @@ func TestTrimBesidePlainMemory(t *testing.T) {
 	if err := errors.Join(p.FreeAsync(a, uint64(s)), p.Trim()); err != nil {
 		t.Fatal(err)
 	}
-	if f := p.Figures(); f.Held != 4*mib || d.waits != 0 {
-		t.Errorf("%d bytes are held after %d waits for all work", f.Held, d.waits)
+	if f := p.Figures(); f.Held != 4*mib || d.waits.Load() != 0 {
+		t.Errorf("%d bytes are held after %d waits for all work", f.Held, d.waits.Load())
 	}
 }
 
