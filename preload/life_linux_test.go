@@ -89,6 +89,9 @@ var seeds = flag.Int("seeds", 1, "random programs that TestRunPool runs under ea
 // TestRunPool: a program under each pool that gpumem run offers, by the command itself; and a
 // random one, which is another for each pool.
 func TestRunPool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: builds the command")
+	}
 	b := libraries(t)
 	dir, err := os.MkdirTemp("", "gpumem-")
 	if err != nil {

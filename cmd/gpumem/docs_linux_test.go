@@ -148,6 +148,9 @@ func TestDocsPrintWhatTheyShow(t *testing.T) {
 // .ci/run runs both lines; the output of the first is the second block, on a screen of 80
 // columns.
 func TestReadmeCommandsRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: six seconds of computing")
+	}
 	r := newReader(t)
 	blocks := codeBlocks(t, "README.md")
 	demo, ok := strings.CutPrefix(blocks[0].lines[0], "go run ./cmd/gpumem ")

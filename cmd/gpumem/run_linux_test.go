@@ -52,6 +52,9 @@ var binaries = sync.OnceValues(func() (string, error) {
 
 func newGPUs(t *testing.T, total string) *gpus {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("skipped: builds two programs")
+	}
 	dir, err := os.MkdirTemp("", "gpus")
 	if err != nil {
 		t.Fatal(err)
