@@ -116,7 +116,10 @@ func TestRunPool(t *testing.T) {
 	if out, err := gpumem("devices", "--device", device+",total=4GiB,create"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for i, pool := range []string{"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch", "pytorch@2.1:expandable_segments:True"} {
+	for i, pool := range []string{
+		"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch",
+		"pytorch@2.1:expandable_segments:True",
+	} {
 		t.Run(pool, func(t *testing.T) {
 			out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads")
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")

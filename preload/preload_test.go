@@ -102,7 +102,10 @@ func TestConformance(t *testing.T) {
 	for _, env := range [][]string{nil, {"GPUMEM_FREES=stream"}} {
 		t.Run(strings.Join(env, " "), func(t *testing.T) {
 			out := run(t, b, append(env, "GPUMEM_LIMIT=67108864"), "conformance")
-			for _, note := range []string{"gpumem: GPU 0: out of memory: a request of 8 EiB, ", "gpumem: cuIpcGetMemHandle: memory that the pool serves cannot be shared"} {
+			for _, note := range []string{
+				"gpumem: GPU 0: out of memory: a request of 8 EiB, ",
+				"gpumem: cuIpcGetMemHandle: memory that the pool serves cannot be shared",
+			} {
 				line, rest, _ := strings.Cut(out, "\n")
 				if !strings.HasPrefix(line, note) {
 					t.Fatalf("%q, want a line %q", line, note)

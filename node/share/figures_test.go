@@ -49,7 +49,8 @@ func TestCount(t *testing.T) {
 		{"a display that uses much", 2 * gib, nil, display, 0, total - 3*gib, 3 * gib},
 		{"a display and programs", 4*gib + 512*mib, []device.Process{process(11, 3*gib), process(10, gib)}, display, 0, total - 4*gib, gib},
 		{"the desktop's programs", 5 * gib, []device.Process{{PID: 3, Kind: "graphics", Used: 2 * gib, Known: true}, process(10, gib)}, display, 0, total - 5*gib, 3 * gib},
-		{"the desktop's programs, said to use more than is taken", gib, []device.Process{{PID: 3, Kind: "graphics", Used: 2 * gib, Known: true}}, display, 0, total - gib - 512*mib, gib + 512*mib},
+		{"the desktop's programs, said to use more than is taken", gib, []device.Process{{PID: 3, Kind: "graphics", Used: 2 * gib, Known: true}},
+			display, 0, total - gib - 512*mib, gib + 512*mib},
 		{"the host's memory", 4 * gib, nil, func(s *device.Status) { s.Unified = true }, 0, total - 4*gib - total/10, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

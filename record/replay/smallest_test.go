@@ -165,7 +165,8 @@ func TestSmallestTriesNoSizeThatIsDecided(t *testing.T) {
 	refused, fits := uint64(0), uint64(math.MaxUint64)
 	for i, total := range tried {
 		if total <= refused || total >= fits {
-			t.Errorf("try %d of %d: a device of %d MiB, after %d MiB was refused and %d MiB fitted", i+1, len(tried), total/mib, refused/mib, fits/mib)
+			t.Errorf("try %d of %d: a device of %d MiB, after %d MiB was refused and %d MiB fitted",
+				i+1, len(tried), total/mib, refused/mib, fits/mib)
 		}
 		if total < smallest {
 			refused = max(refused, total)

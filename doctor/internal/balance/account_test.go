@@ -22,8 +22,10 @@ func TestSegmentsAreRounded(t *testing.T) {
 // TestHintIsWrongBelowHalfOfTheRequest: PyTorch's hint at fragmentation is refuted where what
 // the pool has unused is less than half of the request.
 func TestHintIsWrongBelowHalfOfTheRequest(t *testing.T) {
-	for idle, want := range map[uint64]bool{0: true, quantity.Gib - 1: true, quantity.Gib: false, 3 * quantity.Gib / 2: false, 2 * quantity.Gib: false} {
-		r := &Refusal{St: &quantity.Statement{Words: map[string]bool{"fragmentation": true}}, Want: 2 * quantity.Gib, hasIdle: true, idle: idle}
+	const gib = quantity.Gib
+	for idle, want := range map[uint64]bool{0: true, gib - 1: true, gib: false, 3 * gib / 2: false, 2 * gib: false} {
+		hint := &quantity.Statement{Words: map[string]bool{"fragmentation": true}}
+		r := &Refusal{St: hint, Want: 2 * gib, hasIdle: true, idle: idle}
 		if got := New(nil).hintIsWrong(r); len(got) > 0 != want {
 			t.Errorf("%d bytes unused, 2 GiB requested: %q", idle, got)
 		}
