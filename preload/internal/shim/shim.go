@@ -41,8 +41,9 @@
 // stream before is not handed to another one until the capture has ended: what would need an
 // event there fails with [ErrCapturing], and the driver serves that request: the front asks
 // it for stream-ordered memory, and the pool for memory of cuMemAlloc. Memory of
-// cuMemFree stays pending until then. A stream of which the driver does not report whether it
-// is captured counts as captured. One that the pool has never seen, and that does not wait
+// cuMemFree stays pending until then, and so does a block of the driver's own pool that is
+// freed in another stream while its own is captured. A stream of which the driver does not
+// report whether it is captured counts as captured. One that the pool has never seen, and that does not wait
 // for the legacy stream, is not noticed by a wait for all work.
 //
 // # Memory that the program takes past the pool
