@@ -54,23 +54,11 @@ func servedPeak(ctx context.Context, p *trace.Pool) (uint64, error) {
 		return p.PeakLive, nil
 	}
 	w := p.Walk()
-	var live, peak sum.Sum
-	for {
-		e, err := w.Next(ctx)
-		if e == nil || err != nil {
-			return peak.Cap(), err
+	var peak sum.Sum
+	err := w.Each(ctx, nil, func(e *trace.Event, _ *trace.Block) {
+		if !e.Refused {
+			peak.Raise(w.Bytes)
 		}
-		count(&live, e)
-		peak.Raise(live)
-	}
-}
-
-// count adds an event of a walk to what is live, unless it was refused: nothing frees that.
-func count(live *sum.Sum, e *trace.Event) {
-	switch {
-	case e.Op == trace.Free:
-		live.Sub(e.Bytes)
-	case !e.Refused:
-		live.Add(e.Bytes)
-	}
+	})
+	return peak.Cap(), err
 }

@@ -255,8 +255,13 @@ func peakTogether(ctx context.Context, traces []*trace.Trace, gpus []gpu) (*uint
 			n := peak.Cap()
 			return &n, nil
 		}
-		count(&live, next[first])
-		peak.Raise(live)
+		switch e := next[first]; {
+		case e.Op == trace.Free:
+			live.Sub(e.Bytes)
+		case !e.Refused:
+			live.Add(e.Bytes)
+			peak.Raise(live)
+		}
 		var err error
 		if next[first], err = walks[first].Next(ctx); err != nil {
 			return nil, err

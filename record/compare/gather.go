@@ -4,10 +4,8 @@ package compare
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 
-	"gpumem/record/internal/sum"
 	"gpumem/record/trace"
 )
 
@@ -72,13 +70,6 @@ type curve struct {
 	times       []uint64 // at the end of each; nil if the recording has none
 }
 
-// slot is a block that is live, or was.
-type slot struct {
-	bytes uint64
-	site  uint32
-	live  bool
-}
-
 // gather reads a pool once. bySize takes every block as one without a stack.
 func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, progress func(part float64)) (*gathered, error) {
 	g := &gathered{places: map[place]*amount{}}
@@ -87,70 +78,56 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 	}
 	s := &Side{Pool: p.Name, Events: p.Events, Seeds: p.Seeds, Allocs: p.Allocs - p.Seeds, Refused: p.Refused, Peak: p.PeakLive, End: p.EndLive, EndBlocks: p.EndBlocks}
 	g.side = s
-	slots := make([]slot, p.Slots)
 	sizes := map[uint64]uint64{} // allocations without a stack, by size
-	var live sum.Sum
-	var n uint64
 	points := newPoints(p.Events-p.Seeds, r.trace.Timed)
-	err := p.Batches(ctx, progress, func(events []trace.Event) error {
-		for i := range events {
-			e := &events[i]
-			n++
-			b := &slots[e.Slot]
-			if e.Op == trace.Free {
-				live.Sub(b.bytes)
-				b.live = false
-				points.add(n-p.Seeds, live.Cap(), live.Cap(), e.Time)
-				continue
-			}
-			*b = slot{e.Bytes, e.Site, true}
-			live.Add(e.Bytes)
-			if e.Site != 0 {
-				s.Stacks = true
-			}
-			switch {
-			case n <= p.Seeds: // not of this run
-			case e.Site != 0 && !bySize:
-				r.allocs[e.Site].allocs++
-				r.allocs[e.Site].bytes += e.Bytes
-			case len(sizes) < maxSizes || sizes[e.Bytes] > 0:
-				sizes[e.Bytes]++
-			default:
-				g.uncount = true
-			}
-			most := live.Cap()
-			if s.PeakEvent == 0 && most == p.PeakLive && most > 0 {
-				s.PeakEvent = n
-				if r.trace.Timed {
-					s.PeakTime = &[]uint64{e.Time}[0]
-				}
-				if e.Refused {
-					s.PeakRefused = e.Bytes
-				}
-				g.each(slots, bySize, func(a *amount, bytes uint64) {
-					a.peak.bytes, a.peak.blocks = a.peak.bytes+bytes, a.peak.blocks+1
-					s.PeakBlocks++
-				})
-			}
-			if e.Refused {
-				b.live = false
-				live.Sub(e.Bytes)
-			}
-			if n <= p.Seeds {
-				points.start(most)
-				continue
-			}
-			points.add(n-p.Seeds, most, live.Cap(), e.Time)
+	w := p.Walk()
+	err := w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
+		at := w.Bytes // with a request that is refused, and without
+		after := at
+		if e.Refused {
+			after.Sub(e.Bytes)
 		}
-		return nil
+		most := at.Cap()
+		if w.Number > p.Seeds {
+			points.add(w.Number-p.Seeds, most, after.Cap(), e.Time)
+		} else {
+			points.start(most)
+		}
+		if e.Op == trace.Free {
+			return
+		}
+		if e.Site != 0 {
+			s.Stacks = true
+		}
+		switch {
+		case w.Number <= p.Seeds: // not of this run
+		case e.Site != 0 && !bySize:
+			r.allocs[e.Site].allocs++
+			r.allocs[e.Site].bytes += e.Bytes
+		case len(sizes) < maxSizes || sizes[e.Bytes] > 0:
+			sizes[e.Bytes]++
+		default:
+			g.uncount = true
+		}
+		if s.PeakEvent > 0 || most != p.PeakLive || most == 0 {
+			return
+		}
+		s.PeakEvent = w.Number
+		if r.trace.Timed {
+			s.PeakTime = &[]uint64{e.Time}[0]
+		}
+		if e.Refused {
+			s.PeakRefused = e.Bytes
+		}
+		g.each(w.Slots, bySize, func(a *amount, bytes uint64) {
+			a.peak.bytes, a.peak.blocks = a.peak.bytes+bytes, a.peak.blocks+1
+			s.PeakBlocks++
+		})
 	})
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, fmt.Errorf("%s: %w", r.trace.Source, err)
+		return nil, r.trace.Failed(ctx, err)
 	}
-	g.each(slots, bySize, func(a *amount, bytes uint64) {
+	g.each(w.Slots, bySize, func(a *amount, bytes uint64) {
 		a.end.bytes, a.end.blocks = a.end.bytes+bytes, a.end.blocks+1
 	})
 	for site, n := range r.allocs {
@@ -168,15 +145,15 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 }
 
 // each calls f for every live block with the amount of its place.
-func (g *gathered) each(slots []slot, bySize bool, f func(a *amount, bytes uint64)) {
+func (g *gathered) each(slots []trace.Block, bySize bool, f func(a *amount, bytes uint64)) {
 	for i := range slots {
 		b := &slots[i]
 		switch {
-		case !b.live:
-		case b.site != 0 && !bySize:
-			f(g.at(place{site: b.site}), b.bytes)
+		case !b.Live:
+		case b.Site != 0 && !bySize:
+			f(g.at(place{site: b.Site}), b.Bytes)
 		default:
-			f(g.at(place{bytes: b.bytes}), b.bytes)
+			f(g.at(place{bytes: b.Bytes}), b.Bytes)
 		}
 	}
 }

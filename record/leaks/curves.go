@@ -7,6 +7,7 @@ package leaks
 
 import (
 	"cmp"
+	"context"
 	"math/bits"
 	"slices"
 
@@ -68,7 +69,7 @@ func (g *gathered) window(event uint64) int {
 	return int(q)
 }
 
-// index finds the place of an event.
+// index finds the place of a block; -1 if it is beyond the bound.
 type index struct {
 	g      *gathered
 	names  *names
@@ -76,8 +77,8 @@ type index struct {
 	bySize map[uint64]int32
 }
 
-func (x *index) of(e *trace.Event) int32 {
-	site, n := e.Site, min(e.Bytes, maxBlock)
+func (x *index) of(site uint32, bytes uint64) int32 {
+	n := min(bytes, maxBlock)
 	if x.g.coarse {
 		if site = x.names.group(site); n > 0 {
 			n = 1 << (bits.Len64(n) - 1)
@@ -109,39 +110,20 @@ func (x *index) of(e *trace.Event) int32 {
 	return at - 1
 }
 
-// block is the content of a slot during a pass.
-type block struct {
-	event uint64 // of its allocation, plus 1; 0: no block
-	bytes uint64
-	site  uint32
-	place int32 // -1: beyond the bound
-}
-
 // gather reads the recording twice.
-func gather(r recording, names *names, coarse bool) (*gathered, error) {
-	g := &gathered{start: r.seeds, coarse: coarse}
-	x := &index{g: g, names: names, bySite: make([]int32, r.sites), bySize: map[uint64]int32{}}
-	blocks := make([]block, r.slots)
-	var n, end uint64
-	var last []uint32 // slots freed since the last allocation
-	err := r.events(func(events []trace.Event) {
-		for i := range events {
-			e := &events[i]
-			n++
-			if e.Op == trace.Free {
-				last = append(last, e.Slot)
-				continue
-			}
-			if e.Refused { // nothing lives after it
-				continue
-			}
-			for _, slot := range last {
-				blocks[slot].event = 0
-			}
+func gather(ctx context.Context, t *trace.Trace, pool *trace.Pool, progress func(part float64), names *names, coarse bool) (*gathered, error) {
+	g := &gathered{start: pool.Seeds, end: pool.Seeds, coarse: coarse}
+	x := &index{g: g, names: names, bySite: make([]int32, t.Sites()), bySize: map[uint64]int32{}}
+	w := pool.Walk()
+	var last []trace.Block // freed since the last allocation
+	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
+		switch {
+		case e.Op == trace.Free:
+			last = append(last, *b)
+		case !e.Refused: // nothing lives after that
 			last = last[:0]
-			at := x.of(e)
-			blocks[e.Slot] = block{n, min(e.Bytes, maxBlock), e.Site, at}
-			if end = n; at >= 0 && n > g.start {
+			at := x.of(e.Site, e.Bytes)
+			if g.end = max(w.Number, g.start); at >= 0 && w.Number > g.start {
 				g.places[at].allocs++
 			}
 		}
@@ -149,25 +131,31 @@ func gather(r recording, names *names, coarse bool) (*gathered, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.end = max(end, g.start)
-	survivors(g, blocks)
+	for i := range w.Slots {
+		if w.Slots[i].Live {
+			last = append(last, w.Slots[i])
+		}
+	}
+	x.survivors(last)
 	follow(g)
-	clear(blocks)
 	if g.end == g.start {
 		return g, nil
 	}
-	return g, watch(r, g, x, blocks)
+	return g, x.watch(ctx, pool, progress)
 }
 
 // survivors gives each place the blocks that live at the end.
-func survivors(g *gathered, blocks []block) {
+func (x *index) survivors(blocks []trace.Block) {
 	for _, b := range blocks {
-		if b.event > g.start && b.bytes > 0 && b.place >= 0 {
-			p := g.places[b.place]
-			p.born = append(p.born, birth{b.event - 1, b.bytes, b.site})
+		if b.Number <= x.g.start || b.Bytes == 0 {
+			continue
+		}
+		if at := x.of(b.Site, b.Bytes); at >= 0 {
+			p := x.g.places[at]
+			p.born = append(p.born, birth{b.Number - 1, min(b.Bytes, maxBlock), b.Site})
 		}
 	}
-	for _, p := range g.places {
+	for _, p := range x.g.places {
 		slices.SortFunc(p.born, func(a, b birth) int { return cmp.Compare(a.event, b.event) })
 	}
 }
@@ -190,44 +178,41 @@ func follow(g *gathered) {
 }
 
 // watch is the second pass.
-func watch(r recording, g *gathered, x *index, blocks []block) error {
+func (x *index) watch(ctx context.Context, pool *trace.Pool, progress func(part float64)) error {
+	g := x.g
 	curves := []*curve{&g.total}
 	for _, p := range g.places {
 		if p.curve != nil {
 			curves = append(curves, p.curve)
 		}
 	}
-	var n uint64
-	at := -1 // the current window; -1 before the first
-	return r.events(func(events []trace.Event) {
-		for i := range events {
-			e := &events[i]
-			if n == g.end {
-				return
-			}
-			if n >= g.start {
-				for w := g.window(n); at < w; {
-					at++
-					for _, c := range curves {
-						c.least[at] = c.live
-					}
+	places := make([]int32, pool.Slots) // of the blocks
+	at := -1                            // the current window; -1 before the first
+	w := pool.Walk()
+	return w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
+		if w.Number > g.end {
+			return
+		}
+		if w.Number > g.start {
+			for now := g.window(w.Number - 1); at < now; {
+				at++
+				for _, c := range curves {
+					c.least[at] = c.live
 				}
 			}
-			n++
-			if e.Refused {
-				continue
-			}
-			b := blocks[e.Slot]
-			if e.Op == trace.Alloc {
-				b = block{bytes: min(e.Bytes, maxBlock), place: x.of(e)}
-				blocks[e.Slot] = b
-			}
-			g.total.step(e.Op, int64(b.bytes), at)
-			if b.place >= 0 && g.places[b.place].curve != nil {
-				g.places[b.place].step(e.Op, int64(b.bytes), at)
-			}
-			g.peak = max(g.peak, g.total.live)
 		}
+		if e.Refused {
+			return
+		}
+		if e.Op == trace.Alloc {
+			places[e.Slot] = x.of(e.Site, e.Bytes)
+		}
+		bytes := int64(min(e.Bytes, maxBlock))
+		g.total.step(e.Op, bytes, at)
+		if k := places[e.Slot]; k >= 0 && g.places[k].curve != nil {
+			g.places[k].step(e.Op, bytes, at)
+		}
+		g.peak = max(g.peak, g.total.live)
 	})
 }
 

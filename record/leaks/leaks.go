@@ -52,7 +52,6 @@ package leaks
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"gpumem/record/trace"
@@ -140,17 +139,9 @@ func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	most, found := uint64(0), false
 	for _, p := range pools {
-		one, err := find(ctx, recording{
-			seeds: p.Seeds, slots: p.Slots, sites: t.Sites(), site: t.Site,
-			events: func(f func([]trace.Event)) error {
-				return p.Batches(ctx, cfg.Progress, func(events []trace.Event) error { f(events); return nil })
-			},
-		}, cfg.KeepPaths)
+		one, err := find(ctx, t, p, cfg)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, fmt.Errorf("%s: %w", t.Source, err)
+			return nil, t.Failed(ctx, err)
 		}
 		if len(t.Pools) > 1 {
 			for _, list := range [][]Place{one.Leaks, one.Grew} {
@@ -182,37 +173,29 @@ func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Grew, func(a, b Place) int { return cmp.Compare(b.Bytes, a.Bytes) })
 }
 
-// recording has the events of one pool, to be read as often as needed.
-type recording struct {
-	seeds  uint64 // events at the front that stand for blocks older than the recording
-	slots  uint32
-	sites  uint32
-	site   func(uint32) string
-	events func(func([]trace.Event)) error
-}
-
 // find searches one pool: with exact places first, and with coarse ones if nothing is
 // found.
-func find(ctx context.Context, r recording, keepPaths bool) (*Report, error) {
-	names := newNames(r.site, r.sites, keepPaths)
-	var first *Report
-	for _, coarse := range []bool{false, true} {
-		g, err := gather(r, names, coarse)
-		if err != nil {
-			return nil, err
-		}
-		rep := judge(g, names)
-		sortPlaces(rep)
-		switch {
-		case len(rep.Leaks) > 0:
-			if first != nil { // exact places show better what stopped
-				rep.Grew = first.Grew
-			}
-			return rep, nil
-		case coarse:
-			return first, nil
-		}
-		first = rep
+func find(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config) (*Report, error) {
+	names := newNames(t.Site, t.Sites(), cfg.KeepPaths)
+	exact, err := search(ctx, t, pool, cfg, names, false)
+	if err != nil || len(exact.Leaks) > 0 {
+		return exact, err
 	}
-	return first, ctx.Err()
+	coarse, err := search(ctx, t, pool, cfg, names, true)
+	if err != nil || len(coarse.Leaks) == 0 {
+		return exact, err
+	}
+	coarse.Grew = exact.Grew // exact places show better what stopped
+	return coarse, nil
+}
+
+// search searches one pool once.
+func search(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config, names *names, coarse bool) (*Report, error) {
+	g, err := gather(ctx, t, pool, cfg.Progress, names, coarse)
+	if err != nil {
+		return nil, err
+	}
+	rep := judge(g, names)
+	sortPlaces(rep)
+	return rep, nil
 }

@@ -4,11 +4,12 @@ package leaks
 // beside a leak, and the sites that leak in it, known.
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"gpumem/internal/input"
 	"gpumem/record/trace"
 )
 
@@ -48,6 +49,8 @@ type run struct {
 	slots  uint32
 	bytes  map[uint32]int // live blocks
 	text   bool
+	seeds  int                 // of the first events
+	name   func(uint32) string // the stack of a site; nil: one of two frames
 }
 
 func (r *run) alloc(site, bytes int) uint32 {
@@ -89,7 +92,7 @@ const (
 func sizeOf(site int) int { return 1000*site + 24 }
 
 // play makes the events.
-func (l loop) play() recording {
+func (l loop) play() *run {
 	rng := rand.New(rand.NewPCG(l.seed, 1))
 	r := &run{bytes: map[uint32]int{}, text: l.text}
 	for range l.load {
@@ -210,30 +213,74 @@ func (l loop) play() recording {
 			r.release(slot)
 		}
 	}
-	return r.recording()
+	return r
 }
 
-func (r *run) recording() recording {
-	return recording{
-		slots: r.slots, sites: sites + 1000,
-		site: func(s uint32) string { return fmt.Sprintf("f%d (train.py:%d)\nmain (train.py:9)", s, s) },
-		events: func(f func([]trace.Event)) error {
-			for at := 0; at < len(r.events); at += 100 {
-				f(r.events[at:min(at+100, len(r.events))])
-			}
-			return nil
-		},
-	}
-}
-
-// look is find without a trace.
-func look(t testing.TB, l loop) *Report {
+// recording is the run as a recording of one pool.
+func (r *run) recording(t testing.TB) *trace.Trace {
 	t.Helper()
-	rep, err := find(context.Background(), l.play(), false)
+	read := func(_ *input.Reader, b *trace.Builder) error {
+		pool := b.Pool("")
+		slots := make([]uint32, r.slots) // the recording's by the run's
+		sites := map[uint32]uint32{0: 0}
+		for i, e := range r.events {
+			slot := e.Slot
+			if e.Op == trace.Free {
+				if err := pool.Free(trace.Event{Slot: slots[slot]}); err != nil {
+					return err
+				}
+				continue
+			}
+			if _, ok := sites[e.Site]; !ok {
+				var frames []uint32
+				for frame := range strings.SplitSeq(r.stack(e.Site), "\n") {
+					frames = append(frames, b.Frame(frame, "", 0))
+				}
+				sites[e.Site] = b.Stack(frames)
+			}
+			e.Site = sites[e.Site]
+			var err error
+			if i < r.seeds {
+				slots[slot], err = pool.Seed(e)
+			} else {
+				slots[slot], err = pool.Alloc(e, 0)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	format := trace.Format{Name: "run", Looks: func([]byte) bool { return true }, Read: read}
+	tr, err := trace.Formats{format}.Read(t.Context(), strings.NewReader("run"), "run", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// stack is the text of a site.
+func (r *run) stack(site uint32) string {
+	if r.name != nil {
+		return r.name(site)
+	}
+	return fmt.Sprintf("f%d (train.py:%d)\nmain (train.py:9)", site, site)
+}
+
+// found is the answer about a run.
+func (r *run) found(t testing.TB) *Report {
+	t.Helper()
+	rep, err := Find(t.Context(), r.recording(t), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return rep
+}
+
+// look is the answer about a loop.
+func look(t testing.TB, l loop) *Report {
+	t.Helper()
+	return l.play().found(t)
 }
 
 // nameOf is what a report calls a leaker.
@@ -257,8 +304,7 @@ func TestWhatIsFreedWasNotKept(t *testing.T) {
 	for range 300 {
 		r.release(r.alloc(2, mib))
 	}
-	rep, err := find(context.Background(), r.recording(), false)
-	if err != nil || rep.Verdict != None || len(rep.Leaks)+len(rep.Grew) > 0 {
-		t.Errorf("%+v, %v", rep, err)
+	if rep := r.found(t); rep.Verdict != None || len(rep.Leaks)+len(rep.Grew) > 0 {
+		t.Errorf("%+v", rep)
 	}
 }

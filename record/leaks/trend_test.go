@@ -3,6 +3,7 @@ package leaks
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -109,23 +110,16 @@ func TestGrew(t *testing.T) {
 
 // TestSameAnswer: what does not matter does not change the answer: more blocks
 // before the first event, sizes times two, sites with other numbers.
-func TestSameAnswer(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+func TestSameAnswer(tb *testing.T) {
+	rapid.Check(tb, func(t *rapid.T) {
 		l := anyLoop(rapid.Uint64Range(0, 1<<40).Draw(t, "seed"), rapid.Bool().Draw(t, "leaky"))
 		l.text = false
 		find := func(l loop, change func(*trace.Event)) *Report {
 			r := l.play()
-			events := r.events
-			r.events = func(f func([]trace.Event)) error {
-				return events(func(part []trace.Event) {
-					part = append([]trace.Event(nil), part...)
-					for i := range part {
-						change(&part[i])
-					}
-					f(part)
-				})
+			for i := range r.events {
+				change(&r.events[i])
 			}
-			rep, err := find(context.Background(), r, false)
+			rep, err := Find(context.Background(), r.recording(tb), Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,8 +146,8 @@ func TestSameAnswer(t *testing.T) {
 }
 
 // TestAnyEvents: any recording at all has an answer.
-func TestAnyEvents(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+func TestAnyEvents(tb *testing.T) {
+	rapid.Check(tb, func(t *rapid.T) {
 		r := &run{bytes: map[uint32]int{}, text: rapid.Bool().Draw(t, "text")}
 		sizes := rapid.SampledFrom([]int{0, 1, 1000, mib, math.MaxInt64})
 		for range rapid.IntRange(1, 200).Draw(t, "events") {
@@ -166,14 +160,17 @@ func TestAnyEvents(t *testing.T) {
 			}
 			r.alloc(rapid.IntRange(0, 5).Draw(t, "site"), sizes.Draw(t, "size"))
 		}
-		rec := r.recording()
-		rec.seeds = uint64(rapid.IntRange(0, len(r.events)).Draw(t, "seeds"))
-		rep, err := find(context.Background(), rec, false)
+		allocs := slices.IndexFunc(r.events, func(e trace.Event) bool { return e.Op == trace.Free }) // at the front
+		if allocs < 0 {
+			allocs = len(r.events)
+		}
+		r.seeds = rapid.IntRange(0, allocs).Draw(t, "seeds")
+		rep, err := Find(context.Background(), r.recording(tb), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range append(rep.Leaks, rep.Grew...) {
-			if p.FirstEvent <= rec.seeds || p.GrowsToEvent > uint64(len(r.events)) || p.Blocks == 0 {
+			if p.FirstEvent <= uint64(r.seeds) || p.GrowsToEvent > uint64(len(r.events)) || p.Blocks == 0 {
 				t.Fatalf("%+v", p)
 			}
 		}
@@ -214,17 +211,13 @@ func TestCoarse(t *testing.T) {
 			r.alloc(100+step, 5*mib+step*512)
 			r.release(live...)
 		}
-		rec := r.recording()
-		rec.site = func(s uint32) string {
+		r.name = func(s uint32) string {
 			if s >= 100 {
 				return "keep (train.py:7)\nby many ways (train.py:" + string(rune('0'+s%10)) + ")"
 			}
 			return "f" + string(rune('a'+s)) + " (train.py:1)"
 		}
-		rep, err := find(context.Background(), rec, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		rep := r.found(t)
 		want := "keep (train.py:7)"
 		if text {
 			want = "requests of 4 MiB to 8 MiB"
@@ -250,10 +243,7 @@ func TestRegrown(t *testing.T) {
 		kept = next
 		r.release(live...)
 	}
-	rep, err := find(context.Background(), r.recording(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rep := r.found(t)
 	if rep.Verdict != Leak || len(rep.Leaks) != 1 || rep.Steps == nil || *rep.Steps != 60 {
 		t.Fatalf("%+v", rep)
 	}
@@ -403,9 +393,8 @@ func TestSmallPlacesThatStoppedAreNotListed(t *testing.T) {
 			}
 			r.release(r.alloc(2, 10))
 		}
-		rep, err := find(context.Background(), r.recording(), false)
-		if err != nil || len(rep.Grew) != want {
-			t.Errorf("200 blocks of %d: %+v, %v", size, rep.Grew, err)
+		if rep := r.found(t); len(rep.Grew) != want {
+			t.Errorf("200 blocks of %d: %+v", size, rep.Grew)
 		}
 	}
 }
@@ -419,9 +408,8 @@ func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
 			r.release(r.alloc(site, 100*site))
 		}
 	}
-	rep, err := find(context.Background(), r.recording(), false)
-	if err != nil || rep.Steps == nil || *rep.Steps < 12 || *rep.Steps > 13 {
-		t.Errorf("%+v, %v", rep, err)
+	if rep := r.found(t); rep.Steps == nil || *rep.Steps < 12 || *rep.Steps > 13 {
+		t.Errorf("%+v", rep)
 	}
 }
 

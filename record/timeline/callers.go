@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"gpumem/record/trace"
 )
 
 // A caller is a node of the tree.
@@ -175,12 +177,12 @@ func (o *outline) byCaller() *grouping {
 		texts[k] = o.texts.of(n.name)
 	}
 	before, others := o.texts.of(beforeName), o.texts.of(rest)
-	return o.newGrouping("caller", names, rest, func(b *liveBlock) int { return int(bands[b.site]) }, func(b *liveBlock) int {
+	return o.newGrouping("caller", names, rest, func(b *trace.Block) int { return int(bands[b.Site]) }, func(b *trace.Block) int {
 		switch {
-		case b.seed:
+		case o.isSeed(b):
 			return before
-		case bands[b.site] >= 0:
-			return texts[bands[b.site]]
+		case bands[b.Site] >= 0:
+			return texts[bands[b.Site]]
 		}
 		return others
 	})

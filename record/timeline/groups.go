@@ -96,20 +96,20 @@ func newWeights(sites uint32) weights {
 // a size is known only when all are seen, so there may be more of them than groups.
 const maxWeighed = 1 << 20
 
-// add weighs a block that is freed at event n.
-func (w *weights) add(b *liveBlock, n uint64) {
-	area := float64(b.bytes) * float64(n-min(n, b.born))
-	w.sites[b.site] += area
-	if _, ok := w.sizes[b.bytes]; ok || len(w.sizes) < maxWeighed {
-		w.sizes[b.bytes] += area
+// add weighs a block that is live for n events.
+func (w *weights) add(b *trace.Block, n uint64) {
+	area := float64(b.Bytes) * float64(n)
+	w.sites[b.Site] += area
+	if _, ok := w.sizes[b.Bytes]; ok || len(w.sizes) < maxWeighed {
+		w.sizes[b.Bytes] += area
 	}
 }
 
-// addPeak weighs a block that lives at the peak.
-func (w *weights) addPeak(b *liveBlock) {
-	w.sitesAtPeak[b.site] += float64(b.bytes)
+// addPeak weighs a block that is live at the peak.
+func (w *weights) addPeak(site uint32, bytes uint64) {
+	w.sitesAtPeak[site] += float64(bytes)
 	if len(w.sizesAtPeak) < maxWeighed {
-		w.sizesAtPeak[b.bytes] += float64(b.bytes)
+		w.sizesAtPeak[bytes] += float64(bytes)
 	}
 }
 
@@ -144,7 +144,8 @@ type grouping struct {
 	out *report.Grouping
 	// band returns the index of the band that a block belongs to, and name that of the
 	// text of its group in a list.
-	band, name func(b *liveBlock) int
+	band, name func(b *trace.Block) int
+	pool       *trace.Pool
 	bandOf     []int16 // of each slot
 	counters   []*bandCounter
 }
@@ -159,44 +160,44 @@ type bandCounter struct {
 }
 
 type queued struct {
-	slot uint32
-	born uint64
+	slot   uint32
+	number uint64 // of the event that allocated it
 }
 
 // play follows an event.
-func (g *grouping) play(e *trace.Event, b *liveBlock) {
+func (g *grouping) play(e *trace.Event, b *trace.Block) {
 	if e.Op == trace.Free {
-		g.drop(e, b)
+		g.drop(e)
 		return
 	}
 	k := g.band(b)
 	g.bandOf[e.Slot] = int16(k)
 	c := g.counters[k]
-	c.bytes.Add(b.bytes)
+	c.bytes.Add(b.Bytes)
 	c.blocks++
-	c.queue = append(c.queue, queued{e.Slot, b.born})
+	c.queue = append(c.queue, queued{e.Slot, b.Number})
 }
 
 // drop takes a block out.
-func (g *grouping) drop(e *trace.Event, b *liveBlock) {
+func (g *grouping) drop(e *trace.Event) {
 	c := g.counters[g.bandOf[e.Slot]]
-	c.bytes.Sub(b.bytes)
+	c.bytes.Sub(e.Bytes)
 	c.blocks--
 }
 
 // sample notes what each band has.
-func (g *grouping) sample(slots []liveBlock) {
+func (g *grouping) sample(slots []trace.Block) {
 	for k, c := range g.counters {
 		c.sampled = [3]uint64{c.bytes.Cap(), c.blocks, g.oldest(k, slots)}
 	}
 }
 
 // oldest returns the event that allocated the oldest block of a band.
-func (g *grouping) oldest(k int, slots []liveBlock) uint64 {
+func (g *grouping) oldest(k int, slots []trace.Block) uint64 {
 	c := g.counters[k]
 	gone := func(q queued) bool {
 		b := &slots[q.slot]
-		return !b.is || b.born != q.born || int(g.bandOf[q.slot]) != k
+		return !b.Live || b.Number != q.number || int(g.bandOf[q.slot]) != k
 	}
 	n := 0
 	for n < len(c.queue) && gone(c.queue[n]) {
@@ -209,7 +210,7 @@ func (g *grouping) oldest(k int, slots []liveBlock) uint64 {
 	if uint64(len(c.queue)) > 64+4*c.blocks {
 		c.queue = slices.DeleteFunc(slices.Clone(c.queue), gone)
 	}
-	return c.queue[0].born
+	return g.pool.Recorded(c.queue[0].number)
 }
 
 // flush appends what was sampled.
@@ -235,8 +236,8 @@ type bandName struct{ name, detail string }
 
 // newGrouping returns a grouping with a band for the seeds if there are some, one for each
 // name, and one for the rest. group returns the index of a block's name, -1 for the rest.
-func (o *outline) newGrouping(by string, names []bandName, rest string, group func(b *liveBlock) int, name func(b *liveBlock) int) *grouping {
-	g := &grouping{out: &report.Grouping{By: by, Bands: []*report.Band{}}, name: name, bandOf: make([]int16, o.pool.Slots)}
+func (o *outline) newGrouping(by string, names []bandName, rest string, group func(b *trace.Block) int, name func(b *trace.Block) int) *grouping {
+	g := &grouping{out: &report.Grouping{By: by, Bands: []*report.Band{}}, name: name, pool: o.pool, bandOf: make([]int16, o.pool.Slots)}
 	add := func(n bandName, kind string) {
 		band := &report.Band{Name: o.texts.of(n.name), Detail: -1, Kind: kind}
 		if n.detail != "" {
@@ -255,8 +256,8 @@ func (o *outline) newGrouping(by string, names []bandName, rest string, group fu
 	}
 	add(bandName{rest, ""}, report.Rest)
 	last := len(g.counters) - 1
-	g.band = func(b *liveBlock) int {
-		if b.seed && o.before() {
+	g.band = func(b *trace.Block) int {
+		if o.isSeed(b) && o.before() {
 			return 0
 		}
 		if k := group(b); k >= 0 {
@@ -301,20 +302,20 @@ func (o *outline) siteParts() map[uint32]float64 {
 
 // stackName returns the text of a block's stack, marked if the block is older than the
 // recording.
-func (o *outline) stackName(b *liveBlock) int {
+func (o *outline) stackName(b *trace.Block) int {
 	at := &o.texts.sites
-	key := uint64(b.site) << 1
-	if b.seed {
+	key := uint64(b.Site) << 1
+	if o.isSeed(b) {
 		key++
 	}
 	if k, ok := (*at)[key]; ok {
 		return k
 	}
-	text := stack(o.trace, b.site)
-	if b.seed && o.before() && b.site == 0 {
+	text := stack(o.trace, b.Site)
+	if o.isSeed(b) && o.before() && b.Site == 0 {
 		text = "(" + beforeName + ", without a stack)"
 	}
-	if b.seed && o.before() && !strings.Contains(text, "before the recording") { // the reader says so, too
+	if o.isSeed(b) && o.before() && !strings.Contains(text, "before the recording") { // the reader says so, too
 		first, others, several := strings.Cut(text, "\n")
 		if text = first + " (" + beforeName + ")"; several {
 			text += "\n" + others
@@ -356,7 +357,7 @@ func (o *outline) byStack() *grouping {
 			}
 		}
 	}
-	return o.newGrouping("stack", names, "all other stacks", func(b *liveBlock) int { return int(bands[b.site]) }, o.stackName)
+	return o.newGrouping("stack", names, "all other stacks", func(b *trace.Block) int { return int(bands[b.Site]) }, o.stackName)
 }
 
 // shorten names each stack after the innermost frame of the program's own files, or after
@@ -439,15 +440,15 @@ func (o *outline) bySize() *grouping {
 		index[key] = k
 		names = append(names, bandName{o.sizes.name(key), o.sizes.exactly(key)})
 	}
-	return o.newGrouping("size", names, "all other sizes", func(b *liveBlock) int {
-		if k, ok := index[o.sizes.key(b.bytes)]; ok {
+	return o.newGrouping("size", names, "all other sizes", func(b *trace.Block) int {
+		if k, ok := index[o.sizes.key(b.Bytes)]; ok {
 			return k
 		}
 		return -1
-	}, func(b *liveBlock) int {
-		key := o.sizes.key(b.bytes)
+	}, func(b *trace.Block) int {
+		key := o.sizes.key(b.Bytes)
 		name := o.sizes.name(key)
-		if b.seed && o.before() {
+		if o.isSeed(b) && o.before() {
 			name += " (" + beforeName + ")"
 		}
 		if exact := o.sizes.exactly(key); exact != "" {
@@ -471,28 +472,27 @@ func (o *outline) sizeParts() map[uint64]float64 {
 
 // listAt lists what lives after an event. A request that the recorded program was refused is
 // not in it.
-func (o *outline) listAt(p *player, e *trace.Event, groupings []*grouping) *report.List {
-	live, blocks := p.live, p.blocks
-	refused := func(slot int) bool { return e.Refused && e.Op == trace.Alloc && uint32(slot) == e.Slot }
-	if refused(int(e.Slot)) {
+func (o *outline) listAt(w *trace.Walk, e *trace.Event, groupings []*grouping) *report.List {
+	live, blocks := w.Bytes, w.Blocks
+	if e.Refused {
 		live.Sub(e.Bytes)
 		blocks--
 	}
-	l := &report.List{Event: p.event(), Bytes: live.Cap(), Blocks: blocks}
+	l := &report.List{Event: o.pool.Recorded(w.Number), Bytes: live.Cap(), Blocks: blocks}
 	for _, g := range groupings {
 		byName := map[int]*report.Group{}
-		for i := range p.slots {
-			b := &p.slots[i]
-			if !b.is || refused(i) {
+		for i := range w.Slots {
+			b := &w.Slots[i]
+			if !b.Live || e.Refused && uint32(i) == e.Slot {
 				continue
 			}
-			name := g.name(b)
+			name, born := g.name(b), o.born(b)
 			r := byName[name]
 			if r == nil {
-				r = &report.Group{Name: name, Since: b.born}
+				r = &report.Group{Name: name, Since: born}
 				byName[name] = r
 			}
-			r.Bytes, r.Blocks, r.Since = size.Add(r.Bytes, b.bytes), r.Blocks+1, min(r.Since, b.born)
+			r.Bytes, r.Blocks, r.Since = size.Add(r.Bytes, b.Bytes), r.Blocks+1, min(r.Since, born)
 		}
 		rows := []report.Group{}
 		for _, name := range slices.Sorted(maps.Keys(byName)) {

@@ -5,16 +5,16 @@ package timeline
 //
 // Events are numbered as the reader of the page counts them: the first recorded one is 1,
 // and 0 is what was live before, which stands in the recording as blocks that are allocated
-// at its start (seeds). Only cursor.n counts seeds, too.
+// at its start (seeds). Only trace.Walk counts seeds, too.
 
 import (
 	"cmp"
 	"context"
+	"iter"
 	"math/bits"
 	"slices"
 
 	"gpumem/internal/report"
-	"gpumem/record/internal/sum"
 	"gpumem/record/trace"
 )
 
@@ -47,59 +47,6 @@ type outline struct {
 	weights   weights
 }
 
-// A live block while a pass plays the events.
-type liveBlock struct {
-	bytes uint64
-	born  uint64 // event
-	site  uint32
-	is    bool // live
-	seed  bool
-}
-
-// A player plays a pool's events and knows what lives.
-type player struct {
-	seeds  uint64
-	n      uint64 // events so far, seeds included
-	slots  []liveBlock
-	live   sum.Sum
-	blocks uint64
-}
-
-// event returns the number of the last event.
-func (p *player) event() uint64 { return p.n - min(p.seeds, p.n) }
-
-// seeding reports whether more seeds follow.
-func (p *player) seeding() bool { return p.n < p.seeds }
-
-// play calls f after each event; b is the block that it allocated or freed. The block of a
-// refused request lives during the call.
-func (o *outline) play(ctx context.Context, progress func(part float64), f func(p *player, e *trace.Event, b *liveBlock)) error {
-	p := &player{seeds: o.pool.Seeds, slots: make([]liveBlock, o.pool.Slots)}
-	return o.pool.Batches(ctx, progress, func(events []trace.Event) error {
-		for i := range events {
-			e := &events[i]
-			p.n++
-			b := &p.slots[e.Slot]
-			if e.Op == trace.Free {
-				b.is = false
-				p.live.Sub(b.bytes)
-				p.blocks--
-			} else {
-				*b = liveBlock{bytes: e.Bytes, born: p.event(), site: e.Site, is: true, seed: p.n <= p.seeds}
-				p.live.Add(e.Bytes)
-				p.blocks++
-			}
-			f(p, e, b)
-			if e.Refused && e.Op == trace.Alloc {
-				b.is = false
-				p.live.Sub(b.bytes)
-				p.blocks--
-			}
-		}
-		return nil
-	})
-}
-
 // newOutline finds the peak and what weighs most, in two passes. share is the number of
 // layers that share the buckets and snapshots of one.
 func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *textTable, share int, progress func(part float64)) (*outline, error) {
@@ -108,17 +55,18 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 	stretches := min(uint64(max(1, maxStretches/share)), tl.Events)
 	var end, most uint64 // of the stretch
 	o.weights = newWeights(t.Sites())
-	err := o.play(ctx, progress, func(p *player, e *trace.Event, b *liveBlock) {
-		n, live := p.event(), p.live.Cap()
+	w := pool.Walk()
+	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
+		n, live := pool.Recorded(w.Number), w.Bytes.Cap()
 		if !e.Refused {
 			tl.Lived = max(tl.Lived, live)
 		}
 		if e.Op == trace.Alloc {
 			o.sizes.note(e.Bytes)
-		} else if !b.seed {
-			o.weights.add(b, n)
+		} else if !o.isSeed(b) {
+			o.weights.add(b, n-o.born(b))
 		}
-		if p.seeding() {
+		if w.Number < pool.Seeds {
 			return
 		}
 		if n > 0 && n > end {
@@ -128,7 +76,7 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 		if live > most && n > 0 {
 			o.stretches[len(o.stretches)-1], most = n, live
 		}
-		if e.Refused && e.Op == trace.Alloc && len(tl.Refused) < maxRefusals {
+		if e.Refused && len(tl.Refused) < maxRefusals {
 			tl.Refused = append(tl.Refused, report.Refusal{Event: n, Bytes: e.Bytes, Stack: o.siteName(e.Site), Live: live - min(live, e.Bytes)})
 		}
 		if live > tl.Peak || n <= 1 && tl.Peak == 0 {
@@ -137,11 +85,9 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 		if n == 0 {
 			tl.SeedBytes = live
 		}
-		if p.n == o.pool.Events {
-			for i := range p.slots {
-				if b := &p.slots[i]; b.is && !(b.seed && o.before()) {
-					o.weights.add(b, n+1)
-				}
+		if w.Number == pool.Events {
+			for b := range o.named(w) {
+				o.weights.add(b, n+1-o.born(b))
 			}
 		}
 	})
@@ -154,26 +100,42 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 	o.ends = ends(tl.Events, uint64(max(1, maxBuckets/share)), []uint64{tl.PeakAt}, uint64(peakWindow/share), pool.Seeds > 0)
 	tl.Ends = o.ends
 	k, highest := 0, uint64(0)
-	err = o.play(ctx, progress, func(p *player, _ *trace.Event, _ *liveBlock) {
-		if p.seeding() {
+	w = pool.Walk()
+	err = w.Each(ctx, progress, func(*trace.Event, *trace.Block) {
+		if w.Number < pool.Seeds {
 			return
 		}
-		n := p.event()
-		highest = max(highest, p.live.Cap())
+		n := pool.Recorded(w.Number)
+		highest = max(highest, w.Bytes.Cap())
 		if n == o.ends[k] {
 			tl.Asked = append(tl.Asked, highest)
 			k, highest = k+1, 0
 		}
 		if n == tl.PeakAt {
-			for i := range p.slots {
-				if b := &p.slots[i]; b.is && !(b.seed && o.before()) {
-					o.weights.addPeak(b)
-				}
+			for b := range o.named(w) {
+				o.weights.addPeak(b.Site, b.Bytes)
 			}
 		}
 	})
 	o.recorded()
 	return o, err
+}
+
+// isSeed reports whether a block is older than the recording.
+func (o *outline) isSeed(b *trace.Block) bool { return b.Number <= o.pool.Seeds }
+
+// born returns the event that allocated a block, 0 if it is older than the recording.
+func (o *outline) born(b *trace.Block) uint64 { return o.pool.Recorded(b.Number) }
+
+// named returns the live blocks of a walk without those of the band for what is older.
+func (o *outline) named(w *trace.Walk) iter.Seq[*trace.Block] {
+	return func(yield func(*trace.Block) bool) {
+		for i := range w.Slots {
+			if b := &w.Slots[i]; b.Live && !(o.before() && o.isSeed(b)) && !yield(b) {
+				return
+			}
+		}
+	}
 }
 
 // ends returns the last events of about that many buckets, from event 1, or from 0 if
@@ -277,32 +239,33 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 		begun = false
 		k++
 	}
-	err := o.play(ctx, progress, func(p *player, e *trace.Event, b *liveBlock) {
-		n := p.event()
+	w := o.pool.Walk()
+	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
+		n := o.pool.Recorded(w.Number)
 		for _, g := range groupings {
 			g.play(e, b)
 		}
 		if a := tl.Allocations; a != nil {
-			o.list(a, at, e, b, n)
+			o.list(a, at, e, n)
 		}
-		if !p.seeding() {
-			if now := p.live.Cap(); !begun || now > live {
-				begun, live, blocks, moment, time = true, now, p.blocks, n, e.Time
+		if w.Number >= o.pool.Seeds {
+			if now := w.Bytes.Cap(); !begun || now > live {
+				begun, live, blocks, moment, time = true, now, w.Blocks, n, e.Time
 				for _, g := range groupings {
-					g.sample(p.slots)
+					g.sample(w.Slots)
 				}
 			}
 			if next < len(listed) && listed[next] == n {
 				next++
-				tl.Lists = append(tl.Lists, o.listAt(p, e, groupings))
+				tl.Lists = append(tl.Lists, o.listAt(w, e, groupings))
 			}
 			if n == finer[k] {
 				flush()
 			}
 		}
-		if e.Refused && e.Op == trace.Alloc {
+		if e.Refused {
 			for _, g := range groupings {
-				g.drop(e, b)
+				g.drop(e)
 			}
 		}
 	})
@@ -321,7 +284,7 @@ func start(ends []uint64, k int) uint64 {
 }
 
 // list notes an event's block.
-func (o *outline) list(a *report.Allocations, at []int, e *trace.Event, b *liveBlock, n uint64) {
+func (o *outline) list(a *report.Allocations, at []int, e *trace.Event, n uint64) {
 	if e.Op == trace.Free {
 		k := at[e.Slot]
 		a.For[k] = max(1, n-a.From[k])

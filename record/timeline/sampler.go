@@ -43,7 +43,7 @@ func (s *sampler) hook() replay.Hook {
 }
 
 // number returns the number of the pass's event.
-func (s *sampler) number() uint64 { return s.pass.Event - min(s.pool.Seeds, s.pass.Event) }
+func (s *sampler) number() uint64 { return s.pool.Recorded(s.pass.Event) }
 
 // event samples the pass after an event.
 func (s *sampler) event(*trace.Event, alloc.Block) error {
@@ -98,7 +98,7 @@ func (s *sampler) refused(e *trace.Event) error {
 		return nil
 	}
 	l.First = &r
-	s.weights.addPeak(&liveBlock{bytes: e.Bytes, site: e.Site}) // so that it is named
+	s.weights.addPeak(e.Site, e.Bytes) // so that it is named
 	if s.next == len(s.stretches) || s.stretches[s.next] != r.Event {
 		s.snapshot(true)
 	}

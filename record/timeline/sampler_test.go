@@ -182,6 +182,13 @@ func checkTimeline(t *rapid.T, o *outline, tr *trace.Trace, states []state) {
 	checkBands(t, o, tr)
 }
 
+// liveBlock is a block of the plain model.
+type liveBlock struct {
+	bytes, born uint64
+	site        uint32
+	seed        bool
+}
+
 // checkBands compares what lives with a plain model: the blocks that live at an event, in a
 // map. The bands of each bucket are those of the first of its events with the most live
 // bytes, they add up, and the lists have the same.

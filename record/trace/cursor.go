@@ -108,6 +108,10 @@ func (p *Pool) Batches(ctx context.Context, progress func(part float64), f func(
 	}
 }
 
+// Recorded returns the number of an event as people count them, from its number with the
+// seeds, from 1: the first recorded one is 1, and 0 is a block that is older than the recording.
+func (p *Pool) Recorded(event uint64) uint64 { return event - min(p.Seeds, event) }
+
 // load makes the next block the current one.
 func (c *Cursor) load() error {
 	if c.next > 0 && len(c.rest) != padBytes {

@@ -30,34 +30,35 @@ func (t *Trace) Live(ctx context.Context, pool string) ([]LiveSite, error) {
 	var all []LiveSite
 	for _, p := range pools {
 		w := p.Walk()
-		for {
-			e, err := w.Next(ctx)
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", t.Source, err)
-			}
-			if e == nil {
-				break
-			}
+		if err := w.Each(ctx, nil, func(*Event, *Block) {}); err != nil {
+			return nil, t.Failed(ctx, err)
 		}
-		sites := make(map[uint32]*LiveSite)
-		for _, e := range w.Live() {
-			s := sites[e.Site]
-			if s == nil {
-				s = &LiveSite{Pool: p.Name, Site: e.Site}
-				sites[e.Site] = s
+		at := make(map[uint32]int) // in all, by site
+		for _, b := range w.Slots {
+			if !b.Live || b.Bytes == 0 {
+				continue
 			}
-			s.Bytes = size.Add(s.Bytes, e.Bytes)
-			s.Blocks++
-		}
-		for _, s := range sites {
-			all = append(all, *s)
+			i, ok := at[b.Site]
+			if !ok {
+				i = len(all)
+				at[b.Site] = i
+				all = append(all, LiveSite{Pool: p.Name, Site: b.Site})
+			}
+			all[i].Bytes = size.Add(all[i].Bytes, b.Bytes)
+			all[i].Blocks++
 		}
 	}
 	slices.SortFunc(all, func(a, b LiveSite) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Site, b.Site))
 	})
 	return all, nil
+}
+
+// Failed returns the error of reading the events with the recording's name, and after the
+// end of ctx ctx.Err() in its place.
+func (t *Trace) Failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("%s: %w", t.Source, err)
 }

@@ -1,6 +1,7 @@
 package trace
 
-// A pass over a pool's events that knows what is live.
+// The walk over a pool's events that knows what is live. All that looks at a recording
+// without an allocator is one: timelines, leaks, comparisons, what lives at the peak.
 
 import (
 	"cmp"
@@ -11,25 +12,33 @@ import (
 	"gpumem/record/internal/sum"
 )
 
-// Walk reads the events of a pool in order and keeps those blocks that are live. One
-// goroutine uses it at a time.
+// Walk reads the events of a pool in order and knows what is live after each. The block of
+// a request that the recorded program was refused is live at its event and gone before the
+// next one. One goroutine uses a walk at a time.
 type Walk struct {
-	cursor *Cursor
-	buf    [1024]Event
-	rest   []Event // of buf: the events that Next has not returned
-	blocks []held  // by slot; those of 0 bytes are free
-	count  uint64  // events that Next has returned
+	Number uint64  // of the last event, from 1, seeds included
+	Bytes  sum.Sum // live, as they were requested
+	Blocks uint64  // live, those of 0 bytes included
+	Slots  []Block // by Event.Slot
+
+	pool    *Pool
+	cursor  *Cursor
+	buf     [1024]Event
+	rest    []Event // of buf: the events that Next has not returned
+	refused *Block  // by the last event; nil if there is none
 }
 
-// held is a block with the number of its event.
-type held struct {
-	Event
-	number uint64
+// Block is what a slot has: a block that is live, or the last one that was.
+type Block struct {
+	Bytes  uint64 // requested
+	Number uint64 // of the event that allocated it, as in Walk
+	Site   uint32 // that allocated it
+	Live   bool
 }
 
 // Walk returns a walk before the first event.
 func (p *Pool) Walk() *Walk {
-	return &Walk{cursor: p.Cursor(), blocks: make([]held, p.Slots)}
+	return &Walk{pool: p, cursor: p.Cursor(), Slots: make([]Block, p.Slots)}
 }
 
 // Next returns the next event, which is valid until the call after it; nil at the end. A
@@ -42,6 +51,7 @@ func (w *Walk) Next(ctx context.Context) (*Event, error) {
 		}
 		n, err := w.cursor.Next(w.buf[:])
 		if err == io.EOF {
+			w.dropRefused()
 			return nil, nil
 		}
 		if err != nil {
@@ -49,56 +59,98 @@ func (w *Walk) Next(ctx context.Context) (*Event, error) {
 		}
 		w.rest = w.buf[:n]
 	}
-	e := &w.rest[0]
+	one := w.rest[:1]
 	w.rest = w.rest[1:]
-	w.count++
-	switch b := &w.blocks[e.Slot]; {
-	case e.Op == Free:
-		e.Bytes = b.Bytes
-		*b = held{}
-	case !e.Refused:
-		*b = held{*e, w.count}
+	w.play(one, func(*Event, *Block) {})
+	return &one[0], nil
+}
+
+// Each calls f after every event, with the block that it allocated or freed. A Free has the
+// bytes of its block. The events are those that Next has not returned. Progress and errors
+// are those of [Pool.Batches].
+func (w *Walk) Each(ctx context.Context, progress func(part float64), f func(e *Event, b *Block)) error {
+	err := w.pool.Batches(ctx, progress, func(events []Event) error {
+		w.play(events, f)
+		return nil
+	})
+	w.dropRefused()
+	return err
+}
+
+// play goes over events that follow those so far.
+func (w *Walk) play(events []Event, f func(e *Event, b *Block)) {
+	for i := range events {
+		e := &events[i]
+		w.dropRefused()
+		w.Number++
+		b := &w.Slots[e.Slot]
+		if e.Op == Free {
+			e.Bytes = b.Bytes
+			w.drop(b)
+		} else {
+			*b = Block{Bytes: e.Bytes, Number: w.Number, Site: e.Site, Live: true}
+			w.Bytes.Add(e.Bytes)
+			w.Blocks++
+			if e.Refused {
+				w.refused = b
+			}
+		}
+		f(e, b)
 	}
-	return e, nil
+}
+
+// drop takes a block out of what is live.
+func (w *Walk) drop(b *Block) {
+	b.Live = false
+	w.Bytes.Sub(b.Bytes)
+	w.Blocks--
+}
+
+// dropRefused ends the life of the block that the last event was refused.
+func (w *Walk) dropRefused() {
+	if w.refused != nil {
+		w.drop(w.refused)
+		w.refused = nil
+	}
 }
 
 // Live returns the allocations of the blocks that are live, in their order, without those
-// of 0 bytes.
+// of 0 bytes and without a request that the last event was refused. Of each it has the
+// bytes, the site and the slot.
 func (w *Walk) Live() []Event {
-	blocks := slices.DeleteFunc(slices.Clone(w.blocks), func(b held) bool { return b.Bytes == 0 })
-	slices.SortFunc(blocks, func(a, b held) int { return cmp.Compare(a.number, b.number) })
-	list := make([]Event, len(blocks))
-	for i, b := range blocks {
-		list[i] = b.Event
+	var slots []uint32
+	for i := range w.Slots {
+		if b := &w.Slots[i]; b.Live && b.Bytes > 0 && b != w.refused {
+			slots = append(slots, uint32(i))
+		}
+	}
+	slices.SortFunc(slots, func(i, k uint32) int { return cmp.Compare(w.Slots[i].Number, w.Slots[k].Number) })
+	list := make([]Event, len(slots))
+	for i, slot := range slots {
+		b := &w.Slots[slot]
+		list[i] = Event{Bytes: b.Bytes, Site: b.Site, Slot: slot}
 	}
 	return list
 }
 
-// AtPeak returns the allocations of what is live when most is for the first time, in their
-// order. A request that was refused there is the last. The errors are those of [Walk.Next].
+// AtPeak returns the allocations of what is live when most is for the first time, see
+// [Walk.Live]. A request that was refused there is the last. The errors are those of
+// [Walk.Next].
 func (p *Pool) AtPeak(ctx context.Context) ([]Event, error) {
 	if p.PeakLive == 0 {
 		return nil, nil
 	}
 	w := p.Walk()
-	var live sum.Sum
 	for {
 		e, err := w.Next(ctx)
-		if e == nil || err != nil {
-			return nil, err
-		}
-		if e.Op == Free {
-			live.Sub(e.Bytes)
-			continue
-		}
-		live.Add(e.Bytes)
 		switch {
-		case live.Cap() == p.PeakLive && e.Refused:
-			return append(w.Live(), *e), nil
-		case live.Cap() == p.PeakLive:
-			return w.Live(), nil
+		case e == nil || err != nil:
+			return nil, err
+		case e.Op == Free || w.Bytes.Cap() < p.PeakLive:
 		case e.Refused:
-			live.Sub(e.Bytes)
+			return append(w.Live(), *e), nil
+		default:
+			return w.Live(), nil
 		}
 	}
 }
