@@ -82,14 +82,15 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 	points := newPoints(p.Events-p.Seeds, r.trace.Timed)
 	w := p.Walk()
 	err := w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
-		at := w.Bytes // with a request that is refused, and without
-		after := at
+		most := w.Bytes.Cap()
+		after := most
 		if e.Refused {
-			after.Sub(e.Bytes)
+			served := w.Bytes
+			served.Sub(e.Bytes)
+			after = served.Cap()
 		}
-		most := at.Cap()
 		if w.Number > p.Seeds {
-			points.add(w.Number-p.Seeds, most, after.Cap(), e.Time)
+			points.add(w.Number-p.Seeds, most, after, e.Time)
 		} else {
 			points.start(most)
 		}
@@ -173,6 +174,7 @@ type points struct {
 	curve
 	events     uint64
 	next       int    // the stretch after that of the last event
+	until      uint64 // the last event of the one before
 	live, time uint64 // after the last event
 }
 
@@ -190,15 +192,16 @@ func (p *points) start(live uint64) { p.live = live }
 
 // add adds event n, counted from 1, with what is live at it and after it.
 func (p *points) add(n, at, after, time uint64) {
-	k := stretch(n, p.events)
-	p.fill(k)
-	if k == p.next {
+	if n > p.until { // the first of its stretch
+		k := stretch(n, p.events)
+		p.fill(k)
 		p.least[k], p.most[k] = after, at
 		if k == 0 {
 			p.most[k] = max(at, p.live)
 		}
-		p.next++
+		p.next, p.until = k+1, starts(uint64(k+1), p.events)
 	}
+	k := p.next - 1
 	p.least[k], p.most[k] = min(p.least[k], after), max(p.most[k], at)
 	p.live, p.time = after, time
 	if p.times != nil {

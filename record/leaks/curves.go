@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"gpumem/record/internal/idtable"
 	"gpumem/record/trace"
 )
 
@@ -69,12 +70,20 @@ func (g *gathered) window(event uint64) int {
 	return int(q)
 }
 
+// firstOf returns the first event of a window.
+func (g *gathered) firstOf(window int) uint64 {
+	hi, lo := bits.Mul64(g.end-g.start, uint64(window))
+	lo, carry := bits.Add64(lo, windows-1, 0)
+	n, _ := bits.Div64(hi+carry, lo, windows)
+	return g.start + n
+}
+
 // index finds the place of a block; -1 if it is beyond the bound.
 type index struct {
 	g      *gathered
 	names  *names
 	bySite []int32 // number of the place, plus 1
-	bySize map[uint64]int32
+	bySize *idtable.Table
 }
 
 func (x *index) of(site uint32, bytes uint64) int32 {
@@ -84,28 +93,25 @@ func (x *index) of(site uint32, bytes uint64) int32 {
 			n = 1 << (bits.Len64(n) - 1)
 		}
 	}
-	at := int32(0)
 	if site != 0 {
-		at = x.bySite[site]
-	} else {
-		at = x.bySize[n]
-	}
-	if at > 0 {
-		return at - 1
+		if at := x.bySite[site]; at > 0 {
+			return at - 1
+		}
+	} else if at, ok := x.bySize.Get(n); ok {
+		return int32(at)
 	}
 	if len(x.g.places) == maxPlaces {
 		return -1
 	}
 	p := &place{site: site}
-	if site == 0 {
-		p.bytes = n
-	}
 	x.g.places = append(x.g.places, p)
-	at = int32(len(x.g.places))
+	at := int32(len(x.g.places))
 	if site != 0 {
 		x.bySite[site] = at
 	} else {
-		x.bySize[n] = at
+		p.bytes = n
+		cell, _ := x.bySize.Put(n)
+		*cell = uint32(at)
 	}
 	return at - 1
 }
@@ -113,13 +119,13 @@ func (x *index) of(site uint32, bytes uint64) int32 {
 // gather reads the recording twice.
 func gather(ctx context.Context, t *trace.Trace, pool *trace.Pool, progress func(part float64), names *names, coarse bool) (*gathered, error) {
 	g := &gathered{start: pool.Seeds, end: pool.Seeds, coarse: coarse}
-	x := &index{g: g, names: names, bySite: make([]int32, t.Sites()), bySize: map[uint64]int32{}}
+	x := &index{g: g, names: names, bySite: make([]int32, t.Sites()), bySize: idtable.New()}
 	w := pool.Walk()
-	var last []trace.Block // freed since the last allocation
-	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
+	var last []uint32 // slots that were freed since the last allocation
+	err := w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
 		switch {
 		case e.Op == trace.Free:
-			last = append(last, *b)
+			last = append(last, e.Slot)
 		case !e.Refused: // nothing lives after that
 			last = last[:0]
 			at := x.of(e.Site, e.Bytes)
@@ -131,12 +137,10 @@ func gather(ctx context.Context, t *trace.Trace, pool *trace.Pool, progress func
 	if err != nil {
 		return nil, err
 	}
-	for i := range w.Slots {
-		if w.Slots[i].Live {
-			last = append(last, w.Slots[i])
-		}
+	for _, slot := range last {
+		w.Slots[slot].Live = true
 	}
-	x.survivors(last)
+	x.survivors(w.Slots)
 	follow(g)
 	if g.end == g.start {
 		return g, nil
@@ -147,7 +151,7 @@ func gather(ctx context.Context, t *trace.Trace, pool *trace.Pool, progress func
 // survivors gives each place the blocks that live at the end.
 func (x *index) survivors(blocks []trace.Block) {
 	for _, b := range blocks {
-		if b.Number <= x.g.start || b.Bytes == 0 {
+		if !b.Live || b.Number <= x.g.start || b.Bytes == 0 {
 			continue
 		}
 		if at := x.of(b.Site, b.Bytes); at >= 0 {
@@ -187,18 +191,16 @@ func (x *index) watch(ctx context.Context, pool *trace.Pool, progress func(part 
 		}
 	}
 	places := make([]int32, pool.Slots) // of the blocks
-	at := -1                            // the current window; -1 before the first
+	at, next := -1, g.start             // the current window, -1 before the first, and where the next one begins
 	w := pool.Walk()
 	return w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
 		if w.Number > g.end {
 			return
 		}
-		if w.Number > g.start {
-			for now := g.window(w.Number - 1); at < now; {
-				at++
-				for _, c := range curves {
-					c.least[at] = c.live
-				}
+		for ; w.Number > next; next = g.firstOf(at + 1) {
+			at++
+			for _, c := range curves {
+				c.least[at] = c.live
 			}
 		}
 		if e.Refused {

@@ -7,7 +7,6 @@ package leaks
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -35,13 +34,7 @@ func spans(g *gathered) []span {
 		s := span{end: g.end, first: int(q) * windows / 4}
 		left := windows - s.first
 		s.low, s.high = s.first+left/4, s.first+left*9/10
-		at := func(w int) uint64 { // the first event of window w
-			hi, lo := bits.Mul64(g.end-g.start, uint64(w))
-			lo, carry := bits.Add64(lo, windows-1, 0)
-			n, _ := bits.Div64(hi+carry, lo, windows)
-			return g.start + n
-		}
-		s.from, s.lowEvent, s.highEvent = at(s.first), at(s.low), at(s.high)
+		s.from, s.lowEvent, s.highEvent = g.firstOf(s.first), g.firstOf(s.low), g.firstOf(s.high)
 		list = append(list, s)
 	}
 	return list

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"gpumem/record/internal/idtable"
 	"gpumem/size"
 )
 
@@ -14,12 +15,12 @@ import (
 // what is live where, what is older than the recording, what was refused.
 type Blocks struct {
 	pool *PoolBuilder
-	live *idTable // slots by address
+	live *idtable.Table // slots by address
 	// freed has the addresses that were freed at some time, to distinguish a second
 	// free from that of an older block; its values mean nothing. When it is full
 	// it forgets them all, so a log that never uses an address again takes no
 	// more memory. A second free is then taken for one of an older block.
-	freed *idTable // nil if blocks are not older
+	freed *idtable.Table // nil if blocks are not older
 
 	again   int // allocations at an address that is live
 	dropped int // frees of blocks that are not live
@@ -40,27 +41,30 @@ const maxFreed = 1<<19 - 1
 // until then, and a replay without it would show a run that needs less than it did, so
 // the block becomes an allocation at the front.
 func (p *PoolBuilder) Blocks(older bool) *Blocks {
-	a := &Blocks{pool: p, live: newIDTable()}
+	a := &Blocks{pool: p, live: idtable.New()}
 	if older {
-		a.freed = newIDTable()
+		a.freed = idtable.New()
 	}
 	return a
 }
 
 // Live reports whether a block lies at addr.
-func (a *Blocks) Live(addr uint64) bool { return a.live.has(addr) }
+func (a *Blocks) Live(addr uint64) bool {
+	_, live := a.live.Get(addr)
+	return live
+}
 
 // Seed adds a block that is older than the recording, see PoolBuilder.Seed.
 func (a *Blocks) Seed(addr uint64, ev Event) error {
 	slot, err := a.pool.Seed(ev)
-	cell, _ := a.live.put(addr)
+	cell, _ := a.live.Put(addr)
 	*cell = slot + 1
 	return err
 }
 
 // Alloc adds an Alloc. A block that is live at the address is freed first.
 func (a *Blocks) Alloc(addr uint64, ev Event) error {
-	cell, live := a.live.put(addr)
+	cell, live := a.live.Put(addr)
 	if live {
 		a.again++
 		if err := a.pool.Free(Event{Slot: *cell - 1, Stream: ev.Stream}); err != nil {
@@ -92,14 +96,14 @@ func (a *Blocks) Refuse(ev Event, at string, free uint64) error {
 
 // Free frees the block at addr; ev.Bytes is its size as the free has it.
 func (a *Blocks) Free(addr uint64, ev Event) error {
-	slot, live := a.live.del(addr)
+	slot, live := a.live.Delete(addr)
 	again := true
 	if a.freed != nil {
 		var cell *uint32
-		cell, again = a.freed.put(addr)
+		cell, again = a.freed.Put(addr)
 		*cell = 1
-		if a.freed.used > maxFreed {
-			a.freed = newIDTable()
+		if a.freed.Len() > maxFreed {
+			a.freed = idtable.New()
 		}
 	}
 	switch {

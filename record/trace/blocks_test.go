@@ -16,7 +16,7 @@ func TestFreedForgets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := a.freed.used; n > 100 {
+	if n := a.freed.Len(); n > 100 {
 		t.Errorf("%d addresses are remembered", n)
 	}
 	b.trace.Close()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/idtable"
 )
 
 // Text is the text format: `a ID BYTES` and `f ID`, one event a line.
@@ -28,7 +29,7 @@ type textReader struct {
 
 	// The live blocks by ID. Most recordings number their blocks; those IDs
 	// need no string.
-	byNumber *idTable
+	byNumber *idtable.Table
 	byName   map[string]uint32
 	born     []int // line of the Alloc of the block in each slot
 }
@@ -39,7 +40,7 @@ func readText(in *input.Reader, b *Builder) error {
 		Lines:    in.Lines("a text recording"),
 		in:       in,
 		pool:     b.Pool(""),
-		byNumber: newIDTable(),
+		byNumber: idtable.New(),
 		byName:   make(map[string]uint32),
 	}
 	for t.Next() {
@@ -94,7 +95,7 @@ func (t *textReader) alloc(id []byte, n uint64) error {
 	var cell *uint32
 	if isNum {
 		var live bool
-		if cell, live = t.byNumber.put(num); live {
+		if cell, live = t.byNumber.Put(num); live {
 			return t.stillLive(id, *cell-1)
 		}
 	} else if slot, live := t.byName[string(id)]; live {
@@ -126,7 +127,7 @@ func (t *textReader) free(id []byte) error {
 	var slot uint32
 	var live bool
 	if isNum {
-		slot, live = t.byNumber.del(num)
+		slot, live = t.byNumber.Delete(num)
 	} else if slot, live = t.byName[string(id)]; live {
 		delete(t.byName, string(id))
 		_ = t.in.Take(-int64(len(id))) // less is never too much

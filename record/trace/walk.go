@@ -23,7 +23,7 @@ type Walk struct {
 
 	pool    *Pool
 	cursor  *Cursor
-	buf     [1024]Event
+	buf     []Event // of Next
 	rest    []Event // of buf: the events that Next has not returned
 	refused *Block  // by the last event; nil if there is none
 }
@@ -49,7 +49,10 @@ func (w *Walk) Next(ctx context.Context) (*Event, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		n, err := w.cursor.Next(w.buf[:])
+		if w.buf == nil {
+			w.buf = make([]Event, 1024)
+		}
+		n, err := w.cursor.Next(w.buf)
 		if err == io.EOF {
 			w.dropRefused()
 			return nil, nil
@@ -79,9 +82,9 @@ func (w *Walk) Each(ctx context.Context, progress func(part float64), f func(e *
 
 // play goes over events that follow those so far.
 func (w *Walk) play(events []Event, f func(e *Event, b *Block)) {
+	w.dropRefused()
 	for i := range events {
 		e := &events[i]
-		w.dropRefused()
 		w.Number++
 		b := &w.Slots[e.Slot]
 		if e.Op == Free {
@@ -91,11 +94,14 @@ func (w *Walk) play(events []Event, f func(e *Event, b *Block)) {
 			*b = Block{Bytes: e.Bytes, Number: w.Number, Site: e.Site, Live: true}
 			w.Bytes.Add(e.Bytes)
 			w.Blocks++
-			if e.Refused {
-				w.refused = b
-			}
 		}
 		f(e, b)
+		if e.Refused {
+			w.refused = b
+			if i+1 < len(events) {
+				w.dropRefused()
+			}
+		}
 	}
 }
 

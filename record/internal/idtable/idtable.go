@@ -1,43 +1,43 @@
-package trace
-
-// The idTable, which has the slots of live blocks by number: an ID or an address.
+// Package idtable maps numbers to small numbers: the IDs or addresses of live blocks to
+// their slots, sizes to their places.
 //
 // Reading a recording spends most of its time here, and a Go map takes about
-// twice as long: it needs a look-up and an insertion where put does both in one
+// twice as long: it needs a look-up and an insertion where Put does both in one
 // probe, and it leaves marks of deleted keys to be swept up later.
 //
 // It is a hash table with linear probing. A key lies in its home cell or, with
-// no empty cell in between, after it. del keeps that true by moving later keys
+// no empty cell in between, after it. Delete keeps that true by moving later keys
 // back into the hole, so there are no marks. The hash is seeded at random: no
 // recording can be written to make all its IDs collide.
+package idtable
 
 import "math/rand/v2"
 
-// idTable maps a number to a slot. The zero value is not ready; see newIDTable.
-type idTable struct {
-	cells []idCell // a power of two long, never more than half used
+// Table maps a number to a value below 2^32-1. The zero value is not ready; see [New].
+type Table struct {
+	cells []cell // a power of two long, never more than half used
 	used  int
 	seed  uint64
 	shift uint // 64 - log2(len(cells))
 }
 
-// idCell is one key with its value. slot is the value + 1; 0 is an empty cell.
-// A value is below maxSlots, so the + 1 fits.
-type idCell struct {
+// cell is one key with its value. slot is the value + 1; 0 is an empty cell.
+type cell struct {
 	key  uint64
 	slot uint32
 }
 
-// idTableBits is the log2 of the first size. The table doubles from there and
+// firstBits is the log2 of the first size. The table doubles from there and
 // does not shrink: like everything about live blocks it is as large as the most
 // that were live at once.
-const idTableBits = 8
+const firstBits = 8
 
-func newIDTable() *idTable {
-	return &idTable{
-		cells: make([]idCell, 1<<idTableBits),
+// New returns an empty table.
+func New() *Table {
+	return &Table{
+		cells: make([]cell, 1<<firstBits),
 		seed:  rand.Uint64(),
-		shift: 64 - idTableBits,
+		shift: 64 - firstBits,
 	}
 }
 
@@ -45,7 +45,7 @@ func newIDTable() *idTable {
 // 64-bit finisher (fmix64, by Austin Appleby, public domain). Cheaper hashes
 // with one multiplication were tried: with some seeds, runs of consecutive keys
 // then share their top bits, and a recording takes forty times as long.
-func (t *idTable) home(key uint64) int {
+func (t *Table) home(key uint64) int {
 	h := key ^ t.seed
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -54,10 +54,10 @@ func (t *idTable) home(key uint64) int {
 	return int(h >> t.shift)
 }
 
-// put adds key unless it is there. It returns the cell's value and whether it
+// Put adds key unless it is there. It returns the cell's value and whether it
 // was there; a new cell's value is to be set with *slot = value + 1 before the
 // next call.
-func (t *idTable) put(key uint64) (slot *uint32, found bool) {
+func (t *Table) Put(key uint64) (slot *uint32, found bool) {
 	if t.used*2 >= len(t.cells) {
 		t.grow()
 	}
@@ -75,8 +75,8 @@ func (t *idTable) put(key uint64) (slot *uint32, found bool) {
 	}
 }
 
-// del removes key and returns its value.
-func (t *idTable) del(key uint64) (value uint32, found bool) {
+// Delete removes key and returns its value.
+func (t *Table) Delete(key uint64) (value uint32, found bool) {
 	mask := len(t.cells) - 1
 	i := t.home(key)
 	for t.cells[i].key != key || t.cells[i].slot == 0 {
@@ -95,30 +95,33 @@ func (t *idTable) del(key uint64) (value uint32, found bool) {
 			i = j
 		}
 	}
-	t.cells[i] = idCell{}
+	t.cells[i] = cell{}
 	return value, true
 }
 
-// has reports whether key is there.
-func (t *idTable) has(key uint64) bool {
+// Get returns the value of key, and whether it is there.
+func (t *Table) Get(key uint64) (value uint32, found bool) {
 	mask := len(t.cells) - 1
 	for i := t.home(key); t.cells[i].slot != 0; i = (i + 1) & mask {
 		if t.cells[i].key == key {
-			return true
+			return t.cells[i].slot - 1, true
 		}
 	}
-	return false
+	return 0, false
 }
 
+// Len returns how many keys there are.
+func (t *Table) Len() int { return t.used }
+
 // grow doubles the table.
-func (t *idTable) grow() {
+func (t *Table) grow() {
 	old := t.cells
-	t.cells = make([]idCell, 2*len(old))
+	t.cells = make([]cell, 2*len(old))
 	t.shift--
 	t.used = 0
 	for _, c := range old {
 		if c.slot != 0 {
-			slot, _ := t.put(c.key)
+			slot, _ := t.Put(c.key)
 			*slot = c.slot
 		}
 	}

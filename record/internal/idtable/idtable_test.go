@@ -1,4 +1,4 @@
-package trace
+package idtable
 
 // The table of numeric IDs.
 
@@ -8,10 +8,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIDTableModel compares the table with a map, over keys that collide.
-func TestIDTableModel(t *testing.T) {
+// TestModel compares the table with a map, over keys that collide.
+func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		table := newIDTable()
+		table := New()
 		table.seed = rapid.Uint64().Draw(t, "seed")
 		model := map[uint64]uint32{}
 		keys := rapid.OneOf(rapid.Uint64Range(0, 300), rapid.Map(rapid.Uint64Range(0, 300), func(k uint64) uint64 { return k << 54 }))
@@ -20,14 +20,14 @@ func TestIDTableModel(t *testing.T) {
 			key := keys.Draw(t, "key")
 			want, isIn := model[key]
 			if rapid.IntRange(0, 2).Draw(t, "op") == 0 {
-				got, found := table.del(key)
+				got, found := table.Delete(key)
 				if found != isIn || got != want {
 					t.Fatalf("del %d: %d %v, want %d %v", key, got, found, want, isIn)
 				}
 				delete(model, key)
 				continue
 			}
-			slot, found := table.put(key)
+			slot, found := table.Put(key)
 			if found != isIn || found && *slot != want+1 {
 				t.Fatalf("put %d: %v, want %v", key, found, isIn)
 			}
@@ -41,17 +41,17 @@ func TestIDTableModel(t *testing.T) {
 			t.Fatalf("used %d, want %d", table.used, len(model))
 		}
 		for key, want := range model {
-			if got, found := table.del(key); !found || got != want {
+			if got, found := table.Delete(key); !found || got != want {
 				t.Fatalf("at the end: del %d: %d %v, want %d", key, got, found, want)
 			}
 		}
 	})
 }
 
-// TestIDTableSpread: the shapes that IDs have in recordings do not pile up,
+// TestSpread: the shapes that IDs have in recordings do not pile up,
 // whatever the seed. A pile is a run of used cells; at half load runs of a
 // random table of this size stay below about 60.
-func TestIDTableSpread(t *testing.T) {
+func TestSpread(t *testing.T) {
 	shapes := map[string]func(i uint64) uint64{
 		"counting":     func(i uint64) uint64 { return i },
 		"from a clock": func(i uint64) uint64 { return 1_700_000_000_000_000 + 10*i },
@@ -62,9 +62,9 @@ func TestIDTableSpread(t *testing.T) {
 	for name, key := range shapes {
 		t.Run(name, func(t *testing.T) {
 			for range 50 {
-				table := newIDTable()
+				table := New()
 				for i := range uint64(n) {
-					slot, _ := table.put(key(i))
+					slot, _ := table.Put(key(i))
 					*slot = 1
 				}
 				run, longest := 0, 0
