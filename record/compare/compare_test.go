@@ -16,6 +16,7 @@ import (
 
 	"gpumem/internal/input"
 	"gpumem/internal/report"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/trace"
 )
@@ -24,8 +25,8 @@ import (
 // s for one that is older than the recording, "POOL r BYTES" for a refused request, and "POOL f ID". A frame is NAME@FILE:LINE or NAME alone.
 var stacked = trace.Formats{{
 	Name: "stacked", Looks: func([]byte) bool { return true },
-	Read: func(in *input.Reader, b *trace.Builder) error {
-		slots, pools := map[string]uint32{}, map[string]*trace.PoolBuilder{}
+	Read: func(in *input.Reader, b *tape.Builder) error {
+		slots, pools := map[string]uint32{}, map[string]*tape.PoolBuilder{}
 		lines := in.Lines("a recording of a test")
 		n := uint64(0)
 		for lines.Next() {

@@ -32,7 +32,7 @@ func many(n int, piece func(k int) string) []byte {
 
 func same(piece tracetest.PB) func(int) string { return func(int) string { return string(piece) } }
 
-// The frame of our own format, see record/trace/binary.go.
+// The frame of our own format, see record/internal/tape/binary.go.
 const (
 	payloadBytes = 64 << 10
 	maxText      = 4 << 10

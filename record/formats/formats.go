@@ -24,7 +24,7 @@
 // "gpumem": our own, which [trace.Trace.Save] writes of a recording in any format, and
 // [trace.Writer] of a running program: compact, with everything that the model has,
 // readable up to where a killed program left it; see
-// record/trace/binary.go.
+// record/internal/tape/binary.go.
 //
 // "xplane": what the profiler of XLA writes for JAX and TensorFlow,
 // NAME.xplane.pb. A pool is an allocator, by its name or the number of its
@@ -49,6 +49,7 @@ import (
 
 	"gpumem/record/internal/logs"
 	"gpumem/record/internal/profile"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/torch"
 	"gpumem/record/internal/xplane"
 	"gpumem/record/trace"
@@ -57,7 +58,7 @@ import (
 // all is the list. Text is first, so tried last, and before it a log: a comment in the
 // one and the lines of the other may hold anything.
 var all = trace.Formats{
-	trace.Text,
+	tape.Text,
 	logs.MemDebug,
 	torch.Format,
 	xplane.Format,
@@ -65,7 +66,7 @@ var all = trace.Formats{
 	logs.MemDump,
 	profile.Format,
 	logs.MiniMalloc,
-	trace.Binary,
+	tape.Binary,
 }
 
 // All returns the formats.

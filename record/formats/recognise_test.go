@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
 	"gpumem/record/trace"
 )
@@ -71,7 +72,7 @@ func TestRecognise(t *testing.T) {
 			name := ""
 			reads := slices.Clone(all)
 			for i, f := range reads {
-				reads[i].Read = func(*input.Reader, *trace.Builder) error {
+				reads[i].Read = func(*input.Reader, *tape.Builder) error {
 					name = f.Name
 					return errors.New("read")
 				}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
 
@@ -219,7 +220,7 @@ func (l loop) play() *run {
 // recording is the run as a recording of one pool.
 func (r *run) recording(t testing.TB) *trace.Trace {
 	t.Helper()
-	read := func(_ *input.Reader, b *trace.Builder) error {
+	read := func(_ *input.Reader, b *tape.Builder) error {
 		pool := b.Pool("")
 		slots := make([]uint32, r.slots) // the recording's by the run's
 		sites := map[uint32]uint32{0: 0}

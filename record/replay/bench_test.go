@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -80,7 +81,7 @@ func random(most int, size func(*rand.Rand) uint64) program {
 func recorded(t testing.TB, p program, n uint64) *trace.Trace {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
-	format := trace.Format{Name: "program", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *trace.Builder) error {
+	format := trace.Format{Name: "program", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
 		pool := b.Pool("")
 		var live []uint32
 		for range n {

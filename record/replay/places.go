@@ -18,6 +18,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
 
@@ -27,7 +28,7 @@ const maxMoves = 64
 
 // places compares placements; nil if there is nothing to compare.
 type places struct {
-	recorded *trace.Places
+	recorded *tape.Places
 	total    uint64 // addresses in the recording
 	gone     uint64 // blocks as recorded in regions that were released
 	regions  []*region

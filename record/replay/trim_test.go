@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/trace"
 )
@@ -15,7 +16,7 @@ import (
 func TestTrims(t *testing.T) {
 	recorded := func(t *testing.T, trims bool) *trace.Trace {
 		t.Helper()
-		tr, err := trace.Formats{{Name: "test", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *trace.Builder) error {
+		tr, err := trace.Formats{{Name: "test", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
 			pool := b.Pool("p")
 			for _, mebibytes := range []uint64{40, 80} {
 				slot, err := pool.Alloc(trace.Event{Bytes: mebibytes * mib}, 0)

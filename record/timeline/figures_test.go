@@ -9,6 +9,7 @@ import (
 
 	"gpumem/internal/input"
 	"gpumem/internal/report"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/replaytest"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -17,8 +18,8 @@ import (
 // A recorder builds recordings that no text format can say: with blocks that are older, with
 // requests that were refused, with stacks.
 type recorder struct {
-	*trace.PoolBuilder
-	b     *trace.Builder
+	*tape.PoolBuilder
+	b     *tape.Builder
 	t     testing.TB
 	slots map[string]uint32
 }
@@ -54,7 +55,7 @@ func (r *recorder) free(name string) {
 // made returns a recording of one pool.
 func made(t testing.TB, record func(r *recorder)) *trace.Trace {
 	t.Helper()
-	tr, err := trace.Formats{{Name: "made", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *trace.Builder) error {
+	tr, err := trace.Formats{{Name: "made", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
 		record(&recorder{b.Pool("pool"), b, t, map[string]uint32{}})
 		return nil
 	}}}.Read(t.Context(), strings.NewReader("x"), "in", trace.Options{})
@@ -165,7 +166,7 @@ func TestManyLayersShare(t *testing.T) {
 
 // TestSegmentsAreTheLargestFirst, with what is free in each, and none if they are too many.
 func TestSegmentsAreTheLargestFirst(t *testing.T) {
-	of := func(final []trace.Segment) []*report.Segment {
+	of := func(final []tape.Segment) []*report.Segment {
 		return outlined(t, made(t, func(r *recorder) {
 			site := r.b.Site([]byte("f"))
 			if len(final) > 0 && len(final[0].Blocks) > 0 {
@@ -175,8 +176,8 @@ func TestSegmentsAreTheLargestFirst(t *testing.T) {
 			r.Final(final)
 		})).timeline.Segments
 	}
-	got := of([]trace.Segment{
-		{Addr: 0x100, Bytes: 10, Blocks: []trace.SegmentBlock{{Addr: 0x102, Bytes: 3}, {Addr: 0x106, Bytes: 2}}},
+	got := of([]tape.Segment{
+		{Addr: 0x100, Bytes: 10, Blocks: []tape.SegmentBlock{{Addr: 0x102, Bytes: 3}, {Addr: 0x106, Bytes: 2}}},
 		{Addr: 0x200, Bytes: 30, Small: true, Stream: 2},
 		{Addr: 0x300, Bytes: 20},
 		{Addr: 0x400, Bytes: 30},
@@ -191,9 +192,9 @@ func TestSegmentsAreTheLargestFirst(t *testing.T) {
 		t.Errorf("blocks %d", b)
 	}
 	for n, want := range map[int]int{maxSegments: maxSegments, maxSegments + 1: 0} {
-		final := make([]trace.Segment, n)
+		final := make([]tape.Segment, n)
 		for k := range final {
-			final[k] = trace.Segment{Addr: uint64(k+1) << 12, Bytes: 1}
+			final[k] = tape.Segment{Addr: uint64(k+1) << 12, Bytes: 1}
 		}
 		if got := of(final); len(got) != want {
 			t.Errorf("of %d segments %d are drawn, want %d", n, len(got), want)

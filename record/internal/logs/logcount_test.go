@@ -3,7 +3,7 @@ package logs
 import (
 	"testing"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // TestLogOrderCountsMovedLinesOnce: an event counts as out of order when the one
@@ -44,7 +44,7 @@ func TestLogOrderCountsMovedLinesOnce(t *testing.T) {
 func TestLogOrderCountsPulledFreeOnce(t *testing.T) {
 	// Played: lines 1, 2, 4, 3, 5. Line 4 is the free of address 1.
 	log := allocAt(0, 7, 1, 1) + allocAt(5, 7, 2, 2) + allocAt(10, 7, 3, 1) + freeAt(20, 8, 1, 1) + allocAt(30, 7, 4, 4)
-	tr := mustRead(t, []byte(log), trace.Options{Format: "memdebug"})
+	tr := mustRead(t, []byte(log), tape.Options{Format: "memdebug"})
 	if got, want := sizesOf(t, tr.Pools[0]), "1 2 -1 3 4"; got != want {
 		t.Fatalf("played %s, want %s", got, want)
 	}

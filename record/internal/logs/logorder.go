@@ -42,7 +42,7 @@ import (
 	"time"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 const (
@@ -60,7 +60,7 @@ const (
 
 // logEvent is an allocation, a refusal (addr 0) or a free, as its line has it.
 type logEvent struct {
-	play   *trace.Blocks
+	play   *tape.Blocks
 	addr   uint64
 	bytes  uint64 // its size
 	now    uint64 // its time in nanoseconds, if timed
@@ -230,7 +230,7 @@ func (o *logOrder) emitFirst() error {
 
 // pull takes the free of an address out of those that wait, to be played now; nil
 // if there is none.
-func (o *logOrder) pull(play *trace.Blocks, addr uint64) *logEvent {
+func (o *logOrder) pull(play *tape.Blocks, addr uint64) *logEvent {
 	first := -1
 	for i, e := range o.waiting {
 		if e.free && e.play == play && e.addr == addr && (first < 0 || e.line < o.waiting[first].line) {

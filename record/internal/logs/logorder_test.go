@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // at is a line of the allocator with a time in microseconds and a thread.
@@ -97,7 +97,7 @@ func TestLogOrder(t *testing.T) {
 			"2 1 3 -1", "2 lines" + strings.TrimPrefix(byMarks, "1 line")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, []byte(c.in), trace.Options{Format: "memdebug"})
+			tr := mustRead(t, []byte(c.in), tape.Options{Format: "memdebug"})
 			if d := cmp.Diff(c.want, sizesOf(t, tr.Pools[0])); d != "" {
 				t.Error(d)
 			}
@@ -119,13 +119,13 @@ func TestLogOrder(t *testing.T) {
 
 // sizesOf lists a pool's events by the sizes of their blocks: a free is negative,
 // a refusal has a mark.
-func sizesOf(t *testing.T, p *trace.Pool) string {
+func sizesOf(t *testing.T, p *tape.Pool) string {
 	t.Helper()
 	size := make([]uint64, p.Slots)
 	var out []string
 	for _, e := range tracetest.Events(t, p, 100) {
 		switch {
-		case e.Op == trace.Free:
+		case e.Op == tape.Free:
 			out = append(out, fmt.Sprint("-", size[e.Slot]))
 		case e.Refused:
 			out = append(out, fmt.Sprint(e.Bytes, "!"))
@@ -147,7 +147,7 @@ func TestLogOrderKeepsLittle(t *testing.T) {
 			t.Fatalf("%s: %d wait", name, n)
 		}
 	}
-	play := &trace.Blocks{}
+	play := &tape.Blocks{}
 	for i := range 3 * orderWindow {
 		if err := o.add(&logEvent{play: play, addr: uint64(i + 1), now: uint64(i), timed: true, line: i}); err != nil {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestLogOrderKeepsLittle(t *testing.T) {
 func TestLogOrderLetsAFreeOfEachThreadWait(t *testing.T) {
 	var played []int
 	o := logOrder{marked: true, freeMarks: true, play: func(e *logEvent) error { played = append(played, e.line); return nil }}
-	play := &trace.Blocks{}
+	play := &tape.Blocks{}
 	for i := range maxFreeing + 1 {
 		if len(played) > 0 || len(o.freeing) != i {
 			t.Fatalf("after %d frees %d are played and %d wait", i, len(played), len(o.freeing))
@@ -194,15 +194,15 @@ func TestLogOrderLetsAFreeOfEachThreadWait(t *testing.T) {
 // same events, none of them at an address that is live or of a block that is not.
 func TestJAX012(t *testing.T) {
 	data := tracetest.Sample(t, "jax012.log.gz")
-	whole := mustRead(t, data, trace.Options{})
+	whole := mustRead(t, data, tape.Options{})
 	var log bytes.Buffer
 	for line := range bytes.Lines(data) {
 		if bytes.Contains(line, []byte(memDebug)) {
 			log.Write(line)
 		}
 	}
-	filtered := mustRead(t, log.Bytes(), trace.Options{})
-	for _, tr := range []*trace.Trace{whole, filtered} {
+	filtered := mustRead(t, log.Bytes(), tape.Options{})
+	for _, tr := range []*tape.Trace{whole, filtered} {
 		if err := tracetest.CheckTrace(tr); err != nil {
 			t.Error(err)
 		}
@@ -241,7 +241,7 @@ func TestJAX012(t *testing.T) {
 	}
 }
 
-func addressesOf(t *testing.T, p *trace.Pool) []uint64 {
+func addressesOf(t *testing.T, p *tape.Pool) []uint64 {
 	t.Helper()
 	all, err := tracetest.PlacesOf(p, tracetest.Events(t, p, 100))
 	if err != nil {
@@ -260,7 +260,7 @@ func TestLogOrderBounds(t *testing.T) {
 		want = append(want, fmt.Sprint(10+i))
 	}
 	log.WriteString(allocAt(1, 8, 9, 9000)) // the first of all by its time
-	tr := mustRead(t, []byte(log.String()), trace.Options{Format: "memdebug"})
+	tr := mustRead(t, []byte(log.String()), tape.Options{Format: "memdebug"})
 	// 4096 events wait when it comes, so 904 were played.
 	want = slices.Insert(want, 5000-4096, "9")
 	if d := cmp.Diff(strings.Join(want, " "), sizesOf(t, tr.Pools[0])); d != "" {
@@ -288,7 +288,7 @@ func TestLogOrderBounds(t *testing.T) {
 			log.WriteString(freeAt(6000+i, 100+i, 10, 1+i))
 		}
 		log.WriteString(servedAt(9000, 7, 9000) + allocAt(9000, 7, 77, 9000))
-		tr := mustRead(t, []byte(log.String()), trace.Options{Format: "memdebug"})
+		tr := mustRead(t, []byte(log.String()), tape.Options{Format: "memdebug"})
 		last := sizesOf(t, tr.Pools[0])
 		last = last[strings.LastIndexByte(last, ' ')+1:]
 		if waits := last != "77"; waits != c.waits {

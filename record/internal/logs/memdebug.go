@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
@@ -47,12 +47,12 @@ func hasMemDebug(head []byte) bool {
 type memDebugReader struct {
 	*input.Lines
 	in      *input.Reader
-	b       *trace.Builder
+	b       *tape.Builder
 	clock   logClock
 	order   logOrder
-	pools   map[string]*trace.Blocks
-	blocks  []*trace.Blocks // those of the pools, in the order of their first lines
-	skipped int             // lines of other kinds
+	pools   map[string]*tape.Blocks
+	blocks  []*tape.Blocks // those of the pools, in the order of their first lines
+	skipped int            // lines of other kinds
 }
 
 // maxPools bounds what a damaged log can ask for: a pool has buffers. A program
@@ -60,11 +60,11 @@ type memDebugReader struct {
 const maxPools = 1024
 
 // MemDebug is the log of a program with the lines of XLA's or TensorFlow's allocator.
-var MemDebug = trace.Format{Name: "memdebug", What: "a log with lines of [mem-debug] of XLA or TensorFlow near its start", Looks: hasMemDebug, Read: readMemDebug}
+var MemDebug = tape.Format{Name: "memdebug", What: "a log with lines of [mem-debug] of XLA or TensorFlow near its start", Looks: hasMemDebug, Read: readMemDebug}
 
 // readMemDebug reads a whole log into b.
-func readMemDebug(in *input.Reader, b *trace.Builder) error {
-	r := &memDebugReader{Lines: in.Lines(""), in: in, b: b, pools: make(map[string]*trace.Blocks)}
+func readMemDebug(in *input.Reader, b *tape.Builder) error {
+	r := &memDebugReader{Lines: in.Lines(""), in: in, b: b, pools: make(map[string]*tape.Blocks)}
 	r.order.play = r.play
 	for r.Next() {
 		if err := r.event(r.Text()); err != nil {
@@ -161,7 +161,7 @@ func (r *memDebugReader) play(e *logEvent) error {
 		r.b.At(e.now)
 	}
 	err := r.playAt(e)
-	var bad *trace.Error
+	var bad *tape.Error
 	if errors.As(err, &bad) {
 		bad.Line = e.line
 	}
@@ -171,9 +171,9 @@ func (r *memDebugReader) play(e *logEvent) error {
 func (r *memDebugReader) playAt(e *logEvent) error {
 	switch {
 	case e.free:
-		return e.play.Free(e.addr, trace.Event{Bytes: e.bytes})
+		return e.play.Free(e.addr, tape.Event{Bytes: e.bytes})
 	case e.addr == 0:
-		return e.play.Refuse(trace.Event{Bytes: e.bytes}, fmt.Sprint("line ", e.line), 0)
+		return e.play.Refuse(tape.Event{Bytes: e.bytes}, fmt.Sprint("line ", e.line), 0)
 	}
 	if e.play.Live(e.addr) {
 		// Its free must come first, wherever that stands.
@@ -183,11 +183,11 @@ func (r *memDebugReader) playAt(e *logEvent) error {
 			}
 		}
 	}
-	return e.play.Alloc(e.addr, trace.Event{Bytes: e.bytes})
+	return e.play.Alloc(e.addr, tape.Event{Bytes: e.bytes})
 }
 
 // pool returns the pool of an allocator, new if need be.
-func (r *memDebugReader) pool(name []byte) (*trace.Blocks, error) {
+func (r *memDebugReader) pool(name []byte) (*tape.Blocks, error) {
 	if p := r.pools[string(name)]; p != nil {
 		return p, nil
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 func TestMemDebugSample(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "memdebug.log"), trace.Options{})
+	tr := mustRead(t, tracetest.Sample(t, "memdebug.log"), tape.Options{})
 	const want = `GPU_0_bfc: 1 seeds, 1 streams, peak 34359739392, end 1024 in 1
 a 1 4096
 a 0 1024
@@ -66,7 +66,7 @@ func TestMemDebug(t *testing.T) {
 		{"no comma in front of a stack that is not there", memDebug + " AllocateRaw,x,5,0x1,", "a 0 5\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, []byte(c.in), trace.Options{Format: "memdebug"})
+			tr := mustRead(t, []byte(c.in), tape.Options{Format: "memdebug"})
 			if d := cmp.Diff(c.want, tracetest.ListEvents(tracetest.Events(t, tr.Pools[0], 3))); d != "" {
 				t.Error(d)
 			}
@@ -92,7 +92,7 @@ func TestMemDebugErrors(t *testing.T) {
 		{"too many allocators", many.String(), "in:1025: the log has more than 1024 allocators; it is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), strings.NewReader(c.in), "in", trace.Options{Format: "memdebug"})
+			_, err := formats.Read(context.Background(), strings.NewReader(c.in), "in", tape.Options{Format: "memdebug"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}

@@ -18,12 +18,12 @@ import (
 
 	"gpumem/internal/input"
 	"gpumem/record/dump"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 // MemDump is a pool dump of XLA's or TensorFlow's allocator.
-var MemDump = trace.Format{Name: "memdump", What: "a pool dump of TF_BFC_MEMORY_DUMP", Looks: looksMemDump, Read: readMemDump}
+var MemDump = tape.Format{Name: "memdump", What: "a pool dump of TF_BFC_MEMORY_DUMP", Looks: looksMemDump, Read: readMemDump}
 
 // looksMemDump: a dump begins with the name of its pool, and something follows.
 func looksMemDump(head []byte) bool {
@@ -31,7 +31,7 @@ func looksMemDump(head []byte) bool {
 }
 
 // readMemDump reads a whole dump into b.
-func readMemDump(in *input.Reader, b *trace.Builder) error {
+func readMemDump(in *input.Reader, b *tape.Builder) error {
 	d, err := dump.ReadBinary(in)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func readMemDump(in *input.Reader, b *trace.Builder) error {
 	})
 	p := b.Pool(d.Allocator)
 	for _, c := range used {
-		ev := trace.Event{Bytes: c.Requested}
+		ev := tape.Event{Bytes: c.Requested}
 		if op := d.Name(c.Name); op != "UNKNOWN" {
 			ev.Site = b.Site([]byte(op))
 		}

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // chunkOf is one chunk of a dump. What is 0 is left out, as proto3 does.
@@ -68,7 +68,7 @@ func TestMemDump(t *testing.T) {
 			[]string{fmt.Sprintf(noteDump, "1 chunk", 1, "is", "addresses")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, c.data, trace.Options{Format: "memdump"})
+			tr := mustRead(t, c.data, tape.Options{Format: "memdump"})
 			if err := tracetest.CheckTrace(tr); err != nil {
 				t.Error(err)
 			}
@@ -95,7 +95,7 @@ func TestMemDump(t *testing.T) {
 		{"chunk is a number", head.Num(3, 1), "in: byte 17: damaged: field 3 is of the kind 0 instead of 2" + again},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", trace.Options{Format: "memdump"})
+			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", tape.Options{Format: "memdump"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -116,7 +116,7 @@ func TestMemDumpModel(t *testing.T) {
 			data = data.Bytes(3, chunkOf(c.addr, c.size, c.requested, c.action, "", used))
 		}
 		slices.SortFunc(want, func(a, b chunk) int { return cmp.Or(cmp.Compare(a.action, b.action), cmp.Compare(a.addr, b.addr)) })
-		tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", tape.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestMemDumpModel(t *testing.T) {
 			t.Fatalf("%d events, want %d; %v", len(evs), len(want), err)
 		}
 		for i, e := range evs {
-			if e.Op != trace.Alloc || e.Bytes != want[i].requested {
+			if e.Op != tape.Alloc || e.Bytes != want[i].requested {
 				t.Fatalf("%d: %+v, want %+v", i, e, want[i])
 			}
 		}
@@ -139,7 +139,7 @@ func TestMemDumpModel(t *testing.T) {
 // TestMemDumpTensorFlow: blocks of 400,000 bytes times 1, 3, 5 and so on, with
 // those between freed; the statistics in the file have the sums.
 func TestMemDumpTensorFlow(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "tensorflow.memdump"), trace.Options{})
+	tr := mustRead(t, tracetest.Sample(t, "tensorflow.memdump"), tape.Options{})
 	if err := tracetest.CheckTrace(tr); err != nil {
 		t.Error(err)
 	}

@@ -30,12 +30,12 @@ import (
 	"strings"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 // MiniMalloc is a problem of MiniMalloc.
-var MiniMalloc = trace.Format{Name: "minimalloc", What: "a problem of MiniMalloc, CSV", Looks: looksMinimalloc, Read: readMinimalloc}
+var MiniMalloc = tape.Format{Name: "minimalloc", What: "a problem of MiniMalloc, CSV", Looks: looksMinimalloc, Read: readMinimalloc}
 
 // looksMinimalloc: the header of a problem.
 func looksMinimalloc(head []byte) bool {
@@ -96,7 +96,7 @@ type lifetime struct {
 }
 
 // readMinimalloc reads a whole problem into b.
-func readMinimalloc(in *input.Reader, b *trace.Builder) error {
+func readMinimalloc(in *input.Reader, b *tape.Builder) error {
 	lines := in.Lines("a minimalloc problem")
 	var cols columns
 	var rows []lifetime
@@ -194,7 +194,7 @@ func step(field []byte) (int64, error) {
 // step frees come first: a block is not live at its upper, so another may take
 // its place there. Several allocations at one step are in the order of the lines,
 // and several frees in that of their allocations.
-func playLifetimes(rows []lifetime, pool *trace.PoolBuilder) error {
+func playLifetimes(rows []lifetime, pool *tape.PoolBuilder) error {
 	slices.SortStableFunc(rows, func(x, y lifetime) int { return cmp.Compare(x.lower, y.lower) })
 	ends := make([]int, len(rows)) // the rows by their ends
 	for i := range ends {
@@ -205,7 +205,7 @@ func playLifetimes(rows []lifetime, pool *trace.PoolBuilder) error {
 	free := func() error {
 		slot := slots[ends[0]]
 		ends = ends[1:]
-		return pool.Free(trace.Event{Slot: slot})
+		return pool.Free(tape.Event{Slot: slot})
 	}
 	for i, row := range rows {
 		// A row that ends by now began before this one, so it has its slot.
@@ -215,7 +215,7 @@ func playLifetimes(rows []lifetime, pool *trace.PoolBuilder) error {
 			}
 		}
 		var err error
-		if slots[i], err = pool.Alloc(trace.Event{Bytes: row.size}, 0); err != nil {
+		if slots[i], err = pool.Alloc(tape.Event{Bytes: row.size}, 0); err != nil {
 			return err
 		}
 	}

@@ -13,12 +13,12 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 func TestMinimallocSample(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "minimalloc.csv"), trace.Options{})
+	tr := mustRead(t, tracetest.Sample(t, "minimalloc.csv"), tape.Options{})
 	const want = `: 0 seeds, 1 streams, peak 12, end 0 in 0
 a 0 4
 a 1 4
@@ -52,7 +52,7 @@ func TestMinimallocNames(t *testing.T) {
 		"places":  "size,upper,gaps,lower,id\n7,3,,-1,a\n\n8,9,,3,c\n9,9,,1,b\n",
 		"windows": "id,lower,upper,size\r\na , -1, 3 ,7\r\n# c\r\nb,1,9,9\r\nc,3,9,8",
 	} {
-		tr := mustRead(t, []byte(in), trace.Options{})
+		tr := mustRead(t, []byte(in), tape.Options{})
 		if d := cmp.Diff(want, tracetest.ListEvents(tracetest.Events(t, tr.Pools[0], 3))); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
@@ -81,7 +81,7 @@ func TestMinimallocErrors(t *testing.T) {
 		{"long line", "id,lower,upper,size\n" + strings.Repeat("x", input.MaxLine+1), "in:2: the line is longer than 65536 bytes; this is not a minimalloc problem"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), strings.NewReader(c.in), "in", trace.Options{Format: "minimalloc"})
+			_, err := formats.Read(context.Background(), strings.NewReader(c.in), "in", tape.Options{Format: "minimalloc"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -102,7 +102,7 @@ func TestMinimallocModel(t *testing.T) {
 				live[s] += size
 			}
 		}
-		tr, err := formats.Read(context.Background(), &in, "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), &in, "in", tape.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

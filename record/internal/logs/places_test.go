@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // addresses lists those of a pool, a dash for an event without one.
-func addresses(t *testing.T, p *trace.Pool) string {
+func addresses(t *testing.T, p *tape.Pool) string {
 	t.Helper()
 	all, err := tracetest.PlacesOf(p, tracetest.Events(t, p, 100))
 	if err != nil {
@@ -42,7 +42,7 @@ func TestPlacesOfFormats(t *testing.T) {
 		{"rmm", rmmHeader + "\n7,12:00:00,allocate,0x300,5,0\n7,12:00:00,free,0x300,5,0\n7,12:00:00,allocate,0x100,5,0\n", "300 - 100"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, []byte(c.in), trace.Options{})
+			tr := mustRead(t, []byte(c.in), tape.Options{})
 			if d := cmp.Diff(c.want, addresses(t, tr.Pools[0])); d != "" {
 				t.Error(d)
 			}
@@ -67,7 +67,7 @@ func TestPlacesInTheFileAreThoseInMemory(t *testing.T) {
 		}
 	}
 	for _, limit := range []int{0, 1000} {
-		tr := mustRead(t, []byte(in.String()), trace.Options{Format: "memdebug", SpoolLimit: limit, TempDir: t.TempDir()})
+		tr := mustRead(t, []byte(in.String()), tape.Options{Format: "memdebug", SpoolLimit: limit, TempDir: t.TempDir()})
 		got, err := tracetest.PlacesOf(tr.Pools[0], tracetest.Events(t, tr.Pools[0], 100))
 		if err != nil {
 			t.Fatal(err)

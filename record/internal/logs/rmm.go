@@ -27,14 +27,14 @@ import (
 	"strings"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 const rmmHeader = "Thread,Time,Action,Pointer,Size,Stream"
 
 // RMM is a log of RMM.
-var RMM = trace.Format{Name: "rmm", What: "a CSV log of RMM", Looks: looksRMM, Read: readRMM}
+var RMM = tape.Format{Name: "rmm", What: "a CSV log of RMM", Looks: looksRMM, Read: readRMM}
 
 // looksRMM: the header of RMM's logging adaptor, or a line as it writes them.
 func looksRMM(head []byte) bool {
@@ -59,8 +59,8 @@ func looksRMM(head []byte) bool {
 type rmmReader struct {
 	*input.Lines
 	in      *input.Reader
-	b       *trace.Builder
-	blocks  *trace.Blocks
+	b       *tape.Builder
+	blocks  *tape.Blocks
 	begun   bool // a line with an event was read
 	clock   dayClock
 	streams map[rmmStream]uint32 // dense stream numbers
@@ -81,7 +81,7 @@ const (
 )
 
 // readRMM reads a whole log into b.
-func readRMM(in *input.Reader, b *trace.Builder) error {
+func readRMM(in *input.Reader, b *tape.Builder) error {
 	r := &rmmReader{
 		Lines:   in.Lines("an RMM log"),
 		in:      in,
@@ -140,7 +140,7 @@ func (r *rmmReader) event(line []byte) error {
 	}
 	r.begun = true
 	r.b.At(now)
-	ev := trace.Event{Bytes: n, Stream: r.stream(handle, thread)}
+	ev := tape.Event{Bytes: n, Stream: r.stream(handle, thread)}
 	switch string(f[2]) {
 	case "allocate":
 		switch {

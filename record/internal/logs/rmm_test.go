@@ -12,13 +12,13 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // TestRMMSample: a log with everything that a log has.
 func TestRMMSample(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "rmm.csv"), trace.Options{})
+	tr := mustRead(t, tracetest.Sample(t, "rmm.csv"), tape.Options{})
 	const want = `: 2 seeds, 3 streams, peak 4296018688, end 2048 in 1
 a 2 1024
 a 4 512 stream=1
@@ -84,7 +84,7 @@ func TestRMM(t *testing.T) {
 			[]string{"1 allocation at the address of a live block; the older block is freed there"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, []byte(c.in), trace.Options{Format: "rmm"})
+			tr := mustRead(t, []byte(c.in), tape.Options{Format: "rmm"})
 			if d := cmp.Diff(c.want, tracetest.ListEvents(tracetest.Events(t, tr.Pools[0], 3))); d != "" {
 				t.Error(d)
 			}
@@ -122,7 +122,7 @@ func TestRMMErrors(t *testing.T) {
 		{"only a header", rmmHeader + "\n", "in: the recording has no events"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), bytes.NewReader([]byte(c.in)), "in", trace.Options{Format: "rmm"})
+			_, err := formats.Read(context.Background(), bytes.NewReader([]byte(c.in)), "in", tape.Options{Format: "rmm"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -183,7 +183,7 @@ func TestRMMModel(t *testing.T) {
 				allocs = 0
 			}
 		}
-		tr, err := formats.Read(context.Background(), &in, "in", trace.Options{SpoolLimit: rapid.SampledFrom([]int{0, -1}).Draw(t, "limit")})
+		tr, err := formats.Read(context.Background(), &in, "in", tape.Options{SpoolLimit: rapid.SampledFrom([]int{0, -1}).Draw(t, "limit")})
 		if err != nil {
 			t.Fatal(err)
 		}

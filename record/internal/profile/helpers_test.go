@@ -3,13 +3,13 @@ package profile
 import (
 	"testing"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
-var formats = trace.Formats{Format}
+var formats = tape.Formats{Format}
 
-func mustRead(t testing.TB, data []byte, opt trace.Options) *trace.Trace {
+func mustRead(t testing.TB, data []byte, opt tape.Options) *tape.Trace {
 	t.Helper()
 	return tracetest.MustRead(t, formats, data, opt)
 }

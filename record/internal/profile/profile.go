@@ -23,13 +23,13 @@ import (
 	"github.com/google/pprof/profile"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/wire"
-	"gpumem/record/trace"
 	"gpumem/size"
 )
 
 // Format is a device memory profile of JAX.
-var Format = trace.Format{Name: "pprof", What: "a device memory profile of JAX", Looks: looksPprof, Read: readPprof}
+var Format = tape.Format{Name: "pprof", What: "a device memory profile of JAX", Looks: looksPprof, Read: readPprof}
 
 // looksPprof: a profile begins with a sample type, two numbers of small strings.
 func looksPprof(head []byte) bool {
@@ -68,7 +68,7 @@ type group struct {
 }
 
 // readPprof reads a whole profile into b.
-func readPprof(in *input.Reader, b *trace.Builder) error {
+func readPprof(in *input.Reader, b *tape.Builder) error {
 	w, m, err := wire.Read(in, looksPprof)
 	if err != nil {
 		return err
@@ -156,14 +156,14 @@ func owner(s *profile.Sample) (name string, device bool) {
 }
 
 // site returns the site of a sample's stack.
-func site(s *profile.Sample, b *trace.Builder) uint32 {
+func site(s *profile.Sample, b *tape.Builder) uint32 {
 	var frames []uint32
 	for _, loc := range s.Location {
 		if loc == nil { // it is not in the profile
 			continue
 		}
 		for _, l := range loc.Line {
-			if len(frames) == trace.MaxFrames {
+			if len(frames) == tape.MaxFrames {
 				return b.Stack(frames)
 			}
 			var f profile.Function
@@ -178,7 +178,7 @@ func site(s *profile.Sample, b *trace.Builder) uint32 {
 
 // play allocates the blocks of the pools: devices by name, cuda:2 before cuda:10, then
 // the executables.
-func play(pools map[string]*pool, b *trace.Builder) error {
+func play(pools map[string]*pool, b *tape.Builder) error {
 	rank := func(p *pool) int {
 		if p.device {
 			return len(p.name)
@@ -197,7 +197,7 @@ func play(pools map[string]*pool, b *trace.Builder) error {
 				if i == 0 {
 					n += s.bytes % s.n
 				}
-				if _, err := out.Alloc(trace.Event{Bytes: n, Site: s.site}, 0); err != nil {
+				if _, err := out.Alloc(tape.Event{Bytes: n, Site: s.site}, 0); err != nil {
 					return err
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // ppSample is a sample of a profile that is being made.
@@ -70,7 +70,7 @@ func ppProfile(samples ...ppSample) tracetest.PB {
 
 const notePprof = "a device memory profile is one instant: every live block is allocated, in no known order, and nothing is freed"
 
-func readPP(t testing.TB, data []byte, opt trace.Options) (*trace.Trace, string) {
+func readPP(t testing.TB, data []byte, opt tape.Options) (*tape.Trace, string) {
 	t.Helper()
 	tr := mustRead(t, data, opt)
 	if err := tracetest.CheckTrace(tr); err != nil {
@@ -110,7 +110,7 @@ func TestPprof(t *testing.T) {
 		{"no labels", []ppSample{{count: 1, bytes: 7}}, ": 0 seeds\na 0 7 \n", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr, got := readPP(t, ppProfile(c.samples...), trace.Options{})
+			tr, got := readPP(t, ppProfile(c.samples...), tape.Options{})
 			if d := gocmp.Diff(c.want, got); d != "" {
 				t.Errorf("(-want +got)\n%s", d)
 			}
@@ -123,14 +123,14 @@ func TestPprof(t *testing.T) {
 	for i := range deep {
 		deep[i] = uint64(i)
 	}
-	tr := mustRead(t, ppProfile(buffer("gpu:0", 1, 1, deep...)), trace.Options{KeepPaths: true})
-	if s := strings.Split(tr.Site(1), "\n"); len(s) != trace.MaxFrames || s[5] != "f5 (/home/u/5.py:5)" {
+	tr := mustRead(t, ppProfile(buffer("gpu:0", 1, 1, deep...)), tape.Options{KeepPaths: true})
+	if s := strings.Split(tr.Site(1), "\n"); len(s) != tape.MaxFrames || s[5] != "f5 (/home/u/5.py:5)" {
 		t.Errorf("%d frames, %q", len(s), s)
 	}
 	// Until 2022: the number of the device.
 	old := ppProfile(ppSample{1, 5, "", "buffer", nil})
 	old = bytes.Replace(old, tracetest.PB{}.Bytes(3, tracetest.PB{}.Num(1, 5).Num(2, 7)), tracetest.PB{}.Bytes(3, tracetest.PB{}.Num(1, 6).Num(3, 7)), 1)
-	if _, got := readPP(t, old, trace.Options{}); got != "7: 0 seeds\na 0 5 \n" {
+	if _, got := readPP(t, old, tape.Options{}); got != "7: 0 seeds\na 0 5 \n" {
 		t.Errorf("%q", got)
 	}
 }
@@ -164,7 +164,7 @@ func TestPprofDamaged(t *testing.T) {
 		{"without types", tracetest.PB{}.Text(6, ""), `in: is a pprof profile of "", and not of allocations/count and space/bytes, which jax.profiler.save_device_memory_profile writes`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", trace.Options{Format: "pprof"})
+			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", tape.Options{Format: "pprof"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -184,7 +184,7 @@ func TestPprofModel(t *testing.T) {
 				stack:  []uint64{uint64(i + 1)}, // names the sample
 			})
 		}
-		tr, err := formats.Read(context.Background(), bytes.NewReader(ppProfile(samples...)), "in", trace.Options{})
+		tr, err := formats.Read(context.Background(), bytes.NewReader(ppProfile(samples...)), "in", tape.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestPprofModel(t *testing.T) {
 				var n int
 				fmt.Sscanf(tr.Site(e.Site), "f%d", &n)
 				s := samples[n-1]
-				if e.Op != trace.Alloc || p.Name != s.device && (p.Name != "executable" || s.device != "") || int64(e.Bytes) > max(0, s.bytes/s.count+s.count-1) {
+				if e.Op != tape.Alloc || p.Name != s.device && (p.Name != "executable" || s.device != "") || int64(e.Bytes) > max(0, s.bytes/s.count+s.count-1) {
 					t.Fatalf("%+v in %s of %+v", e, p.Name, s)
 				}
 				count[n-1]++
@@ -221,7 +221,7 @@ func TestPprofModel(t *testing.T) {
 // TestPprofJAX: three arrays of 100 rows and a product of 40,000 bytes on the
 // first device, two batches on the second.
 func TestPprofJAX(t *testing.T) {
-	tr, _ := readPP(t, tracetest.Sample(t, "jax.pprof"), trace.Options{})
+	tr, _ := readPP(t, tracetest.Sample(t, "jax.pprof"), tape.Options{})
 	got := map[string]int{}
 	for _, p := range tr.Pools {
 		for _, e := range tracetest.Events(t, p, 5) {
@@ -252,8 +252,8 @@ func TestLongLocationsAreCutToAStack(t *testing.T) {
 	}
 	data := ppProfile(ppSample{1, 1, "gpu:0", "buffer", []uint64{1}})
 	data = bytes.Replace(data, tracetest.PB{}.Bytes(4, tracetest.PB{}.Num(1, 1).Bytes(4, tracetest.PB{}.Num(1, 1).Num(2, 1))), tracetest.PB{}.Bytes(4, lines), 1)
-	tr := mustRead(t, data, trace.Options{})
-	if frames := strings.Split(tr.Site(1), "\n"); len(frames) != trace.MaxFrames || frames[63] != "f1 (1.py:64)" {
+	tr := mustRead(t, data, tape.Options{})
+	if frames := strings.Split(tr.Site(1), "\n"); len(frames) != tape.MaxFrames || frames[63] != "f1 (1.py:64)" {
 		t.Errorf("%d frames, the last %q", len(frames), frames[len(frames)-1])
 	}
 }
@@ -264,7 +264,7 @@ func TestWhatTheProfileLacks(t *testing.T) {
 	data := ppProfile(ppSample{1, 8, "", "buffer", []uint64{1, 200, 2}})
 	data = bytes.Replace(data, tracetest.PB{}.Bytes(5, tracetest.PB{}.Num(1, 2)), tracetest.PB{}.Bytes(5, tracetest.PB{}.Num(1, 3)), 1)
 	data = bytes.Replace(data, tracetest.PB{}.Num(1, 2).Num(2, 2), tracetest.PB{}.Num(1, 9).Num(2, 2), 1) // line 2 of function 9
-	if _, got := readPP(t, data, trace.Options{}); got != "0: 0 seeds\na 0 8 f1 (1.py:1)\n?\n" {
+	if _, got := readPP(t, data, tape.Options{}); got != "0: 0 seeds\na 0 8 f1 (1.py:1)\n?\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // TestTorchCut: a snapshot cut anywhere is an error with a place, and so is one
@@ -32,12 +32,12 @@ func TestTorchCut(t *testing.T) {
 		z := tracetest.Zipped(data)
 		for n := 10; n < len(z); n++ { // the sums at the end count, too
 			_, err := readString(string(z[:n]))
-			var e *trace.Error
+			var e *tape.Error
 			if !errors.As(err, &e) || !strings.Contains(e.Msg, "cut short") {
 				t.Fatalf("%s.gz cut to %d bytes: %v", name, n, err)
 			}
 		}
-		tr := mustRead(t, append(data, "tail"...), trace.Options{})
+		tr := mustRead(t, append(data, "tail"...), tape.Options{})
 		if tr.Notes[0] != "what follows the end of the pickle was not read" {
 			t.Errorf("notes %q", tr.Notes)
 		}
@@ -48,7 +48,7 @@ func TestTorchCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, tree := range []any{d("segments", l(seg(0, blk(1, 1)))), d("device_traces", l(l(ev("alloc", 1, 1))))} {
-		_, err := readTrees(ctx, tree, trace.Options{})
+		_, err := readTrees(ctx, tree, tape.Options{})
 		if !errors.Is(err, context.Canceled) || tracetest.IsInput(err) {
 			t.Errorf("got %v", err)
 		}
@@ -65,7 +65,7 @@ func FuzzTorch(f *testing.F) {
 		f.Add(string(data))
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		tr, err := formats.Read(context.Background(), strings.NewReader(in), "in", trace.Options{Format: "torch"})
+		tr, err := formats.Read(context.Background(), strings.NewReader(in), "in", tape.Options{Format: "torch"})
 		if err != nil {
 			if !tracetest.IsInput(err) {
 				t.Fatalf("%v is not an *Error", err)
@@ -77,8 +77,8 @@ func FuzzTorch(f *testing.F) {
 			t.Fatal(err)
 		}
 		for i := range tr.Sites() {
-			if s := tr.Site(i); strings.Count(s, "\n") >= trace.MaxFrames {
-				t.Fatalf("site %d has more than %d frames", i, trace.MaxFrames)
+			if s := tr.Site(i); strings.Count(s, "\n") >= tape.MaxFrames {
+				t.Fatalf("site %d has more than %d frames", i, tape.MaxFrames)
 			}
 		}
 	})

@@ -8,14 +8,14 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 // addFinal notes a segment as the snapshot has it. Segments of any kind count here, also
 // those of private pools and of mapped pages.
 func (d *device) addFinal(seg *dict, addr uint64, stream uint32) {
-	s := trace.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
+	s := tape.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
 	var ok bool
 	if s.Bytes, ok = sizeField(seg, "total_size"); !ok || s.Addr+s.Bytes < s.Addr {
 		d.damaged = true
@@ -26,13 +26,13 @@ func (d *device) addFinal(seg *dict, addr uint64, stream uint32) {
 // addFinalBlock notes a live block of the segment that was noted last.
 func (d *device) addFinalBlock(b block, bytes uint64) {
 	s := &d.final[len(d.final)-1]
-	s.Blocks = append(s.Blocks, trace.SegmentBlock{Addr: b.addr, Bytes: bytes, Site: b.site})
+	s.Blocks = append(s.Blocks, tape.SegmentBlock{Addr: b.addr, Bytes: bytes, Site: b.site})
 }
 
 // lastSegments returns the segments at the end, by address; nil if a segment has no size,
 // reaches into another, or has a block outside.
-func (d *device) lastSegments() []trace.Segment {
-	slices.SortFunc(d.final, func(a, b trace.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+func (d *device) lastSegments() []tape.Segment {
+	slices.SortFunc(d.final, func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
 	end := uint64(0)
 	for _, s := range d.final {
 		if d.damaged || s.Addr < end {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // held is a segment with its size: address, bytes, blocks.
@@ -91,27 +91,27 @@ func TestReserved(t *testing.T) {
 		name     string
 		segments []any
 		events   []any
-		want     []trace.Reserved
+		want     []tape.Reserved
 	}{
 		{
 			"come and gone", []any{old, held(0x2000, 100, blk(0x2000, 10))},
 			events(ev("segment_alloc", 0x2000, 100), ev("alloc", 0x2000, 10), ev("segment_alloc", 0x3000, 200), ev("alloc", 0x3000, 20), free(0x3000, 20), ev("segment_free", 0x3000, 200), ev("alloc", 0x2010, 5), free(0x2010, 5)),
-			[]trace.Reserved{{Event: 0, Bytes: 1000}, {Event: 2, Bytes: 1100}, {Event: 3, Bytes: 1300}, {Event: 5, Bytes: 1100}},
+			[]tape.Reserved{{Event: 0, Bytes: 1000}, {Event: 2, Bytes: 1100}, {Event: 3, Bytes: 1300}, {Event: 5, Bytes: 1100}},
 		},
 		{
 			"after the last event", []any{old},
 			events(ev("alloc", 0x1100, 5), free(0x1100, 5), ev("segment_free", 0x3000, 200)),
-			[]trace.Reserved{{Event: 0, Bytes: 1200}, {Event: 4, Bytes: 1000}},
+			[]tape.Reserved{{Event: 0, Bytes: 1200}, {Event: 4, Bytes: 1000}},
 		},
 		{
 			"pages count too", []any{old},
 			events(ev("segment_map", 0x1000, 300), ev("alloc", 0x1100, 5), ev("segment_unmap", 0x1800, 100), free(0x1100, 5)),
-			[]trace.Reserved{{Event: 0, Bytes: 800}, {Event: 2, Bytes: 1100}, {Event: 3, Bytes: 1000}},
+			[]tape.Reserved{{Event: 0, Bytes: 800}, {Event: 2, Bytes: 1100}, {Event: 3, Bytes: 1000}},
 		},
 		{
 			"all of it came", []any{held(0x2000, 100)},
 			events(ev("segment_alloc", 0x2000, 100), ev("alloc", 0x2000, 10), free(0x2000, 10)),
-			[]trace.Reserved{{Event: 0, Bytes: 0}, {Event: 1, Bytes: 100}},
+			[]tape.Reserved{{Event: 0, Bytes: 0}, {Event: 1, Bytes: 100}},
 		},
 		{
 			"more came than there is", []any{held(0x2000, 99)},

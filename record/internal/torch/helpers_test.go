@@ -10,19 +10,19 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
-var formats = trace.Formats{trace.Text, Format, trace.Binary}
+var formats = tape.Formats{tape.Text, Format, tape.Binary}
 
-func mustRead(t testing.TB, data []byte, opt trace.Options) *trace.Trace {
+func mustRead(t testing.TB, data []byte, opt tape.Options) *tape.Trace {
 	t.Helper()
 	return tracetest.MustRead(t, formats, data, opt)
 }
 
-func readString(s string) (*trace.Trace, error) {
-	return formats.Read(context.Background(), strings.NewReader(s), "in", trace.Options{})
+func readString(s string) (*tape.Trace, error) {
+	return formats.Read(context.Background(), strings.NewReader(s), "in", tape.Options{})
 }
 
 // unpickleFrom is unpickle for a reader.
@@ -36,14 +36,14 @@ func unpickleFrom(r io.Reader, name string) (v any, more bool, err error) {
 }
 
 // readTrees reads the tree of a snapshot.
-func readTrees(ctx context.Context, tree any, opt trace.Options) (*trace.Trace, error) {
-	return trace.Formats{{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *trace.Builder) error {
+func readTrees(ctx context.Context, tree any, opt tape.Options) (*tape.Trace, error) {
+	return tape.Formats{{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *tape.Builder) error {
 		return readTree(tree, in, b)
 	}}}.Read(ctx, strings.NewReader("x"), "in", opt)
 }
 
 // saved is a trace in our own format.
-func saved(t testing.TB, tr *trace.Trace) []byte {
+func saved(t testing.TB, tr *tape.Trace) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if err := tr.Save(context.Background(), &out); err != nil {

@@ -25,12 +25,12 @@ import (
 	"slices"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 // play makes a pool of each device and plays the events into them.
-func play(b *trace.Builder, devices []*device, served bool) error {
+func play(b *tape.Builder, devices []*device, served bool) error {
 	timed := true
 	for _, d := range devices {
 		d.pool = b.Pool(fmt.Sprintf("cuda:%d", d.index))
@@ -136,7 +136,7 @@ func (d *device) event() error {
 	d.reserve()
 	e := d.events[d.next]
 	d.next++
-	ev := trace.Event{Bytes: e.size, Site: e.site, Stream: e.stream}
+	ev := tape.Event{Bytes: e.size, Site: e.site, Stream: e.stream}
 	switch e.action {
 	case allocated:
 		delete(d.pending, e.addr)
@@ -155,8 +155,8 @@ func (d *device) event() error {
 }
 
 // event returns the Alloc of a block.
-func (b *block) event() trace.Event {
-	return trace.Event{Bytes: b.size, Site: b.site, Stream: b.stream}
+func (b *block) event() tape.Event {
+	return tape.Event{Bytes: b.size, Site: b.site, Stream: b.stream}
 }
 
 // notes adds what was assumed.

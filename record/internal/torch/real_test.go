@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 	"gpumem/size"
 )
 
@@ -48,7 +48,7 @@ func TestRealSnapshots(t *testing.T) {
 	for _, c := range realSnapshots {
 		t.Run(c.name, func(t *testing.T) {
 			path := realFile(t, c.name)
-			tr, err := formats.Open(context.Background(), path, trace.Options{})
+			tr, err := formats.Open(context.Background(), path, tape.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestRealSnapshots(t *testing.T) {
 					t.Errorf("a real file needs no such note: %s", notes)
 				}
 			}
-			if d := tracetest.Diff(tr, mustRead(t, saved(t, tr), trace.Options{})); d != "" {
+			if d := tracetest.Diff(tr, mustRead(t, saved(t, tr), tape.Options{})); d != "" {
 				t.Errorf("saved and read again: %s", d)
 			}
 			for i := range tr.Sites() {
@@ -135,7 +135,7 @@ func TestRealDamaged(t *testing.T) {
 	for i := 0; i < len(data); i += 997 {
 		bad := append([]byte(nil), data...)
 		bad[i] ^= byte(1 << (i % 8))
-		tr, err := formats.Read(context.Background(), bytes.NewReader(bad), "in", trace.Options{Format: "torch"})
+		tr, err := formats.Read(context.Background(), bytes.NewReader(bad), "in", tape.Options{Format: "torch"})
 		if err != nil {
 			if !tracetest.IsInput(err) {
 				t.Fatalf("byte %d: %v", i, err)
@@ -164,7 +164,7 @@ func BenchmarkRealSnapshot(b *testing.B) {
 		b.SetBytes(int64(len(data)))
 		b.ReportAllocs()
 		for b.Loop() {
-			tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", trace.Options{})
+			tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", tape.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

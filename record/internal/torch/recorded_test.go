@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // TestRecordedTorch: three releases of PyTorch that did the same have the same in
@@ -16,7 +16,7 @@ import (
 func TestRecordedTorch(t *testing.T) {
 	for _, name := range []string{"torch201.pickle", "torch280.pickle", "torch2150.pickle"} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := formats.Open(context.Background(), "../../trace/testdata/"+name, trace.Options{})
+			tr, err := formats.Open(context.Background(), "../../trace/testdata/"+name, tape.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

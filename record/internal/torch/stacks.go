@@ -5,13 +5,13 @@ package torch
 import (
 	"strings"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // stacks makes sites of PyTorch frames. Frames and lists of frames are
 // shared in the pickle, so each is looked at once.
 type stacks struct {
-	b      *trace.Builder
+	b      *tape.Builder
 	byDict map[*dict]frame
 	byList map[*list]uint32
 }
@@ -22,7 +22,7 @@ type frame struct {
 	noise  bool
 }
 
-func newStacks(b *trace.Builder) *stacks {
+func newStacks(b *tape.Builder) *stacks {
 	return &stacks{b: b, byDict: make(map[*dict]frame), byList: make(map[*list]uint32)}
 }
 
@@ -48,9 +48,9 @@ func (m *stacks) site(v any) uint32 {
 		}
 		f := m.frame(d)
 		switch {
-		case f.python && len(python) < trace.MaxFrames:
+		case f.python && len(python) < tape.MaxFrames:
 			python = append(python, f.number)
-		case !f.python && len(other) < trace.MaxFrames && (!f.noise || len(other) > 0):
+		case !f.python && len(other) < tape.MaxFrames && (!f.noise || len(other) > 0):
 			other = append(other, f.number)
 		}
 	}

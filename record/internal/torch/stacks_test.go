@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 func fr(name, file string, line int) *dict { return d("name", name, "filename", file, "line", line) }
@@ -44,7 +44,7 @@ func TestSites(t *testing.T) {
 		{"bytes that are not UTF-8", l(fr("f\xff", "a.py", 1)), false, "f? (a.py:1)"},
 		{"long names", l(fr(long, long+long+".c", 1)), false, long[:200] + "... (" + (long + long)[:400] + "...:1)"},
 		{"the 64 innermost", deep, false, strings.TrimSuffix(func() (s string) {
-			for i := range trace.MaxFrames {
+			for i := range tape.MaxFrames {
 				s += fmt.Sprintf("f (a.py:%d)\n", i+1)
 			}
 			return s
@@ -52,7 +52,7 @@ func TestSites(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var site, again uint32
-			tr := withStacks(t, trace.Options{KeepPaths: c.keep}, func(m *stacks) { site, again = m.site(c.frames), m.site(c.frames) })
+			tr := withStacks(t, tape.Options{KeepPaths: c.keep}, func(m *stacks) { site, again = m.site(c.frames), m.site(c.frames) })
 			if got := tr.Site(site); got != c.want || (site == 0) != (c.want == "") {
 				t.Errorf("site %d:\n got %q\nwant %q", site, got, c.want)
 			}
@@ -64,11 +64,11 @@ func TestSites(t *testing.T) {
 }
 
 // withStacks makes a trace whose sites f makes.
-func withStacks(t *testing.T, opt trace.Options, f func(*stacks)) *trace.Trace {
+func withStacks(t *testing.T, opt tape.Options, f func(*stacks)) *tape.Trace {
 	t.Helper()
-	return tracetest.MustRead(t, trace.Formats{{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *trace.Builder) error {
+	return tracetest.MustRead(t, tape.Formats{{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *tape.Builder) error {
 		f(newStacks(b))
-		_, err := b.Pool("").Alloc(trace.Event{Bytes: 1}, 0)
+		_, err := b.Pool("").Alloc(tape.Event{Bytes: 1}, 0)
 		return err
 	}}}, []byte("x"), opt)
 }
@@ -76,7 +76,7 @@ func withStacks(t *testing.T, opt trace.Options, f func(*stacks)) *trace.Trace {
 // TestSitesShared: equal stacks are one site, whether or not the pickle shares them.
 func TestSitesShared(t *testing.T) {
 	var a, b, c uint32
-	tr := withStacks(t, trace.Options{}, func(m *stacks) {
+	tr := withStacks(t, tape.Options{}, func(m *stacks) {
 		a = m.site(l(fr("f", "x/a.py", 1), fr("g", "a.py", 2)))
 		b = m.site(l(fr("f", "y/a.py", 1), fr("g", "a.py", 2)))
 		c = m.site(l(fr("g", "a.py", 2), fr("f", "a.py", 1)))
@@ -93,7 +93,7 @@ func TestSitesStaySmall(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	tr := withStacks(t, trace.Options{}, func(m *stacks) {
+	tr := withStacks(t, tape.Options{}, func(m *stacks) {
 		for i := range 1000 {
 			m.site(l(huge, huge, fr("f", "b.c", i), huge))
 		}

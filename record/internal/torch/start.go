@@ -8,12 +8,12 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // segmentMove is a segment that was taken from the device or released to it.
 type segmentMove struct {
-	trace.Segment
+	tape.Segment
 	freed bool
 }
 
@@ -23,7 +23,7 @@ const smallSegment = 2 << 20
 
 // move notes an event of a segment.
 func (d *device) move(ev *dict, what action) {
-	s := trace.Segment{Stream: d.stream(intField(ev, "stream"))}
+	s := tape.Segment{Stream: d.stream(intField(ev, "stream"))}
 	var hasAddr, hasSize bool
 	s.Addr, hasAddr = addressField(ev, "addr")
 	s.Bytes, hasSize = sizeField(ev, "size")
@@ -37,7 +37,7 @@ func (d *device) move(ev *dict, what action) {
 
 // addSegment notes a segment of the snapshot.
 func (d *device) addSegment(seg *dict, addr uint64, stream uint32) {
-	s := trace.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
+	s := tape.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
 	var ok bool
 	s.Bytes, ok = sizeField(seg, "total_size")
 	paged, _ := seg.get("is_expandable")
@@ -56,11 +56,11 @@ func (d *device) addSegment(seg *dict, addr uint64, stream uint32) {
 // start returns the segments at the first event, with the seeds in them. It is nil where
 // that is not known: pages of expandable segments, private pools, a seed that lies in
 // none, or a damaged snapshot.
-func (d *device) start() []trace.Segment {
+func (d *device) start() []tape.Segment {
 	if d.foreign || len(d.segments) == 0 {
 		return nil
 	}
-	held := map[uint64]trace.Segment{}
+	held := map[uint64]tape.Segment{}
 	for _, s := range d.segments {
 		held[s.Addr] = s
 	}
@@ -71,11 +71,11 @@ func (d *device) start() []trace.Segment {
 			delete(held, m.Addr)
 		}
 	}
-	var list []trace.Segment
+	var list []tape.Segment
 	for _, s := range held {
 		list = append(list, s)
 	}
-	slices.SortFunc(list, func(a, b trace.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+	slices.SortFunc(list, func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
 	end := uint64(0)
 	seeds := d.seeds
 	for i := range list {
@@ -85,7 +85,7 @@ func (d *device) start() []trace.Segment {
 		}
 		end = s.Addr + s.Bytes
 		for len(seeds) > 0 && seeds[0].addr < end {
-			b := trace.SegmentBlock{Addr: seeds[0].addr, Bytes: d.size(seeds[0])}
+			b := tape.SegmentBlock{Addr: seeds[0].addr, Bytes: d.size(seeds[0])}
 			most := end
 			if len(seeds) > 1 {
 				most = min(most, seeds[1].addr)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // TestSegmentsAtTheFirstEvent: which segments there were, and the seeds in them.
@@ -30,21 +30,21 @@ func TestSegmentsAtTheFirstEvent(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		tree *dict
-		want []trace.Segment
+		want []tape.Segment
 	}{
 		{"blocks older than the events", snapshot([]any{
 			segment("large", large, 20*mib, used(3*mib+512, 3*mib+1), idle(17*mib-512)),
 			segment("small", small, 2*mib, idle(512), used(512, 5), idle(2*mib-1024)),
-		}, nil), []trace.Segment{
-			{Addr: small, Bytes: 2 * mib, Small: true, Blocks: []trace.SegmentBlock{{Addr: small + 512, Bytes: 512}}},
-			{Addr: large, Bytes: 20 * mib, Blocks: []trace.SegmentBlock{{Addr: large, Bytes: 3*mib + 512}}},
+		}, nil), []tape.Segment{
+			{Addr: small, Bytes: 2 * mib, Small: true, Blocks: []tape.SegmentBlock{{Addr: small + 512, Bytes: 512}}},
+			{Addr: large, Bytes: 20 * mib, Blocks: []tape.SegmentBlock{{Addr: large, Bytes: 3*mib + 512}}},
 		}},
 		{"a block known from its free", snapshot([]any{segment("small", small, 2*mib, idle(2*mib))},
 			free(small+4096, 700),
-		), []trace.Segment{{Addr: small, Bytes: 2 * mib, Small: true, Blocks: []trace.SegmentBlock{{Addr: small + 4096, Bytes: 1024}}}}},
+		), []tape.Segment{{Addr: small, Bytes: 2 * mib, Small: true, Blocks: []tape.SegmentBlock{{Addr: small + 4096, Bytes: 1024}}}}},
 		{"segments that came and went", snapshot([]any{segment("small", small, 2*mib, idle(2*mib))}, []any{
 			ev("segment_free", large, 20*mib), ev("segment_alloc", small, 2*mib),
-		}), []trace.Segment{{Addr: large, Bytes: 20 * mib}}},
+		}), []tape.Segment{{Addr: large, Bytes: 20 * mib}}},
 		{"no segments", snapshot(nil, free(small, 700)), nil},
 		{"a block in no segment", snapshot([]any{segment("small", small, 2*mib, idle(2*mib))}, free(large, 700)), nil},
 		{"two blocks in one place", snapshot([]any{segment("small", small, 2*mib, idle(2*mib))}, append(free(small, 700), free(small+512, 1)...)), nil},
@@ -52,7 +52,7 @@ func TestSegmentsAtTheFirstEvent(t *testing.T) {
 		{"segments that overlap", snapshot([]any{segment("small", small, 2*mib), segment("small", small+512, 2*mib)}, nil), nil},
 		{"an expandable segment", snapshot([]any{with(segment("small", small, 2*mib), "is_expandable", true)}, nil), nil},
 		{"pages that were mapped", snapshot([]any{segment("small", small, 2*mib)}, []any{ev("segment_map", small, 2*mib)}), nil},
-		{"the default pools", snapshot([]any{with(segment("small", small, 2*mib), "segment_pool_id", l(int64(0), int64(0)))}, nil), []trace.Segment{{Addr: small, Bytes: 2 * mib, Small: true}}},
+		{"the default pools", snapshot([]any{with(segment("small", small, 2*mib), "segment_pool_id", l(int64(0), int64(0)))}, nil), []tape.Segment{{Addr: small, Bytes: 2 * mib, Small: true}}},
 		{"a private pool", snapshot([]any{with(segment("small", small, 2*mib), "segment_pool_id", l(int64(0), int64(1)))}, nil), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestSegmentsAtTheFirstEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tr.Close()
-			var got []trace.Segment
+			var got []tape.Segment
 			if len(tr.Pools) > 0 {
 				got = tr.Pools[0].Segments()
 			}

@@ -39,11 +39,11 @@ import (
 	"slices"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // Format is a memory snapshot of PyTorch.
-var Format = trace.Format{Name: "torch", What: "a pickle of torch.cuda.memory._dump_snapshot", Looks: looksPickled, Read: read}
+var Format = tape.Format{Name: "torch", What: "a pickle of torch.cuda.memory._dump_snapshot", Looks: looksPickled, Read: read}
 
 // looksPickled: opcode PROTO (0x80) and a protocol number. Protocol 2 is the
 // first that begins so; 5 is the newest (PEP 574).
@@ -111,16 +111,16 @@ type device struct {
 	doubled int              // active blocks that share an address
 	timed   bool             // every event has a time
 
-	segments []trace.Segment   // at the end, without blocks
+	segments []tape.Segment    // at the end, without blocks
 	moves    []segmentMove     // segments that came and went
 	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
 	foreign  bool              // some segments are not those of the default pools, or paged
 	changed  []change          // segments that came and went, between the events
-	final    []trace.Segment   // at the end, with their blocks
+	final    []tape.Segment    // at the end, with their blocks
 	damaged  bool              // a segment lacks its size or overlaps another
 
-	pool    *trace.PoolBuilder
-	blocks  *trace.Blocks
+	pool    *tape.PoolBuilder
+	blocks  *tape.Blocks
 	pending map[uint64]struct{} // live blocks whose free is requested
 	next    int                 // next event
 
@@ -135,7 +135,7 @@ type device struct {
 // reader walks the tree of one snapshot.
 type reader struct {
 	in      *input.Reader
-	b       *trace.Builder
+	b       *tape.Builder
 	stacks  *stacks
 	devices map[int64]*device
 	// seen guards against a small pickle whose lists are one list many times
@@ -147,7 +147,7 @@ type reader struct {
 }
 
 // read reads a whole snapshot into b.
-func read(in *input.Reader, b *trace.Builder) error {
+func read(in *input.Reader, b *tape.Builder) error {
 	if head, _ := in.Head(); !looksPickled(head) {
 		return in.Fail("is not a pickle of protocol 2 to 5, so not a PyTorch snapshot")
 	}
@@ -167,7 +167,7 @@ func read(in *input.Reader, b *trace.Builder) error {
 }
 
 // readTree reads the tree of a snapshot into b.
-func readTree(tree any, in *input.Reader, b *trace.Builder) error {
+func readTree(tree any, in *input.Reader, b *tape.Builder) error {
 	t := &reader{
 		in:      in,
 		b:       b,

@@ -12,14 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // snapshots are the files that testdata/make_snapshots.py writes.
 var snapshots = []string{"torch2023.pickle", "torch2025.pickle", "torch2026.pickle"}
 
-func readSnapshot(t *testing.T, name string, opt trace.Options) *trace.Trace {
+func readSnapshot(t *testing.T, name string, opt tape.Options) *tape.Trace {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "trace", "testdata", name))
 	if err != nil {
@@ -42,7 +42,7 @@ const (
 )
 
 func TestTorch2023(t *testing.T) {
-	tr := readSnapshot(t, "torch2023.pickle", trace.Options{})
+	tr := readSnapshot(t, "torch2023.pickle", tape.Options{})
 	// Addresses come from the segment: the big block, the one that is freed, the
 	// one that waits for a stream, the small block.
 	const want = `cuda:0: 4 seeds, 1 streams, peak 20300004, end 12000004 in 3
@@ -68,7 +68,7 @@ f 1
 }
 
 func TestTorch2025(t *testing.T) {
-	tr := readSnapshot(t, "torch2025.pickle", trace.Options{})
+	tr := readSnapshot(t, "torch2025.pickle", tape.Options{})
 	const want = `cuda:0: 2 seeds, 2 streams, peak 8589941192, end 1055176 in 4
 a 0 4000 site=1
 a 1 3000
@@ -111,7 +111,7 @@ a 4 4294967296 refused site=2 at=120000
 }
 
 func TestTorch2026(t *testing.T) {
-	tr := readSnapshot(t, "torch2026.pickle", trace.Options{KeepPaths: true})
+	tr := readSnapshot(t, "torch2026.pickle", tape.Options{KeepPaths: true})
 	const want = `cuda:0: 0 seeds, 1 streams, peak 1600, end 1000 in 1
 a 0 1000 site=1
 a 1 600 site=1 at=200000
@@ -171,8 +171,8 @@ func seg(device int, blocks ...any) *dict {
 }
 
 // played makes a trace of a tree.
-func played(tree any) (*trace.Trace, error) {
-	return readTrees(context.Background(), tree, trace.Options{})
+func played(tree any) (*tape.Trace, error) {
+	return readTrees(context.Background(), tree, tape.Options{})
 }
 
 func TestTorchOddities(t *testing.T) {

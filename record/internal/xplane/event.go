@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/wire"
-	"gpumem/record/trace"
 )
 
 // stat is one of the stats that are read; 0 is any other. The names are those of
@@ -46,7 +46,7 @@ var statNames = map[string]stat{
 type memEvent struct {
 	ns        uint64 // time in nanoseconds, and
 	ps        uint16 // picoseconds on top of it
-	op        trace.Op
+	op        tape.Op
 	has       uint8 // which of the sizes are given
 	pool      uint32
 	site      uint32
@@ -218,7 +218,7 @@ var dataTypes = [...]string{
 // size returns the requested bytes if they are known. Some allocators write 0 for a
 // free.
 func (e *memEvent) size() (uint64, bool) {
-	if e.has&hasRequested != 0 && (e.requested > 0 || e.op == trace.Alloc) {
+	if e.has&hasRequested != 0 && (e.requested > 0 || e.op == tape.Alloc) {
 		return e.requested, true
 	}
 	return e.allocated, e.has&hasAllocated != 0

@@ -5,17 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
-var formats = trace.Formats{Format}
+var formats = tape.Formats{Format}
 
-func mustRead(t testing.TB, data []byte, opt trace.Options) *trace.Trace {
+func mustRead(t testing.TB, data []byte, opt tape.Options) *tape.Trace {
 	t.Helper()
 	return tracetest.MustRead(t, formats, data, opt)
 }
 
-func readString(s string) (*trace.Trace, error) {
-	return formats.Read(context.Background(), strings.NewReader(s), "in", trace.Options{})
+func readString(s string) (*tape.Trace, error) {
+	return formats.Read(context.Background(), strings.NewReader(s), "in", tape.Options{})
 }

@@ -21,14 +21,14 @@ import (
 	"slices"
 
 	"gpumem/internal/input"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
 // player is all pools of one profile.
 type player struct {
 	in        *input.Reader
-	b         *trace.Builder
+	b         *tape.Builder
 	pools     []*poolPlayer
 	byName    map[string]uint32
 	noAddress int // events that cannot be used
@@ -38,8 +38,8 @@ type player struct {
 // then to play them.
 type poolPlayer struct {
 	name   string
-	out    *trace.PoolBuilder
-	blocks *trace.Blocks
+	out    *tape.PoolBuilder
+	blocks *tape.Blocks
 
 	held   uint64 // bytes_allocated after the last event
 	isHeld bool   // it is known
@@ -140,14 +140,14 @@ func (p *poolPlayer) look(e *memEvent) {
 	if !p.started {
 		p.started = true
 		p.before, p.isHeld = e.held+e.allocated, e.has&hasHeld != 0
-		if e.op == trace.Alloc {
+		if e.op == tape.Alloc {
 			p.before = e.held - min(e.held, e.allocated)
 		}
 		p.held = p.before
 	}
 	if _, ok := p.touched[e.addr]; !ok {
 		p.touched[e.addr] = struct{}{}
-		if e.op == trace.Free {
+		if e.op == tape.Free {
 			s := seed{addr: e.addr, size: bytes, allocated: e.allocated}
 			if !sized && p.isHeld && e.has&hasHeld != 0 && e.held < p.held {
 				s.size = p.held - e.held
@@ -161,27 +161,27 @@ func (p *poolPlayer) look(e *memEvent) {
 			}
 		}
 	}
-	if e.op == trace.Alloc && !sized {
+	if e.op == tape.Alloc && !sized {
 		p.noSize++
 	}
 	p.held, p.isHeld = e.held, e.has&hasHeld != 0
 }
 
 // seed allocates what is older than the recording.
-func (p *poolPlayer) seed(b *trace.Builder) error {
+func (p *poolPlayer) seed(b *tape.Builder) error {
 	var known uint64
 	for _, s := range p.seeds {
 		known = size.Add(known, s.allocated)
 	}
 	if known < p.before {
 		p.rest = p.before - known
-		if _, err := p.out.Seed(trace.Event{Bytes: p.rest, Site: b.Site([]byte("held since before the recording"))}); err != nil {
+		if _, err := p.out.Seed(tape.Event{Bytes: p.rest, Site: b.Site([]byte("held since before the recording"))}); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(p.seeds, func(x, y seed) int { return cmp.Compare(x.addr, y.addr) })
 	for _, s := range p.seeds {
-		if err := p.blocks.Seed(s.addr, trace.Event{Bytes: s.size}); err != nil {
+		if err := p.blocks.Seed(s.addr, tape.Event{Bytes: s.size}); err != nil {
 			return err
 		}
 		if s.allocated > 0 {
@@ -196,7 +196,7 @@ func (p *poolPlayer) seed(b *trace.Builder) error {
 // event is the second walk: it plays an event.
 func (p *poolPlayer) event(e *memEvent) error {
 	step, sized := e.allocated, e.has&hasAllocated != 0
-	if e.op == trace.Free {
+	if e.op == tape.Free {
 		if !sized {
 			step, sized = p.sizes[e.addr]
 		}
@@ -208,17 +208,17 @@ func (p *poolPlayer) event(e *memEvent) error {
 	}
 	if sized && p.isHeld && e.has&hasHeld != 0 {
 		p.steps++
-		if e.op == trace.Alloc && e.held-p.held != step || e.op == trace.Free && p.held-e.held != step {
+		if e.op == tape.Alloc && e.held-p.held != step || e.op == tape.Free && p.held-e.held != step {
 			p.wrong++
 		}
 	}
 	p.held, p.isHeld = e.held, e.has&hasHeld != 0
 
-	if e.op == trace.Free {
-		return p.blocks.Free(e.addr, trace.Event{Site: e.site})
+	if e.op == tape.Free {
+		return p.blocks.Free(e.addr, tape.Event{Site: e.site})
 	}
 	bytes, _ := e.size()
-	return p.blocks.Alloc(e.addr, trace.Event{Bytes: bytes, Site: e.site})
+	return p.blocks.Alloc(e.addr, tape.Event{Bytes: bytes, Site: e.site})
 }
 
 // notes adds what was assumed.

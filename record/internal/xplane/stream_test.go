@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // wide is a number in 10 bytes, whatever it is.
@@ -108,7 +108,7 @@ func TestXPlaneMemory(t *testing.T) {
 	}
 	start, most := heap(), uint64(0)
 	steps := 0
-	tr, err := formats.Read(context.Background(), x, "in", trace.Options{SpoolLimit: -1, TempDir: t.TempDir(), Progress: func(read, _ int64) {
+	tr, err := formats.Read(context.Background(), x, "in", tape.Options{SpoolLimit: -1, TempDir: t.TempDir(), Progress: func(read, _ int64) {
 		if steps++; steps%16 == 0 || read >= x.size() {
 			most = max(most, heap())
 		}
@@ -140,7 +140,7 @@ func TestCancel(t *testing.T) {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		x := &xpStream{perLine: x.perLine}
-		tr, err := formats.Read(ctx, x, "in", trace.Options{SpoolLimit: -1, TempDir: dir, Progress: func(read, _ int64) {
+		tr, err := formats.Read(ctx, x, "in", tape.Options{SpoolLimit: -1, TempDir: dir, Progress: func(read, _ int64) {
 			if read >= after {
 				cancel()
 			}
@@ -164,14 +164,14 @@ func TestCancel(t *testing.T) {
 		after := &endsAfter{Context: ctx, cancel: cancel}
 		l := make([]memEvent, 20_000)
 		for i := range l {
-			l[i] = memEvent{ns: uint64(i), op: trace.Op(i % 2), addr: 1}
+			l[i] = memEvent{ns: uint64(i), op: tape.Op(i % 2), addr: 1}
 		}
-		_, err := trace.Formats{{Name: "x", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *trace.Builder) error {
+		_, err := tape.Formats{{Name: "x", Looks: func([]byte) bool { return true }, Read: func(in *input.Reader, b *tape.Builder) error {
 			p := &player{in: in, b: b}
 			p.pool("p")
 			after.left = n
 			return p.run(l)
-		}}}.Read(after, strings.NewReader("x"), "in", trace.Options{})
+		}}}.Read(after, strings.NewReader("x"), "in", tape.Options{})
 		cancel()
 		if !errors.Is(err, context.Canceled) || tracetest.IsInput(err) {
 			t.Errorf("at event %d: %v", n, err)

@@ -40,12 +40,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/wire"
-	"gpumem/record/trace"
 )
 
 // Format is a profile of XLA's profiler.
-var Format = trace.Format{Name: "xplane", What: "a profile of JAX, XLA or TensorFlow, *.xplane.pb", Looks: looksXPlane, Read: readXPlane}
+var Format = tape.Format{Name: "xplane", What: "a profile of JAX, XLA or TensorFlow, *.xplane.pb", Looks: looksXPlane, Read: readXPlane}
 
 // looksXPlane: an XSpace begins with a plane, and a plane with its number, which is left
 // out if it is 0, and its name.
@@ -85,7 +85,7 @@ const nameBytes = 150
 type reader struct {
 	file   *wire.File
 	in     *input.Reader
-	b      *trace.Builder
+	b      *tape.Builder
 	events []memEvent
 	play   *player
 	text   []byte // for the text of a site
@@ -93,13 +93,13 @@ type reader struct {
 
 // plane is the plane that is being read.
 type plane struct {
-	ops   map[uint64]trace.Op // what an event is, by metadata_id
-	stats map[uint64]stat     // what a stat is, by metadata_id
-	refs  map[uint64][]byte   // the names of stats, to which stats refer as texts
+	ops   map[uint64]tape.Op // what an event is, by metadata_id
+	stats map[uint64]stat    // what a stat is, by metadata_id
+	refs  map[uint64][]byte  // the names of stats, to which stats refer as texts
 }
 
 // readXPlane reads a whole profile into b.
-func readXPlane(in *input.Reader, b *trace.Builder) error {
+func readXPlane(in *input.Reader, b *tape.Builder) error {
 	file, space, err := wire.Read(in, looksXPlane)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func readXPlane(in *input.Reader, b *trace.Builder) error {
 
 // plane reads a plane and takes its memory events.
 func (x *reader) plane(m *wire.Message) error {
-	p := &plane{ops: make(map[uint64]trace.Op), stats: make(map[uint64]stat), refs: make(map[uint64][]byte)}
+	p := &plane{ops: make(map[uint64]tape.Op), stats: make(map[uint64]stat), refs: make(map[uint64][]byte)}
 	names := *m
 	for names.Next() {
 		switch names.Num {
@@ -139,9 +139,9 @@ func (x *reader) plane(m *wire.Message) error {
 		case 4:
 			switch id, name := metadata(names.Message()); string(name) {
 			case "MemoryAllocation":
-				p.ops[id] = trace.Alloc
+				p.ops[id] = tape.Alloc
 			case "MemoryDeallocation":
-				p.ops[id] = trace.Free
+				p.ops[id] = tape.Free
 			}
 		case 5:
 			id, name := metadata(names.Message())

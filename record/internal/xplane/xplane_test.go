@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 // xpEvent is an event of a profile that is being made. Sizes below 0 are left
@@ -274,7 +274,7 @@ func TestXPlaneModel(t *testing.T) {
 		}
 		events := randomEvents(t)
 		data := x.write(events)
-		tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", trace.Options{SpoolLimit: rapid.SampledFrom([]int{0, -1}).Draw(t, "spool")})
+		tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", tape.Options{SpoolLimit: rapid.SampledFrom([]int{0, -1}).Draw(t, "spool")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,9 +297,9 @@ func TestXPlaneModel(t *testing.T) {
 }
 
 // readXP reads a profile of these events.
-func readXP(t testing.TB, events ...xpEvent) *trace.Trace {
+func readXP(t testing.TB, events ...xpEvent) *tape.Trace {
 	t.Helper()
-	tr := mustRead(t, xpProfile{timestamp: 1}.write(events), trace.Options{})
+	tr := mustRead(t, xpProfile{timestamp: 1}.write(events), tape.Options{})
 	if err := tracetest.CheckTrace(tr); err != nil {
 		t.Error(err)
 	}
@@ -368,7 +368,7 @@ func TestXPlaneDamaged(t *testing.T) {
 		{"too many pools", xpProfile{}.write(many), "in: the profile has more than 256 allocators; it is damaged"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", trace.Options{Format: "xplane"})
+			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", tape.Options{Format: "xplane"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -377,7 +377,7 @@ func TestXPlaneDamaged(t *testing.T) {
 // TestXPlaneTensorFlow: three matrix products of TensorFlow with 100 rows, two
 // older blocks of 160,000 and 80,000 bytes freed, and five that stay.
 func TestXPlaneTensorFlow(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "tensorflow.xplane.pb"), trace.Options{})
+	tr := mustRead(t, tracetest.Sample(t, "tensorflow.xplane.pb"), tape.Options{})
 	if err := tracetest.CheckTrace(tr); err != nil {
 		t.Error(err)
 	}
@@ -390,7 +390,7 @@ func TestXPlaneTensorFlow(t *testing.T) {
 	for i, e := range tracetest.Events(t, p, 3) {
 		if uint64(i) < p.Seeds {
 			seeds = append(seeds, e.Bytes)
-		} else if e.Op == trace.Alloc {
+		} else if e.Op == tape.Alloc {
 			got[fmt.Sprint(e.Bytes, " ", tr.Site(e.Site))]++
 		}
 	}

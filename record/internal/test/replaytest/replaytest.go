@@ -10,8 +10,8 @@ import (
 	"gpumem/device/open"
 	"gpumem/policy/frameworks"
 	"gpumem/record/formats"
+	"gpumem/record/internal/tape"
 	"gpumem/record/replay"
-	"gpumem/record/trace"
 )
 
 // Config returns a replay of the policies on a device, both as on the command line.
@@ -33,9 +33,9 @@ func Config(t testing.TB, device string, policies ...string) replay.Config {
 }
 
 // Text reads a text trace.
-func Text(t testing.TB, events string) *trace.Trace {
+func Text(t testing.TB, events string) *tape.Trace {
 	t.Helper()
-	tr, err := formats.Read(context.Background(), strings.NewReader(events), "in", trace.Options{})
+	tr, err := formats.Read(context.Background(), strings.NewReader(events), "in", tape.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +44,9 @@ func Text(t testing.TB, events string) *trace.Trace {
 }
 
 // File reads a recording.
-func File(t testing.TB, path ...string) *trace.Trace {
+func File(t testing.TB, path ...string) *tape.Trace {
 	t.Helper()
-	tr, err := formats.Open(t.Context(), filepath.Join(path...), trace.Options{})
+	tr, err := formats.Open(t.Context(), filepath.Join(path...), tape.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

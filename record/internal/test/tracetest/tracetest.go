@@ -23,11 +23,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // MustRead reads a recording, which is closed at the end of the test.
-func MustRead(t testing.TB, formats trace.Formats, data []byte, opt trace.Options) *trace.Trace {
+func MustRead(t testing.TB, formats tape.Formats, data []byte, opt tape.Options) *tape.Trace {
 	t.Helper()
 	tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", opt)
 	if err != nil {
@@ -59,7 +59,7 @@ func Sample(t testing.TB, name string) []byte {
 }
 
 // Events reads a whole pool, batch events at a time.
-func Events(t testing.TB, p *trace.Pool, batch int) []trace.Event {
+func Events(t testing.TB, p *tape.Pool, batch int) []tape.Event {
 	t.Helper()
 	all, err := EventsOf(p, batch)
 	if err != nil {
@@ -69,10 +69,10 @@ func Events(t testing.TB, p *trace.Pool, batch int) []trace.Event {
 }
 
 // EventsOf is Events with an error.
-func EventsOf(p *trace.Pool, batch int) ([]trace.Event, error) {
+func EventsOf(p *tape.Pool, batch int) ([]tape.Event, error) {
 	c := p.Cursor()
-	var all []trace.Event
-	dst := make([]trace.Event, batch)
+	var all []tape.Event
+	dst := make([]tape.Event, batch)
 	for {
 		n, err := c.Next(dst)
 		all = append(all, dst[:n]...)
@@ -86,7 +86,7 @@ func EventsOf(p *trace.Pool, batch int) ([]trace.Event, error) {
 }
 
 // PlacesOf reads the address of each event of a pool, 0 where there is none.
-func PlacesOf(p *trace.Pool, evs []trace.Event) ([]uint64, error) {
+func PlacesOf(p *tape.Pool, evs []tape.Event) ([]uint64, error) {
 	var all []uint64
 	places := p.Places()
 	for i := range evs {
@@ -100,10 +100,10 @@ func PlacesOf(p *trace.Pool, evs []trace.Event) ([]uint64, error) {
 }
 
 // ListEvents writes events as lines: a SLOT BYTES or f SLOT, and what is not zero.
-func ListEvents(evs []trace.Event) string {
+func ListEvents(evs []tape.Event) string {
 	var out strings.Builder
 	for _, e := range evs {
-		if e.Op == trace.Alloc {
+		if e.Op == tape.Alloc {
 			fmt.Fprintf(&out, "a %d %d", e.Slot, e.Bytes)
 		} else {
 			fmt.Fprintf(&out, "f %d", e.Slot)
@@ -130,7 +130,7 @@ func ListEvents(evs []trace.Event) string {
 
 // checkPool replays a pool's events naively: slots are used as promised, and
 // every sum of the pool is what the events say.
-func checkPool(tr *trace.Trace, p *trace.Pool) error {
+func checkPool(tr *tape.Trace, p *tape.Pool) error {
 	evs, err := EventsOf(p, 100)
 	if err != nil {
 		return err
@@ -153,13 +153,13 @@ func checkPool(tr *trace.Trace, p *trace.Pool) error {
 			return fmt.Errorf("event %d: at %d, the one before at %d", i, e.Time, before)
 		case e.Slot >= p.Slots:
 			return fmt.Errorf("event %d: slot %d of %d", i, e.Slot, p.Slots)
-		case isLive != (e.Op == trace.Free):
+		case isLive != (e.Op == tape.Free):
 			return fmt.Errorf("event %d: %v of slot %d, live %v", i, e.Op, e.Slot, isLive)
 		case e.Stream >= p.Streams || e.Site >= tr.Sites():
 			return fmt.Errorf("event %d: stream %d of %d, site %d of %d", i, e.Stream, p.Streams, e.Site, tr.Sites())
-		case e.Op == trace.Free && e.Bytes != 0:
+		case e.Op == tape.Free && e.Bytes != 0:
 			return fmt.Errorf("event %d: a free of %d bytes", i, e.Bytes)
-		case e.Op == trace.Free:
+		case e.Op == tape.Free:
 			delete(size, e.Slot)
 			live.Sub(live, new(big.Int).SetUint64(n))
 			live256.Sub(live256, rounded(n))
@@ -208,7 +208,7 @@ func checkPool(tr *trace.Trace, p *trace.Pool) error {
 		if addr == 0 {
 			continue
 		}
-		if placed++; e.Op == trace.Free || e.Refused || uint64(i) < p.Seeds {
+		if placed++; e.Op == tape.Free || e.Refused || uint64(i) < p.Seeds {
 			return fmt.Errorf("event %d: %+v at %#x", i, e, addr)
 		}
 	}
@@ -219,7 +219,7 @@ func checkPool(tr *trace.Trace, p *trace.Pool) error {
 }
 
 // CheckTrace checks every pool and the sums over them.
-func CheckTrace(tr *trace.Trace) error {
+func CheckTrace(tr *tape.Trace) error {
 	var evs, allocs uint64
 	for _, p := range tr.Pools {
 		if err := checkPool(tr, p); err != nil {
@@ -240,7 +240,7 @@ func CheckTrace(tr *trace.Trace) error {
 // WantInputError checks that err is an *Error with this text.
 func WantInputError(t testing.TB, err error, want string) {
 	t.Helper()
-	var e *trace.Error
+	var e *tape.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v (%T), want an *Error", err, err)
 	}
@@ -259,7 +259,7 @@ func Zipped(data []byte) []byte {
 }
 
 // ShowPools writes the pools of a trace with their events.
-func ShowPools(t testing.TB, tr *trace.Trace) string {
+func ShowPools(t testing.TB, tr *tape.Trace) string {
 	var out strings.Builder
 	for _, p := range tr.Pools {
 		fmt.Fprintf(&out, "%s: %d seeds, %d streams, peak %d, end %d in %d\n%s",
@@ -269,14 +269,14 @@ func ShowPools(t testing.TB, tr *trace.Trace) string {
 }
 
 // ShowBlocks lists a pool of a trace, its blocks by the number of their allocation.
-func ShowBlocks(tr *trace.Trace, p *trace.Pool) (string, error) {
+func ShowBlocks(tr *tape.Trace, p *tape.Pool) (string, error) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: %d seeds\n", p.Name, p.Seeds)
 	evs, err := EventsOf(p, 100)
 	block := map[uint32]int{}
 	n := 0
 	for _, e := range evs {
-		if e.Op == trace.Alloc {
+		if e.Op == tape.Alloc {
 			block[e.Slot] = n
 			n++
 			fmt.Fprintf(&out, "a %d %d %s\n", block[e.Slot], e.Bytes, tr.Site(e.Site))
@@ -288,9 +288,9 @@ func ShowBlocks(tr *trace.Trace, p *trace.Pool) (string, error) {
 }
 
 // Diff compares all but the source, the format and the slots.
-func Diff(want, got *trace.Trace) string {
-	sums := cmpopts.IgnoreUnexported(trace.Trace{}, trace.Pool{})
-	rest := cmpopts.IgnoreFields(trace.Trace{}, "Source", "Format")
+func Diff(want, got *tape.Trace) string {
+	sums := cmpopts.IgnoreUnexported(tape.Trace{}, tape.Pool{})
+	rest := cmpopts.IgnoreFields(tape.Trace{}, "Source", "Format")
 	if d := cmp.Diff(want, got, sums, rest); d != "" {
 		return d
 	}
@@ -310,7 +310,7 @@ func Diff(want, got *trace.Trace) string {
 		}
 		slots := make([]uint32, p.Slots)
 		for k := range x {
-			if x[k].Op == trace.Alloc {
+			if x[k].Op == tape.Alloc {
 				slots[x[k].Slot] = y[k].Slot
 			}
 			x[k].Slot = slots[x[k].Slot]
@@ -332,14 +332,14 @@ func Diff(want, got *trace.Trace) string {
 
 // IsInput reports whether err is bad input.
 func IsInput(err error) bool {
-	var e *trace.Error
+	var e *tape.Error
 	return errors.As(err, &e)
 }
 
 // FuzzRead reads any bytes as a format, or as what they look like: a consistent
 // trace, or an *Error of one line.
-func FuzzRead(t *testing.T, formats trace.Formats, in []byte, format string) {
-	tr, err := formats.Read(context.Background(), bytes.NewReader(in), "in", trace.Options{Format: format})
+func FuzzRead(t *testing.T, formats tape.Formats, in []byte, format string) {
+	tr, err := formats.Read(context.Background(), bytes.NewReader(in), "in", tape.Options{Format: format})
 	if err != nil {
 		if !IsInput(err) {
 			t.Fatalf("%v is not an *Error", err)

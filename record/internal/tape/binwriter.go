@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The writers of our own format: Writer, which records a running program, and Save, which
 // writes a trace that was read. Both use blockWriter (binblocks.go). See binary.go for the

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The memory that is live at the end of a recording, by allocation site.
 

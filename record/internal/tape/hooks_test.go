@@ -1,12 +1,12 @@
-package trace_test
+package tape_test
 
 import (
+	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
-	"gpumem/record/trace"
 )
 
 func init() {
-	trace.Given = trace.Helpers{
+	tape.Given = tape.Helpers{
 		EventsOf: tracetest.EventsOf, ListEvents: tracetest.ListEvents,
 		CheckTrace: tracetest.CheckTrace, WantInputError: tracetest.WantInputError, Zipped: tracetest.Zipped,
 		MustRead: tracetest.MustRead, FuzzRead: tracetest.FuzzRead, Left: tracetest.Left, Diff: tracetest.Diff, ShowPools: tracetest.ShowPools,

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // Our own format: what is written is read, a file that ends
 // early is read up to there, and damage is told.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The encoding of events in the spool.
 //

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The encoding of events: it comes back as it went in, and
 // damage is an error.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // Writer, which records a live program.
 

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The speed of reading and of replaying from the spool. Each
 // benchmark reports ns/event; the recording is made here and is the same on

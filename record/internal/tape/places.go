@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The addresses of the recorded program's blocks, with which a replay compares its own
 // placements. They are few bytes, but most passes over a recording do not need them, so

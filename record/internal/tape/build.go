@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The builder of a trace: it names each block by a slot, keeps the sums and hands the
 // events to the encoder. Every reader uses it.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // Open and Read: files, stdin, gzip, formats, and a context
 // that ends.

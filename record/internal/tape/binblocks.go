@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The blockWriter, which lays out the records of our own format. See binary.go for the
 // format.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The table of allocation sites of a trace, and the maker that turns stacks and names
 // into its entries.

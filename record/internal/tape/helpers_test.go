@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // What the tests share. Most of it is in package tracetest, which
 // imports this one: hooks_test.go hands it in.

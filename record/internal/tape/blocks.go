@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The blocks of a pool by their addresses, for formats that name them so.
 

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The reader of our own format. See binary.go for the format.
 

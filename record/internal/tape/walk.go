@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The walk over a pool's events that knows what is live. All that looks at a recording
 // without an allocator is one: timelines, leaks, comparisons, what lives at the peak.

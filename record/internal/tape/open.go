@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // Opening a recording: options, the list of formats, recognition by content.
 

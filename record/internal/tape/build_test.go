@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The times that the builder gives to events.
 

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The cursor, which reads a pool's events back.
 

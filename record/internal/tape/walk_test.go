@@ -1,4 +1,4 @@
-package trace_test
+package tape_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"gpumem/record/formats"
-	"gpumem/record/trace"
+	"gpumem/record/internal/tape"
 )
 
 // TestAtPeak: what is live when most is, in the order of its allocation.
@@ -21,7 +21,7 @@ func TestAtPeak(t *testing.T) {
 		{"nothing", "a w 0\n", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tr, err := formats.Read(t.Context(), strings.NewReader(tc.events), "run.txt", trace.Options{})
+			tr, err := formats.Read(t.Context(), strings.NewReader(tc.events), "run.txt", tape.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,7 +33,7 @@ func TestAtPeak(t *testing.T) {
 	}
 }
 
-func sizesAtPeak(ctx context.Context, p *trace.Pool) (string, error) {
+func sizesAtPeak(ctx context.Context, p *tape.Pool) (string, error) {
 	list, err := p.AtPeak(ctx)
 	var words []string
 	for _, e := range list {
@@ -44,7 +44,7 @@ func sizesAtPeak(ctx context.Context, p *trace.Pool) (string, error) {
 
 // TestAtPeakOfRefused: a request that the program was refused is the last, and in the sum.
 func TestAtPeakOfRefused(t *testing.T) {
-	tr, err := formats.Open(t.Context(), "testdata/torch2150.pickle", trace.Options{})
+	tr, err := formats.Open(t.Context(), "../../trace/testdata/torch2150.pickle", tape.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestAtPeakOfRefused(t *testing.T) {
 
 // TestWalk: a free has the bytes of its block.
 func TestWalk(t *testing.T) {
-	tr, err := formats.Read(t.Context(), strings.NewReader("a w 100\na x 30\nf w\na y 7\n"), "run.txt", trace.Options{})
+	tr, err := formats.Read(t.Context(), strings.NewReader("a w 100\na x 30\nf w\na y 7\n"), "run.txt", tape.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestWalk(t *testing.T) {
 		}
 		got = append(got, fmt.Sprint(e.Op, " ", e.Bytes, " ", len(w.Live())))
 	}
-	if want := fmt.Sprintf("%v 100 1, %v 30 2, %v 100 1, %v 7 2", trace.Alloc, trace.Alloc, trace.Free, trace.Alloc); strings.Join(got, ", ") != want {
+	if want := fmt.Sprintf("%v 100 1, %v 30 2, %v 100 1, %v 7 2", tape.Alloc, tape.Alloc, tape.Free, tape.Alloc); strings.Join(got, ", ") != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // Our own format: what is in it, and how its blocks are framed.
 // binwriter.go and binblocks.go write it, binreader.go reads it.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The text format: what is accepted, what each mistake says,
 // and a model of recordings made at random.

@@ -1,4 +1,4 @@
-package trace
+package tape
 
 // The spool and its cursors: memory and file give the same
 // events, nothing is left behind, and many may read at once.

@@ -1,0 +1,300 @@
+// Package tape holds recorded allocations: the model, what readers of formats
+// build it with, and our own formats.
+//
+// A recording is a list of allocations and frees that a program made on one or
+// more pools of memory. Package record/formats reads such a list once, whatever its
+// format, and keeps it so that it can be replayed any number of times.
+//
+// # The walk of one recording
+//
+//  1. [Formats.Open] (open.go) opens the file or stdin, undoes gzip, and counts bytes
+//     for the progress report. Then it looks at the first 64 KiB and picks the format.
+//  2. [Format].Read turns what it reads into calls of [Builder.At], [PoolBuilder.Alloc]
+//     and [PoolBuilder.Free].
+//  3. The [PoolBuilder] (build.go) names each block by a slot, a small dense number that
+//     is used again after the block's free. It keeps the sums: events, peaks, the
+//     largest request. Nothing is kept per event. Where the recording has addresses,
+//     they are spooled beside the events (places.go).
+//  4. The encoder (encode.go) packs each event into a few bytes. Full blocks of
+//     64 KiB go to the spool: in memory up to a limit, then into one unlinked
+//     temporary file.
+//  5. A [Cursor] (cursor.go) decodes a pool's blocks into a slice of [Event],
+//     batch by batch. Any number may be open at once.
+//
+// So memory depends on how many blocks are live at once, and not on how long
+// the recording is. There are three exceptions. A pickle can only be read whole, so its
+// tree of values is in memory until Open returns. The lines of a MiniMalloc problem are not in
+// the order of time, so they are in memory, too. An xplane is read whole, for the same reason.
+//
+// # How to add a format
+//
+// Write a package that exports a [Format], and add it to the list in record/formats.
+// Looks sees the first bytes. Read goes through the input once. A format of lines is
+// this and a parser:
+//
+//		var Format = tape.Format{Name: "mine", What: "what it is", Looks: looks, Read: read}
+//
+//		func read(in *input.Reader, b *tape.Builder) error {
+//			blocks := b.Pool("").Blocks(true)
+//			lines := in.Lines("a log of mine")
+//			for lines.Next() {
+//				c, err := parse(lines.Text())
+//				if err != nil {
+//					return in.Fail("%v", err) // with the file and the line
+//				}
+//				b.At(c.nanoseconds)
+//				if c.free {
+//					err = blocks.Free(c.addr, tape.Event{Bytes: c.bytes})
+//				} else {
+//					err = blocks.Alloc(c.addr, tape.Event{Bytes: c.bytes, Site: b.Site(c.name)})
+//				}
+//				if err != nil {
+//					return err
+//				}
+//			}
+//			blocks.Notes()
+//			return lines.Err()
+//		}
+//
+//	  - Blocks are named by their addresses with [PoolBuilder.Blocks], which knows what is
+//	    live, what is older than the recording and what was refused; by any other name with
+//	    the slots of [PoolBuilder.Alloc]. Events come in the order of time.
+//	  - What is older than the recording comes first, with [Blocks.Seed] or
+//	    [PoolBuilder.Seed].
+//	  - Sites are names ([Builder.Site]) or stacks ([Builder.Frame], [Builder.Stack]).
+//	  - Protocol buffers are walked by package record/internal/wire. Memory that grows with the
+//	    input is counted by its Take.
+//	  - Whatever is dropped or assumed becomes a note.
+//
+// Add a row to docs/recording.md and to the comment of package record/formats.
+// Tests compare with package record/internal/test/tracetest; a fuzz target calls its FuzzRead.
+package tape
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/record/internal/spool"
+)
+
+// Op is the kind of an [Event].
+type Op uint8
+
+const (
+	// Alloc asks for memory.
+	Alloc Op = iota
+	// Free releases a block.
+	Free
+)
+
+// String returns "alloc" or "free".
+func (op Op) String() string {
+	switch op {
+	case Alloc:
+		return "alloc"
+	case Free:
+		return "free"
+	}
+	return "unknown"
+}
+
+// Event is one allocation or free.
+type Event struct {
+	// Bytes is the size that was requested, before any rounding; 0 is
+	// possible. Of a Free it is 0.
+	Bytes uint64
+	// Time is nanoseconds since the recording's first event, and at most 2^63-1.
+	// It never decreases within a pool. It is 0 where the recording has no times
+	// (Trace.Timed is false), and of blocks older than the recording.
+	Time uint64
+	// Slot names the block, from 0. It is live between its Alloc and its Free
+	// and is used again after that, so it is always below Pool.Slots, the most
+	// blocks that were live at once.
+	Slot uint32
+	// Site is the place in the program, for Trace.Site; 0 is none. Of a Free it
+	// is the place that freed.
+	Site uint32
+	// Stream is a dense number from 0 within the pool; 0 is the default stream.
+	Stream uint32
+	// Op is Alloc or Free.
+	Op Op
+	// Refused marks an Alloc that failed in the recorded program. Nothing
+	// is live after such an event: no Free follows, and the slot, which was free
+	// before, stays free. How long the program would have kept the block is
+	// unknown, so the least is assumed: it is wanted at this event alone.
+	Refused bool
+	// Upper asks for collective memory: alloc.Upper. Text recordings have it (an
+	// ID that begins with 'u'), on the Alloc and on its Free, and what is saved
+	// of them.
+	Upper bool
+}
+
+// Trace is one recording. It does not change after it is read, so any number of
+// goroutines may use it, except that Close must come last.
+type Trace struct {
+	// Source is the path as it was given, or "stdin", or the name given to Read.
+	Source string
+	// Format is the format that was read, by its name in the list.
+	Format string
+	// Pools has at least one pool. Text, rmm and minimalloc have one, named "";
+	// torch has one per device, "cuda:0", "cuda:1" and so on, in the order of the
+	// numbers; memdebug one per allocator, in the order of their first lines. Package
+	// record/formats has those of others.
+	Pools []*Pool
+	// Notes are sentences for people: what was seeded, dropped or assumed.
+	Notes []string
+	// Events counts the events over all pools, seeds included.
+	Events uint64
+	// Allocs counts the Alloc events over all pools, seeds included.
+	Allocs uint64
+	// Refused counts the Alloc events over all pools that the recorded program
+	// was refused.
+	Refused uint64
+	// Seeds counts the Alloc events over all pools that the recording does not
+	// have itself; see Pool.Seeds. So Events - Seeds were recorded.
+	Seeds uint64
+	// PeakLive is the most requested bytes that were live at once over all
+	// pools, in the recording's order, a refused request counted at its event.
+	// Pools whose events carry no times are taken one after the other. It stops at
+	// the largest uint64.
+	PeakLive uint64
+	// Timed reports whether the events carry times.
+	Timed bool
+
+	sites siteTable
+	spool *spool.Spool
+}
+
+// Close releases the memory and the temporary file of the events. Cursors of the
+// trace may fail from then on. A second Close does nothing. The error is that of
+// closing or removing the temporary file.
+func (t *Trace) Close() error {
+	return t.spool.Close()
+}
+
+// Site returns the stack of a site: one line per frame, innermost first, each
+// "name (file:line)", no newline at the end. A format that names operations
+// instead has one line. It is "" for 0 and for a number that no event bears. The
+// text is put together on each call.
+func (t *Trace) Site(i uint32) string {
+	return t.sites.text(i)
+}
+
+// Sites returns how many site numbers there are, 0 included: every Event.Site
+// is below it.
+func (t *Trace) Sites() uint32 { return t.sites.len() }
+
+// Choose returns the pools of a name, all for "". If there is none the error is an *Error
+// that lists the pools.
+func (t *Trace) Choose(name string) ([]*Pool, error) {
+	var pools []*Pool
+	for _, p := range t.Pools {
+		if name == "" || p.Name == name {
+			pools = append(pools, p)
+		}
+	}
+	if len(pools) > 0 {
+		return pools, nil
+	}
+	have := "the recording has one pool, without a name"
+	if len(t.Pools) > 1 || t.Pools[0].Name != "" {
+		var names []string
+		for _, p := range t.Pools {
+			names = append(names, strconv.Quote(p.Name))
+		}
+		have = "there are " + strings.Join(names, ", ")
+	}
+	return nil, &Error{File: t.Source, Msg: fmt.Sprintf("no pool is named %q; %s", name, have)}
+}
+
+// Pool is the events of one pool of memory, with its sums.
+type Pool struct {
+	// Name is "" where the format knows only one pool.
+	Name string
+	// Events counts the events, seeds included.
+	Events uint64
+	// Allocs counts the Alloc events, seeds included.
+	Allocs uint64
+	// Refused counts the Alloc events that the recorded program was refused.
+	Refused uint64
+	// Placed counts the Alloc events whose address the recording has, for Places.
+	// It is 0 where the format has none, or where the order in which the blocks
+	// were allocated is lost. So it leaves out the seeds.
+	Placed uint64
+	// Seeds counts the Alloc events at the front that stand for blocks older
+	// than the recording. They are the first events of the pool. Where only
+	// their bytes are known, one stands for all.
+	Seeds uint64
+	// Slots is the most blocks that were live at once, a refused request
+	// counted as one at its event.
+	Slots uint32
+	// Streams is one more than the largest Event.Stream.
+	Streams uint32
+	// PeakLive is the most requested bytes live at once, a refused request
+	// counted at its event. It stops at the largest uint64.
+	PeakLive uint64
+	// PeakLive256 is the same with each block rounded up to 256 bytes, the
+	// grain of the GPU allocators (a request for 0 bytes counts 0). A pool of
+	// pages cannot hold the run in less.
+	PeakLive256 uint64
+	// LargestAlloc is the largest request in bytes.
+	LargestAlloc uint64
+	// EndLive and EndBlocks are the requested bytes and the blocks that are
+	// still live after the last event.
+	EndLive   uint64
+	EndBlocks uint64
+
+	trace    *Trace
+	blocks   []block
+	places   []spool.Block // of Places
+	segments []Segment
+	final    []Segment
+	reserved []Reserved
+	trims    []uint64
+}
+
+// Segments returns what the recorded program's pool held at the first event after the
+// seeds, by address; nil if the recording does not have it. Its blocks are the seeds, in
+// the same order. [Trace.Save] does not keep it.
+func (p *Pool) Segments() []Segment { return p.segments }
+
+// Final returns what the recorded program's pool held when the recording was taken, by
+// address, with all live blocks; nil if the recording does not have it. [Trace.Save] does
+// not keep it.
+func (p *Pool) Final() []Segment { return p.final }
+
+// Reserved returns how much the recorded program's pool held from its device, in the order
+// of the events: each entry stands until the next one's. It is nil if the recording does
+// not have it. [Trace.Save] does not keep it.
+func (p *Pool) Reserved() []Reserved { return p.reserved }
+
+// Reserved is what a pool held from an event on.
+type Reserved struct {
+	Event uint64 // counted from 1, the pool's seeds included; 0 in the first, for the beginning
+	Bytes uint64
+}
+
+// Trims returns when the recorded program released what its framework's pool kept, as
+// torch.cuda.empty_cache does: after how many events, in their order. It is nil if it never
+// did, or if the recording does not have it. [Trace.Save] does not keep it.
+func (p *Pool) Trims() []uint64 { return p.trims }
+
+// Segment is memory that the pool of a recorded program held from its device.
+type Segment struct {
+	Addr, Bytes uint64
+	Stream      uint32 // as in Event
+	Small       bool   // it is of the pool for small requests
+	Blocks      []SegmentBlock
+}
+
+// SegmentBlock is a live block of a Segment, with what its size was rounded up to.
+type SegmentBlock struct {
+	Addr, Bytes uint64
+	Site        uint32 // that allocated it, 0 if unknown; set in Pool.Final alone
+}
+
+// maxSlots is the most blocks that may be live at once: a slot is 32 bits and
+// Pool.Slots must be able to hold the count.
+const maxSlots = math.MaxUint32
