@@ -265,7 +265,7 @@ func writeBasis(t *text, rep *advise.Report) {
 	t.Line("%s", frameworkText(rep))
 	for _, c := range rep.Candidates {
 		if c.Approximate != "" {
-			t.Line("%s is approximate: %s.", strings.Join(c.Brief(), " "), c.Approximate)
+			t.Line("%s is approximate: %s.", strings.Join(c.Brief, " "), c.Approximate)
 		}
 	}
 	if n := rep.ConstantBytes; n > 0 {
@@ -509,10 +509,10 @@ func nameOf(c *advise.Candidate, rep *advise.Report) []string {
 		return breakPolicy(c.Policy)
 	case c.Ours:
 		return []string{"(run --pool " + c.Policy + ")"}
-	case len(c.Brief()) == 0:
+	case len(c.Brief) == 0:
 		return []string{"(nothing)"}
 	}
-	return c.Brief()
+	return c.Brief
 }
 
 // gpuTable has a row for each GPU, as if the program used that one alone.
@@ -542,7 +542,7 @@ func smallestWith(rep *advise.Report, card uint64) string {
 		case rep.Title() == "":
 			text = "the policy " + c.CardPolicy
 		case len(c.CardCall) > 0:
-			text = strings.Join(c.CardBrief(), " ")
+			text = strings.Join(c.CardBrief, " ")
 		case text == "":
 			text = "nothing set"
 		}

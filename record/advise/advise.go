@@ -97,7 +97,7 @@ type Report struct {
 	SmallestCard *uint64 `json:"smallest_card_bytes"`
 	// Left is what the advice leaves of the card for others.
 	Left   uint64  `json:"left_for_second_bytes"`
-	Second *Second `json:"second"` // nil if too little memory is left for a second program
+	Second *second `json:"second"` // nil if too little memory is left for a second program
 	// GPUs has the answer for each GPU of the recording; nil if there is one, without
 	// other pools on it. The answer above is for all of them.
 	GPUs []*GPU `json:"gpus,omitempty"`
@@ -160,17 +160,14 @@ type Candidate struct {
 
 	Notes []string `json:"notes,omitempty"` // messages of the policy during the run, such as a back-off
 
-	bound       uint64 // what any allocator must hold at the peak
-	options            // how it is set
-	brief, card []string
+	// Brief is what is set without what the names have in common, a line for each setting,
+	// for a table. CardBrief is that for the smallest card.
+	Brief     []string `json:"-"`
+	CardBrief []string `json:"-"`
+
+	bound   uint64 // what any allocator must hold at the peak
+	options        // how it is set
 }
-
-// Brief returns what is set, without what the names have in common: a line for each
-// setting, for a table.
-func (c *Candidate) Brief() []string { return c.brief }
-
-// CardBrief is Brief for the smallest card.
-func (c *Candidate) CardBrief() []string { return c.card }
 
 // Range is a limit as it is written in a setting: the least with which nothing is refused,
 // and the most that leaves the memory beside the pool.
@@ -380,7 +377,7 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	if err != nil {
 		return err
 	}
-	c.Policy, c.Set, c.Call, c.brief, c.CardSet = here.policy.Spec, append([]string{}, here.set...), here.call, here.brief, []string{}
+	c.Policy, c.Set, c.Call, c.Brief, c.CardSet = here.policy.Spec, append([]string{}, here.set...), here.call, here.brief, []string{}
 	c.Fits, c.Left = true, ^uint64(0)
 	for _, g := range a.gpus {
 		if err := a.run(ctx, c, g, here.policy); err != nil {
@@ -416,7 +413,7 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 			w, err := a.choose(ctx, c, true, card.total)
 			c.SmallestCard = &card.nominal
 			c.CardPolicy = w.policy.Spec
-			c.CardSet, c.CardCall, c.CardRange, c.card = append(c.CardSet, w.set...), w.call, w.limits, w.brief
+			c.CardSet, c.CardCall, c.CardRange, c.CardBrief = append(c.CardSet, w.set...), w.call, w.limits, w.brief
 			return err
 		}
 	}
@@ -482,8 +479,8 @@ func Simulated(dev device.GPU) sim.Config {
 	return card
 }
 
-// CheckAs returns an error if words are no Config.As.
-func CheckAs(as string) error {
+// checkAs returns an error if words are no Config.As.
+func checkAs(as string) error {
 	_, err := parseSource(as)
 	return err
 }
@@ -492,7 +489,7 @@ func CheckAs(as string) error {
 // that the mistake is found before a long recording is read.
 func Check(cfg Config) error {
 	if cfg.As != "" {
-		if err := CheckAs(cfg.As); err != nil {
+		if err := checkAs(cfg.As); err != nil {
 			return err
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"gpumem/policy"
 )
 
-// Second has the settings with which two programs share the card.
-type Second struct {
+// second has the settings with which two programs share the card.
+type second struct {
 	Bytes  uint64 `json:"bytes"`         // for the second one's pool, its own context taken off
 	Policy string `json:"policy"`        // of this program
 	Run    string `json:"run,omitempty"` // as in Candidate
@@ -46,7 +46,7 @@ func (a *adviser) second(rep *Report) {
 		part = mostPercent
 	}
 	text := percentText(part)
-	s := &Second{Bytes: room(first), Policy: first.Policy, First: first.Set, FirstCall: first.Call, Run: first.Run, Other: []string{}}
+	s := &second{Bytes: room(first), Policy: first.Policy, First: first.Set, FirstCall: first.Call, Run: first.Run, Other: []string{}}
 	switch a.source.Name {
 	case jax:
 		s.Other = []string{a.fractionOf() + "=" + text}

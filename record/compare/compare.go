@@ -36,6 +36,7 @@ import (
 	"slices"
 
 	"gpumem/internal/output"
+	"gpumem/record/internal/stacks"
 	"gpumem/record/leaks"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -65,34 +66,34 @@ type Report struct {
 	Notes []string `json:"notes,omitempty"`
 	// Pools has the pools with events, those of the first recording before those that
 	// only the second has; never nil.
-	Pools    []*Pool  `json:"pools"`
-	Policies []Policy `json:"policies"`
-	Leaks    Leaks    `json:"leaks"`
+	Pools    []*poolReport `json:"pools"`
+	Policies []policyRow   `json:"policies"`
+	Leaks    leakReports   `json:"leaks"`
 }
 
-// A Pool is the comparison of one pool. Before or After is nil if that recording does not
+// A poolReport is the comparison of one pool. Before or After is nil if that recording does not
 // have it.
-type Pool struct {
+type poolReport struct {
 	Name           string `json:"pool"`
-	Before         *Side  `json:"before"`
-	After          *Side  `json:"after"`
+	Before         *side  `json:"before"`
+	After          *side  `json:"after"`
 	PeakDifference int64  `json:"peak_difference_bytes"`
 	// Matched says how much of the live memory at the peaks was matched how.
-	Matched []Matched `json:"matched"`
+	Matched []matchedBytes `json:"matched"`
 	// AtPeak is what is live at the peaks. Its rows add up to PeakDifference.
-	AtPeak Table `json:"at_peak"`
+	AtPeak diffTable `json:"at_peak"`
 	// AtEnd is what differs in what is live at the end.
-	AtEnd Table `json:"at_end"`
+	AtEnd diffTable `json:"at_end"`
 	// Allocs is what differs in the number of allocations over the run. It is empty if
 	// either recording has no stacks and too many sizes to count, which Uncounted says.
-	Allocs    Table `json:"allocations"`
-	Uncounted bool  `json:"allocations_uncounted,omitempty"`
+	Allocs    diffTable `json:"allocations"`
+	Uncounted bool      `json:"allocations_uncounted,omitempty"`
 }
 
-// A Side is one recording's part of a pool. Events are counted from 1 within the pool,
+// A side is one recording's part of a pool. Events are counted from 1 within the pool,
 // blocks older than the recording included, as in a replay; reports for people count
 // without them.
-type Side struct {
+type side struct {
 	Pool        string  `json:"pool"` // the recording's name for it
 	Events      uint64  `json:"events"`
 	Seeds       uint64  `json:"seeds"`           // blocks older than the recording, which are its first events
@@ -110,22 +111,22 @@ type Side struct {
 }
 
 // number returns an event as people count them, 0 for a block older than the recording.
-func (s *Side) number(event uint64) uint64 { return event - min(s.Seeds, event) }
+func (s *side) number(event uint64) uint64 { return event - min(s.Seeds, event) }
 
 // recorded returns the number of events that were recorded.
-func (s *Side) recorded() uint64 { return s.Events - s.Seeds }
+func (s *side) recorded() uint64 { return s.Events - s.Seeds }
 
-// Policy has the results of one policy on one pool, side by side. Before or After is nil
+// policyRow has the results of one policy on one pool, side by side. Before or After is nil
 // if that recording does not have the pool.
-type Policy struct {
+type policyRow struct {
 	Policy string         `json:"policy"`
 	Pool   string         `json:"pool"`
 	Before *replay.Result `json:"before"`
 	After  *replay.Result `json:"after"`
 }
 
-// Leaks has what keeps growing in each recording.
-type Leaks struct {
+// leakReports has what keeps growing in each recording.
+type leakReports struct {
 	Before *leaks.Report `json:"before"`
 	After  *leaks.Report `json:"after"`
 }
@@ -143,7 +144,7 @@ func Run(ctx context.Context, before, after *trace.Trace, cfg Config) (*Report, 
 		return nil, err
 	}
 	rep := &Report{
-		Before: replay.Describe(before), After: replay.Describe(after), Notes: notes, Pools: []*Pool{}, Policies: []Policy{},
+		Before: replay.Describe(before), After: replay.Describe(after), Notes: notes, Pools: []*poolReport{}, Policies: []policyRow{},
 		SameFile: output.Same(before.Source, after.Source) && before.Source != "stdin",
 	}
 	c := &comparer{ctx: ctx, cfg: cfg, sides: [2]*recording{newRecording(before, cfg.KeepPaths), newRecording(after, cfg.KeepPaths)}}
@@ -163,7 +164,7 @@ func Run(ctx context.Context, before, after *trace.Trace, cfg Config) (*Report, 
 
 // Fits reports whether every policy serves the whole second recording.
 func (rep *Report) Fits() bool {
-	return !slices.ContainsFunc(rep.Policies, func(p Policy) bool { return p.After != nil && !p.After.Fits })
+	return !slices.ContainsFunc(rep.Policies, func(p policyRow) bool { return p.After != nil && !p.After.Fits })
 }
 
 // A pair is a pool in both recordings; nil where one does not have it.
@@ -240,7 +241,7 @@ type comparer struct {
 var sideNames = [2]string{"before", "after"}
 
 // pool compares one pool.
-func (c *comparer) pool(pr pair) (*Pool, error) {
+func (c *comparer) pool(pr pair) (*poolReport, error) {
 	var got [2]*gathered
 	gather := func(bySize bool) error {
 		for i, p := range pr {
@@ -262,7 +263,7 @@ func (c *comparer) pool(pr pair) (*Pool, error) {
 		}
 		got[0].side.Stacks, got[1].side.Stacks = a.side.Stacks, b.side.Stacks
 	}
-	out := &Pool{Name: pr.name(), Before: got[0].side, After: got[1].side}
+	out := &poolReport{Name: pr.name(), Before: got[0].side, After: got[1].side}
 	if out.Before != nil {
 		out.PeakDifference -= int64(out.Before.Peak)
 	}
@@ -305,7 +306,7 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 		}
 		for k, res := range got.Results {
 			if res.Failure != nil && !c.cfg.KeepPaths {
-				res.Failure.Stack = leaks.WithoutPaths(res.Failure.Stack)
+				res.Failure.Stack = stacks.WithoutPaths(res.Failure.Stack)
 			}
 			pool := pools[k%len(pools)]
 			results[pool] = append(results[pool], res)
@@ -319,7 +320,7 @@ func (c *comparer) replay(rep *Report, pairs []pair) error {
 	}
 	for k, pol := range c.cfg.Replay.Policies {
 		for _, pr := range pairs {
-			one := Policy{Policy: pol.Spec, Pool: pr.name()}
+			one := policyRow{Policy: pol.Spec, Pool: pr.name()}
 			for i, to := range []**replay.Result{&one.Before, &one.After} {
 				if pr[i] != nil {
 					*to = results[pr[i]][k]

@@ -103,7 +103,7 @@ func compared(t testing.TB, before, after *trace.Trace) *Report {
 }
 
 // brief is a table in lines: what tests of matching look at.
-func brief(t Table) string {
+func brief(t diffTable) string {
 	var b strings.Builder
 	rows := t.Rows
 	if t.Rest != nil {
@@ -287,7 +287,7 @@ func TestPools(t *testing.T) {
 			var got []string
 			for _, p := range rep.Pools {
 				line := p.Name
-				for _, s := range []*Side{p.Before, p.After} {
+				for _, s := range []*side{p.Before, p.After} {
 					if s == nil {
 						line += " -"
 					} else {
@@ -374,12 +374,12 @@ func TestSide(t *testing.T) {
 	rep := compared(t, read(t, "a", "- a 1 100\n- a 2 5\n- f 2\n- a 3 50\n- f 1"), read(t, "b", "- a 1 100\n- r 200\n- a 2 7"))
 	p := rep.Pools[0]
 	at := []uint64{3000, 1000}
-	want := &Pool{
-		Before: &Side{Events: 5, Allocs: 3, Peak: 150, PeakBlocks: 2, PeakEvent: 4, PeakTime: &at[0], End: 50, EndBlocks: 1},
-		After:  &Side{Events: 3, Allocs: 3, Refused: 1, Peak: 300, PeakBlocks: 2, PeakEvent: 2, PeakTime: &at[1], PeakRefused: 200, End: 107, EndBlocks: 2},
+	want := &poolReport{
+		Before: &side{Events: 5, Allocs: 3, Peak: 150, PeakBlocks: 2, PeakEvent: 4, PeakTime: &at[0], End: 50, EndBlocks: 1},
+		After:  &side{Events: 3, Allocs: 3, Refused: 1, Peak: 300, PeakBlocks: 2, PeakEvent: 2, PeakTime: &at[1], PeakRefused: 200, End: 107, EndBlocks: 2},
 	}
 	p.Before.curve, p.After.curve = curve{}, curve{}
-	if diff := cmp.Diff([]*Side{want.Before, want.After}, []*Side{p.Before, p.After}, cmp.AllowUnexported(Side{}, curve{})); diff != "" {
+	if diff := cmp.Diff([]*side{want.Before, want.After}, []*side{p.Before, p.After}, cmp.AllowUnexported(side{}, curve{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	if p.PeakDifference != 150 {
@@ -394,7 +394,7 @@ func TestSeeds(t *testing.T) {
 	p := rep.Pools[0]
 	for _, c := range []struct {
 		name  string
-		s     *Side
+		s     *side
 		want  [5]uint64 // peak, its event for people, allocations, recorded events, end
 		curve map[int]uint64
 	}{
@@ -538,15 +538,15 @@ func sumOf(m map[string][2]uint64) (s [2]uint64) {
 }
 
 // asText is a row without what depends on the order of the recordings.
-func asText(r *Row, before, after Part, difference int64, how How) string {
+func asText(r *row, before, after rowPart, difference int64, how matching) string {
 	before.Stack, after.Stack = "", ""
 	return fmt.Sprintf("%s %d %v %v %d", how, difference, before, after, r.Places)
 }
 
 // checkSwapped checks that the recordings the other way round differ by the opposite.
-func checkSwapped(t interface{ Errorf(string, ...any) }, p, swapped *Pool) {
-	other := map[How]How{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
-	for k, tables := range [][2]Table{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
+func checkSwapped(t interface{ Errorf(string, ...any) }, p, swapped *poolReport) {
+	other := map[matching]matching{OnlyBefore: OnlyAfter, OnlyAfter: OnlyBefore}
+	for k, tables := range [][2]diffTable{{p.AtPeak, swapped.AtPeak}, {p.AtEnd, swapped.AtEnd}, {p.Allocs, swapped.Allocs}} {
 		var there, back []string
 		for _, row := range tables[0].Rows {
 			there = append(there, asText(row, row.Before, row.After, row.Difference, row.How))
@@ -579,7 +579,7 @@ func TestProperties(t *testing.T) {
 		if want := int64(b.most) - int64(a.most); p.PeakDifference != want || p.Before.Peak != a.most || p.After.Peak != b.most {
 			r.Fatalf("peaks %d and %d, difference %d; want %d, %d, %d", p.Before.Peak, p.After.Peak, p.PeakDifference, a.most, b.most, want)
 		}
-		check := func(name string, table Table, of func(*Part) [2]uint64, before, after [2]uint64) {
+		check := func(name string, table diffTable, of func(*rowPart) [2]uint64, before, after [2]uint64) {
 			for _, n := range []int{len(table.Rows), 1, 0} {
 				var difference int64
 				var got [2][2]uint64
@@ -598,16 +598,16 @@ func TestProperties(t *testing.T) {
 				}
 			}
 		}
-		peak := func(p *Part) [2]uint64 { return [2]uint64{p.PeakBytes, p.PeakBlocks} }
+		peak := func(p *rowPart) [2]uint64 { return [2]uint64{p.PeakBytes, p.PeakBlocks} }
 		check("peak", p.AtPeak, peak, sumOf(a.peak), sumOf(b.peak))
-		check("end", p.AtEnd, func(p *Part) [2]uint64 { return [2]uint64{p.EndBytes, p.EndBlocks} }, sumOf(a.end), sumOf(b.end))
+		check("end", p.AtEnd, func(p *rowPart) [2]uint64 { return [2]uint64{p.EndBytes, p.EndBlocks} }, sumOf(a.end), sumOf(b.end))
 		var allocs [2]uint64
 		for i, m := range []*model{a, b} {
 			for _, n := range m.allocs {
 				allocs[i] += n
 			}
 		}
-		check("allocations", p.Allocs, func(p *Part) [2]uint64 { return [2]uint64{p.Allocs, 0} }, [2]uint64{allocs[0]}, [2]uint64{allocs[1]})
+		check("allocations", p.Allocs, func(p *rowPart) [2]uint64 { return [2]uint64{p.Allocs, 0} }, [2]uint64{allocs[0]}, [2]uint64{allocs[1]})
 		var matched [2]uint64
 		for _, m := range p.Matched {
 			matched = [2]uint64{matched[0] + m.Before, matched[1] + m.After}
@@ -634,7 +634,7 @@ func TestProperties(t *testing.T) {
 		}
 		checkSwapped(r, p, compared(t, second, first).Pools[0])
 		same := compared(t, first, read(t, "again", a.text)).Pools[0]
-		for _, table := range []Table{same.AtPeak, same.AtEnd, same.Allocs} {
+		for _, table := range []diffTable{same.AtPeak, same.AtEnd, same.Allocs} {
 			for _, row := range table.Rows {
 				if row.Difference != 0 || row.How != ByStack && row.How != BySize {
 					r.Fatalf("the recording differs from itself: %+v", row)
@@ -704,7 +704,7 @@ func TestManyStacks(t *testing.T) {
 	p := compared(t, read(t, "a", recording(10)), read(t, "b", recording(12))).Pools[0]
 	// The same lines in another folder are the same stack.
 	twice := compared(t, read(t, "a", recording(10)+"- a x 5 f@/x/m.py:20\n"), read(t, "b", recording(12)+"- a x 5 f@/x/m.py:20\n")).Pools[0]
-	sum := &Row{}
+	sum := &row{}
 	for _, r := range twice.AtPeak.Rows {
 		sum.add(r)
 	}

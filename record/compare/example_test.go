@@ -45,11 +45,11 @@ func ExampleRun() {
 	}
 	fmt.Println(rep.Summary[0])
 	for _, r := range rep.Pools[0].AtPeak.Rows {
-		fmt.Println(compare.Signed(r.Difference), r.Where, r.How)
+		fmt.Printf("%+d MiB %s %s\n", r.Difference>>20, r.Where, r.How)
 	}
 	// Output:
 	// The peak grew by 256 MiB (+16.7 %), from 1.50 GiB to 1.75 GiB.
 	// +768 MiB requests of 768 MiB only_after
 	// -512 MiB requests of 512 MiB only_before
-	// 0 requests of 1 GiB size
+	// +0 MiB requests of 1 GiB size
 }

@@ -59,7 +59,7 @@ func (a *amount) add(b amount) {
 // gathered is one pool of one recording. Of a pool that the recording does not have, side
 // is nil and there are no places.
 type gathered struct {
-	side    *Side
+	side    *side
 	places  map[place]*amount
 	uncount bool // more sizes than maxSizes: allocs of the others are missing
 }
@@ -76,7 +76,7 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 	if p == nil {
 		return g, nil
 	}
-	s := &Side{Pool: p.Name, Events: p.Events, Seeds: p.Seeds, Allocs: p.Allocs - p.Seeds, Refused: p.Refused, Peak: p.PeakLive, End: p.EndLive, EndBlocks: p.EndBlocks}
+	s := &side{Pool: p.Name, Events: p.Events, Seeds: p.Seeds, Allocs: p.Allocs - p.Seeds, Refused: p.Refused, Peak: p.PeakLive, End: p.EndLive, EndBlocks: p.EndBlocks}
 	g.side = s
 	sizes := map[uint64]uint64{} // allocations without a stack, by size
 	points := newPoints(p.Events-p.Seeds, r.trace.Timed)

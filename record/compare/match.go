@@ -10,33 +10,33 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/record/leaks"
+	"gpumem/record/internal/stacks"
 )
 
-// How says how a row's places of the two recordings were matched.
-type How string
+// matching says how a row's places of the two recordings were matched.
+type matching string
 
 // The ways, in the order in which they are tried.
 const (
 	// BySize: without a stack, requests of one size.
-	BySize How = "size"
+	BySize matching = "size"
 	// ByStack: the stacks are the same, line numbers included.
-	ByStack How = "stack"
+	ByStack matching = "stack"
 	// ByLines: the stacks are the same but for line numbers, or for the numbers that a
 	// compiler gives to operations. Where lines have moved, stacks are matched by what they
 	// allocate as well as by their lines.
-	ByLines How = "stack_without_lines"
+	ByLines matching = "stack_without_lines"
 	// ByProgram: the frames of the program's own files are the same but for line numbers.
 	// Those of libraries are not, as under another release of them.
-	ByProgram How = "program_without_lines"
+	ByProgram matching = "program_without_lines"
 	// ByFunction: the innermost function of the program's own files is the same.
-	ByFunction How = "function"
+	ByFunction matching = "function"
 	// OnlyBefore and OnlyAfter: the other recording never allocates there.
-	OnlyBefore How = "only_before"
-	OnlyAfter  How = "only_after"
+	OnlyBefore matching = "only_before"
+	OnlyAfter  matching = "only_after"
 )
 
-var ways = []How{ByStack, ByLines, ByProgram, ByFunction, BySize, OnlyBefore, OnlyAfter}
+var ways = []matching{ByStack, ByLines, ByProgram, ByFunction, BySize, OnlyBefore, OnlyAfter}
 
 // A hash stands for a text. Stacks are hashed because a recording may have a million of
 // them, whose text is put together on each use.
@@ -51,12 +51,12 @@ func hashOf(text string) hash {
 type stackKeys struct{ stack, lines, program, function hash }
 
 // stack returns the text of a site, without directories.
-func (r *recording) stack(site uint32) string { return leaks.WithoutPaths(r.trace.Site(site)) }
+func (r *recording) stack(site uint32) string { return stacks.WithoutPaths(r.trace.Site(site)) }
 
 // program returns the frames of the program's own files; all if there are none.
 func (r *recording) program(site uint32) string {
 	whole := r.trace.Site(site)
-	return leaks.WithoutPaths(cmp.Or(strings.Join(slices.Collect(leaks.OwnFrames(whole)), "\n"), whole))
+	return stacks.WithoutPaths(cmp.Or(strings.Join(slices.Collect(stacks.OwnFrames(whole)), "\n"), whole))
 }
 
 // keysOf returns the keys of a site.
@@ -64,10 +64,10 @@ func (r *recording) keysOf(site uint32) *stackKeys {
 	k := r.keys[site]
 	if k == nil {
 		whole := r.trace.Site(site)
-		text := leaks.WithoutPaths(whole)
+		text := stacks.WithoutPaths(whole)
 		k = &stackKeys{
 			stack: hashOf(text), lines: hashOf(withoutLines(text)), program: hashOf(withoutLines(r.program(site))),
-			function: hashOf(function(leaks.WithoutPaths(leaks.OwnFrame(whole)))),
+			function: hashOf(function(stacks.WithoutPaths(stacks.OwnFrame(whole)))),
 		}
 		r.keys[site] = k
 	}
@@ -132,7 +132,7 @@ func compareLines(a, b string) int {
 
 // A match is places of both recordings that are one row.
 type match struct {
-	how    How
+	how    matching
 	places [2][]place
 }
 
@@ -168,7 +168,7 @@ func (c *comparer) matchPlaces(got [2]*gathered) []match {
 		out = append(out, *m)
 	}
 	for _, level := range []struct {
-		how  How
+		how  matching
 		key  func(*stackKeys) hash
 		text func(r *recording, site uint32) string // of which lines may differ; nil: all places of a key are one row
 	}{
@@ -208,7 +208,7 @@ func (c *comparer) matchPlaces(got [2]*gathered) []match {
 			}
 		}
 	}
-	for i, how := range []How{OnlyBefore, OnlyAfter} {
+	for i, how := range []matching{OnlyBefore, OnlyAfter} {
 		for _, p := range left[i] {
 			m := match{how: how}
 			m.places[i] = []place{p}

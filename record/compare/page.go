@@ -114,11 +114,11 @@ func (d *pageData) text(s string) int {
 }
 
 // table returns a table of the page.
-func (d *pageData) table(t Table, of figure) pageTable {
+func (d *pageData) table(t diffTable, of figure) pageTable {
 	t = t.cut(pageRows)
 	out := pageTable{Rows: []pageRow{}}
-	sum := &Row{Where: "in all"}
-	add := func(r *Row) {
+	sum := &row{Where: "in all"}
+	add := func(r *row) {
 		sum.add(r)
 		out.Rows = append(out.Rows, d.row(r, of))
 		out.Most = max(out.Most, abs(r.Difference))
@@ -133,7 +133,7 @@ func (d *pageData) table(t Table, of figure) pageTable {
 	return out
 }
 
-func (d *pageData) row(r *Row, of figure) pageRow {
+func (d *pageData) row(r *row, of figure) pageRow {
 	out := pageRow{
 		Where: r.Where, How: words[r.How], Difference: r.Difference,
 		BeforeStack: d.text(r.Before.Stack), AfterStack: d.text(r.After.Stack), BeforeStacks: r.Before.Stacks, AfterStacks: r.After.Stacks,
@@ -144,9 +144,9 @@ func (d *pageData) row(r *Row, of figure) pageRow {
 }
 
 // pool returns a pool of the page.
-func (d *pageData) pool(p *Pool) *pagePool {
+func (d *pageData) pool(p *poolReport) *pagePool {
 	out := &pagePool{Name: p.Name, Before: newPageSide(p.Before), After: newPageSide(p.After), Events: overEvents(p)}
-	for _, s := range []*Side{p.Before, p.After} {
+	for _, s := range []*side{p.Before, p.After} {
 		if s != nil {
 			out.Top = max(out.Top, s.Peak)
 		}
@@ -155,7 +155,7 @@ func (d *pageData) pool(p *Pool) *pagePool {
 	return out
 }
 
-func newPageSide(s *Side) *pageSide {
+func newPageSide(s *side) *pageSide {
 	if s == nil {
 		return nil
 	}
@@ -178,8 +178,8 @@ func starts(k, events uint64) uint64 {
 }
 
 // overEvents returns both curves over events: a value for each stretch of either run.
-func overEvents(p *Pool) (out pageEvents) {
-	sides := []*Side{p.Before, p.After}
+func overEvents(p *poolReport) (out pageEvents) {
+	sides := []*side{p.Before, p.After}
 	for _, s := range sides {
 		if s == nil {
 			continue
@@ -207,10 +207,10 @@ func overEvents(p *Pool) (out pageEvents) {
 
 // bodyTemplate is what the page shows without scripts, and the places for them.
 var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{
-	"bytes": size.Format, "count": report.Count, "counted": report.Counted, "signed": Signed, "base": filepath.Base,
-	"still": func(t Table) Table { return t.differ(stillRows) },
-	"word":  func(h How) string { return words[h] },
-	"about": func(h How) string { return about[h] },
+	"bytes": size.Format, "count": report.Count, "counted": report.Counted, "signed": signedBytes, "base": filepath.Base,
+	"still": func(t diffTable) diffTable { return t.differ(stillRows) },
+	"word":  func(h matching) string { return words[h] },
+	"about": func(h matching) string { return about[h] },
 	"held":  func(r *replay.Result) string { return held(r).peak },
 	"refused": func(r *replay.Result) string {
 		return held(r).refused
@@ -218,9 +218,9 @@ var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{
 	"smallest": func(r *replay.Result) string { return held(r).smallest },
 	"sides":    sides,
 	"several":  func(rep *Report) bool { return len(rep.Pools) > 1 },
-	"heldMore": func(p Policy) string { return Signed(p.difference()) },
+	"heldMore": func(p policyRow) string { return signedBytes(p.difference()) },
 	"searched": func(rep *Report) bool {
-		return slices.ContainsFunc(rep.Policies, func(p Policy) bool {
+		return slices.ContainsFunc(rep.Policies, func(p policyRow) bool {
 			return p.Before != nil && p.Before.Smallest != nil || p.After != nil && p.After.Smallest != nil
 		})
 	},

@@ -54,7 +54,7 @@ func TestPage(t *testing.T) {
 	}
 	for k, r := range pool.AtPeak.Rows {
 		want := fmt.Sprint([]string{
-			Signed(r.Difference), "", r.Where, size.Format(r.Before.PeakBytes), size.Format(r.After.PeakBytes),
+			signedBytes(r.Difference), "", r.Where, size.Format(r.Before.PeakBytes), size.Format(r.After.PeakBytes),
 			fmt.Sprintf("%d/%d", r.Before.PeakBlocks, r.After.PeakBlocks), words[r.How],
 		})
 		if got := fmt.Sprint(rows[k]); got != want {
@@ -63,7 +63,7 @@ func TestPage(t *testing.T) {
 	}
 	text := p.Text()
 	for _, want := range []string{
-		rep.Summary[0], "Live at the peaks: " + Signed(pool.PeakDifference) + " in all, " + size.Format(pool.Before.Peak) + " before and " + size.Format(pool.After.Peak) + " after",
+		rep.Summary[0], "Live at the peaks: " + signedBytes(pool.PeakDifference) + " in all, " + size.Format(pool.Before.Peak) + " before and " + size.Format(pool.After.Peak) + " after",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -141,7 +141,7 @@ func TestPageSizes(t *testing.T) {
 	var got []string
 	p.Eval("(() => {"+script[from:to]+script[signedFrom:signedTo]+"return "+string(list)+".map((n) => signed(n, bytes)); })()", &got)
 	for k, n := range numbers {
-		if want := Signed(n); got[k] != want {
+		if want := signedBytes(n); got[k] != want {
 			t.Errorf("%d: %q, want %q", n, got[k], want)
 		}
 	}

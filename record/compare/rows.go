@@ -8,29 +8,29 @@ import (
 	"slices"
 
 	"gpumem/internal/report"
-	"gpumem/record/leaks"
+	"gpumem/record/internal/stacks"
 	"gpumem/size"
 )
 
 // maxRows is the most rows of a table.
 const maxRows = 2048
 
-// A Table is what differs, the largest difference first.
-type Table struct {
-	Rows []*Row `json:"rows"` // never nil
+// A diffTable is what differs, the largest difference first.
+type diffTable struct {
+	Rows []*row `json:"rows"` // never nil
 	// Rest is the sum of the rows beyond the limit of a table; nil if there are none.
-	Rest *Row `json:"rest"`
+	Rest *row `json:"rest"`
 }
 
-// A Row is one place in both recordings: a stack, some stacks that were matched together,
+// A row is one place in both recordings: a stack, some stacks that were matched together,
 // or a size.
-type Row struct {
+type row struct {
 	// Where is the innermost frame of the program's own files, of the second recording
 	// if it has the place, or "requests of 1 MiB" without a stack.
-	Where  string `json:"where"`
-	How    How    `json:"matched_by"` // "" in Rest
-	Before Part   `json:"before"`
-	After  Part   `json:"after"`
+	Where  string   `json:"where"`
+	How    matching `json:"matched_by"` // "" in Rest
+	Before rowPart  `json:"before"`
+	After  rowPart  `json:"after"`
 	// Difference is that of the bytes at the peak or at the end, or of the number of
 	// allocations, whatever the table is of.
 	Difference int64 `json:"difference"`
@@ -44,8 +44,8 @@ type Row struct {
 	match          *match
 }
 
-// A Part is what one recording has at a place.
-type Part struct {
+// A rowPart is what one recording has at a place.
+type rowPart struct {
 	// Stack is the whole stack, the innermost frame first; of several that with the
 	// most. It is "" without stacks, and where the recording does not have the place.
 	Stack      string `json:"stack,omitempty"`
@@ -57,47 +57,47 @@ type Part struct {
 	Allocs     uint64 `json:"allocs"` // over the run
 }
 
-// Matched is how much of the live memory at the peaks was matched in one way.
-type Matched struct {
-	How    How    `json:"matched_by"`
-	Before uint64 `json:"before_bytes"`
-	After  uint64 `json:"after_bytes"`
+// matchedBytes is how much of the live memory at the peaks was matched in one way.
+type matchedBytes struct {
+	How    matching `json:"matched_by"`
+	Before uint64   `json:"before_bytes"`
+	After  uint64   `json:"after_bytes"`
 }
 
 // tables fills a pool's tables.
-func (c *comparer) tables(p *Pool, got [2]*gathered) {
+func (c *comparer) tables(p *poolReport, got [2]*gathered) {
 	matches := c.matchPlaces(got)
-	rows := make([]*Row, len(matches))
-	matched := map[How]*Matched{}
+	rows := make([]*row, len(matches))
+	matched := map[matching]*matchedBytes{}
 	for i := range matches {
 		r := c.row(&matches[i], got)
 		rows[i] = r
 		m := matched[r.How]
 		if m == nil {
-			m = &Matched{How: r.How}
+			m = &matchedBytes{How: r.How}
 			matched[r.How] = m
 		}
 		m.Before, m.After = m.Before+r.Before.PeakBytes, m.After+r.After.PeakBytes
 	}
-	p.Matched = []Matched{}
+	p.Matched = []matchedBytes{}
 	for _, how := range ways {
 		if m := matched[how]; m != nil && m.Before+m.After > 0 {
 			p.Matched = append(p.Matched, *m)
 		}
 	}
-	p.AtPeak = c.table(rows, func(p *Part) uint64 { return p.PeakBytes }, func(p *Part) uint64 { return p.PeakBlocks })
-	p.AtEnd = c.table(rows, func(p *Part) uint64 { return p.EndBytes }, func(p *Part) uint64 { return p.EndBlocks })
-	p.Allocs = Table{Rows: []*Row{}}
+	p.AtPeak = c.table(rows, func(p *rowPart) uint64 { return p.PeakBytes }, func(p *rowPart) uint64 { return p.PeakBlocks })
+	p.AtEnd = c.table(rows, func(p *rowPart) uint64 { return p.EndBytes }, func(p *rowPart) uint64 { return p.EndBlocks })
+	p.Allocs = diffTable{Rows: []*row{}}
 	if p.Uncounted = got[0].uncount || got[1].uncount; !p.Uncounted {
-		allocs := func(p *Part) uint64 { return p.Allocs }
+		allocs := func(p *rowPart) uint64 { return p.Allocs }
 		p.Allocs = c.table(rows, allocs, allocs)
 	}
 }
 
 // row returns the row of a match, without its texts.
-func (c *comparer) row(m *match, got [2]*gathered) *Row {
-	r := &Row{How: m.how, Places: 1, match: m}
-	for i, part := range []*Part{&r.Before, &r.After} {
+func (c *comparer) row(m *match, got [2]*gathered) *row {
+	r := &row{How: m.how, Places: 1, match: m}
+	for i, part := range []*rowPart{&r.Before, &r.After} {
 		var a amount
 		for _, p := range m.places[i] {
 			a.add(*got[i].places[p])
@@ -125,8 +125,8 @@ func (c *comparer) row(m *match, got [2]*gathered) *Row {
 
 // table returns the table of a figure: all rows in which either recording has some of it
 // or blocks of it.
-func (c *comparer) table(rows []*Row, figure, blocks func(*Part) uint64) Table {
-	list := []*Row{}
+func (c *comparer) table(rows []*row, figure, blocks func(*rowPart) uint64) diffTable {
+	list := []*row{}
 	for _, r := range rows {
 		if figure(&r.Before)|figure(&r.After)|blocks(&r.Before)|blocks(&r.After) == 0 {
 			continue
@@ -135,7 +135,7 @@ func (c *comparer) table(rows []*Row, figure, blocks func(*Part) uint64) Table {
 		one.Difference = int64(figure(&r.After) - figure(&r.Before))
 		list = append(list, &one)
 	}
-	slices.SortFunc(list, func(a, b *Row) int {
+	slices.SortFunc(list, func(a, b *row) int {
 		return cmp.Or(
 			cmp.Compare(abs(b.Difference), abs(a.Difference)),
 			cmp.Compare(max(figure(&b.Before), figure(&b.After)), max(figure(&a.Before), figure(&a.After))),
@@ -143,7 +143,7 @@ func (c *comparer) table(rows []*Row, figure, blocks func(*Part) uint64) Table {
 			bytes.Compare(a.largest[:], b.largest[:]),
 		)
 	})
-	t := Table{Rows: list}.cut(maxRows)
+	t := diffTable{Rows: list}.cut(maxRows)
 	for _, r := range t.Rows {
 		c.name(r)
 	}
@@ -151,11 +151,11 @@ func (c *comparer) table(rows []*Row, figure, blocks func(*Part) uint64) Table {
 }
 
 // cut returns the table with n rows; the others are summed in Rest.
-func (t Table) cut(n int) Table {
+func (t diffTable) cut(n int) diffTable {
 	if len(t.Rows) <= n {
 		return t
 	}
-	rest := &Row{}
+	rest := &row{}
 	if t.Rest != nil {
 		*rest = *t.Rest
 	}
@@ -163,20 +163,20 @@ func (t Table) cut(n int) Table {
 		rest.add(r)
 	}
 	rest.Where = report.Counted(rest.Places, "other place")
-	return Table{Rows: t.Rows[:n:n], Rest: rest}
+	return diffTable{Rows: t.Rows[:n:n], Rest: rest}
 }
 
 // differ returns the table with the rows that differ, at most n.
-func (t Table) differ(n int) Table {
+func (t diffTable) differ(n int) diffTable {
 	for n = min(n, len(t.Rows)); n > 0 && t.Rows[n-1].Difference == 0; n-- {
 	}
 	return t.cut(n)
 }
 
-func (r *Row) add(o *Row) {
+func (r *row) add(o *row) {
 	r.Difference += o.Difference
 	r.Places += o.Places
-	for _, x := range []struct{ to, from *Part }{{&r.Before, &o.Before}, {&r.After, &o.After}} {
+	for _, x := range []struct{ to, from *rowPart }{{&r.Before, &o.Before}, {&r.After, &o.After}} {
 		x.to.Stacks += x.from.Stacks
 		x.to.PeakBytes += x.from.PeakBytes
 		x.to.PeakBlocks += x.from.PeakBlocks
@@ -194,8 +194,8 @@ func abs(n int64) uint64 {
 }
 
 // name gives a row its texts.
-func (c *comparer) name(r *Row) {
-	for i, part := range []*Part{&r.Before, &r.After} {
+func (c *comparer) name(r *row) {
+	for i, part := range []*rowPart{&r.Before, &r.After} {
 		if len(r.match.places[i]) == 0 {
 			continue
 		}
@@ -205,9 +205,9 @@ func (c *comparer) name(r *Row) {
 			continue
 		}
 		stack := c.sides[i].trace.Site(p.site)
-		r.Where, part.Stack = leaks.WithoutPaths(leaks.OwnFrame(stack)), stack
+		r.Where, part.Stack = stacks.WithoutPaths(stacks.OwnFrame(stack)), stack
 		if !c.cfg.KeepPaths {
-			part.Stack = leaks.WithoutPaths(stack)
+			part.Stack = stacks.WithoutPaths(stack)
 		}
 	}
 }

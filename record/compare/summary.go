@@ -34,7 +34,7 @@ func summary(rep *Report) []string {
 }
 
 // peaks returns how far the peaks of a pool are apart.
-func (rep *Report) peaks(p *Pool) string {
+func (rep *Report) peaks(p *poolReport) string {
 	in := ""
 	if len(rep.Pools) > 1 {
 		in = " in pool " + p.Name
@@ -46,7 +46,7 @@ func (rep *Report) peaks(p *Pool) string {
 		return fmt.Sprintf("Pool %s is new, with a peak of %s.", p.Name, size.Format(p.After.Peak))
 	case p.PeakDifference == 0:
 		all := len(rep.Pools) > 1
-		if slices.ContainsFunc(p.AtPeak.Rows, func(r *Row) bool { return r.Difference != 0 }) {
+		if slices.ContainsFunc(p.AtPeak.Rows, func(r *row) bool { return r.Difference != 0 }) {
 			return fmt.Sprintf("The peaks are equal%s, %s, but other memory is live there.", in, size.Format(p.After.Peak))
 		}
 		if all {
@@ -67,11 +67,11 @@ func (rep *Report) peaks(p *Pool) string {
 
 // largest returns the sentence about the largest difference of a pool in the direction of
 // its peaks; "" if there is none.
-func largest(p *Pool) string {
+func largest(p *poolReport) string {
 	if p.Before == nil || p.After == nil {
 		return ""
 	}
-	k := slices.IndexFunc(p.AtPeak.Rows, func(r *Row) bool {
+	k := slices.IndexFunc(p.AtPeak.Rows, func(r *row) bool {
 		return r.Difference != 0 && (r.Difference > 0) == (p.PeakDifference >= 0)
 	})
 	if k < 0 {
@@ -89,7 +89,7 @@ func largest(p *Pool) string {
 	if p.PeakDifference == 0 {
 		what = "difference"
 	}
-	return fmt.Sprintf("The largest %s is %s in %s%s.", what, Signed(r.Difference), report.OneLine(r.Where), only)
+	return fmt.Sprintf("The largest %s is %s in %s%s.", what, signedBytes(r.Difference), report.OneLine(r.Where), only)
 }
 
 // leakSentences returns what leaks, one sentence for each recording; none if neither
@@ -124,8 +124,8 @@ func leakSentences(rep *Report) []string {
 	return out
 }
 
-// Signed returns a difference of bytes: "+1.50 GiB", "-512 B", "0".
-func Signed(n int64) string { return signed(n, size.Format) }
+// signedBytes returns a difference of bytes: "+1.50 GiB", "-512 B", "0".
+func signedBytes(n int64) string { return signed(n, size.Format) }
 
 // signedCount returns a difference of numbers: "+1,234", "0".
 func signedCount(n int64) string { return signed(n, report.Count) }

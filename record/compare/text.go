@@ -26,7 +26,7 @@ const (
 )
 
 // words are how a row was matched, for its table.
-var words = map[How]string{
+var words = map[matching]string{
 	ByStack: "same", ByLines: "moved", ByProgram: "lib", ByFunction: "alike", BySize: "size", OnlyBefore: "gone", OnlyAfter: "new",
 }
 
@@ -75,7 +75,7 @@ func (w *writer) table(tab *report.Table) {
 }
 
 // pool writes what differs in a pool.
-func (w *writer) pool(p *Pool, rows int) {
+func (w *writer) pool(p *poolReport, rows int) {
 	differ := p.AtPeak.differ(rows)
 	if len(w.rep.Pools) > 1 {
 		name := report.OneLine(cmp.Or(p.Name, "without a name"))
@@ -91,13 +91,13 @@ func (w *writer) pool(p *Pool, rows int) {
 	w.sides(p)
 	if len(differ.Rows) > 0 {
 		w.Section("Live at the peaks")
-		w.rows(differ, Signed, size.Format, peakOf)
+		w.rows(differ, signedBytes, size.Format, peakOf)
 		w.matched(p)
 		w.stacks(differ.Rows[0])
 	}
 	if t := p.AtEnd.differ(endRows); len(t.Rows) > 0 && !oneInstant(p) {
 		w.Section("Live at the end")
-		w.rows(t, Signed, size.Format, endOf)
+		w.rows(t, signedBytes, size.Format, endOf)
 	}
 	if t := p.Allocs.differ(endRows); len(t.Rows) > 0 && !oneInstant(p) {
 		w.Section("Allocations over the run")
@@ -110,8 +110,8 @@ func (w *writer) pool(p *Pool, rows int) {
 
 // oneInstant reports whether nothing is freed in either recording: its end is its peak,
 // and every allocation is live there, so that more tables would repeat the first.
-func oneInstant(p *Pool) bool {
-	for _, s := range []*Side{p.Before, p.After} {
+func oneInstant(p *poolReport) bool {
+	for _, s := range []*side{p.Before, p.After} {
 		if s != nil && s.Allocs+s.Seeds != s.Events {
 			return false
 		}
@@ -120,20 +120,20 @@ func oneInstant(p *Pool) bool {
 }
 
 // A figure is what a table is of, and its blocks.
-type figure func(*Part) (value, blocks uint64)
+type figure func(*rowPart) (value, blocks uint64)
 
-func peakOf(p *Part) (uint64, uint64)   { return p.PeakBytes, p.PeakBlocks }
-func endOf(p *Part) (uint64, uint64)    { return p.EndBytes, p.EndBlocks }
-func allocsOf(p *Part) (uint64, uint64) { return p.Allocs, 0 }
+func peakOf(p *rowPart) (uint64, uint64)   { return p.PeakBytes, p.PeakBlocks }
+func endOf(p *rowPart) (uint64, uint64)    { return p.EndBytes, p.EndBlocks }
+func allocsOf(p *rowPart) (uint64, uint64) { return p.Allocs, 0 }
 
 // sides returns the rows of the two sides of a pool: a name, before, after, the difference.
-func sides(p *Pool) [][4]string {
+func sides(p *poolReport) [][4]string {
 	var rows [][4]string
-	row := func(name string, compare bool, value func(*Side) (uint64, bool), format func(uint64) string) {
+	row := func(name string, compare bool, value func(*side) (uint64, bool), format func(uint64) string) {
 		cells := [4]string{name, "-", "-"}
 		var v [2]uint64
 		some := false
-		for i, s := range []*Side{p.Before, p.After} {
+		for i, s := range []*side{p.Before, p.After} {
 			if s == nil {
 				continue
 			}
@@ -148,28 +148,28 @@ func sides(p *Pool) [][4]string {
 			rows = append(rows, cells)
 		}
 	}
-	row("peak", true, func(s *Side) (uint64, bool) { return s.Peak, true }, size.Format)
-	row("in blocks", true, func(s *Side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
-	row("at event", false, func(s *Side) (uint64, bool) { return s.number(s.PeakEvent), s.PeakEvent > 0 }, func(n uint64) string {
+	row("peak", true, func(s *side) (uint64, bool) { return s.Peak, true }, size.Format)
+	row("in blocks", true, func(s *side) (uint64, bool) { return s.PeakBlocks, true }, report.Count)
+	row("at event", false, func(s *side) (uint64, bool) { return s.number(s.PeakEvent), s.PeakEvent > 0 }, func(n uint64) string {
 		if n == 0 {
 			return "the start" // what is older than the recording
 		}
 		return report.Count(n)
 	})
-	row("at time", false, func(s *Side) (uint64, bool) {
+	row("at time", false, func(s *side) (uint64, bool) {
 		if s.PeakTime == nil {
 			return 0, false
 		}
 		return *s.PeakTime, true
 	}, func(ns uint64) string { return report.Seconds(float64(ns) / 1e9) })
-	row("refused there", false, func(s *Side) (uint64, bool) { return s.PeakRefused, s.PeakRefused > 0 }, size.Format)
-	row("live at the end", true, func(s *Side) (uint64, bool) { return s.End, true }, size.Format)
-	row("allocations", true, func(s *Side) (uint64, bool) { return s.Allocs, true }, report.Count)
+	row("refused there", false, func(s *side) (uint64, bool) { return s.PeakRefused, s.PeakRefused > 0 }, size.Format)
+	row("live at the end", true, func(s *side) (uint64, bool) { return s.End, true }, size.Format)
+	row("allocations", true, func(s *side) (uint64, bool) { return s.Allocs, true }, report.Count)
 	return rows
 }
 
 // sides writes the two sides of a pool.
-func (w *writer) sides(p *Pool) {
+func (w *writer) sides(p *poolReport) {
 	tab := report.NewTable("", ">before", ">after", ">difference")
 	for _, r := range sides(p) {
 		tab.Row(r[:]...)
@@ -178,11 +178,11 @@ func (w *writer) sides(p *Pool) {
 }
 
 // rows writes a table of differences, and its sum.
-func (w *writer) rows(t Table, difference func(int64) string, format func(uint64) string, of figure) {
+func (w *writer) rows(t diffTable, difference func(int64) string, format func(uint64) string, of figure) {
 	var lines [][]string
 	blocks := false
-	sum := &Row{Where: "in all"}
-	add := func(r *Row, where string) {
+	sum := &row{Where: "in all"}
+	add := func(r *row, where string) {
 		v0, b0 := of(&r.Before)
 		v1, b1 := of(&r.After)
 		blocks = blocks || b0+b1 > 0
@@ -248,14 +248,14 @@ func shorten(frame string, width int) string {
 }
 
 // about explains the words.
-var about = map[How]string{
+var about = map[matching]string{
 	ByStack: "same: the same stack", ByLines: "moved: the same stack but for line numbers", ByProgram: "lib: moved, and libraries differ",
 	ByFunction: "alike: the same function", BySize: "size: no stacks, the same size",
 	OnlyBefore: "gone: nothing allocates there any more", OnlyAfter: "new: nothing allocated there before",
 }
 
 // matched writes how the live memory at the peaks was matched.
-func (w *writer) matched(p *Pool) {
+func (w *writer) matched(p *poolReport) {
 	if len(p.Matched) == 0 {
 		return
 	}
@@ -268,7 +268,7 @@ func (w *writer) matched(p *Pool) {
 }
 
 // stacks writes the stacks of a row.
-func (w *writer) stacks(r *Row) {
+func (w *writer) stacks(r *row) {
 	write := func(title, stack string) {
 		if stack == "" {
 			return
@@ -310,7 +310,7 @@ func (w *writer) policies(smallest bool) {
 		if several {
 			cells = append(cells, x.Pool)
 		}
-		cells = append(cells, before.peak, after.peak, Signed(x.difference()), before.refused+"/"+after.refused)
+		cells = append(cells, before.peak, after.peak, signedBytes(x.difference()), before.refused+"/"+after.refused)
 		if smallest {
 			cells = append(cells, before.smallest+" / "+after.smallest)
 		}
@@ -323,7 +323,7 @@ func (w *writer) policies(smallest bool) {
 }
 
 // difference returns how much more the policy holds at most after than before.
-func (p Policy) difference() (n int64) {
+func (p policyRow) difference() (n int64) {
 	if p.Before != nil {
 		n -= int64(p.Before.HeldPeak)
 	}

@@ -21,11 +21,11 @@ const (
 	fieldStats    = 5 // MemAllocatorStats: num_allocs 1, bytes_in_use 2, peak_bytes_in_use 3, largest_alloc_size 4
 )
 
-// IsBinary reports whether a file that begins with head is a MemoryDump. head is at least
+// isBinary reports whether a file that begins with head is a MemoryDump. head is at least
 // its first 130 bytes, or all of it. A text may begin with a newline, which is also the
 // tag of the name. But in no text is that followed by a byte N, N printable characters,
 // and the control character that is the tag of a bin or a chunk.
-func IsBinary(head []byte) bool {
+func isBinary(head []byte) bool {
 	const nameTag, binTag, chunkTag, statsTag = fieldName<<3 | 2, fieldBin<<3 | 2, fieldChunk<<3 | 2, fieldStats<<3 | 2
 	if len(head) < 2 {
 		return false
@@ -56,7 +56,7 @@ func IsBinary(head []byte) bool {
 // readBinary reads a dump. After an error the builder has what came before it.
 func readBinary(file *input.Reader) (*builder, error) {
 	b := newBuilder(0)
-	f, m, err := wire.Read(file, IsBinary)
+	f, m, err := wire.Read(file, isBinary)
 	if err != nil {
 		return b, err
 	}
@@ -108,7 +108,7 @@ func (b *builder) message(field protowire.Number, data []byte) bool {
 	switch field {
 	case fieldBin:
 		if v[5] > 0 && v[1] < 48 && len(b.d.Bins) < 64 {
-			b.d.Bins = append(b.d.Bins, Bin{Size: MinAllocation << v[1], Chunks: v[5], InUse: v[4], Bytes: v[3], Used: v[2]})
+			b.d.Bins = append(b.d.Bins, bin{Size: MinAllocation << v[1], Chunks: v[5], InUse: v[4], Bytes: v[3], Used: v[2]})
 		}
 	case fieldChunk:
 		c := Chunk{Addr: v[1], Size: v[2], Requested: v[3], Live: v[8] != 0}
@@ -124,7 +124,7 @@ func (b *builder) message(field protowire.Number, data []byte) bool {
 		}
 		b.chunk(c)
 	case fieldStats:
-		b.d.Stats = Stats{NumAllocs: v[1], InUse: v[2], MaxInUse: v[3], MaxAllocSize: v[4]}
+		b.d.Stats = stats{NumAllocs: v[1], InUse: v[2], MaxInUse: v[3], MaxAllocSize: v[4]}
 		b.inUse = number{n: v[2], known: true}
 	}
 	return true

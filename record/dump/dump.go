@@ -66,11 +66,11 @@ const MinAllocation = 256
 // ErrNone is the error of [Read] for input without a dump.
 var ErrNone = errors.New("dump: no pool dump of a BFC allocator found: neither chunk lines (\"InUse at .. of size ..\") nor a binary MemoryDump")
 
-// Tag is the end of a partitioned pool to which a chunk belongs (XLA, 2026).
-type Tag uint8
+// tag is the end of a partitioned pool to which a chunk belongs (XLA, 2026).
+type tag uint8
 
 const (
-	Unknown Tag = iota // an older dump, or a binary one
+	Unknown tag = iota // an older dump, or a binary one
 	Lower              // ordinary blocks
 	Upper              // collective memory
 	Central            // the free chunk between the two, which both may use
@@ -79,7 +79,7 @@ const (
 var tagNames = [...]string{Unknown: "", Lower: "lower", Upper: "upper", Central: "central_gap"}
 
 // String returns the tag's name in a dump, "" for Unknown and for any other value.
-func (t Tag) String() string {
+func (t tag) String() string {
 	if int(t) >= len(tagNames) {
 		return ""
 	}
@@ -93,7 +93,7 @@ type Chunk struct {
 	Requested uint64 // what the caller asked for, in bytes; 0 in text dumps
 	Name      uint32 // of the operation or annotation: an index for [Dump.Name]
 	Live      bool
-	Tag       Tag
+	Tag       tag
 }
 
 // A Region is a stretch of device memory, tiled by chunks in address order.
@@ -108,24 +108,24 @@ type Row struct {
 	Size, Count, Bytes uint64 // Bytes is Size times Count
 }
 
-// A Bin has a dump's own figures about the chunks from Size to twice that.
-type Bin struct {
+// A bin has a dump's own figures about the chunks from Size to twice that.
+type bin struct {
 	Size          uint64 // bytes: 256, 512, ... 256 MiB; the last has no upper limit
 	Chunks, InUse uint64 // how many chunks there are, and how many are live
 	Bytes, Used   uint64 // their bytes
 }
 
-// Request is the refused request. It is empty in a binary dump.
-type Request struct {
+// request is the refused request. It is empty in a binary dump.
+type request struct {
 	Bytes   uint64 // as exact as the log prints it
 	Rounded uint64 // to 256 bytes, exact; 0 if unknown
-	Tag     Tag    // the end it was for
+	Tag     tag    // the end it was for
 	Op      string // the operation's name; empty in JAX
 }
 
-// Stats is the block of statistics at a dump's end, in bytes but for NumAllocs.
+// stats is the block of statistics at a dump's end, in bytes but for NumAllocs.
 // Unknown figures are 0.
-type Stats struct {
+type stats struct {
 	Limit, InUse, MaxInUse, NumAllocs, MaxAllocSize     uint64
 	Reserved, PeakReserved, PeakAllocated, LargestBlock uint64
 }
@@ -133,7 +133,7 @@ type Stats struct {
 // A Dump is one pool at one moment.
 type Dump struct {
 	Allocator string // such as GPU_0_bfc; "" if unknown
-	Request   Request
+	Request   request
 	// Limit is the most that the pool may take from the device, in bytes, as
 	// exact as it is printed; 0 if unknown.
 	Limit uint64
@@ -143,12 +143,15 @@ type Dump struct {
 	InUse uint64
 	// LargestFree is the largest free chunk that the request's end may use, of
 	// all chunks if the end is unknown. Without chunk lines it is the figure of
-	// the statistics, 0 if they have none.
+	// the statistics, 0 if they have none. A request of at most so many bytes fits the pool
+	// as it stands: chunks are multiples of 256, so one that is rounded up to that fits, too.
+	// What a growing pool could still take from the device (Limit - Pool) does not count,
+	// because the dump does not show whether the device had it.
 	LargestFree uint64
 	Regions     []Region // in the dump's order, which is that of addresses
 	Rows        []Row    // what is live, by size, ascending
-	Bins        []Bin    // the dump's own, those with chunks
-	Stats       Stats
+	Bins        []bin    // the dump's own, those with chunks
+	Stats       stats
 	Sum         string   // "Sum Total of in-use chunks", as printed; "" where missing
 	Complete    bool     // nothing is missing and the sums agree
 	Notes       []string // what is missing or contradicts itself, a sentence each
@@ -157,7 +160,7 @@ type Dump struct {
 	Snapshots   int      // of the pool's size over time, in binary dumps of debug builds
 
 	names   []string          // of chunks; names[0] is ""
-	actions map[uint64]uint64 // of chunks by address, see Action
+	actions map[uint64]uint64 // of chunks by address, see action
 }
 
 // Name returns the name of an operation or annotation by its index, which is
@@ -169,9 +172,9 @@ func (d *Dump) Name(i uint32) string {
 	return d.names[i]
 }
 
-// Action returns a number that orders the allocations of chunks. It is 0 but in binary
+// action returns a number that orders the allocations of chunks. It is 0 but in binary
 // dumps of debug builds.
-func (d *Dump) Action(c *Chunk) uint64 { return d.actions[c.Addr] }
+func (d *Dump) action(c *Chunk) uint64 { return d.actions[c.Addr] }
 
 // Free returns the bytes in free chunks.
 func (d *Dump) Free() uint64 { return d.Pool - min(d.Pool, d.InUse) }
@@ -185,12 +188,6 @@ func (d *Dump) Fragmentation() float64 {
 	}
 	return float64(free-min(free, d.LargestFree)) / float64(free)
 }
-
-// Fits reports whether a free chunk of the pool, as it stands, takes a request of
-// bytes. Chunks are multiples of 256, so a request that is rounded up to that fits, too.
-// What a growing pool could still take from the device (Limit - Pool) does not count: the
-// dump does not show whether the device had it. If LargestFree is unknown, nothing fits.
-func (d *Dump) Fits(bytes uint64) bool { return bytes <= d.LargestFree }
 
 // Chunks calls yield with every chunk in the dump's order, until it returns false.
 func (d *Dump) Chunks(yield func(*Chunk) bool) {
@@ -216,7 +213,7 @@ func Read(r io.Reader) (*Dump, error) {
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if !IsBinary(head) {
+	if !isBinary(head) {
 		return readText(input.NewLines(in))
 	}
 	file, err := input.New(context.Background(), in, "dump", input.Options{})
@@ -234,16 +231,6 @@ func Read(r io.Reader) (*Dump, error) {
 	}
 	if len(b.d.Regions) == 0 {
 		return nil, ErrNone
-	}
-	return b.finish(), nil
-}
-
-// ReadBinary reads a binary dump from an open file, for package trace. Unlike [Read] it
-// takes nothing that is damaged.
-func ReadBinary(file *input.Reader) (*Dump, error) {
-	b, err := readBinary(file)
-	if err != nil {
-		return nil, err
 	}
 	return b.finish(), nil
 }

@@ -20,7 +20,7 @@ func ReadLog(r io.Reader) (*Dump, *Program, error) {
 	if err != nil && err != io.EOF {
 		return nil, nil, err
 	}
-	if IsBinary(head) {
+	if isBinary(head) {
 		d, err := Read(in)
 		if errors.Is(err, ErrNone) {
 			err = nil

@@ -49,7 +49,7 @@ type Program struct {
 	Peak []Buffer `json:"peak"`
 	// Remats has the last 8 messages of rematerialization, about this program or
 	// others: the messages do not name it.
-	Remats []Remat `json:"rematerializations,omitempty"`
+	Remats []remat `json:"rematerializations,omitempty"`
 	// Line is where the report begins, from 1; 0 if there are only Remats.
 	Line int `json:"line"`
 	// Reports is the number of reports in the log. A program's is often printed twice.
@@ -68,8 +68,8 @@ type Buffer struct {
 	Shape    string `json:"shape"`
 }
 
-// A Remat is the outcome of one run of rematerialization, in bytes.
-type Remat struct {
+// A remat is the outcome of one run of rematerialization, in bytes.
+type remat struct {
 	Limit   uint64 `json:"limit_bytes"`
 	Reached uint64 `json:"reached_bytes"` // 0 if unknown
 	Was     uint64 `json:"was_bytes"`     // before; 0 if unknown
@@ -93,7 +93,7 @@ type programs struct {
 	of      map[string]*Program // by writer: the one that is being read
 	best    *Program
 	reports int
-	remats  []Remat
+	remats  []remat
 }
 
 // result returns the last complete report, or else the last; nil if there is none.
@@ -330,7 +330,7 @@ func (p *programs) remat(number int, rest []byte) {
 	if len(p.remats) == maxRemats {
 		p.remats = p.remats[1:]
 	}
-	p.remats = append(p.remats, Remat{Limit: exact(1), Reached: exact(3), Was: exact(5), Line: number})
+	p.remats = append(p.remats, remat{Limit: exact(1), Reached: exact(3), Was: exact(5), Line: number})
 }
 
 // Summary returns the report on at most lines lines, of which 40 are always

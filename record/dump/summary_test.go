@@ -167,12 +167,12 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(d.InUse, d.LargestFree, d.Fits(1500), d.Fits(2048))
+	fmt.Println(d.InUse, d.LargestFree)
 	for _, line := range d.Summary(80, 40) {
 		fmt.Println(line)
 	}
 	// Output:
-	// 1024 1536 true false
+	// 1024 1536
 	// GPU_0_bfc: 1 KiB in use (25 %) of 4 KiB
 	// refused: 2 KiB by matmul
 	// free: 3 KiB in 2 holes, the largest 1.50 KiB; fragmentation 50 %

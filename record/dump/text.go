@@ -237,10 +237,10 @@ func chunkName(tail []byte) []byte {
 	return nil
 }
 
-func tagOf(text []byte) Tag {
+func tagOf(text []byte) tag {
 	for i, name := range tagNames {
 		if i > 0 && string(text) == name {
-			return Tag(i)
+			return tag(i)
 		}
 	}
 	return Unknown
@@ -274,7 +274,7 @@ func (t *textReader) takeBin(rest []byte) {
 		t.finish() // the head of the next dump is missing
 	}
 	b := t.at(atBins)
-	bin := Bin{
+	bin := bin{
 		Size:   n,
 		Chunks: labelled(rest, "Total Chunks: ").n,
 		InUse:  labelled(rest, "Chunks in use: ").n,

@@ -119,8 +119,8 @@ func (c Compiled) Total() uint64 {
 	return c.Argument + c.Output - min(c.Alias, c.Output) + c.Temp + c.Code
 }
 
-// Program is what the run found beside its allocations.
-type Program struct {
+// program is what the run found beside its allocations.
+type program struct {
 	Framework string `json:"framework"` // "jax", "tensorflow" or "pytorch"; "" if it is not known
 	Version   string `json:"version"`
 	// Repeats reports that the program was ended because its memory repeated.
@@ -147,7 +147,7 @@ type Program struct {
 }
 
 // Ended returns why the program was ended before its end, as text for people; "" if it was not.
-func (p *Program) Ended() string {
+func (p *program) Ended() string {
 	switch {
 	case p.Repeats:
 		return "when its memory repeated"
@@ -157,8 +157,8 @@ func (p *Program) Ended() string {
 	return ""
 }
 
-// Tried is a run of the program for a card, see Config.Smallest.
-type Tried struct {
+// tried is a run of the program for a card, see Config.Smallest.
+type tried struct {
 	Card uint64   `json:"card_bytes"` // nominal
 	Fits bool     `json:"fits"`
 	Set  []string `json:"set"`        // see Summary.Settings, NAME=VALUE
@@ -169,10 +169,10 @@ type Tried struct {
 type Report struct {
 	*advise.Report
 	Summary
-	Program Program `json:"program"`
+	Program program `json:"program"`
 	Peaks   []Peak  `json:"peaks"`               // of each GPU
 	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
-	Tried   []Tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Tried   []tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
 	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
 	NotKept error   `json:"-"`                   // why there is no file Config.Record
 }
@@ -299,7 +299,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := Tried{Card: card, Set: []string{}}
+		t := tried{Card: card, Set: []string{}}
 		if !refused {
 			t.Peak, t.Fits, t.Set = r.PeakBytes, r.Fits, lineOf(r.Settings)
 		}
@@ -433,11 +433,11 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 
 // tooLarge is the answer about a program that is refused memory on the largest GPU: it may
 // need more, or take all that it can get. What it had by then is known, if t is not nil.
-func tooLarge(cfg Config, p Program, t *trace.Trace) *Report {
+func tooLarge(cfg Config, p program, t *trace.Trace) *Report {
 	p.RanOn, p.TooLarge = largest, true
 	r := &Report{
 		Report:  &advise.Report{DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{}},
-		Summary: Summary{Outside: cfg.Context, Contents: []Item{}, Settings: []Pair{}}, Program: p, Peaks: []Peak{},
+		Summary: Summary{Outside: cfg.Context, Contents: []item{}, Settings: []pair{}}, Program: p, Peaks: []Peak{},
 	}
 	if t != nil {
 		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
@@ -482,7 +482,7 @@ func keep(record, to string) error {
 }
 
 // readProgram reads what the start-up file wrote; it writes nothing for other programs.
-func readProgram(path string) (Program, error) {
+func readProgram(path string) (program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]*string // no value: a function that it calls
@@ -494,12 +494,12 @@ func readProgram(path string) (Program, error) {
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Program{Compiled: []Compiled{}}, nil
+		return program{Compiled: []Compiled{}}, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	p := Program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
+	p := program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
 	for _, c := range f.Programs {
 		c.path = c.Module
 		p.Compiled = append(p.Compiled, c.Compiled)

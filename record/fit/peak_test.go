@@ -240,13 +240,13 @@ func TestGrouped(t *testing.T) {
 // TestAs: a version that advise cannot read is left out.
 func TestAs(t *testing.T) {
 	for _, tc := range []struct {
-		of   Program
+		of   program
 		want string
 	}{
-		{Program{Framework: "pytorch", Version: "2.15.0"}, "pytorch@2.15.0"},
-		{Program{Framework: "pytorch", Version: "a0+git"}, "pytorch"},
-		{Program{Framework: "jax"}, "jax"},
-		{Program{}, ""},
+		{program{Framework: "pytorch", Version: "2.15.0"}, "pytorch@2.15.0"},
+		{program{Framework: "pytorch", Version: "a0+git"}, "pytorch"},
+		{program{Framework: "jax"}, "jax"},
+		{program{}, ""},
 	} {
 		if got := tc.of.as(); got != tc.want {
 			t.Errorf("%+v: %q, want %q", tc.of, got, tc.want)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 
 	"gpumem/device/sim"
-	"gpumem/record/advise"
+	"gpumem/policy/frameworks"
 	"gpumem/record/leaks"
 	"gpumem/record/trace"
 )
@@ -40,18 +40,18 @@ func ended(failed error, found string) bool {
 
 // noGPU returns the error of a program that took no GPU memory, with the reason if it is
 // known.
-func noGPU(p Program) error {
+func noGPU(p program) error {
 	if p.Framework == "pytorch" {
 		return fmt.Errorf("%w: its PyTorch %s is built without CUDA", ErrNoGPU, p.Version)
 	}
 	return ErrNoGPU
 }
 
-// as returns the framework for advise.Config, without a version that advise cannot read; ""
+// as returns the framework for advise.Config, without a version that cannot be read; ""
 // if it is not known.
-func (p *Program) as() string {
+func (p *program) as() string {
 	as := p.Framework + "@" + p.Version
-	if p.Version == "" || advise.CheckAs(as) != nil {
+	if _, err := frameworks.ParseRelease(as); p.Version == "" || err != nil {
 		return p.Framework
 	}
 	return as

@@ -69,14 +69,14 @@ func (v Vary) In(command, env []string, value string) (newCommand, newEnv []stri
 type Varied struct {
 	Name    string       `json:"name"`
 	Largest *string      `json:"largest"` // the last value that fits; nil if none does
-	Tried   []TriedValue `json:"tried"`   // in the order of the values
+	Tried   []triedValue `json:"tried"`   // in the order of the values
 	// Unordered reports that a value takes less than one before it, so that the search may
 	// have missed the largest.
 	Unordered bool `json:"unordered,omitempty"`
 }
 
-// TriedValue is a run with one value.
-type TriedValue struct {
+// triedValue is a run with one value.
+type triedValue struct {
 	Value string   `json:"value"`
 	Fits  bool     `json:"fits"`
 	Set   []string `json:"set"`        // see Summary.Settings, NAME=VALUE
@@ -117,7 +117,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes {
 			answer.Unordered = true
 		}
-		answer.Tried = append(answer.Tried, TriedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
+		answer.Tried = append(answer.Tried, triedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]

@@ -47,6 +47,7 @@ import (
 	"context"
 	"io"
 
+	"gpumem/record/dump"
 	"gpumem/record/internal/logs"
 	"gpumem/record/internal/profile"
 	"gpumem/record/internal/tape"
@@ -63,7 +64,7 @@ var all = trace.Formats{
 	torch.Format,
 	xplane.Format,
 	logs.RMM,
-	logs.MemDump,
+	dump.Format,
 	profile.Format,
 	logs.MiniMalloc,
 	tape.Binary,

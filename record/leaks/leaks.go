@@ -57,20 +57,20 @@ import (
 	"gpumem/record/trace"
 )
 
-// A Verdict is the outcome of a search.
-type Verdict string
+// A verdict is the outcome of a search.
+type verdict string
 
 // The verdicts, the gravest first.
 const (
 	// Leak: at least one place keeps memory in step after step.
-	Leak Verdict = "leak"
+	Leak verdict = "leak"
 	// Growth: memory grows all through the recording, but it may be one step
 	// that holds what it needs, or no place can be named.
-	Growth Verdict = "growth"
+	Growth verdict = "growth"
 	// None: nothing grows.
-	None Verdict = "none"
+	None verdict = "none"
 	// TooShort: nothing grows, and too little repeats to be sure.
-	TooShort Verdict = "too_short"
+	TooShort verdict = "too_short"
 )
 
 // Config says what to search.
@@ -88,7 +88,7 @@ type Report struct {
 	// Steps is about the number of steps in the recording, nil if it is unknown.
 	// With several pools it is that of the one with the most events.
 	Steps   *uint64 `json:"steps"`
-	Verdict Verdict `json:"verdict"`
+	Verdict verdict `json:"verdict"`
 	// Leaks has the places that grow to the end, the fastest first; never nil.
 	Leaks []Place `json:"leaks"`
 	// Grew has the places that grew into the middle of the run and stopped, the
@@ -166,7 +166,7 @@ func Find(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	return rep, nil
 }
 
-var gravest = []Verdict{Leak, Growth, None, TooShort}
+var gravest = []verdict{Leak, Growth, None, TooShort}
 
 func sortPlaces(rep *Report) {
 	slices.SortStableFunc(rep.Leaks, func(a, b Place) int { return cmp.Compare(b.rate, a.rate) })

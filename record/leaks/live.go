@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
 	"gpumem/size"
 )
@@ -45,7 +46,7 @@ func Live(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 			at[key] = i
 			h := Held{Pool: s.Pool}
 			if s.Site != 0 {
-				h.Site, h.Stack = names.shown(OwnFrame(t.Site(s.Site))), names.stack(s.Site)
+				h.Site, h.Stack = names.shown(stacks.OwnFrame(t.Site(s.Site))), names.stack(s.Site)
 			}
 			held = append(held, h)
 		}

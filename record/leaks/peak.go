@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 
+	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
 	"gpumem/size"
 )
@@ -44,7 +45,7 @@ func Peak(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 			at[key] = i
 			h := Held{Pool: p.Name, Site: "requests of " + size.Format(e.Bytes)}
 			if e.Site != 0 {
-				h.Site, h.Stack = names.shown(OwnFrame(t.Site(e.Site))), names.stack(e.Site)
+				h.Site, h.Stack = names.shown(stacks.OwnFrame(t.Site(e.Site))), names.stack(e.Site)
 			}
 			held = append(held, h)
 		}

@@ -43,7 +43,7 @@ func anyLoop(seed uint64, leaky bool) loop {
 func TestRates(t *testing.T) {
 	const runs = 400
 	var planted, found, other, clean, alarms, noSteps, farSteps int
-	verdicts := map[Verdict]int{}
+	verdicts := map[verdict]int{}
 	for seed := range uint64(runs) {
 		l := anyLoop(seed, true)
 		rep := look(t, l)

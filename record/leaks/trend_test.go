@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
 )
 
@@ -20,7 +21,7 @@ func TestLoops(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		loop    loop
-		verdict Verdict
+		verdict verdict
 		leaks   int
 		steps   bool // told
 	}{
@@ -187,7 +188,7 @@ func TestOwnFrame(t *testing.T) {
 		"ones (/v/site-packages/jax/a.py:1)\nf (<stdin>:2)":              "f (<stdin>:2)",
 		`f (C:\py\site-packages\t\a.py:1)` + "\n" + `g (C:\me\b.py:2)`:   `g (C:\me\b.py:2)`,
 	} {
-		if got := OwnFrame(stack); got != want {
+		if got := stacks.OwnFrame(stack); got != want {
 			t.Errorf("%q: %q, want %q", stack, got, want)
 		}
 	}
@@ -417,11 +418,11 @@ func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
 func TestLibraryFramesAreSkipped(t *testing.T) {
 	for _, file := range []string{"/v/lib/python3.11/site-packages/jax/a.py", `C:\v\site-packages\jax\a.py`, "/opt/dist-packages/a.py", "/usr/lib/python3.11/a.py", "<frozen a.py"} {
 		stack := "inner (" + file + ":1)\nown (/home/u/train.py:2)\nmain (/home/u/train.py:9)"
-		if got := OwnFrame(stack); got != "own (/home/u/train.py:2)" {
+		if got := stacks.OwnFrame(stack); got != "own (/home/u/train.py:2)" {
 			t.Errorf("%s: %s", file, got)
 		}
 	}
-	if got := OwnFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
+	if got := stacks.OwnFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
 		t.Errorf("without a frame of the program: %s", got)
 	}
 }

@@ -23,4 +23,4 @@ func (d *digest) add(offset uint64) {
 	*d = digest(h)
 }
 
-func (d digest) String() string { return fmt.Sprintf("%016x", uint64(d)) }
+func (d digest) text() string { return fmt.Sprintf("%016x", uint64(d)) }

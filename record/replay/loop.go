@@ -72,8 +72,8 @@ func (p *Pass) close() {
 	_ = p.Device.Close()
 }
 
-// Ask calls f, whose driver calls then do not count as the policy's.
-func (p *Pass) Ask(f func()) {
+// ask calls f, whose driver calls then do not count as the policy's.
+func (p *Pass) ask(f func()) {
 	before := p.Device.Counters()
 	f()
 	after := p.Device.Counters()
@@ -83,7 +83,7 @@ func (p *Pass) Ask(f func()) {
 
 // Stats returns the allocator's statistics, without a driver call that counts.
 func (p *Pass) Stats() (s alloc.Stats) {
-	p.Ask(func() { s = p.Allocator.Stats() })
+	p.ask(func() { s = p.Allocator.Stats() })
 	return s
 }
 

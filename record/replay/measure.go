@@ -151,7 +151,7 @@ func figures(p *Pass, res *Result) Hook {
 		},
 		Refused: func(e *trace.Event) error {
 			if res.Failure == nil {
-				p.Ask(func() { res.Failure = failure(p, e) })
+				p.ask(func() { res.Failure = failure(p, e) })
 				res.FirstRefused = &res.Failure.Event
 			}
 			return nil
@@ -162,7 +162,7 @@ func figures(p *Pass, res *Result) Hook {
 			res.HeldPeak = res.Stats.PeakPoolBytes
 			res.HeldMean = heldSum / float64(max(p.Event, 1))
 			res.Fragmentation = res.Stats.Fragmentation()
-			res.Digest = digest.String()
+			res.Digest = digest.text()
 			if a, ok := p.Allocator.(interface {
 				Reserved() (peak uint64, segments uint64)
 			}); ok {

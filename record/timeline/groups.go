@@ -14,8 +14,8 @@ import (
 	"strings"
 
 	"gpumem/internal/report"
+	"gpumem/record/internal/stacks"
 	"gpumem/record/internal/sum"
-	"gpumem/record/leaks"
 	"gpumem/record/trace"
 	"gpumem/size"
 )
@@ -387,7 +387,7 @@ func shorten(stacks []string) (names []string) {
 // program's own on: one frame more each time.
 func ownHeads(stack string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		own := leaks.OwnFrame(stack)
+		own := stacks.OwnFrame(stack)
 		for at, seen := 0, false; at <= len(stack); {
 			end := len(stack)
 			if n := strings.IndexByte(stack[at:], '\n'); n >= 0 {

@@ -12,7 +12,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/internal/input"
 	"gpumem/internal/report"
-	"gpumem/record/leaks"
+	"gpumem/record/internal/stacks"
 	"gpumem/record/replay"
 	"gpumem/size"
 )
@@ -72,7 +72,7 @@ func recordedRefusal(pools []*report.Timeline, texts *textTable) string {
 			on = " on " + tl.Pool
 		}
 		if r.Stack >= 0 {
-			on += ", in " + leaks.OwnFrame(texts.list[r.Stack]) + ","
+			on += ", in " + stacks.OwnFrame(texts.list[r.Stack]) + ","
 		}
 		more := ""
 		if n := len(tl.Refused); n > 1 {
@@ -89,7 +89,7 @@ func refusal(first *replay.Result, r *replay.Report) string {
 	what := fmt.Sprintf("Under %s, %s of %s requested %s", label(first, r), report.EventName(first.Number(f.Event)), report.Count(first.Number(first.Events)), size.Format(f.Bytes))
 	if first.Number(f.Event) == 0 {
 		what = fmt.Sprintf("Under %s, a block of %s from before the recording", label(first, r), size.Format(f.Bytes))
-	} else if who := leaks.OwnFrame(f.Stack); who != "" {
+	} else if who := stacks.OwnFrame(f.Stack); who != "" {
 		what += ", in " + who + ","
 	}
 	what += " and was refused"

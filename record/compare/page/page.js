@@ -1,7 +1,7 @@
 // The page of two recordings. start fills the places of page.html; every figure is the
 // data's.
 
-// signed is as Signed of Go's package compare.
+// signed is as signedBytes of Go's package compare.
 const signed = (n, format) => n > 0 ? "+" + format(n) : n < 0 ? "-" + format(-n) : "0";
 
 function start(data) {

@@ -9,7 +9,7 @@ import (
 	"gpumem/record/internal/test/tracetest"
 )
 
-var formats = tape.Formats{tape.Text, MemDebug, RMM, MemDump, MiniMalloc}
+var formats = tape.Formats{tape.Text, MemDebug, RMM, MiniMalloc}
 
 func mustRead(t testing.TB, data []byte, opt tape.Options) *tape.Trace {
 	t.Helper()

@@ -1,6 +1,6 @@
 // Package logs reads logs of allocators, and what is like one: the lines of XLA's and
-// TensorFlow's pool (memdebug.go), put in order by logorder.go, its dumps (memdump.go), RMM's
-// CSV (rmm.go) and MiniMalloc's problems (minimalloc.go).
+// TensorFlow's pool (memdebug.go), put in order by logorder.go, RMM's CSV (rmm.go) and
+// MiniMalloc's problems (minimalloc.go).
 package logs
 
 // The reader of the lines that the BFC allocator of XLA and TensorFlow writes

@@ -1,4 +1,4 @@
-package logs
+package dump_test
 
 // Pool dumps: made here, and one that TensorFlow wrote.
 
@@ -16,9 +16,12 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/internal/input"
+	"gpumem/record/dump"
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
 )
+
+var memdump = tape.Formats{tape.Text, dump.Format}
 
 // chunkOf is one chunk of a dump. What is 0 is left out, as proto3 does.
 func chunkOf(addr, size, requested, action uint64, op string, used bool) tracetest.PB {
@@ -68,7 +71,7 @@ func TestMemDump(t *testing.T) {
 			[]string{fmt.Sprintf(noteDump, "1 chunk", 1, "is", "addresses")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr := mustRead(t, c.data, tape.Options{Format: "memdump"})
+			tr := tracetest.MustRead(t, memdump, c.data, tape.Options{Format: "memdump"})
 			if err := tracetest.CheckTrace(tr); err != nil {
 				t.Error(err)
 			}
@@ -95,7 +98,7 @@ func TestMemDump(t *testing.T) {
 		{"chunk is a number", head.Num(3, 1), "in: byte 17: damaged: field 3 is of the kind 0 instead of 2" + again},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := formats.Read(context.Background(), bytes.NewReader(c.data), "in", tape.Options{Format: "memdump"})
+			_, err := memdump.Read(context.Background(), bytes.NewReader(c.data), "in", tape.Options{Format: "memdump"})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
@@ -116,7 +119,7 @@ func TestMemDumpModel(t *testing.T) {
 			data = data.Bytes(3, chunkOf(c.addr, c.size, c.requested, c.action, "", used))
 		}
 		slices.SortFunc(want, func(a, b chunk) int { return cmp.Or(cmp.Compare(a.action, b.action), cmp.Compare(a.addr, b.addr)) })
-		tr, err := formats.Read(context.Background(), bytes.NewReader(data), "in", tape.Options{})
+		tr, err := memdump.Read(context.Background(), bytes.NewReader(data), "in", tape.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +142,7 @@ func TestMemDumpModel(t *testing.T) {
 // TestMemDumpTensorFlow: blocks of 400,000 bytes times 1, 3, 5 and so on, with
 // those between freed; the statistics in the file have the sums.
 func TestMemDumpTensorFlow(t *testing.T) {
-	tr := mustRead(t, tracetest.Sample(t, "tensorflow.memdump"), tape.Options{})
+	tr := tracetest.MustRead(t, memdump, tracetest.Sample(t, "tensorflow.memdump"), tape.Options{})
 	if err := tracetest.CheckTrace(tr); err != nil {
 		t.Error(err)
 	}
@@ -165,5 +168,5 @@ func TestMemDumpTensorFlow(t *testing.T) {
 func FuzzMemDump(f *testing.F) {
 	f.Add(tracetest.Sample(f, "tensorflow.memdump"))
 	f.Add([]byte(tracetest.PB{}.Text(1, "GPU_0_bfc").Bytes(3, chunkOf(0x100, 256, 100, 7, "MatMul", true)).Bytes(4, tracetest.PB{}.Num(1, 5))))
-	f.Fuzz(func(t *testing.T, in []byte) { tracetest.FuzzRead(t, formats, in, "memdump") })
+	f.Fuzz(func(t *testing.T, in []byte) { tracetest.FuzzRead(t, memdump, in, "memdump") })
 }

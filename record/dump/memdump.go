@@ -1,9 +1,9 @@
-package logs
+package dump
 
 // The reader of the dumps that XLA's BFC allocator writes when it refuses a
 // request and TF_BFC_MEMORY_DUMP is set: MaybeWriteMemoryMap of
 // tsl/framework/bfc_allocator.cc puts the binary message MemoryDump into a file
-// PREFIX_NAME.MICROSECONDS, one for each refusal. Package dump reads them.
+// PREFIX_NAME.MICROSECONDS, one for each refusal. binary.go reads the message.
 //
 // A dump is one instant: chunks, used and free, in the order of their addresses
 // within each region. The used ones become allocations, so that a replay answers
@@ -17,26 +17,26 @@ import (
 	"slices"
 
 	"gpumem/internal/input"
-	"gpumem/record/dump"
 	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
 
-// MemDump is a pool dump of XLA's or TensorFlow's allocator.
-var MemDump = tape.Format{Name: "memdump", What: "a pool dump of TF_BFC_MEMORY_DUMP", Looks: looksMemDump, Read: readMemDump}
+// Format is a pool dump of XLA's or TensorFlow's allocator.
+var Format = tape.Format{Name: "memdump", What: "a pool dump of TF_BFC_MEMORY_DUMP", Looks: looksMemDump, Read: readMemDump}
 
 // looksMemDump: a dump begins with the name of its pool, and something follows.
 func looksMemDump(head []byte) bool {
-	return head[0] == 1<<3|2 && dump.IsBinary(head) && len(head) > 2+int(head[1])
+	return head[0] == 1<<3|2 && isBinary(head) && len(head) > 2+int(head[1])
 }
 
 // readMemDump reads a whole dump into b.
 func readMemDump(in *input.Reader, b *tape.Builder) error {
-	d, err := dump.ReadBinary(in)
+	dump, err := readBinary(in)
 	if err != nil {
 		return err
 	}
-	var used []*dump.Chunk
+	d := dump.finish()
+	var used []*Chunk
 	var free int
 	var freeBytes, bytes uint64
 	order := "addresses"
@@ -49,15 +49,15 @@ func readMemDump(in *input.Reader, b *tape.Builder) error {
 		if c.Requested == 0 { // a pool has no chunk for 0 bytes, so it is not known
 			c.Requested = c.Size
 		}
-		if used = append(used, c); d.Action(c) != 0 {
+		if used = append(used, c); d.action(c) != 0 {
 			order = "allocations"
 		}
 	}
 	if len(used) == 0 {
 		return in.Fail("the dump has no chunk in use, so there is nothing to replay")
 	}
-	slices.SortStableFunc(used, func(x, y *dump.Chunk) int {
-		return cmp.Or(cmp.Compare(d.Action(x), d.Action(y)), cmp.Compare(x.Addr, y.Addr))
+	slices.SortStableFunc(used, func(x, y *Chunk) int {
+		return cmp.Or(cmp.Compare(d.action(x), d.action(y)), cmp.Compare(x.Addr, y.Addr))
 	})
 	p := b.Pool(d.Allocator)
 	for _, c := range used {
