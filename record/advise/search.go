@@ -5,6 +5,8 @@ package advise
 import (
 	"context"
 	"sort"
+
+	"gpumem/record/internal/bisect"
 )
 
 // mostPercent is the largest fraction that is advised, in hundredths.
@@ -55,7 +57,6 @@ const maxDevice = 1 << 40
 // replay's --smallest, or to 1 % if the recording is long. A fraction goes with the
 // size. It is nil if there is none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
-	fits := func(n uint64) (bool, error) { return a.serves(ctx, c, n*mib) }
 	if c.bound > maxDevice-min(maxDevice, a.taken(true)) {
 		return nil, nil
 	}
@@ -63,41 +64,32 @@ func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
 	if lo > 0 {
 		lo-- // the bound itself may do
 	}
-	hi := max(lo+1, c.HeldPeak/mib)
 	// The card at hand is tried before larger devices: a pool may fit it and none of those
 	// around it.
 	here := a.cfg.Sim.Total / mib
 	if !c.Fits || here <= lo {
 		here = maxDevice
 	}
-	for {
+	// before is hi, or the card if that lies before hi.
+	before := func(lo, hi uint64) uint64 {
 		if lo < here && hi > here {
-			hi = here
+			return here
 		}
-		ok, err := fits(hi)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		lo = hi
-		if hi *= 2; hi > maxDevice/mib {
-			return nil, nil
-		}
+		return hi
 	}
-	for hi-lo > 1 && (a.trace.Events <= longEvents || (hi-lo)*100 > hi) {
-		mid := lo + (hi-lo)/2
-		ok, err := fits(mid)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			hi = mid
-		} else {
-			lo = mid
-		}
+	n, ok, err := bisect.Search{
+		Lo: lo, Hi: before(lo, max(lo+1, c.HeldPeak/mib)),
+		Enough: func(n uint64) (bool, error) { return a.serves(ctx, c, n*mib) },
+		Grow: func(hi uint64) uint64 {
+			if 2*hi > maxDevice/mib {
+				return 0
+			}
+			return before(hi, 2*hi)
+		},
+		Near: func(lo, hi uint64) bool { return a.trace.Events > longEvents && (hi-lo)*100 <= hi },
+	}.Least()
+	if n *= mib; !ok || err != nil {
+		return nil, err
 	}
-	hi *= mib
-	return &hi, nil
+	return &n, nil
 }

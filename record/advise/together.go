@@ -10,6 +10,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/internal/bisect"
 	"gpumem/record/internal/sum"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -176,34 +177,23 @@ func (a *adviser) lease(ctx context.Context, p policy.Policy) (uint64, error) {
 		}
 		return ok, err
 	}
-	lo := uint64(0) // is refused
-	hi := g.peak/page + 1
-	for step := max(hi/64, 1); ; step *= 2 {
-		ok, err := fits(hi)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			break
-		}
-		if lo = hi; hi > maxDevice/page {
-			return 0, &trace.Error{File: a.trace.Source, Msg: fmt.Sprintf("the recording does not fit any GPU under the policy %s", p.Spec)}
+	first := g.peak/page + 1
+	step := max(first/64, 1)
+	pages, ok, err := bisect.Search{Hi: first, Enough: fits, Grow: func(hi uint64) uint64 {
+		if hi > maxDevice/page {
+			return 0
 		}
 		hi += step
+		step *= 2
+		return hi
+	}}.Least()
+	if err == nil && !ok {
+		err = &trace.Error{File: a.trace.Source, Msg: fmt.Sprintf("the recording does not fit any GPU under the policy %s", p.Spec)}
 	}
-	for hi-lo > 1 {
-		mid := lo + (hi-lo)/2
-		ok, err := fits(mid)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			hi = mid
-		} else {
-			lo = mid
-		}
+	if err != nil {
+		return 0, err
 	}
-	return a.leaseOf(hi), nil
+	return a.leaseOf(pages), nil
 }
 
 // limitOf returns the limit of a pool to which gpumem run gives that many bytes. It sets a

@@ -743,7 +743,7 @@ func TestManyRows(t *testing.T) {
 	if rest := p.AtPeak.differ(5).Rest; rest.Places != maxRows+5 || rest.Before.PeakBytes != 1 || rest.Where != "2,053 other places" {
 		t.Errorf("%+v", rest)
 	}
-	d := &pageData{index: map[string]int{}}
+	d := &pageData{texts: report.Texts{Most: pageTexts}}
 	if page := d.table(p.AtPeak, peakOf); len(page.Rows) != pageRows+1 || page.Sum.Difference != p.PeakDifference {
 		t.Errorf("%d rows on the page, %+v", len(page.Rows), page.Sum)
 	}

@@ -40,8 +40,7 @@ type pageData struct {
 	Shown int         `json:"shown"` // the pool whose curves are shown first
 	// Texts are stacks and names, which rows refer to by index.
 	Texts []string `json:"texts"`
-	index map[string]int
-	bytes int
+	texts report.Texts
 }
 
 type pagePool struct {
@@ -100,17 +99,7 @@ func (d *pageData) text(s string) int {
 	if s == "" {
 		return -1
 	}
-	k, ok := d.index[s]
-	if ok {
-		return k
-	}
-	if d.bytes += len(s); d.bytes > pageTexts {
-		d.bytes -= len(s)
-		return d.text("(a stack; there are too many to show)")
-	}
-	d.Texts = append(d.Texts, s)
-	d.index[s] = len(d.Texts) - 1
-	return d.index[s]
+	return d.texts.Index(s)
 }
 
 // table returns a table of the page.
@@ -229,13 +218,14 @@ var bodyTemplate = template.Must(template.New("compare").Funcs(template.FuncMap{
 
 // WritePage writes the comparison as one page of HTML. The errors are w's.
 func (rep *Report) WritePage(w io.Writer) error {
-	d := &pageData{Pools: []*pagePool{}, Texts: []string{}, index: map[string]int{}}
+	d := &pageData{Pools: []*pagePool{}, texts: report.Texts{List: []string{}, Most: pageTexts}}
 	for k, p := range rep.Pools {
 		d.Pools = append(d.Pools, d.pool(p))
 		if abs(p.PeakDifference) > abs(rep.Pools[d.Shown].PeakDifference) {
 			d.Shown = k
 		}
 	}
+	d.Texts = d.texts.List
 	var body strings.Builder
 	if err := bodyTemplate.Execute(&body, rep); err != nil {
 		return err

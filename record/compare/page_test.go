@@ -153,7 +153,7 @@ func TestPageData(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		a, b := randomRecording(r, "before", 10), randomRecording(r, "after", 12)
 		p := compared(t, read(t, "a", a.text), read(t, "b", b.text)).Pools[0]
-		d := &pageData{index: map[string]int{}}
+		d := &pageData{texts: report.Texts{Most: pageTexts}}
 		out := d.pool(p)
 		for k, table := range out.Tables {
 			var sum pageRow

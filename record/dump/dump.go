@@ -48,14 +48,11 @@
 package dump
 
 import (
-	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"io"
 	"slices"
 
-	"gpumem/internal/input"
 	"gpumem/size"
 )
 
@@ -208,31 +205,11 @@ func (d *Dump) Chunks(yield func(*Chunk) bool) {
 // incomplete ones. What a dump lacks is in its Notes. The error is [ErrNone] or
 // that of r.
 func Read(r io.Reader) (*Dump, error) {
-	in := bufio.NewReaderSize(r, 4<<10)
-	head, err := in.Peek(binaryHead)
-	if err != nil && err != io.EOF {
-		return nil, err
+	d, _, err := ReadLog(r)
+	if d == nil && err == nil {
+		err = ErrNone
 	}
-	if !isBinary(head) {
-		return readText(input.NewLines(in))
-	}
-	file, err := input.New(context.Background(), in, "dump", input.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	b, err := readBinary(file)
-	var damage *input.Error
-	switch {
-	case errors.As(err, &damage) && damage.Err == nil:
-		b.note("The file breaks off or is damaged at byte %d; what follows is not read.", damage.Offset)
-	case err != nil:
-		return nil, err
-	}
-	if len(b.d.Regions) == 0 {
-		return nil, ErrNone
-	}
-	return b.finish(), nil
+	return d, err
 }
 
 // binaryHead is how much of a file tells a binary dump: a name's length in one byte, the

@@ -4,6 +4,7 @@ package dump
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 
@@ -21,10 +22,7 @@ func ReadLog(r io.Reader) (*Dump, *Program, error) {
 		return nil, nil, err
 	}
 	if isBinary(head) {
-		d, err := Read(in)
-		if errors.Is(err, ErrNone) {
-			err = nil
-		}
+		d, err := readBroken(in)
 		return d, nil, err
 	}
 	lines := input.NewLines(in)
@@ -40,8 +38,29 @@ func ReadLog(r io.Reader) (*Dump, *Program, error) {
 	if err := lines.Err(); err != nil {
 		return nil, nil, err
 	}
-	d, _ := t.result()
-	return d, p.result(), nil
+	return t.result(), p.result(), nil
+}
+
+// readBroken reads a binary dump, which may break off or be damaged: what comes before that
+// is taken. It is nil if that is nothing.
+func readBroken(r io.Reader) (*Dump, error) {
+	file, err := input.New(context.Background(), r, "dump", input.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	b, err := readBinary(file)
+	var damage *input.Error
+	switch {
+	case errors.As(err, &damage) && damage.Err == nil:
+		b.note("The file breaks off or is damaged at byte %d; what follows is not read.", damage.Offset)
+	case err != nil:
+		return nil, err
+	}
+	if len(b.d.Regions) == 0 {
+		return nil, nil
+	}
+	return b.finish(), nil
 }
 
 // allMarks are of the lines that begin a dump, a report or a message of rematerialization.

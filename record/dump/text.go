@@ -41,30 +41,16 @@ type textReader struct {
 	dumps int
 }
 
-func readText(lines *input.Lines) (*Dump, error) {
-	t := &textReader{lines: lines}
-	for lines.Next() {
-		t.take(lines.Text())
-		if t.cur == nil {
-			lines.Skip(dumpMarks)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, err
-	}
-	return t.result()
-}
-
-// result returns the dump to keep, or [ErrNone].
-func (t *textReader) result() (*Dump, error) {
+// result returns the dump to keep; nil if there is none.
+func (t *textReader) result() *Dump {
 	t.finish()
 	if t.best == nil {
-		return nil, ErrNone
+		return nil
 	}
 	if t.best.Dumps = t.dumps; t.dumps > 1 {
 		t.best.Notes = append(t.best.Notes, fmt.Sprintf("The log holds %d dumps; this one begins at line %d.", t.dumps, t.best.Line))
 	}
-	return t.best, nil
+	return t.best
 }
 
 // finish ends the dump that is being read.

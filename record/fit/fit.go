@@ -243,28 +243,9 @@ var (
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
 // *FailedError, or those of advise.Run.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	program, err := exec.LookPath(cfg.Command[0])
-	if err != nil {
-		return nil, noProgram(cfg.Command[0], err)
-	}
-	if cfg.Sim.Total > largest {
-		return nil, fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
-	}
-	front, driver, err := folders(cfg.Env)
+	front, driver, err := cfg.check()
 	if err != nil {
 		return nil, err
-	}
-	if err := library.Check(program); err != nil {
-		return nil, err
-	}
-	if cfg.Record != "" { // before the run, which may take long
-		f, err := os.OpenFile(cfg.Record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(f.Close(), os.Remove(cfg.Record)); err != nil {
-			return nil, err
-		}
 	}
 	dir, err := os.MkdirTemp("", "gpumem-fit-")
 	if err != nil {
@@ -310,6 +291,32 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
+// check finds what is wrong before the run, which may take long, and returns the folders of
+// the pool library and of the simulated driver.
+func (cfg *Config) check() (front, driver string, err error) {
+	path, err := exec.LookPath(cfg.Command[0])
+	if err != nil {
+		return "", "", noProgram(cfg.Command[0], err)
+	}
+	if cfg.Sim.Total > largest {
+		return "", "", fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
+	}
+	if front, driver, err = folders(cfg.Env); err != nil {
+		return "", "", err
+	}
+	if err := library.Check(path); err != nil {
+		return "", "", err
+	}
+	if cfg.Record == "" {
+		return front, driver, nil
+	}
+	f, err := os.OpenFile(cfg.Record, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil {
+		err = errors.Join(f.Close(), os.Remove(cfg.Record))
+	}
+	return front, driver, err
+}
+
 // noProgram returns the error of a word that names no program, with what was meant.
 func noProgram(word string, err error) error {
 	switch {
@@ -340,72 +347,100 @@ func folders(env []string) (front, driver string, err error) {
 }
 
 // once runs the program on a GPU of a size. refused reports that it was refused memory.
-func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (*Report, bool, error) {
-	run, err := os.MkdirTemp(dir, "run")
+func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (report *Report, refused bool, err error) {
+	r, err := runOn(ctx, cfg, dir, front, driver, on)
 	if err != nil {
 		return nil, false, err
 	}
-	startup := filepath.Join(run, "start")
-	if err := writeStart(startup); err != nil {
-		return nil, false, err
-	}
-	record, found, whole := filepath.Join(run, "record"), filepath.Join(run, "found"), filepath.Join(run, "whole")
-	if err := os.WriteFile(whole, nil, 0o600); err != nil {
-		return nil, false, err
-	}
-	device := func(total uint64) string {
-		if cfg.GPUs <= 1 {
-			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
-		}
-		return fmt.Sprintf("sim@%s,create,total=%d%s", filepath.Join(run, "gpus"), total, strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)+capability(cfg.Sim))
-	}
-	env, err := environment(cfg, front, driver, [][2]string{
-		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", record}, {"GPUMEM_RECORD_WHOLE", whole}, {"GPUMEM_FIT", found}, {"GPUMEM_DEVICE", device(on)},
-		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
-	})
+	p, err := readProgram(r.found)
 	if err != nil {
 		return nil, false, err
 	}
-	failed, err := execute(ctx, cfg, env, found)
-	if err != nil {
-		return nil, false, err
-	}
-	if others, err := withPrefix(run, "record."); others > 0 || err != nil {
-		return nil, false, cmp.Or(err, fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+others))
-	}
-	p, err := readProgram(found)
-	if err != nil {
-		return nil, false, err
-	}
-	source := snapshot(record, found)
+
+	source := snapshot(r.record, r.found)
 	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
 	if t != nil {
 		defer t.Close()
 	}
-	refused := t != nil && t.Refused > 0 || failed.ofMemory()
+	refused = t != nil && t.Refused > 0 || r.failed.ofMemory()
 	switch {
-	case exists(found + ".python"):
+	case exists(r.found + ".python"):
 		return nil, false, errNoStart
-	case failed != nil && !refused:
-		return nil, false, failed
+	case r.failed != nil && !refused:
+		return nil, false, r.failed
 	case refused && on < largest && p.Framework != "jax":
 		return nil, true, nil
 	case refused:
 		return tooLarge(cfg, p, t), false, nil
-	case !exists(whole):
+	case !exists(r.whole):
 		return nil, false, errNotWhole
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, false, noGPU(p)
 	case err != nil:
 		return nil, false, err
-	}
-	if t.Allocs == 0 {
+	case t.Allocs == 0:
 		return nil, false, ErrNoGPU
 	}
+
 	p.RanOn = on
+	report, err = answer(ctx, cfg, p, t, source)
+	return report, false, err
+}
+
+// ran is a run of the program that has ended.
+type ran struct {
+	record string // the recording of the driver's calls
+	found  string // what the start-up file wrote
+	whole  string // is there if the recording is whole
+	failed *FailedError
+}
+
+// runOn runs the program on a GPU of a size, in a new folder in dir.
+func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (ran, error) {
+	folder, err := os.MkdirTemp(dir, "run")
+	if err != nil {
+		return ran{}, err
+	}
+	startup := filepath.Join(folder, "start")
+	if err := writeStart(startup); err != nil {
+		return ran{}, err
+	}
+	r := ran{record: filepath.Join(folder, "record"), found: filepath.Join(folder, "found"), whole: filepath.Join(folder, "whole")}
+	if err := os.WriteFile(r.whole, nil, 0o600); err != nil {
+		return ran{}, err
+	}
+	device := func(total uint64) string {
+		if cfg.GPUs <= 1 {
+			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
+		}
+		others := strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)
+		return fmt.Sprintf("sim@%s,create,total=%d%s%s", filepath.Join(folder, "gpus"), total, others, capability(cfg.Sim))
+	}
+
+	env, err := environment(cfg, front, driver, [][2]string{
+		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", r.record}, {"GPUMEM_RECORD_WHOLE", r.whole}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", device(on)},
+		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+	})
+	if err != nil {
+		return ran{}, err
+	}
+	if r.failed, err = execute(ctx, cfg, env, r.found); err != nil {
+		return ran{}, err
+	}
+	files, err := os.ReadDir(folder)
+	others := slices.DeleteFunc(files, func(f fs.DirEntry) bool { return !strings.HasPrefix(f.Name(), "record.") })
+	if n := len(others); err == nil && n > 0 {
+		err = fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+n)
+	}
+	return r, err
+}
+
+// answer is the report about a program that was served, by its recording, whose file is path.
+func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, path string) (*Report, error) {
+	var err error
 	if t.Format == torch.Format.Name {
 		if p.Lines, err = lines(ctx, t, ""); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		most := uint64(0)
 		for _, pool := range t.Pools {
@@ -417,18 +452,18 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Progress: cfg.Progress})
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	report := &Report{Report: advice, Program: p}
 	if cfg.Record != "" {
-		report.NotKept = keep(source, cfg.Record)
+		report.NotKept = keep(path, cfg.Record)
 	}
 	if err := report.explain(ctx, t); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	report.Summary = report.summarize()
-	return report, false, nil
+	return report, nil
 }
 
 // tooLarge is the answer about a program that is refused memory on the largest GPU: it may
@@ -450,17 +485,6 @@ func tooLarge(cfg Config, p program, t *trace.Trace) *Report {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// withPrefix returns the number of files in a folder whose names begin with a word.
-func withPrefix(folder, word string) (n int, err error) {
-	files, err := os.ReadDir(folder)
-	for _, f := range files {
-		if strings.HasPrefix(f.Name(), word) {
-			n++
-		}
-	}
-	return n, err
 }
 
 // keep copies a recording to a new file.

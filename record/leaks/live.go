@@ -3,13 +3,9 @@ package leaks
 // The memory that is live at the end of a recording, by the line of the program.
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
-	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
-	"gpumem/size"
 )
 
 // Held is the memory of one pool that a line of the program allocated and that is live at
@@ -31,28 +27,9 @@ func Live(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	type line struct {
-		pool string
-		site uint32
-	}
-	names := newNames(t.Site, t.Sites(), cfg.KeepPaths)
-	at := make(map[line]int)
-	held := []Held{}
+	held := newHeldBy(t, cfg.KeepPaths)
 	for _, s := range sites { // the largest stack of a line comes first
-		key := line{s.Pool, names.group(s.Site)}
-		i, ok := at[key]
-		if !ok {
-			i = len(held)
-			at[key] = i
-			h := Held{Pool: s.Pool}
-			if s.Site != 0 {
-				h.Site, h.Stack = names.shown(stacks.OwnFrame(t.Site(s.Site))), names.stack(s.Site)
-			}
-			held = append(held, h)
-		}
-		held[i].Bytes = size.Add(held[i].Bytes, s.Bytes)
-		held[i].Blocks += s.Blocks
+		held.add(s.Pool, s.Site, 0, s.Bytes, s.Blocks)
 	}
-	slices.SortStableFunc(held, func(a, b Held) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return held, nil
+	return held.largest(), nil
 }

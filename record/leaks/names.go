@@ -3,7 +3,11 @@ package leaks
 // The names of places: lines of the program, or sizes.
 
 import (
+	"cmp"
+	"slices"
+
 	"gpumem/record/internal/stacks"
+	"gpumem/record/trace"
 	"gpumem/size"
 )
 
@@ -56,4 +60,51 @@ func (n *names) shown(stack string) string {
 		return stack
 	}
 	return stacks.WithoutPaths(stack)
+}
+
+// heldBy adds up live blocks by pool and line, or by size where there is no line.
+type heldBy struct {
+	*names
+	list []Held
+	at   map[heldKey]int
+}
+
+type heldKey struct {
+	pool  string
+	site  uint32
+	bytes uint64 // of each block, where there is no site
+}
+
+func newHeldBy(t *trace.Trace, keepPaths bool) *heldBy {
+	return &heldBy{names: newNames(t.Site, t.Sites(), keepPaths), list: []Held{}, at: map[heldKey]int{}}
+}
+
+// add adds blocks of one site. A line is shown with the stack that comes first. each is the
+// bytes of a block that tell it from others without a site; 0: nothing does.
+func (h *heldBy) add(pool string, site uint32, each, bytes, blocks uint64) {
+	key := heldKey{pool: pool, site: h.group(site)}
+	if site == 0 {
+		key.bytes = each
+	}
+	i, ok := h.at[key]
+	if !ok {
+		i = len(h.list)
+		h.at[key] = i
+		one := Held{Pool: pool}
+		switch {
+		case site != 0:
+			one.Site, one.Stack = h.shown(stacks.OwnFrame(h.site(site))), h.stack(site)
+		case each > 0:
+			one.Site = "requests of " + size.Format(each)
+		}
+		h.list = append(h.list, one)
+	}
+	h.list[i].Bytes = size.Add(h.list[i].Bytes, bytes)
+	h.list[i].Blocks += blocks
+}
+
+// largest returns what was added, the largest first.
+func (h *heldBy) largest() []Held {
+	slices.SortStableFunc(h.list, func(a, b Held) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return h.list
 }

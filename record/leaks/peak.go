@@ -7,9 +7,7 @@ import (
 	"context"
 	"slices"
 
-	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
-	"gpumem/size"
 )
 
 // Peak returns what is live in a pool when most is, a refused request included, by line;
@@ -27,31 +25,9 @@ func Peak(ctx context.Context, t *trace.Trace, cfg Config) ([]Held, error) {
 	}
 	// A line is shown with the stack of its largest block.
 	slices.SortStableFunc(live, func(a, b trace.Event) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	type line struct {
-		site  uint32
-		bytes uint64 // of each block, where there is no site
-	}
-	names := newNames(t.Site, t.Sites(), cfg.KeepPaths)
-	at := map[line]int{}
-	held := []Held{}
+	held := newHeldBy(t, cfg.KeepPaths)
 	for _, e := range live {
-		key := line{site: names.group(e.Site)}
-		if e.Site == 0 {
-			key.bytes = e.Bytes
-		}
-		i, ok := at[key]
-		if !ok {
-			i = len(held)
-			at[key] = i
-			h := Held{Pool: p.Name, Site: "requests of " + size.Format(e.Bytes)}
-			if e.Site != 0 {
-				h.Site, h.Stack = names.shown(stacks.OwnFrame(t.Site(e.Site))), names.stack(e.Site)
-			}
-			held = append(held, h)
-		}
-		held[i].Bytes = size.Add(held[i].Bytes, e.Bytes)
-		held[i].Blocks++
+		held.add(p.Name, e.Site, e.Bytes, e.Bytes, 1)
 	}
-	slices.SortStableFunc(held, func(a, b Held) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return held, nil
+	return held.largest(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gpumem/device"
+	"gpumem/record/internal/bisect"
 	"gpumem/record/trace"
 	"gpumem/size"
 )
@@ -69,33 +70,21 @@ func (r *runner) smallest(ctx context.Context) (*uint64, error) {
 	const mib = 1 << 20
 	peak := r.pool.PeakLive
 	first := min(max((peak-min(peak, 1))/mib+1, 1), maxDevice) // in MiB, as all below
-	lo, hi := uint64(0), first                                 // lo is refused
-	mid := first - 1                                           // on most policies refused, too
-	for step := max(first/64, 1); ; step *= 4 {
-		ok, err := r.fits(ctx, hi*mib)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		if hi == maxDevice {
-			return nil, nil
-		}
-		lo, hi = hi, min(hi+step, maxDevice)
-		mid = lo + (hi-lo)/2
+	step := max(first/64, 1)
+	n, ok, err := bisect.Search{
+		Hi: first, Mid: first - 1, // on most policies refused
+		Enough: func(n uint64) (bool, error) { return r.fits(ctx, n*mib) },
+		Grow: func(hi uint64) uint64 {
+			if hi == maxDevice {
+				return 0
+			}
+			hi = min(hi+step, maxDevice)
+			step *= 4
+			return hi
+		},
+	}.Least()
+	if n *= mib; !ok || err != nil {
+		return nil, err
 	}
-	for ; hi-lo > 1; mid = lo + (hi-lo)/2 {
-		ok, err := r.fits(ctx, mid*mib)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			hi = mid
-		} else {
-			lo = mid
-		}
-	}
-	hi *= mib
-	return &hi, nil
+	return &n, nil
 }

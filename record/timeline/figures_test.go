@@ -69,7 +69,7 @@ func made(t testing.TB, record func(r *recorder)) *trace.Trace {
 // outlined returns the outline of a recording's first pool, with what lives.
 func outlined(t testing.TB, tr *trace.Trace) *outline {
 	t.Helper()
-	o, err := newOutline(t.Context(), tr, tr.Pools[0], &textTable{}, 1, nil)
+	o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func (o *outline) groups(t testing.TB, event uint64, by string) map[string]repor
 	for _, g := range o.timeline.Lists[k].Groups[n] {
 		name := "all others"
 		if g.Name >= 0 {
-			name = o.texts.list[g.Name]
+			name = o.texts.List[g.Name]
 		}
 		out[name] = g
 	}
@@ -231,7 +231,7 @@ func TestRestOfAList(t *testing.T) {
 // bandsBySize are the names of the bands by size.
 func (o *outline) bandsBySize() (names []string) {
 	for _, b := range o.timeline.Groupings[len(o.timeline.Groupings)-1].Bands {
-		names = append(names, o.texts.list[b.Name])
+		names = append(names, o.texts.List[b.Name])
 	}
 	return names
 }
@@ -300,7 +300,7 @@ func TestOlderBlocksAreMarked(t *testing.T) {
 		}
 		// Their lines are marked, too.
 		for name, g := range rows {
-			if line := o.texts.list[g.Label]; strings.Contains(line, beforeName) != (name == names[0]) {
+			if line := o.texts.List[g.Label]; strings.Contains(line, beforeName) != (name == names[0]) {
 				t.Errorf("by %s: %s is called %q", by, name, line)
 			}
 			if name != names[0] && g.Since == 0 {
@@ -399,7 +399,7 @@ func TestWalksHaveABudget(t *testing.T) {
 		{"half walked", walkBudget / 2, 50, 54, events/2 - 20, events},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, err := newOutline(t.Context(), tr, tr.Pools[0], &textTable{}, 1, nil)
+			o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(), 1, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -239,9 +239,9 @@ type bandName struct{ name, detail string }
 func (o *outline) newGrouping(by string, names []bandName, rest string, group func(b *trace.Block) int, name func(b *trace.Block) int) *grouping {
 	g := &grouping{out: &report.Grouping{By: by, Bands: []*report.Band{}}, name: name, pool: o.pool, bandOf: make([]int16, o.pool.Slots)}
 	add := func(n bandName, kind string) {
-		band := &report.Band{Name: o.texts.of(n.name), Detail: -1, Kind: kind}
+		band := &report.Band{Name: o.texts.Index(n.name), Detail: -1, Kind: kind}
 		if n.detail != "" {
-			band.Detail = o.texts.of(n.detail)
+			band.Detail = o.texts.Index(n.detail)
 		}
 		g.counters = append(g.counters, &bandCounter{band: band})
 	}
@@ -303,12 +303,12 @@ func (o *outline) siteParts() map[uint32]float64 {
 // stackName returns the text of a block's stack, marked if the block is older than the
 // recording.
 func (o *outline) stackName(b *trace.Block) int {
-	at := &o.texts.sites
+	at := o.texts.sites
 	key := uint64(b.Site) << 1
 	if o.isSeed(b) {
 		key++
 	}
-	if k, ok := (*at)[key]; ok {
+	if k, ok := at[key]; ok {
 		return k
 	}
 	text := stack(o.trace, b.Site)
@@ -321,11 +321,8 @@ func (o *outline) stackName(b *trace.Block) int {
 			text += "\n" + others
 		}
 	}
-	if *at == nil {
-		*at = map[uint64]int{}
-	}
-	(*at)[key] = o.texts.of(text)
-	return (*at)[key]
+	at[key] = o.texts.Index(text)
+	return at[key]
 }
 
 // byStack has a band for each of the heaviest stacks.
@@ -406,14 +403,14 @@ func (o *outline) label(rows []report.Group) {
 	var stacks []string
 	for _, r := range rows {
 		if r.Name >= 0 {
-			stacks = append(stacks, strings.Replace(o.texts.list[r.Name], " ("+beforeName+")", "", 1))
+			stacks = append(stacks, strings.Replace(o.texts.List[r.Name], " ("+beforeName+")", "", 1))
 		}
 	}
 	for k, name := range shorten(stacks) {
-		if strings.Contains(o.texts.list[rows[k].Name], " ("+beforeName+")") {
+		if strings.Contains(o.texts.List[rows[k].Name], " ("+beforeName+")") {
 			name += " (" + beforeName + ")"
 		}
-		rows[k].Label = o.texts.of(name)
+		rows[k].Label = o.texts.Index(name)
 	}
 }
 
@@ -454,7 +451,7 @@ func (o *outline) bySize() *grouping {
 		if exact := o.sizes.exactly(key); exact != "" {
 			name += ", " + exact
 		}
-		return o.texts.of(name)
+		return o.texts.Index(name)
 	})
 }
 

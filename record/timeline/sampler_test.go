@@ -134,7 +134,7 @@ func TestLayer(t *testing.T) {
 
 // sampled replays a recording under one policy and returns its outline and layer.
 func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int) (*outline, *report.Layer) {
-	o, err := newOutline(context.Background(), tr, tr.Pools[0], &textTable{}, share, nil)
+	o, err := newOutline(context.Background(), tr, tr.Pools[0], newTexts(), share, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func checkMoment(t rapid.TB, o *outline, tr *trace.Trace, k int, at, bytes uint6
 	if tl.Moments[k] != at || tl.Live[k] != bytes || tl.Blocks[k] != uint64(len(live)) {
 		t.Fatalf("bucket %d: %d bytes in %d blocks at event %d, want %d in %d at %d", k, tl.Live[k], tl.Blocks[k], tl.Moments[k], bytes, len(live), at)
 	}
-	names := o.texts.list
+	names := o.texts.List
 	for _, g := range tl.Groupings {
 		type figures struct{ bytes, blocks, since uint64 }
 		want := make([]figures, len(g.Bands))
@@ -480,7 +480,7 @@ func TestManySizesAreRanges(t *testing.T) {
 	o, _ := sampled(t, tr, replaytest.Config(t, "sim:1GiB", "jax"), 1)
 	var names []string
 	for _, band := range o.timeline.Groupings[0].Bands {
-		names = append(names, o.texts.list[band.Name])
+		names = append(names, o.texts.List[band.Name])
 	}
 	if want := []string{"64 KiB to 128 KiB", "1 KiB to 2 KiB", "512 B to 1 KiB"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
@@ -610,27 +610,6 @@ func TestMap(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestNames: each text once, long ones cut, and not without end.
-func TestNames(t *testing.T) {
-	var n textTable
-	if a, b := n.of("x"), n.of("y"); a != 0 || b != 1 || n.of("x") != 0 {
-		t.Error("a text has two indexes")
-	}
-	if long := n.list[n.of(strings.Repeat("z", 3*maxNameBytes))]; len(long) != maxNameBytes+3 {
-		t.Errorf("%d bytes", len(long))
-	}
-	for k := range maxNames / maxNameBytes * 2 {
-		n.of(fmt.Sprint(k) + strings.Repeat("z", maxNameBytes))
-	}
-	total := 0
-	for _, s := range n.list {
-		total += len(s)
-	}
-	if total > maxNames+200 || n.of("another") != len(n.list)-1 {
-		t.Errorf("%d bytes of names", total)
-	}
 }
 
 // TestLongRecordingIsNotTimed: a page of a long recording does without the time, and

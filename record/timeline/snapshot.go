@@ -25,32 +25,14 @@ const (
 	maxNameBytes = 4 << 10
 )
 
-// A textTable gives each text one index.
+// textTable is the texts of a page, and which of them each site has.
 type textTable struct {
-	list  []string
-	index map[string]int
-	bytes int
+	report.Texts
 	sites map[uint64]int // of outline.stackName
 }
 
-func (t *textTable) of(text string) int {
-	if len(text) > maxNameBytes {
-		text = text[:maxNameBytes] + "..."
-	}
-	k, ok := t.index[text]
-	if ok {
-		return k
-	}
-	if t.bytes+len(text) > maxNames {
-		return t.of("(a stack; there are too many to show)")
-	}
-	if t.index == nil {
-		t.index = map[string]int{}
-	}
-	t.bytes += len(text)
-	t.list = append(t.list, text)
-	t.index[text] = len(t.list) - 1
-	return len(t.list) - 1
+func newTexts() *textTable {
+	return &textTable{Texts: report.Texts{Most: maxNames, Longest: maxNameBytes}, sites: map[uint64]int{}}
 }
 
 // stack returns a site's stack as text.
@@ -91,7 +73,7 @@ func (s *sampler) snapshot(key bool) {
 	for _, b := range top.done() {
 		name := uint64(0)
 		if b.site != 0 {
-			name = uint64(s.texts.of(s.trace.Site(uint32(b.site)))) + 1
+			name = uint64(s.texts.Index(s.trace.Site(uint32(b.site)))) + 1
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}

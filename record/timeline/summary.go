@@ -72,7 +72,7 @@ func recordedRefusal(pools []*report.Timeline, texts *textTable) string {
 			on = " on " + tl.Pool
 		}
 		if r.Stack >= 0 {
-			on += ", in " + stacks.OwnFrame(texts.list[r.Stack]) + ","
+			on += ", in " + stacks.OwnFrame(texts.List[r.Stack]) + ","
 		}
 		more := ""
 		if n := len(tl.Refused); n > 1 {
@@ -248,7 +248,7 @@ func atPeak(pools []*report.Timeline, texts *textTable) string {
 		if n == 2 || g.Name < 0 {
 			break
 		}
-		part := texts.list[g.Label]
+		part := texts.List[g.Label]
 		if tl.Groupings[0].By == "size" {
 			part, _, _ = strings.Cut(part, ", ") // without the exact bytes
 			part = "requests of " + part

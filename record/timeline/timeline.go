@@ -48,87 +48,127 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	if err != nil {
 		return nil, nil, err
 	}
-	progress := cfg.Step("finding peaks")
-	var texts textTable
-	outlines := map[*trace.Pool]*outline{}
-	var timelines []*report.Timeline
-	share := max(1, (len(pools)*len(cfg.Policies)+fullLayers-1)/fullLayers)
-	long := false
+	m := &pageMaker{trace: t, cfg: cfg, texts: newTexts(), outlines: map[*trace.Pool]*outline{}}
+	m.share = max(1, (len(pools)*len(cfg.Policies)+fullLayers-1)/fullLayers)
+	if err := m.outline(ctx, pools); err != nil {
+		return nil, nil, err
+	}
+	rep, err := m.replay(ctx)
+	if err != nil || m.timelines == nil {
+		return rep, nil, err
+	}
+	page, err := m.page(ctx, pools, rep)
+	if err != nil {
+		return nil, nil, err
+	}
+	return rep, page, nil
+}
+
+// A pageMaker makes the page of one replay.
+type pageMaker struct {
+	trace     *trace.Trace
+	cfg       replay.Config
+	share     int // of the layers, that share the buckets and snapshots of one
+	texts     *textTable
+	outlines  map[*trace.Pool]*outline
+	timelines []*report.Timeline
+	long      bool            // some pool is not timed
+	layers    []*report.Layer // of the results, in order
+	samplers  []*sampler
+}
+
+// outline goes over the pools without an allocator.
+func (m *pageMaker) outline(ctx context.Context, pools []*trace.Pool) error {
 	for _, pool := range pools {
 		if pool.Events == 0 {
 			continue
 		}
-		o, err := newOutline(ctx, t, pool, &texts, share, progress)
+		o, err := newOutline(ctx, m.trace, pool, m.texts, m.share, m.cfg.Step("finding peaks"))
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		outlines[pool] = o
-		timelines = append(timelines, o.timeline)
-		long = long || pool.Events > longPool
+		m.outlines[pool] = o
+		m.timelines = append(m.timelines, o.timeline)
+		m.long = m.long || pool.Events > longPool
 	}
+	return nil
+}
+
+// replay runs the policies, each with a sampler.
+func (m *pageMaker) replay(ctx context.Context) (*replay.Report, error) {
+	cfg := m.cfg
 	cfg.MaxTimed = longPool
-	layers := make([]*report.Layer, 0, len(pools)*len(cfg.Policies)) // of the results, in order
-	var samplers []*sampler
 	cfg.Hooks = append(slices.Clone(cfg.Hooks), func(p *replay.Pass) replay.Hook {
-		o := outlines[p.Pool]
+		o := m.outlines[p.Pool]
 		if o == nil {
-			layers = append(layers, nil)
+			m.layers = append(m.layers, nil)
 			return replay.Hook{}
 		}
 		s := o.sample(p)
-		layers, samplers = append(layers, s.layer), append(samplers, s)
+		m.layers, m.samplers = append(m.layers, s.layer), append(m.samplers, s)
 		o.timeline.Layers = append(o.timeline.Layers, s.layer)
 		return s.hook()
 	})
-	rep, err := replay.Run(ctx, t, cfg)
-	if err != nil {
-		return nil, nil, err
+	rep, err := replay.Run(ctx, m.trace, cfg)
+	if err == nil && m.long {
+		rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), "own time is not measured with a page of so long a recording; without one it is")
 	}
+	return rep, err
+}
+
+// bands fills in what lives in the timelines that are on the page.
+func (m *pageMaker) bands(ctx context.Context, pools []*trace.Pool) error {
 	refusals := map[*outline][]uint64{}
-	for _, s := range samplers {
+	for _, s := range m.samplers {
 		if first := s.layer.First; first != nil {
 			refusals[s.outline] = append(refusals[s.outline], first.Event)
 		}
 	}
-	timelines, more := largestPools(timelines)
 	for _, pool := range pools {
-		o := outlines[pool]
-		if o == nil || !slices.Contains(timelines, o.timeline) {
+		o := m.outlines[pool]
+		if o == nil || !slices.Contains(m.timelines, o.timeline) {
 			continue
 		}
-		if err := o.bands(ctx, refusals[o], share, cfg.Step("listing what lives")); err != nil {
-			return nil, nil, err
+		if err := o.bands(ctx, refusals[o], m.share, m.cfg.Step("listing what lives")); err != nil {
+			return err
 		}
 	}
-	if long {
-		rep.Trace.Notes = append(slices.Clone(rep.Trace.Notes), "own time is not measured with a page of so long a recording; without one it is")
+	return nil
+}
+
+// page returns the page of a replay.
+func (m *pageMaker) page(ctx context.Context, pools []*trace.Pool, rep *replay.Report) (*report.Page, error) {
+	var more int
+	m.timelines, more = largestPools(m.timelines)
+	if err := m.bands(ctx, pools); err != nil {
+		return nil, err
 	}
-	if timelines == nil {
-		return rep, nil, nil
+	own := replay.FrameworkPolicies(m.trace)
+	for _, tl := range m.timelines {
+		tl.Look = lookAt(tl.Layers, own)
 	}
 	page := &report.Page{
-		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Names: texts.list, Pools: timelines,
-		Device: cfg.Total, Columns: Columns(cfg.Smallest),
+		Title: filepath.Base(rep.Trace.Source), Notes: slices.Concat(rep.Trace.Notes, Placements(rep)), Pools: m.timelines,
+		Device: m.cfg.Total, Columns: Columns(m.cfg.Smallest),
 	}
 	if more > 0 {
 		page.Notes = append(page.Notes, fmt.Sprintf("%s with smaller peaks are not on the page; --pool NAME shows one", report.Counted(uint64(more), "pool")))
 	}
-	for _, tl := range timelines {
-		tl.Look = lookAt(tl.Layers, replay.FrameworkPolicies(t))
-	}
-	results := gpuMemory(t, cfg.Pool, rep.Results, timelines)
-	gpus := slices.DeleteFunc(slices.Clone(timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
-	page.Headline, page.Summary = summary(rep, results, gpus, replay.FrameworkPolicies(t), &texts)
-	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: atPeak(gpus, &texts)})
+
+	results := gpuMemory(m.trace, m.cfg.Pool, rep.Results, m.timelines)
+	gpus := slices.DeleteFunc(slices.Clone(m.timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
+	page.Headline, page.Summary = summary(rep, results, gpus, own, m.texts)
+	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: atPeak(gpus, m.texts)})
 	for k, res := range rep.Results {
-		if l := layers[k]; l != nil {
-			l.Notes, l.Cells = res.Notes, Cells(res, cfg.Smallest)
+		if l := m.layers[k]; l != nil {
+			l.Notes, l.Cells = res.Notes, Cells(res, m.cfg.Smallest)
 			if res.Failure != nil {
 				l.Why = strings.Split(strings.TrimSuffix(res.Failure.Why, "\n"), "\n")
 			}
 		}
 	}
-	return rep, page, nil
+	page.Names = m.texts.List
+	return page, nil
 }
 
 // maxPools is the most pools that are on a page: each has half a dozen drawings.

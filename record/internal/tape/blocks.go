@@ -119,14 +119,11 @@ func (a *Blocks) Free(addr uint64, ev Event) error {
 
 // Notes adds what was assumed.
 func (a *Blocks) Notes() {
-	if n := len(a.pool.older); n > 0 {
-		var bytes uint64
-		for _, s := range a.pool.older {
-			bytes = size.Add(bytes, s.ev.Bytes)
-		}
-		a.pool.Note("%s older than the recording (%d bytes) %s allocated at its start, in the order of the addresses; known from the frees",
-			size.Count(n, "block"), bytes, size.Are(n))
+	var sizes []uint64
+	for _, s := range a.pool.older {
+		sizes = append(sizes, s.ev.Bytes)
 	}
+	a.pool.NoteOlder(sizes, "", "; known from the frees")
 	switch requests := size.Count(a.refused, "request"); {
 	case a.refused == 1:
 		a.pool.Note("the recorded run was refused %s: %s", requests, a.first)
@@ -138,6 +135,19 @@ func (a *Blocks) Notes() {
 	}
 	if n := a.dropped; n > 0 {
 		a.pool.Note("%s of blocks that are not live; dropped", size.Count(n, "free"))
+	}
+}
+
+// NoteOlder adds a sentence about blocks that are older than the recording, if there are
+// some; where and end stand behind their bytes and at the end.
+func (p *PoolBuilder) NoteOlder(sizes []uint64, where, end string) {
+	var bytes uint64
+	for _, n := range sizes {
+		bytes = size.Add(bytes, n)
+	}
+	if n := len(sizes); n > 0 {
+		p.Note("%s older than the recording (%d bytes)%s %s allocated at its start, in the order of the addresses%s",
+			size.Count(n, "block"), bytes, where, size.Are(n), end)
 	}
 }
 

@@ -12,19 +12,19 @@ import (
 	"gpumem/size"
 )
 
-// addFinal notes a segment as the snapshot has it. Segments of any kind count here, also
+// addSegment notes a segment as the snapshot has it. Segments of any kind count here, also
 // those of private pools and of mapped pages.
-func (d *device) addFinal(seg *dict, addr uint64, stream uint32) {
+func (d *device) addSegment(seg *dict, addr uint64, stream uint32) {
 	s := tape.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
-	var ok bool
-	if s.Bytes, ok = sizeField(seg, "total_size"); !ok || s.Addr+s.Bytes < s.Addr {
-		d.damaged = true
-	}
+	var sized bool
+	s.Bytes, sized = sizeField(seg, "total_size")
+	d.damaged = d.damaged || !sized || s.Addr+s.Bytes < s.Addr
+	d.foreign = d.foreign || !sized || isForeign(seg)
 	d.final = append(d.final, s)
 }
 
-// addFinalBlock notes a live block of the segment that was noted last.
-func (d *device) addFinalBlock(b block, bytes uint64) {
+// addSegmentBlock notes a live block of the segment that was noted last.
+func (d *device) addSegmentBlock(b block, bytes uint64) {
 	s := &d.final[len(d.final)-1]
 	s.Blocks = append(s.Blocks, tape.SegmentBlock{Addr: b.addr, Bytes: bytes, Site: b.site})
 }
@@ -64,9 +64,9 @@ func (d *device) reserveFirst() {
 	}
 	for _, c := range d.changed {
 		if c.freed {
-			held = size.Add(held, c.bytes)
+			held = size.Add(held, c.Bytes)
 		} else {
-			came = size.Add(came, c.bytes)
+			came = size.Add(came, c.Bytes)
 		}
 	}
 	if came > held {
@@ -83,9 +83,9 @@ func (d *device) reserve() {
 		c := d.changed[0]
 		d.changed = d.changed[1:]
 		if c.freed {
-			d.held -= min(c.bytes, d.held)
+			d.held -= min(c.Bytes, d.held)
 		} else {
-			d.held = size.Add(d.held, c.bytes)
+			d.held = size.Add(d.held, c.Bytes)
 		}
 		d.pool.Reserved(d.held)
 	}

@@ -164,30 +164,22 @@ func (d *device) notes() {
 	if d.pool.Events() == uint64(len(d.seeds)) {
 		d.pool.Note("the snapshot has no allocations or frees, only the state when it was taken: record with torch.cuda.memory._record_memory_history before the run")
 	}
-	if n := len(d.seeds); n > 0 {
-		var bytes uint64
-		for _, s := range d.seeds {
-			bytes = size.Add(bytes, s.size)
+	var sizes []uint64
+	for _, s := range d.seeds {
+		sizes = append(sizes, s.size)
+	}
+	d.pool.NoteOlder(sizes, "", "")
+	count := func(n int, what, note string) {
+		if n > 0 {
+			d.pool.Note("%s %s", size.Count(n, what), note)
 		}
-		d.pool.Note("%s older than the recording (%d bytes) %s allocated at its start, in the order of the addresses",
-			size.Count(n, "block"), bytes, size.Are(n))
 	}
-	if n := d.unseen; n > 0 {
-		d.pool.Note("%s of blocks allocated before the recording began; seeded from their size", size.Count(n, "free"))
-	}
+	count(d.unseen, "free", "of blocks allocated before the recording began; seeded from their size")
 	d.blocks.Notes()
-	if n := len(d.pending); n > 0 {
-		d.pool.Note("%s asked to be freed and never completed by the end; left live", size.Count(n, "block"))
-	}
-	if n := len(d.late); n > 0 {
-		d.pool.Note("%s active in the segments but not after the last event; allocated at the end", size.Count(n, "block"))
-	}
-	if n := d.lost; n > 0 {
-		d.pool.Note("%s live after the last event but not active in the segments; left live", size.Count(n, "block"))
-	}
-	if n := d.doubled; n > 0 {
-		d.pool.Note("%s of the segments at the address of another; the first counts", size.Count(n, "block"))
-	}
+	count(len(d.pending), "block", "asked to be freed and never completed by the end; left live")
+	count(len(d.late), "block", "active in the segments but not after the last event; allocated at the end")
+	count(d.lost, "block", "live after the last event but not active in the segments; left live")
+	count(d.doubled, "block", "of the segments at the address of another; the first counts")
 	if n := d.unknown; n > 0 {
 		d.pool.Note("%s with an action that this version does not know (the first: %s); skipped", size.Count(n, "event"), input.Quote(d.strange))
 	}

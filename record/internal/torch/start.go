@@ -6,76 +6,46 @@ package torch
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"gpumem/record/internal/tape"
 )
 
-// segmentMove is a segment that was taken from the device or released to it.
-type segmentMove struct {
-	tape.Segment
-	freed bool
-}
-
 // smallSegment is the size of PyTorch's segments for small requests (kSmallBuffer);
 // those for large ones are larger.
 const smallSegment = 2 << 20
 
-// move notes an event of a segment.
-func (d *device) move(ev *dict, what action) {
-	s := tape.Segment{Stream: d.stream(intField(ev, "stream"))}
-	var hasAddr, hasSize bool
-	s.Addr, hasAddr = addressField(ev, "addr")
-	s.Bytes, hasSize = sizeField(ev, "size")
-	if what == segmentMapped || what == segmentUnmapped || !hasAddr || !hasSize {
-		d.foreign = true
-		return
+// isForeign reports whether a segment of the snapshot is of a private pool, or made of pages.
+func isForeign(seg *dict) bool {
+	if paged, _ := seg.get("is_expandable"); paged == true {
+		return true
 	}
-	s.Small = s.Bytes == smallSegment
-	d.moves = append(d.moves, segmentMove{s, what == segmentFreed})
-}
-
-// addSegment notes a segment of the snapshot.
-func (d *device) addSegment(seg *dict, addr uint64, stream uint32) {
-	s := tape.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
-	var ok bool
-	s.Bytes, ok = sizeField(seg, "total_size")
-	paged, _ := seg.get("is_expandable")
-	if id, _ := seg.get("segment_pool_id"); id != nil {
-		l, isList := id.(*list)
-		private := !isList || slices.ContainsFunc(l.items, func(v any) bool { return v != int64(0) })
-		ok = ok && !private
-	}
-	if !ok || paged == true {
-		d.foreign = true
-		return
-	}
-	d.segments = append(d.segments, s)
+	id, _ := seg.get("segment_pool_id")
+	l, isList := id.(*list)
+	return id != nil && (!isList || slices.ContainsFunc(l.items, func(v any) bool { return v != int64(0) }))
 }
 
 // start returns the segments at the first event, with the seeds in them. It is nil where
 // that is not known: pages of expandable segments, private pools, a seed that lies in
 // none, or a damaged snapshot.
 func (d *device) start() []tape.Segment {
-	if d.foreign || len(d.segments) == 0 {
+	if d.foreign || len(d.final) == 0 {
 		return nil
 	}
 	held := map[uint64]tape.Segment{}
-	for _, s := range d.segments {
+	for _, s := range d.final {
+		s.Blocks = nil
 		held[s.Addr] = s
 	}
-	for _, m := range slices.Backward(d.moves) {
-		if m.freed {
-			held[m.Addr] = m.Segment
+	for _, c := range slices.Backward(d.changed) {
+		if c.freed {
+			held[c.Addr] = c.Segment
 		} else {
-			delete(held, m.Addr)
+			delete(held, c.Addr)
 		}
 	}
-	var list []tape.Segment
-	for _, s := range held {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+	list := slices.SortedFunc(maps.Values(held), func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
 	end := uint64(0)
 	seeds := d.seeds
 	for i := range list {

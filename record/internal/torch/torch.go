@@ -111,13 +111,11 @@ type device struct {
 	doubled int              // active blocks that share an address
 	timed   bool             // every event has a time
 
-	segments []tape.Segment    // at the end, without blocks
-	moves    []segmentMove     // segments that came and went
-	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
-	foreign  bool              // some segments are not those of the default pools, or paged
-	changed  []change          // segments that came and went, between the events
-	final    []tape.Segment    // at the end, with their blocks
-	damaged  bool              // a segment lacks its size or overlaps another
+	sizes   map[uint64]uint64 // of active blocks with what they were rounded up to, by address
+	foreign bool              // some segments are not those of the default pools, or paged
+	changed []change          // segments that came and went, between the events
+	final   []tape.Segment    // at the end, with their blocks
+	damaged bool              // a segment lacks its size or overlaps another
 
 	pool    *tape.PoolBuilder
 	blocks  *tape.Blocks
@@ -324,7 +322,6 @@ func (t *reader) event(d *device, v any) string {
 	case skipped:
 		return ""
 	case segmentAllocated, segmentFreed, segmentMapped, segmentUnmapped:
-		d.move(ev, what)
 		d.segmentEvent(t, ev, what)
 		return ""
 	}
@@ -381,7 +378,6 @@ func (t *reader) segment(place string, v any) error {
 	}
 	stream := d.stream(intField(seg, "stream"))
 	d.addSegment(seg, addr, stream)
-	d.addFinal(seg, addr, stream)
 	for i, v := range l.items {
 		blk, ok := v.(*dict)
 		if !ok {
@@ -398,7 +394,7 @@ func (t *reader) segment(place string, v any) error {
 			d.sizes[addr] = size
 			b := t.block(blk, addr, size, stream)
 			d.addActive(b)
-			d.addFinalBlock(b, size)
+			d.addSegmentBlock(b, size)
 		}
 		addr += size
 	}

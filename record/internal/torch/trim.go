@@ -10,19 +10,29 @@ package torch
 // the stack of segment_free is not that of B. In alloc A, free A, segment_free, alloc B it
 // is one in any case, for B takes no new segment.
 
-// change is a segment that came or went before an event.
+import "gpumem/record/internal/tape"
+
+// change is a segment that was taken from the device or released to it, before an event.
 type change struct {
+	tape.Segment
 	before int // in device.events
 	site   uint32
 	freed  bool
-	bytes  uint64
 }
 
 // segmentEvent notes a segment that came or went.
 func (d *device) segmentEvent(t *reader, ev *dict, what action) {
+	c := change{before: len(d.events), freed: what == segmentFreed || what == segmentUnmapped}
+	var hasAddr, hasSize bool
+	c.Addr, hasAddr = addressField(ev, "addr")
+	c.Bytes, hasSize = sizeField(ev, "size")
+	c.Stream, c.Small = d.stream(intField(ev, "stream")), c.Bytes == smallSegment
 	frames, _ := ev.get("frames")
-	bytes, _ := sizeField(ev, "size")
-	d.changed = append(d.changed, change{len(d.events), t.stacks.site(frames), what == segmentFreed || what == segmentUnmapped, bytes})
+	c.site = t.stacks.site(frames)
+	d.changed = append(d.changed, c)
+	if what == segmentMapped || what == segmentUnmapped || !hasAddr || !hasSize {
+		d.foreign = true
+	}
 }
 
 // findTrims finds the events before which the program emptied the cache.

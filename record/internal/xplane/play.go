@@ -226,14 +226,11 @@ func (p *poolPlayer) notes() {
 	if p.rest > 0 {
 		p.out.Note("%d bytes are live when the recording begins and are not freed in it; allocated at its start as one block", p.rest)
 	}
-	if n := len(p.seeds); n > 0 {
-		var bytes uint64
-		for _, s := range p.seeds {
-			bytes = size.Add(bytes, s.size)
-		}
-		p.out.Note("%s older than the recording (%d bytes), known from their frees, %s allocated at its start, in the order of the addresses",
-			size.Count(n, "block"), bytes, size.Are(n))
+	var sizes []uint64
+	for _, s := range p.seeds {
+		sizes = append(sizes, s.size)
 	}
+	p.out.NoteOlder(sizes, ", known from their frees,", "")
 	if n := p.stepped; n > 0 {
 		p.out.Note("%s of these blocks without a size; taken from the step of bytes_allocated", size.Count(n, "free"))
 	}
