@@ -32,9 +32,9 @@ const (
 
 func readDump(t testing.TB, text string) *dump.Dump {
 	t.Helper()
-	d, err := dump.Read(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
+	d, _, err := dump.ReadLog(strings.NewReader(text))
+	if err != nil || d == nil {
+		t.Fatal(d, err)
 	}
 	return d
 }

@@ -49,8 +49,6 @@ package dump
 
 import (
 	"cmp"
-	"errors"
-	"io"
 	"slices"
 
 	"gpumem/size"
@@ -59,9 +57,6 @@ import (
 // MinAllocation is the unit of chunks, in bytes (kMinAllocationSize of XLA's
 // tsl/framework/bfc_allocator.h).
 const MinAllocation = 256
-
-// ErrNone is the error of [Read] for input without a dump.
-var ErrNone = errors.New("dump: no pool dump of a BFC allocator found: neither chunk lines (\"InUse at .. of size ..\") nor a binary MemoryDump")
 
 // tag is the end of a partitioned pool to which a chunk belongs (XLA, 2026).
 type tag uint8
@@ -196,20 +191,6 @@ func (d *Dump) Chunks(yield func(*Chunk) bool) {
 			}
 		}
 	}
-}
-
-// Read reads a dump: a binary one, or a log that holds one, with or without
-// prefixes before the messages. It reads to the end and keeps no more than the
-// chunks of two dumps. Of several dumps it returns the last that is complete,
-// or else the last. Dumps that two writers mixed line by line come out as
-// incomplete ones. What a dump lacks is in its Notes. The error is [ErrNone] or
-// that of r.
-func Read(r io.Reader) (*Dump, error) {
-	d, _, err := ReadLog(r)
-	if d == nil && err == nil {
-		err = ErrNone
-	}
-	return d, err
 }
 
 // binaryHead is how much of a file tells a binary dump: a name's length in one byte, the

@@ -11,10 +11,14 @@ import (
 	"gpumem/internal/input"
 )
 
-// ReadLog reads a log to its end once, and returns the dump that [Read] finds in it, and the
-// last complete report of XLA's compiler on a program that did not fit, or else the last,
-// with the messages of rematerialization. Each is nil if the log has none. The error is
-// that of r, or of a damaged binary dump.
+// ReadLog reads a log to its end once: a file of text, with or without prefixes before the
+// messages, or a binary dump.
+//
+// The dump is the last in it that is complete, or else the last; no more than the chunks of
+// two are kept. Dumps that two writers mixed line by line come out as incomplete ones. What a
+// dump lacks is in its Notes. The program is the last complete report of XLA's compiler on one
+// that did not fit, or else the last, with the messages of rematerialization. Each is nil if
+// the log has none. The error is that of r, or of a damaged binary dump.
 func ReadLog(r io.Reader) (*Dump, *Program, error) {
 	in := bufio.NewReaderSize(r, 4<<10)
 	head, err := in.Peek(binaryHead)

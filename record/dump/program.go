@@ -31,6 +31,7 @@ import (
 	"unicode/utf8"
 
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 	"gpumem/size"
 )
 
@@ -386,7 +387,7 @@ func (p *Program) table(s *screen) {
 		n    uint64
 		what string
 	}{{p.Temp, "temporaries" + sized(", fragmentation ", p.TempFragmentation)}, {p.Parameter, "parameters"}, {p.LiveOut, "results (maybe live out)"}, {p.Constant, "constants"}} {
-		s.line("%12s  %6s  %s", size.Format(row.n), percent(row.n, all), row.what)
+		s.line("%12s  %6s  %s", size.Format(row.n), report.Part(row.n, all), row.what)
 	}
 	if p.Total > 0 {
 		s.line("%12s  %6s  all%s", size.Format(p.Total), "100 %", sized(", fragmentation ", p.Fragmentation))
@@ -409,7 +410,7 @@ func (p *Program) peak(s *screen, shown int) {
 	}
 	of := ""
 	if p.Total > 0 && sum <= p.Total {
-		of = fmt.Sprintf(", %s of all", percent(sum, p.Total))
+		of = fmt.Sprintf(", %s of all", report.Part(sum, p.Total))
 	}
 	s.line("%12s  the sum of these %d%s", size.Format(sum), len(p.Peak), of)
 	if d, n, bytes := p.leading(); n > 1 {

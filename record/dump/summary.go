@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gpumem/internal/report"
 	"gpumem/size"
 )
 
@@ -61,14 +62,6 @@ func (s *screen) line(format string, args ...any) {
 	s.out = append(s.out, text)
 }
 
-// percent returns n of all, in whole percents.
-func percent(n, all uint64) string {
-	if all == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(all))
-}
-
 func (s *screen) head() {
 	d := s.d
 	name := d.Allocator
@@ -82,7 +75,7 @@ func (s *screen) head() {
 	if d.Pool == 0 {
 		s.line("%s: %s in use", name, size.Format(d.InUse))
 	} else {
-		s.line("%s: %s in use (%s) of %s%s", name, size.Format(d.InUse), percent(d.InUse, d.Pool), size.Format(d.Pool), limit)
+		s.line("%s: %s in use (%s) of %s%s", name, size.Format(d.InUse), report.Part(d.InUse, d.Pool), size.Format(d.Pool), limit)
 	}
 	if q := d.Request; q.Bytes > 0 || q.Rounded > 0 {
 		op := ""
@@ -183,7 +176,7 @@ func (s *screen) bySize() {
 }
 
 func (s *screen) row(bytes uint64, each string, blocks uint64, what string) {
-	s.prose(what, "%12s  %12s  %10d  %6s", size.Format(bytes), each, blocks, percent(bytes, s.d.InUse))
+	s.prose(what, "%12s  %12s  %10d  %6s", size.Format(bytes), each, blocks, report.Part(bytes, s.d.InUse))
 }
 
 // prose is line with words behind it, which get a line below where they do not fit and

@@ -162,7 +162,7 @@ func Example() {
 2026-06-01 10:00:00 I Free  at 7f0000000a00 of size 1536 next 4
 2026-06-01 10:00:00 I Sum Total of in-use chunks: 1.0KiB
 `
-	d, err := dump.Read(strings.NewReader(log))
+	d, _, err := dump.ReadLog(strings.NewReader(log))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -159,11 +159,18 @@ func (p *program) Ended() string {
 
 // tried is a run of the program for a card, see Config.Smallest.
 type tried struct {
-	Card uint64   `json:"card_bytes"` // nominal
+	Card uint64 `json:"card_bytes"` // nominal
+	outcome
+}
+
+// outcome is a run in short.
+type outcome struct {
 	Fits bool     `json:"fits"`
 	Set  []string `json:"set"`        // see Summary.Settings, NAME=VALUE
 	Peak uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most; 0 if it was refused memory before
 }
+
+func (s *Summary) outcome() outcome { return outcome{s.Fits, lineOf(s.Settings), s.PeakBytes} }
 
 // Report is the answer. Its JSON is that of gpumem advise, with the program.
 type Report struct {
@@ -280,9 +287,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		t := tried{Card: card, Set: []string{}}
+		t := tried{card, outcome{Set: []string{}}}
 		if !refused {
-			t.Peak, t.Fits, t.Set = r.PeakBytes, r.Fits, lineOf(r.Settings)
+			t.outcome = r.outcome()
 		}
 		if report.Tried = append(report.Tried, t); !t.Fits {
 			break

@@ -77,10 +77,8 @@ type Varied struct {
 
 // triedValue is a run with one value.
 type triedValue struct {
-	Value string   `json:"value"`
-	Fits  bool     `json:"fits"`
-	Set   []string `json:"set"`        // see Summary.Settings, NAME=VALUE
-	Peak  uint64   `json:"peak_bytes"` // live at the peak of the GPU with the most
+	Value string `json:"value"`
+	outcome
 }
 
 // RunVary answers for the largest of the values with which the program fits, or for the
@@ -117,7 +115,7 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes {
 			answer.Unordered = true
 		}
-		answer.Tried = append(answer.Tried, triedValue{Value: v.Values[i], Fits: r.Fits, Set: lineOf(r.Settings), Peak: r.PeakBytes})
+		answer.Tried = append(answer.Tried, triedValue{v.Values[i], r.outcome()})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]

@@ -143,10 +143,10 @@ func (c *caller) words() bandName {
 func (o *outline) byCaller() *grouping {
 	weights := o.siteParts()
 	top := &caller{}
-	nodes := map[uint32]*caller{}
+	nodes := map[int]*caller{}
 	deep := false
 	for _, site := range heaviest(weights, maxCallers) {
-		frames := framesOf(stack(o.trace, site))
+		frames := framesOf(stack(o.trace, uint32(site)))
 		deep = deep || len(frames) > 1
 		nodes[site] = top.add(frames, weights[site])
 	}
@@ -163,7 +163,7 @@ func (o *outline) byCaller() *grouping {
 	bands := make([]int16, o.trace.Sites())
 	for site := range bands {
 		bands[site] = -1
-		for at := nodes[uint32(site)]; at != nil; at = at.parent {
+		for at := nodes[site]; at != nil; at = at.parent {
 			if k, ok := index[at]; ok {
 				bands[site] = int16(k)
 				break

@@ -113,28 +113,26 @@ func (w *weights) addPeak(site uint32, bytes uint64) {
 	}
 }
 
-// parts returns the weight of each key.
-func parts[K comparable](area, atPeak map[K]float64) map[K]float64 {
-	var whole, peak float64
-	for _, v := range area {
-		whole += v
-	}
-	for _, v := range atPeak {
-		peak += v
-	}
+// parts returns the weight of each key that has some.
+func parts[K comparable](area, atPeak iter.Seq2[K, float64]) map[K]float64 {
 	out := map[K]float64{}
-	for k, v := range area {
-		out[k] += v / max(whole, 1)
-	}
-	for k, v := range atPeak {
-		out[k] += v / max(peak, 1)
+	for _, list := range []iter.Seq2[K, float64]{area, atPeak} {
+		var whole float64
+		for _, v := range list {
+			whole += v
+		}
+		for k, v := range list {
+			if v > 0 {
+				out[k] += v / max(whole, 1)
+			}
+		}
 	}
 	return out
 }
 
-// heaviest returns the keys of the largest weights above 0.
+// heaviest returns the keys of the largest weights.
 func heaviest[K cmp.Ordered](weights map[K]float64, n int) []K {
-	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(weights)), func(k K) bool { return weights[k] <= 0 })
+	keys := slices.Sorted(maps.Keys(weights))
 	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(weights[b], weights[a]) })
 	return keys[:min(len(keys), n)]
 }
@@ -285,19 +283,8 @@ func (o *outline) groupings() (list []*grouping) {
 }
 
 // siteParts returns the weight of each site.
-func (o *outline) siteParts() map[uint32]float64 {
-	area, atPeak := map[uint32]float64{}, map[uint32]float64{}
-	for site, v := range o.weights.sites {
-		if v > 0 {
-			area[uint32(site)] = v
-		}
-	}
-	for site, v := range o.weights.sitesAtPeak {
-		if v > 0 {
-			atPeak[uint32(site)] = v
-		}
-	}
-	return parts(area, atPeak)
+func (o *outline) siteParts() map[int]float64 {
+	return parts(slices.All(o.weights.sites), slices.All(o.weights.sitesAtPeak))
 }
 
 // stackName returns the text of a block's stack, marked if the block is older than the
@@ -329,10 +316,10 @@ func (o *outline) stackName(b *trace.Block) int {
 func (o *outline) byStack() *grouping {
 	// Sites whose texts are the same are one group.
 	texts := map[string]float64{}
-	siteText := map[uint32]string{}
+	siteText := map[int]string{}
 	weights := o.siteParts()
 	for _, site := range heaviest(weights, maxCallers) {
-		text := stack(o.trace, site)
+		text := stack(o.trace, uint32(site))
 		siteText[site] = text
 		texts[text] += weights[site]
 	}
@@ -348,7 +335,7 @@ func (o *outline) byStack() *grouping {
 	bands := make([]int16, o.trace.Sites())
 	for site := range bands {
 		bands[site] = -1
-		if text, ok := siteText[uint32(site)]; ok {
+		if text, ok := siteText[site]; ok {
 			if k, ok := index[text]; ok {
 				bands[site] = int16(k)
 			}
@@ -464,7 +451,7 @@ func (o *outline) sizeParts() map[uint64]float64 {
 	for bytes, v := range o.weights.sizesAtPeak {
 		atPeak[o.sizes.key(bytes)] += v
 	}
-	return parts(area, atPeak)
+	return parts(maps.All(area), maps.All(atPeak))
 }
 
 // listAt lists what lives after an event. A request that the recorded program was refused is

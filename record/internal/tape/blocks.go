@@ -130,12 +130,8 @@ func (a *Blocks) Notes() {
 	case a.refused > 1:
 		a.pool.Note("the recorded run was refused %s: the first %s, the largest %s", requests, a.first, size.Format(a.largest))
 	}
-	if n := a.again; n > 0 {
-		a.pool.Note("%s at the address of a live block; the older block is freed there", size.Count(n, "allocation"))
-	}
-	if n := a.dropped; n > 0 {
-		a.pool.Note("%s of blocks that are not live; dropped", size.Count(n, "free"))
-	}
+	a.pool.NoteCount(a.again, "allocation", "at the address of a live block; the older block is freed there")
+	a.pool.NoteCount(a.dropped, "free", "of blocks that are not live; dropped")
 }
 
 // NoteOlder adds a sentence about blocks that are older than the recording, if there are

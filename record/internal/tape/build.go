@@ -11,6 +11,7 @@ import (
 	"gpumem/internal/input"
 	"gpumem/record/internal/spool"
 	"gpumem/record/internal/sum"
+	"gpumem/size"
 )
 
 // Builder makes one Trace: a format's reader adds pools to it, and to the pools what
@@ -146,6 +147,13 @@ func (p *PoolBuilder) Note(format string, args ...any) {
 		format, args = "%s: "+format, append([]any{p.p.Name}, args...)
 	}
 	p.b.Note(format, args...)
+}
+
+// NoteCount adds "n things text" unless n is 0, with one thing named what.
+func (p *PoolBuilder) NoteCount(n int, what, text string) {
+	if n > 0 {
+		p.Note("%s %s", size.Count(n, what), text)
+	}
 }
 
 // Events returns how many events were added.

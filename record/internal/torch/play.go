@@ -169,17 +169,12 @@ func (d *device) notes() {
 		sizes = append(sizes, s.size)
 	}
 	d.pool.NoteOlder(sizes, "", "")
-	count := func(n int, what, note string) {
-		if n > 0 {
-			d.pool.Note("%s %s", size.Count(n, what), note)
-		}
-	}
-	count(d.unseen, "free", "of blocks allocated before the recording began; seeded from their size")
+	d.pool.NoteCount(d.unseen, "free", "of blocks allocated before the recording began; seeded from their size")
 	d.blocks.Notes()
-	count(len(d.pending), "block", "asked to be freed and never completed by the end; left live")
-	count(len(d.late), "block", "active in the segments but not after the last event; allocated at the end")
-	count(d.lost, "block", "live after the last event but not active in the segments; left live")
-	count(d.doubled, "block", "of the segments at the address of another; the first counts")
+	d.pool.NoteCount(len(d.pending), "block", "asked to be freed and never completed by the end; left live")
+	d.pool.NoteCount(len(d.late), "block", "active in the segments but not after the last event; allocated at the end")
+	d.pool.NoteCount(d.lost, "block", "live after the last event but not active in the segments; left live")
+	d.pool.NoteCount(d.doubled, "block", "of the segments at the address of another; the first counts")
 	if n := d.unknown; n > 0 {
 		d.pool.Note("%s with an action that this version does not know (the first: %s); skipped", size.Count(n, "event"), input.Quote(d.strange))
 	}

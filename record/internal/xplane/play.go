@@ -231,12 +231,8 @@ func (p *poolPlayer) notes() {
 		sizes = append(sizes, s.size)
 	}
 	p.out.NoteOlder(sizes, ", known from their frees,", "")
-	if n := p.stepped; n > 0 {
-		p.out.Note("%s of these blocks without a size; taken from the step of bytes_allocated", size.Count(n, "free"))
-	}
-	if n := p.noSize; n > 0 {
-		p.out.Note("%s without a size; counted as 0 bytes", size.Count(n, "block"))
-	}
+	p.out.NoteCount(p.stepped, "free", "of these blocks without a size; taken from the step of bytes_allocated")
+	p.out.NoteCount(p.noSize, "block", "without a size; counted as 0 bytes")
 	if p.wrong > 0 {
 		p.out.Note("%d of %s of bytes_allocated %s not the size of the block: the profile has not all events", p.wrong, size.Count(p.steps, "step"), size.Are(p.wrong))
 	}
