@@ -14,8 +14,8 @@ type Texts struct {
 // tooMany stands for the texts beyond Texts.Most.
 const tooMany = "(a stack; there are too many to show)"
 
-// Index returns the index of a text in List.
-func (t *Texts) Index(text string) int {
+// IndexOf returns the index of a text in List.
+func (t *Texts) IndexOf(text string) int {
 	if t.Longest > 0 && len(text) > t.Longest {
 		text = text[:t.Longest] + "..."
 	}
@@ -24,7 +24,7 @@ func (t *Texts) Index(text string) int {
 	case ok:
 		return k
 	case t.bytes+len(text) > t.Most && text != tooMany:
-		return t.Index(tooMany)
+		return t.IndexOf(tooMany)
 	case t.index == nil:
 		t.index = map[string]int{}
 	}

@@ -9,20 +9,20 @@ import (
 // TestTextsHasEachTextOnce: each text once, long ones cut, and not without end.
 func TestTextsHasEachTextOnce(t *testing.T) {
 	n := Texts{Most: 200 << 10, Longest: 4 << 10}
-	if a, b := n.Index("x"), n.Index("y"); a != 0 || b != 1 || n.Index("x") != 0 {
+	if a, b := n.IndexOf("x"), n.IndexOf("y"); a != 0 || b != 1 || n.IndexOf("x") != 0 {
 		t.Error("a text has two indexes")
 	}
-	if long := n.List[n.Index(strings.Repeat("z", 3*n.Longest))]; len(long) != n.Longest+3 {
+	if long := n.List[n.IndexOf(strings.Repeat("z", 3*n.Longest))]; len(long) != n.Longest+3 {
 		t.Errorf("%d bytes", len(long))
 	}
 	for k := range n.Most / n.Longest * 2 {
-		n.Index(fmt.Sprint(k) + strings.Repeat("z", n.Longest))
+		n.IndexOf(fmt.Sprint(k) + strings.Repeat("z", n.Longest))
 	}
 	total := 0
 	for _, s := range n.List {
 		total += len(s)
 	}
-	if total > n.Most+200 || n.Index("another"+strings.Repeat("z", n.Longest)) != len(n.List)-1 {
+	if total > n.Most+200 || n.IndexOf("another"+strings.Repeat("z", n.Longest)) != len(n.List)-1 {
 		t.Errorf("%d bytes of texts", total)
 	}
 }
@@ -31,8 +31,8 @@ func TestTextsHasEachTextOnce(t *testing.T) {
 // left: a Texts that asked for that would not return.
 func TestTextsBeyondMostHaveOneIndex(t *testing.T) {
 	n := Texts{Most: 10}
-	n.Index("0123456789")
-	if a, b := n.Index("more"), n.Index("and more"); a != 1 || b != 1 || n.List[1] != tooMany {
+	n.IndexOf("0123456789")
+	if a, b := n.IndexOf("more"), n.IndexOf("and more"); a != 1 || b != 1 || n.List[1] != tooMany {
 		t.Errorf("%d, %d, %q", a, b, n.List)
 	}
 }

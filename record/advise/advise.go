@@ -50,6 +50,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy"
+	"gpumem/record/internal/parallel"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
 )
@@ -311,21 +312,11 @@ func (a *adviser) answer(ctx context.Context) (*GPU, error) {
 // tryAll tries the candidates, as many at a time as there are processors: each
 // replay has a separate device and cursor.
 func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var all sync.WaitGroup
-	places := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for _, c := range list {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			if err := a.try(ctx, c); err != nil {
-				stop(err) // the first counts
-			}
-		})
+	err := parallel.Run(ctx, len(list), runtime.GOMAXPROCS(0), func(ctx context.Context, i int) error { return a.try(ctx, list[i]) })
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	all.Wait()
-	return context.Cause(ctx)
+	return err
 }
 
 // replay returns the configuration of replays of a GPU under p; alone leaves other

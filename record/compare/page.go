@@ -99,7 +99,7 @@ func (d *pageData) text(s string) int {
 	if s == "" {
 		return -1
 	}
-	return d.texts.Index(s)
+	return d.texts.IndexOf(s)
 }
 
 // table returns a table of the page.

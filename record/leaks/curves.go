@@ -167,16 +167,15 @@ func (x *index) survivors(blocks []trace.Block) {
 // follow chooses the places that are followed.
 func follow(g *gathered) {
 	order := slices.Clone(g.places)
-	slices.SortStableFunc(order, func(a, b *place) int { return cmp.Compare(len(b.born), len(a.born)) })
-	for _, p := range order[:min(len(order), maxFollowed)] {
-		if p.curve == nil && len(p.born) >= leastBlocks {
-			p.curve = &curve{}
-		}
-	}
-	slices.SortStableFunc(order, func(a, b *place) int { return cmp.Compare(b.allocs, a.allocs) })
-	for _, p := range order[:min(len(order), maxFollowed)] {
-		if p.curve == nil && p.allocs >= leastBlocks {
-			p.curve = &curve{}
+	for _, count := range []func(p *place) uint64{
+		func(p *place) uint64 { return uint64(len(p.born)) },
+		func(p *place) uint64 { return p.allocs },
+	} {
+		slices.SortStableFunc(order, func(a, b *place) int { return cmp.Compare(count(b), count(a)) })
+		for _, p := range order[:min(len(order), maxFollowed)] {
+			if p.curve == nil && count(p) >= leastBlocks {
+				p.curve = &curve{}
+			}
 		}
 	}
 }

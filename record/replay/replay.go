@@ -51,6 +51,7 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/internal/parallel"
 	"gpumem/record/internal/torch"
 	"gpumem/record/trace"
 )
@@ -248,7 +249,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	meter := newMeter(cfg.Progress, len(jobs), total)
 	rep.Results = make([]*Result, len(jobs))
-	err = atOnce(ctx, len(jobs), cfg.Workers, func(ctx context.Context, i int) (err error) {
+	err = parallel.Run(ctx, len(jobs), cfg.Workers, func(ctx context.Context, i int) (err error) {
 		defer meter.begin(i, running{})
 		jobs[i].meter = meter
 		if rep.Results[i], err = jobs[i].run(ctx); err != nil {

@@ -174,9 +174,9 @@ func (o *outline) byCaller() *grouping {
 	// In a list, a group is called as its band.
 	texts := make([]int, len(names))
 	for k, n := range names {
-		texts[k] = o.texts.Index(n.name)
+		texts[k] = o.texts.IndexOf(n.name)
 	}
-	before, others := o.texts.Index(beforeName), o.texts.Index(rest)
+	before, others := o.texts.IndexOf(beforeName), o.texts.IndexOf(rest)
 	return o.newGrouping("caller", names, rest, func(b *trace.Block) int { return int(bands[b.Site]) }, func(b *trace.Block) int {
 		switch {
 		case o.isSeed(b):

@@ -237,9 +237,9 @@ type bandName struct{ name, detail string }
 func (o *outline) newGrouping(by string, names []bandName, rest string, group func(b *trace.Block) int, name func(b *trace.Block) int) *grouping {
 	g := &grouping{out: &report.Grouping{By: by, Bands: []*report.Band{}}, name: name, pool: o.pool, bandOf: make([]int16, o.pool.Slots)}
 	add := func(n bandName, kind string) {
-		band := &report.Band{Name: o.texts.Index(n.name), Detail: -1, Kind: kind}
+		band := &report.Band{Name: o.texts.IndexOf(n.name), Detail: -1, Kind: kind}
 		if n.detail != "" {
-			band.Detail = o.texts.Index(n.detail)
+			band.Detail = o.texts.IndexOf(n.detail)
 		}
 		g.counters = append(g.counters, &bandCounter{band: band})
 	}
@@ -308,7 +308,7 @@ func (o *outline) stackName(b *trace.Block) int {
 			text += "\n" + others
 		}
 	}
-	at[key] = o.texts.Index(text)
+	at[key] = o.texts.IndexOf(text)
 	return at[key]
 }
 
@@ -397,7 +397,7 @@ func (o *outline) label(rows []report.Group) {
 		if strings.Contains(o.texts.List[rows[k].Name], " ("+beforeName+")") {
 			name += " (" + beforeName + ")"
 		}
-		rows[k].Label = o.texts.Index(name)
+		rows[k].Label = o.texts.IndexOf(name)
 	}
 }
 
@@ -438,7 +438,7 @@ func (o *outline) bySize() *grouping {
 		if exact := o.sizes.exactly(key); exact != "" {
 			name += ", " + exact
 		}
-		return o.texts.Index(name)
+		return o.texts.IndexOf(name)
 	})
 }
 

@@ -73,7 +73,7 @@ func (s *sampler) snapshot(key bool) {
 	for _, b := range top.done() {
 		name := uint64(0)
 		if b.site != 0 {
-			name = uint64(s.texts.Index(s.trace.Site(uint32(b.site)))) + 1
+			name = uint64(s.texts.IndexOf(s.trace.Site(uint32(b.site)))) + 1
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}

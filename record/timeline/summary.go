@@ -138,7 +138,7 @@ func label(res *replay.Result, r *replay.Report) string {
 func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, device string) []string {
 	// Of several pools the one with the highest peak speaks for the policies.
 	if len(pools) > 1 {
-		largest := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+		largest := highest(pools)
 		fit = slices.DeleteFunc(slices.Clone(fit), func(res *replay.Result) bool { return res.Pool != largest.Pool })
 	}
 	least := slices.MinFunc(fit, func(a, b *replay.Result) int { return cmp.Compare(a.HeldPeak, b.HeldPeak) })
@@ -148,7 +148,7 @@ func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, de
 	case len(pools) == 1: // of several, if one was chosen
 		peak, events = pools[0].Peak, pools[0].Events
 	case len(pools) > 1:
-		largest := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+		largest := highest(pools)
 		who, peak, events = "Pool "+largest.Pool, largest.Peak, largest.Events
 	}
 	out := []string{fmt.Sprintf("%s requested at most %s at once, in %s.", who, size.Format(peak), report.Counted(events, "event"))}
@@ -165,6 +165,11 @@ func served(r *replay.Report, pools []*report.Timeline, fit []*replay.Result, de
 		return append(out, fmt.Sprintf("Every request was served, also the %s that the recorded run was refused.", report.Count(n)))
 	}
 	return append(out, "Nothing was refused.")
+}
+
+// highest returns the pool with the highest peak.
+func highest(pools []*report.Timeline) *report.Timeline {
+	return slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
 }
 
 // sentence returns in one sentence why the request did not fit.
@@ -234,7 +239,7 @@ func remedy(fit []*replay.Result, first *replay.Result, results []*replay.Result
 // atPeak returns a sentence about what lived at the peak of the largest pool: the two groups
 // with the most bytes. What the recorded program was refused did not live.
 func atPeak(pools []*report.Timeline, texts *textTable) string {
-	tl := slices.MaxFunc(pools, func(a, b *report.Timeline) int { return cmp.Compare(a.Peak, b.Peak) })
+	tl := highest(pools)
 	k := slices.IndexFunc(tl.Lists, func(l *report.List) bool { return l.Event == tl.PeakAt })
 	if k < 0 || len(tl.Lists[k].Groups[0]) == 0 {
 		return "Nothing lived."

@@ -11,6 +11,9 @@ import (
 	"gpumem/internal/input"
 )
 
+// Error describes bad input: what is wrong, and where.
+type Error = input.Error
+
 // Options say how to read a recording. The zero value is a good default.
 type Options struct {
 	// Format is the name of the format, one of the list's; "" recognises it by
