@@ -8,7 +8,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/record/internal/stacks"
 	"gpumem/record/trace"
 )
 
@@ -176,26 +175,6 @@ func TestAnyEvents(tb *testing.T) {
 			}
 		}
 	})
-}
-
-func TestOwnFrame(t *testing.T) {
-	for stack, want := range map[string]string{
-		"":                       "",
-		"a (x.py:1)\nb (y.py:2)": "a (x.py:1)",
-		"linear (/venv/lib/python3.12/site-packages/torch/nn/linear.py:125)\nforward (/home/u/model.py:12)\nmain (/home/u/train.py:3)": "forward (/home/u/model.py:12)",
-		"run (<frozen runpy>:1)\nat::empty":                              "run (<frozen runpy>:1)",
-		"ones (/v/site-packages/jax/a.py:1)\nf (<ipython-input-3-1f>:2)": "f (<ipython-input-3-1f>:2)",
-		"ones (/v/site-packages/jax/a.py:1)\nf (<stdin>:2)":              "f (<stdin>:2)",
-		`f (C:\py\site-packages\t\a.py:1)` + "\n" + `g (C:\me\b.py:2)`:   `g (C:\me\b.py:2)`,
-	} {
-		if got := stacks.OwnFrame(stack); got != want {
-			t.Errorf("%q: %q, want %q", stack, got, want)
-		}
-	}
-	n := newNames(func(uint32) string { return "forward (/home/u/model.py:12)\nmain (/home/u/train.py:3)\nat::empty(int)" }, 2, false)
-	if got := n.stack(1); got != "forward (model.py:12)\nmain (train.py:3)\nat::empty(int)" {
-		t.Errorf("%q", got)
-	}
 }
 
 // TestCoarse: a line that is reached by many ways, each of which keeps too
@@ -411,18 +390,5 @@ func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
 	}
 	if rep := r.found(t); rep.Steps == nil || *rep.Steps < 12 || *rep.Steps > 13 {
 		t.Errorf("%+v", rep)
-	}
-}
-
-// Frames of installed packages and of Python itself are not the program's own.
-func TestLibraryFramesAreSkipped(t *testing.T) {
-	for _, file := range []string{"/v/lib/python3.11/site-packages/jax/a.py", `C:\v\site-packages\jax\a.py`, "/opt/dist-packages/a.py", "/usr/lib/python3.11/a.py", "<frozen a.py"} {
-		stack := "inner (" + file + ":1)\nown (/home/u/train.py:2)\nmain (/home/u/train.py:9)"
-		if got := stacks.OwnFrame(stack); got != "own (/home/u/train.py:2)" {
-			t.Errorf("%s: %s", file, got)
-		}
-	}
-	if got := stacks.OwnFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
-		t.Errorf("without a frame of the program: %s", got)
 	}
 }
