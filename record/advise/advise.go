@@ -470,17 +470,11 @@ func Simulated(dev device.GPU) sim.Config {
 	return card
 }
 
-// checkAs returns an error if words are no Config.As.
-func checkAs(as string) error {
-	_, err := parseSource(as)
-	return err
-}
-
 // Check returns an error if the framework is unknown or the card cannot be simulated, so
 // that the mistake is found before a long recording is read.
 func Check(cfg Config) error {
 	if cfg.As != "" {
-		if err := checkAs(cfg.As); err != nil {
+		if _, err := parseSource(cfg.As); err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,7 @@ type row struct {
 	// The least and the largest hash of a stack order rows of the same figures. A stack may
 	// be in two rows, one for each recording.
 	least, largest hash
+	most           uint64 // of the two recordings, of what the table is of
 	match          *match
 }
 
@@ -85,12 +86,9 @@ func (c *comparer) tables(p *poolReport, got [2]*gathered) {
 			p.Matched = append(p.Matched, *m)
 		}
 	}
-	p.AtPeak = c.table(rows, func(p *rowPart) uint64 { return p.PeakBytes }, func(p *rowPart) uint64 { return p.PeakBlocks })
-	p.AtEnd = c.table(rows, func(p *rowPart) uint64 { return p.EndBytes }, func(p *rowPart) uint64 { return p.EndBlocks })
-	p.Allocs = diffTable{Rows: []*row{}}
+	p.AtPeak, p.AtEnd, p.Allocs = c.table(rows, peakOf), c.table(rows, endOf), diffTable{Rows: []*row{}}
 	if p.Uncounted = got[0].uncount || got[1].uncount; !p.Uncounted {
-		allocs := func(p *rowPart) uint64 { return p.Allocs }
-		p.Allocs = c.table(rows, allocs, allocs)
+		p.Allocs = c.table(rows, allocsOf)
 	}
 }
 
@@ -125,20 +123,22 @@ func (c *comparer) row(m *match, got [2]*gathered) *row {
 
 // table returns the table of a figure: all rows in which either recording has some of it
 // or blocks of it.
-func (c *comparer) table(rows []*row, figure, blocks func(*rowPart) uint64) diffTable {
+func (c *comparer) table(rows []*row, of figure) diffTable {
 	list := []*row{}
 	for _, r := range rows {
-		if figure(&r.Before)|figure(&r.After)|blocks(&r.Before)|blocks(&r.After) == 0 {
+		before, blocksBefore := of(&r.Before)
+		after, blocksAfter := of(&r.After)
+		if before|after|blocksBefore|blocksAfter == 0 {
 			continue
 		}
 		one := *r
-		one.Difference = int64(figure(&r.After) - figure(&r.Before))
+		one.Difference, one.most = int64(after-before), max(before, after)
 		list = append(list, &one)
 	}
 	slices.SortFunc(list, func(a, b *row) int {
 		return cmp.Or(
 			cmp.Compare(abs(b.Difference), abs(a.Difference)),
-			cmp.Compare(max(figure(&b.Before), figure(&b.After)), max(figure(&a.Before), figure(&a.After))),
+			cmp.Compare(b.most, a.most),
 			bytes.Compare(a.least[:], b.least[:]),
 			bytes.Compare(a.largest[:], b.largest[:]),
 		)

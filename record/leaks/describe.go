@@ -3,7 +3,7 @@ package leaks
 // The description of a place for the report: the survivors that count, its stack, and
 // places of the same name together.
 
-import "slices"
+import "sort"
 
 // describe returns a leak as it is reported. Survivors that are not part of the even
 // growth are left out: those of a warm-up and of the last step.
@@ -86,13 +86,7 @@ func add(list []Place, p Place) []Place {
 // bornIn returns the survivors of events from low on and below high.
 func (p *place) bornIn(low, high uint64) []birth {
 	at := func(event uint64) int {
-		n, _ := slices.BinarySearchFunc(p.born, event, func(b birth, e uint64) int {
-			if b.event < e {
-				return -1
-			}
-			return 1
-		})
-		return n
+		return sort.Search(len(p.born), func(i int) bool { return p.born[i].event >= event })
 	}
 	return p.born[at(low):at(high)]
 }

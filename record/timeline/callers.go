@@ -160,16 +160,14 @@ func (o *outline) byCaller() *grouping {
 		index[p] = k
 		names = append(names, p.words())
 	}
-	bands := make([]int16, o.trace.Sites())
-	for site := range bands {
-		bands[site] = -1
+	bands := o.bandsOfSites(func(site int) (int, bool) {
 		for at := nodes[site]; at != nil; at = at.parent {
 			if k, ok := index[at]; ok {
-				bands[site] = int16(k)
-				break
+				return k, true
 			}
 		}
-	}
+		return 0, false
+	})
 	const rest = "all others"
 	// In a list, a group is called as its band.
 	texts := make([]int, len(names))

@@ -287,6 +287,18 @@ func (o *outline) siteParts() map[int]float64 {
 	return parts(slices.All(o.weights.sites), slices.All(o.weights.sitesAtPeak))
 }
 
+// bandsOfSites returns the band of each site, -1 for the rest.
+func (o *outline) bandsOfSites(band func(site int) (int, bool)) []int16 {
+	bands := make([]int16, o.trace.Sites())
+	for site := range bands {
+		bands[site] = -1
+		if k, ok := band(site); ok {
+			bands[site] = int16(k)
+		}
+	}
+	return bands
+}
+
 // stackName returns the text of a block's stack, marked if the block is older than the
 // recording.
 func (o *outline) stackName(b *trace.Block) int {
@@ -325,22 +337,15 @@ func (o *outline) byStack() *grouping {
 	}
 	index := map[string]int{}
 	var names []bandName
-	for k, text := range heaviest(texts, maxBands) {
-		index[text] = k
-		names = append(names, bandName{text, text})
+	heavy := heaviest(texts, maxBands)
+	for k, name := range shorten(heavy) {
+		index[heavy[k]] = k
+		names = append(names, bandName{name, heavy[k]})
 	}
-	for k, name := range shorten(heaviest(texts, maxBands)) {
-		names[k].name = name
-	}
-	bands := make([]int16, o.trace.Sites())
-	for site := range bands {
-		bands[site] = -1
-		if text, ok := siteText[site]; ok {
-			if k, ok := index[text]; ok {
-				bands[site] = int16(k)
-			}
-		}
-	}
+	bands := o.bandsOfSites(func(site int) (int, bool) {
+		k, ok := index[siteText[site]]
+		return k, ok
+	})
 	return o.newGrouping("stack", names, "all other stacks", func(b *trace.Block) int { return int(bands[b.Site]) }, o.stackName)
 }
 
