@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -41,4 +42,13 @@ func Part(part, whole uint64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+// MoreCompute formats percent of more compute, such as "7.1 % more compute". It is below 0 for a
+// plan that reads and writes less.
+func MoreCompute(percent float64) string {
+	if percent <= -.05 {
+		return fmt.Sprintf("%.1f %% less compute", -percent)
+	}
+	return fmt.Sprintf("%.1f %% more compute", math.Abs(percent))
 }

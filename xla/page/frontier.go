@@ -54,7 +54,7 @@ func newFrontier(a, own *remat.Answer) *frontier {
 	point := func(p *remat.Answer) *frontierPoint {
 		k := &frontierPoint{
 			After: p.After, Extra: max(p.Extra, 0), Text: fmt.Sprintf("%.1f %%", p.Extra), Own: p == own,
-			Title:   fmt.Sprintf("%s, %s of the peak, at %s", size.Format(p.After), report.Part(p.After, p.Before), remat.Compute(p.Extra)),
+			Title:   fmt.Sprintf("%s, %s of the peak, at %s", size.Format(p.After), report.Part(p.After, p.Before), report.MoreCompute(p.Extra)),
 			Reached: size.Format(p.After), Part: report.Part(p.After, p.Before), Least: p.Least(),
 			Added: report.Count(uint64(p.Recomputed)), Limit: size.Format(p.Limit), By: p.By,
 		}

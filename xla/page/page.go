@@ -11,6 +11,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"gpumem/xla/internal/advice"
 	"html/template"
 	"io"
 	"math"
@@ -63,7 +64,7 @@ type contents struct {
 	Own             *ownRows // what XLA's assignment says lives at the peak; nil without one
 	Frontier        *frontier
 	FrontierNotes   []string
-	Advice          []remat.AdviceSection
+	Advice          []advice.AdviceSection
 	AdviceNote      string
 	Plan            bool // there is a plan, with Layers
 	Layers          []*layerRow
@@ -221,7 +222,7 @@ func (l *layerRow) figures(run, longest float64) {
 // headline returns one sentence about what the plan reaches and costs.
 func headline(a *remat.Answer) string {
 	now, then, limit := glued(a.Before), glued(a.After), glued(a.Limit)
-	cost := strings.Replace(remat.Compute(a.Extra), " ", "\u00a0", 1)
+	cost := strings.Replace(report.MoreCompute(a.Extra), " ", "\u00a0", 1)
 	switch {
 	case a.Before <= a.Limit && a.Recomputed == 0:
 		return fmt.Sprintf("%s fits its limit of %s as it is, with %s of temporaries: nothing is recomputed", a.Given.Name, limit, now)

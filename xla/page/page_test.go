@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/internal/report"
 	"gpumem/internal/test/webtest"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
@@ -268,7 +269,7 @@ func TestPlanHasOneFigure(t *testing.T) {
 				t.Errorf("limit %d: the plan costs %.1f %%, and the table has %s for its memory", limit, a.Extra, p.Text)
 			}
 		}
-		if own != 1 || f.own().Extra != max(a.Extra, 0) || !strings.Contains(headline(a), strings.Replace(remat.Compute(a.Extra), " ", "\u00a0", 1)) {
+		if own != 1 || f.own().Extra != max(a.Extra, 0) || !strings.Contains(headline(a), strings.Replace(report.MoreCompute(a.Extra), " ", "\u00a0", 1)) {
 			t.Errorf("limit %d: %d rows of the own plan; %v, %v, %s", limit, own, f.own().Extra, a.Extra, headline(a))
 		}
 	}

@@ -7,6 +7,7 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"gpumem/xla/internal/opname"
 	"slices"
 	"strings"
 
@@ -567,7 +568,7 @@ func scopeOf(i *hlo.Instruction) string {
 	if i.OpName() == "" {
 		return "no op_name: " + string(i.Opcode)
 	}
-	return oneLine(remat.Part(i))
+	return oneLine(opname.Part(i))
 }
 
 // key returns a name for what is grouped: parameters are one group.

@@ -1,7 +1,6 @@
 package remat
 
 import (
-	"bufio"
 	"encoding/json"
 	"flag"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"gpumem/internal/test/standin"
+	"gpumem/xla/internal/test/remattest"
 )
 
 var jaxLimits = flag.String("jax-limits", "60%", "limits for TestInJAX, with commas between")
@@ -55,7 +55,7 @@ func inJAX(t *testing.T, python string, env []string, known map[string]float64) 
 	cmd.Env = append(env, "XDG_CACHE_HOME="+t.TempDir())
 	lines := 0
 	t.Log("program | limit | temporaries, XLA | with the plan | predicted | results equal | more compute, % | compiling, s | with the plan")
-	eachLine(t, cmd, func(line []byte) {
+	remattest.EachLine(t, cmd, func(line []byte) {
 		lines++
 		var r struct {
 			Name, Limit string
@@ -101,26 +101,5 @@ func inJAX(t *testing.T, python string, env []string, known map[string]float64) 
 	})
 	if lines == 0 {
 		t.Error("no program was tried")
-	}
-}
-
-// eachLine runs a command and calls f with each line of its output.
-func eachLine(t *testing.T, cmd *exec.Cmd, f func(line []byte)) {
-	t.Helper()
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for scan := bufio.NewScanner(out); scan.Scan(); {
-		f(scan.Bytes())
-	}
-	if err := cmd.Wait(); err != nil {
-		text := errs.String()
-		t.Fatalf("%v: %s", err, text[max(0, len(text)-2000):])
 	}
 }

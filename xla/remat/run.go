@@ -24,9 +24,12 @@ import (
 	"gpumem/internal/report"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/advice"
 	"gpumem/xla/internal/gap"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/plan"
 	"gpumem/xla/internal/verify"
 	"gpumem/xla/memory"
 )
@@ -55,7 +58,7 @@ type Request struct {
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
 	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
-	Save  SavePolicy
+	Save  mark.SavePolicy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
 	// Collectives lets gap recompute collectives and random bits. See gap.Options.
@@ -120,12 +123,12 @@ type Answer struct {
 	// Legal reports that the plan passed xla/internal/legal: always. Plans that do not are dropped.
 	Legal bool `json:"legal"`
 
-	Marked []Marking `json:"marked,omitempty"`
+	Marked []mark.Marking `json:"marked,omitempty"`
 	// With Request.Advice.
-	Holders []Holder `json:"holders,omitempty"`
-	ByHand  []ByHand `json:"by_hand,omitempty"`
-	Loops   []Loop   `json:"loops,omitempty"` // over layers, the largest first
-	Holds   string   `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
+	Holders []advice.Holder `json:"holders,omitempty"`
+	ByHand  []advice.ByHand `json:"by_hand,omitempty"`
+	Loops   []advice.Loop   `json:"loops,omitempty"` // over layers, the largest first
+	Holds   string          `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the
@@ -134,9 +137,9 @@ type Answer struct {
 	RunSeconds    float64     `json:"-"` // of one run of Given
 	// By is what made the plan: off, xla, gap, or host for moves to the host; "rescheduled"
 	// if another order of instructions helped, "searched" if a search did.
-	By       string   `json:"-"`
-	Regions  []Region `json:"-"` // that jax.checkpoint marked before
-	Warnings []string `json:"-"`
+	By       string        `json:"-"`
+	Regions  []mark.Region `json:"-"` // that jax.checkpoint marked before
+	Warnings []string      `json:"-"`
 	// Frontier are plans for less and less memory, without those that others beat in both
 	// memory and time; with Request.Frontier. The answer's own plan is one of them unless
 	// another beats it. FrontierLeft is how many limits were left out for lack of
@@ -151,7 +154,7 @@ func (a *Answer) Headline() string {
 	if a.Request.Packed {
 		now, then = a.HeapBefore, a.HeapAfter
 	}
-	name, more := a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction")+" more, at "+Compute(a.Extra)
+	name, more := a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction")+" more, at "+report.MoreCompute(a.Extra)
 	switch {
 	case now <= a.Limit && a.Recomputed == 0:
 		return name + " fits its limit as it is: nothing is recomputed."
@@ -169,15 +172,6 @@ func (a *Answer) Headline() string {
 	return name + " does not meet its limit, with " + more + "."
 }
 
-// Compute returns percent of more compute as text for people, such as "7.1 % more compute". A plan
-// that reads and writes less may take less.
-func Compute(percent float64) string {
-	if percent <= -.05 {
-		return fmt.Sprintf("%.1f %% less compute", -percent)
-	}
-	return fmt.Sprintf("%.1f %% more compute", math.Abs(percent))
-}
-
 // Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound
 // for the limit, while the plan may be below it.
 func (a *Answer) Least() string {
@@ -186,6 +180,18 @@ func (a *Answer) Least() string {
 	}
 	return fmt.Sprintf("%.1f %%", a.LowerPercent)
 }
+
+// AdviceText returns what jax.checkpoint would do, as text for people.
+func (a *Answer) AdviceText() []advice.AdviceSection {
+	return advice.AdviceText(a.Loops, a.ByHand, a.Limit, max(a.HeapBefore, a.Before))
+}
+
+// Regions returns the regions of a module that jax.checkpoint marked, the largest first.
+func Regions(m *hlo.Module) []mark.Region { return mark.Regions(m) }
+
+// SavePolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
+// dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
+func SavePolicyNamed(word string) (mark.SavePolicy, error) { return mark.SavePolicyNamed(word) }
 
 // ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
 var ErrNoMatch = errors.New("no instruction has it in its op_name or name")
@@ -199,7 +205,7 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if err := verify.Module(m); err != nil { // the door: all that follows relies on it
 		return nil, err
 	}
-	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: Regions(m)}
+	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: mark.Regions(m)}
 	if e := memory.Estimate(m); e != "" {
 		a.warn(e)
 	}
@@ -241,7 +247,7 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 	defer beside.Wait()
 	var heapErr error
 	if r.Limit != nil {
-		beside.Go(func() { heapErr = a.pack(&plan{Module: a.Given}, &a.HeapBefore, nil) })
+		beside.Go(func() { heapErr = a.pack(&plan.Plan{Module: a.Given}, &a.HeapBefore, nil) })
 		now := a.Before
 		if r.Packed {
 			beside.Wait()
@@ -249,10 +255,10 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 		}
 		a.Limit = r.Limit(now)
 	}
-	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0, openLoops(m)...); err != nil {
+	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0, plan.OpenLoops(m)...); err != nil {
 		return err
 	}
-	if a.RunSeconds, err = seconds(m, r.Rates); err != nil {
+	if a.RunSeconds, err = plan.Seconds(m, r.Rates); err != nil {
 		return err
 	}
 	beside.Wait()
@@ -292,11 +298,11 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 func (a *Answer) mark(m *hlo.Module) error {
 	save := a.Request.Save
 	if save == nil {
-		save = SaveNothing
+		save = mark.SaveNothing
 	}
 	for _, re := range a.Request.Marks {
 		before := m.Clone()
-		done, err := Mark(m, re, save)
+		done, err := mark.Mark(m, re, save)
 		if err == nil && len(done) == 0 {
 			err = ErrNoMatch
 		}
@@ -352,24 +358,24 @@ func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.Ho
 
 // planFor returns the plan of the algorithm for a limit, after it has passed xla/internal/legal as it
 // will be written.
-func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan, error) {
+func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan.Plan, error) {
 	p, o, err := a.algorithm(m, limit, packed, search)
 	if err != nil {
 		return nil, err
 	}
-	if err = o.legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
+	if err = o.Legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
 		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
 		o.Collectives = a.Request.Collectives
-		if p, err = bestFor(m, limit, o); err == nil {
-			p.dropped = nil // the same
-			err = o.legal(m, p)
+		if p, err = plan.BestFor(m, limit, o); err == nil {
+			p.Dropped = nil // the same
+			err = o.Legal(m, p)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.dropped != nil {
-		a.warn(p.dropped.Error())
+	if p.Dropped != nil {
+		a.warn(p.Dropped.Error())
 	}
 	return p, nil
 }
@@ -382,38 +388,38 @@ func (a *Answer) warn(text string) {
 }
 
 // algorithm returns the plan of the algorithm for a limit, and the options that it was made with.
-func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan, o options, err error) {
+func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan.Plan, o plan.Options, err error) {
 	r := a.Request
-	o = options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
+	o = plan.Options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
 	if len(r.Marks) == 0 {
-		o.heap = a.HeapBefore
+		o.Heap = a.HeapBefore
 	}
 	if r.HostSpeed > 0 {
 		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
 	}
 	switch {
 	case a.Algorithm == "gap" && packed:
-		p, err = bestPacked(m, limit, o)
+		p, err = plan.BestPacked(m, limit, o)
 	case a.Algorithm == "gap":
-		p, err = bestFor(m, limit, o)
+		p, err = plan.BestFor(m, limit, o)
 	case a.Algorithm == "xla":
 		o.Collectives = true // as it is, for all devices
-		p, err = xlaPlan(m, limit, o)
+		p, err = plan.XLA(m, limit, o)
 		if err == nil && o.Host != nil {
 			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
 				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
 			}
 		}
 	default:
-		if p, err = o.measured(m, "off", 0); err == nil {
-			p.packed = o.heap
+		if p, err = o.Measured(m, "off", 0); err == nil {
+			p.Packed = o.Heap
 		}
 	}
 	return p, o, err
 }
 
 // take sets the figures of a plan.
-func (a *Answer) take(p *plan, took time.Duration) {
+func (a *Answer) take(p *plan.Plan, took time.Duration) {
 	a.Module, a.By, a.Legal = p.Module, p.By, true
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
 	a.Recomputed += p.Added
@@ -429,8 +435,8 @@ const packWork = 8e8
 // pack sets the heap of a plan's module as XLA packs it, and as it is packed better unless best is
 // nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
 // warning.
-func (a *Answer) pack(p *plan, heap, best *uint64) error {
-	packed, err := p.heap()
+func (a *Answer) pack(p *plan.Plan, heap, best *uint64) error {
+	packed, err := p.Heap()
 	switch {
 	case err == nil:
 		*heap = packed
@@ -442,7 +448,7 @@ func (a *Answer) pack(p *plan, heap, best *uint64) error {
 	if err != nil || best == nil {
 		return nil
 	}
-	x, err := p.analysis()
+	x, err := p.Analysis()
 	if err != nil {
 		return err
 	}
@@ -475,7 +481,7 @@ type prover struct {
 // another state.
 func newProver(m *hlo.Module, meter *memory.Meter, r *Request) (p *prover, err error) {
 	p = &prover{m: m, meter: meter}
-	if r.HostSpeed == 0 && len(openLoops(m)) == 0 {
+	if r.HostSpeed == 0 && len(plan.OpenLoops(m)) == 0 {
 		p.prices, err = cost.New(m, r.Rates)
 	}
 	return p, err
@@ -511,22 +517,22 @@ func (a *Answer) advise(given *prover) error {
 	if heap == 0 { // it could not be packed
 		heap = a.Before
 	}
-	found, parts, err := loops(given.m, heap, a.Request.Rates, a.RunSeconds)
+	found, parts, err := advice.Loops(given.m, heap, a.Request.Rates, a.RunSeconds)
 	if err != nil {
 		return err
 	}
 	a.Loops = found
-	list, err := holders(given.m, given.meter, parts)
+	list, err := advice.Holders(given.m, given.meter, parts)
 	if err != nil {
 		return err
 	}
 	a.Holders = list[:min(len(list), mostHolders)]
 	if !a.Met {
-		if a.Holds, err = holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
+		if a.Holds, err = advice.Holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
 			return err
 		}
 	}
-	plans, err := byHandPlans(given.m, a.Limit, a.HeapBefore, options{Rates: a.Request.Rates})
+	plans, err := advice.ByHandPlans(given.m, a.Limit, a.HeapBefore, plan.Options{Rates: a.Request.Rates})
 	if err != nil { // the plan stands all the same
 		a.warn("no advice on what to mark by hand: " + err.Error())
 	}

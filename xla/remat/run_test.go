@@ -95,9 +95,37 @@ func TestRunErrors(t *testing.T) {
 	if _, err := Run(t.Context(), m, Request{Algorithm: "off", Marks: []*regexp.Regexp{regexp.MustCompile("nobody")}}); !errors.Is(err, ErrNoMatch) {
 		t.Errorf("a pattern that matches nothing: %v", err)
 	}
+	broken := remattest.Parsed(t, remattest.Layers(2, true))
+	broken.Entry.Instructions = broken.Entry.Instructions[1:]
+	if _, err := Run(t.Context(), broken, Request{Algorithm: "off"}); err == nil {
+		t.Error("a module without a parameter has a plan")
+	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Run(done, m, Request{Algorithm: "gap", Frontier: 5}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context is done: %v", err)
+	}
+}
+
+// TestRunHolds: the answer has the sentence where the limit is missed, and none where it is met.
+func TestRunHolds(t *testing.T) {
+	m := remattest.Parsed(t, remattest.Layers(6, true))
+	for _, c := range []struct {
+		name    string
+		percent float64
+		want    bool
+	}{
+		{"met", 90, false},
+		{"missed", 1, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, err := Run(t.Context(), m, Request{Algorithm: "gap", Limit: Percent(c.percent), Rates: cost.Rates{Bytes: 3e12, Flops: 4e14}, Advice: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Met == c.want || (a.Holds != "") != c.want {
+				t.Errorf("met %t, %q", a.Met, a.Holds)
+			}
+		})
 	}
 }

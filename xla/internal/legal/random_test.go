@@ -14,9 +14,9 @@ import (
 	"gpumem/xla/internal/gap"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/mark"
 	"gpumem/xla/internal/pass"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/remat"
 )
 
 var modules = flag.Int("modules", 500, "random modules to plan for")
@@ -50,7 +50,7 @@ func plansAreLegal(t *testing.T, random func(*rapid.T) string, compiled bool) {
 			},
 			"xla": func(m *hlo.Module) error { _, err := pass.Run(m, pass.Options{Limit: limit}); return err },
 			"mark": func(m *hlo.Module) error {
-				_, err := remat.Mark(m, regexp.MustCompile(pattern), remat.SaveNothing)
+				_, err := mark.Mark(m, regexp.MustCompile(pattern), mark.SaveNothing)
 				return err
 			},
 			"host": func(m *hlo.Module) error {

@@ -1,4 +1,4 @@
-package remat
+package advice
 
 // Loops over layers (jax.lax.scan): what their forward pass stacks up for the backward pass, and
 // what jax.checkpoint around the loop's body would leave of it.
@@ -17,6 +17,7 @@ package remat
 
 import (
 	"cmp"
+	"gpumem/xla/internal/opname"
 	"math"
 	"slices"
 
@@ -43,10 +44,10 @@ type Loop struct {
 	Products uint64 `json:"product_bytes"`
 }
 
-// loops returns the loops of the entry whose stacks another loop reads, the largest first, and
+// Loops returns the loops of the entry whose stacks another loop reads, the largest first, and
 // of the instructions that make room for stacks the part of the program whose values come
 // there. heap is what temporaries take now, in bytes, and total what a run takes, in seconds.
-func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, map[*hlo.Instruction]string, error) {
+func Loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, map[*hlo.Instruction]string, error) {
 	prices, err := cost.New(m, rates)
 	if err != nil {
 		return nil, nil, err
@@ -91,7 +92,7 @@ func loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop,
 					}
 				}
 				stacks = append(stacks, made)
-				part := Part(written)
+				part := opname.Part(written)
 				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
 					parts[init.Operands[n]] = "stacked: " + part
 					room := through(init.Operands[n])

@@ -1,4 +1,4 @@
-package remat
+package plan
 
 import (
 	"flag"
@@ -33,7 +33,7 @@ var others = map[string][2]string{
 
 // TestTable prints the table of docs/remat.md:
 //
-//	go test ./xla/remat -run TestTable -table -v
+//	go test ./xla/internal/plan -run TestTable -table -v
 func TestTable(t *testing.T) {
 	if !*table {
 		t.Skip("skipped: -table asks for it")
@@ -61,11 +61,11 @@ func TestTable(t *testing.T) {
 // fusion.
 func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) {
 	peak := remattest.TempPeak(t, m)
-	before, err := seconds(m, cost.Rates{})
+	before, err := Seconds(m, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cell := func(p *plan, err error, limit uint64) string {
+	cell := func(p *Plan, err error, limit uint64) string {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 	}
 	xla := func(part float64) string {
 		limit := uint64(part * float64(peak))
-		p, err := xlaPlan(m, limit, options{})
+		p, err := XLA(m, limit, Options{})
 		return cell(p, err, limit)
 	}
 	g8, _ := gap(.8)
@@ -104,11 +104,11 @@ func TestBest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs, err := xlaPlan(m, limit, options{})
+			theirs, err := XLA(m, limit, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if theirs.betterThan(best, limit) {
+			if theirs.BetterThan(best, limit) {
 				t.Errorf("%d layers at %.3f: %d bytes in %v s by %s, and XLA has %d in %v", n, part, best.Peak, best.Seconds, best.By, theirs.Peak, theirs.Seconds)
 			}
 			remattest.Same(t, m, best.Module)

@@ -1,8 +1,11 @@
-package remat
+package advice
 
 import (
 	"encoding/json"
 	"flag"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
+	"gpumem/xla/internal/plan"
 	"os"
 	"os/exec"
 	"regexp"
@@ -27,7 +30,7 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 		marked int
 		want   uint64 // KiB
 	}{{36, 1, 35}, {35, 1, 35}, {34, 2, 33}, {26, 6, 25}, {18, 10, 17}, {15, 11, 15}, {14, 12, 15}} {
-		plans, err := byHandPlans(m, tc.limit<<10, 0, options{})
+		plans, err := ByHandPlans(m, tc.limit<<10, 0, plan.Options{})
 		if err != nil || len(plans) != 2 {
 			t.Fatal(plans, err)
 		}
@@ -35,20 +38,20 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 			if p.Layer != "layer_" || p.Layers != 12 || p.Marked != tc.marked || len(p.Patterns) != p.Marked || !p.Estimate || p.Before != 38<<10 || p.Peak != tc.want<<10 {
 				t.Errorf("limit %d: %+v; want %d layers marked, %d KiB", tc.limit, p, tc.marked, tc.want)
 			}
-			save := SaveNothing
+			save := mark.SaveNothing
 			if p.Policy == "dots_saveable" {
-				save = SaveDots
+				save = mark.SaveDots
 			}
 			c := remattest.Parsed(t, text)
 			for _, pattern := range p.Patterns {
-				if _, err := Mark(c, regexp.MustCompile(pattern), save); err != nil {
+				if _, err := mark.Mark(c, regexp.MustCompile(pattern), save); err != nil {
 					t.Fatal(err)
 				}
 			}
 			remattest.Same(t, m, c)
 		}
 	}
-	if plans, err := byHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, 0, options{}); err != nil || len(plans) > 0 {
+	if plans, err := ByHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, 0, plan.Options{}); err != nil || len(plans) > 0 {
 		t.Errorf("without names: %+v, %v", plans, err)
 	}
 }
@@ -57,14 +60,14 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 // limit needs.
 func TestByHandPlansScheduled(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(12, true))
-	heap, err := (&plan{Module: m}).heap()
+	heap, err := (&plan.Plan{Module: m}).Heap()
 	if err != nil {
 		t.Fatal(err)
 	}
 	marked := 0
 	for _, part := range []float64{.9, .7, .1} {
 		limit := uint64(part * float64(heap))
-		plans, err := byHandPlans(m, limit, heap, options{})
+		plans, err := ByHandPlans(m, limit, heap, plan.Options{})
 		if err != nil || len(plans) == 0 {
 			t.Fatal(plans, err)
 		}
@@ -128,10 +131,10 @@ func TestCheckpointed(t *testing.T) {
 		name  string
 		edits []string // of compiled: what is there, and what stands there instead
 		count int
-		save  SavePolicy
+		save  mark.SavePolicy
 		want  string // each instruction of the entry, with its operands and those before it
 	}{
-		{"nothing is saved", nil, 3, SaveNothing, `
+		{"nothing is saved", nil, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
@@ -141,22 +144,22 @@ x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) p.narrow(p) n(p) g3(n)
 b2(p.narrow) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat)`},
-		{"the first layer alone", nil, 1, SaveNothing, `
+		{"the first layer alone", nil, 1, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 b2(p) g2(g3 b2 a1)
 g1(g3 g2 a1)
 a0.remat(x0) c.remat(a0.remat) gradient(g3 g2) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat)`},
-		{"what an original waited for", []string{"x1), kind=kLoop, calls=one", "x1), kind=kLoop, calls=one, control-predecessors={a0}"}, 3, SaveNothing, `
+		{"what an original waited for", []string{"x1), kind=kLoop, calls=one", "x1), kind=kLoop, calls=one, control-predecessors={a0}"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1)<a0 x2(a1 w) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat)`},
-		{"without a name, of two layers' gradients", []string{"  c = ", "  e = f32[1024]{0} custom-call(g2, g1, a1), custom_call_target=\"dot\"\n  c = ", "g1, c)", "g1, c, e)"}, 3, SaveNothing, `
+		{"without a name, of two layers' gradients", []string{"  c = ", "  e = f32[1024]{0} custom-call(g2, g1, a1), custom_call_target=\"dot\"\n  c = ", "g1, c)", "g1, c, e)"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat) e(gradient g1 a1.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) gradient.2(gradient.1 e) g0(gradient.2 gradient.2 gradient.2 c.remat gradient.2)`},
-		{"a gradient behind its first reader", []string{"  c = ", "  h2 = f32[1024]{0} custom-call(g2), custom_call_target=\"dot\", " + back2 + "\n  c = ", "g1, c)", "g1, c, h2)"}, 3, SaveNothing, `
+		{"a gradient behind its first reader", []string{"  c = ", "  h2 = f32[1024]{0} custom-call(g2), custom_call_target=\"dot\", " + back2 + "\n  c = ", "g1, c)", "g1, c, h2)"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) g1(g3 g2 a1.remat) h2(g2) gradient(g3 g2) gradient.1(gradient h2)
@@ -167,18 +170,18 @@ x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 b2(p) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat)`},
-		{"without a name, read by one layer", []string{"  x2 = f32[1024]{0} fusion(a1, w)", "  cw = f32[1024]{0} copy(w)\n  x2 = f32[1024]{0} fusion(a1, cw)", "custom-call(g3, g2, a1)", "custom-call(g3, g2, a1, cw)"}, 3, SaveNothing, `
+		{"without a name, read by one layer", []string{"  x2 = f32[1024]{0} fusion(a1, w)", "  cw = f32[1024]{0} copy(w)\n  x2 = f32[1024]{0} fusion(a1, cw)", "custom-call(g3, g2, a1)", "custom-call(g3, g2, a1, cw)"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) cw(w) x2(a1 cw) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) cw.remat(w) gradient(g3 g2) g1(gradient gradient a1.remat cw.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat)`},
 		{"gradients of a few bytes", []string{"  b2 = ", "  e3 = f32[2]{0} custom-call(g3), custom_call_target=\"dot\", " + loss + "\n  b2 = ", "  g1 = ", "  e2 = f32[2]{0} custom-call(g3), custom_call_target=\"dot\", " + back2 + "\n  g1 = ",
-			"g1, c)", "g1, c, e3, e2)"}, 3, SaveNothing, `
+			"g1, c)", "g1, c, e3, e2)"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n) e3(g3)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2) e2(g3)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
 a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 gradient.1 c.remat e3 e2)`},
-		{"the inside of the layer before the last", []string{"custom-call(g3, b2, a1)", "custom-call(g3, b2, a0)"}, 3, SaveNothing, `
+		{"the inside of the layer before the last", []string{"custom-call(g3, b2, a1)", "custom-call(g3, b2, a0)"}, 3, mark.SaveNothing, `
 x0 w a0(x0) x1(a0 w) a1(x1) x2(a1 w) p(x2) n(p) g3(n)
 p.remat(x2) b2(p.remat) g2(g3 b2 x2)
 a1.remat(x1) gradient(g3 g2) g1(gradient gradient a1.remat)
@@ -193,7 +196,7 @@ a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 
 				text = strings.Replace(text, tc.edits[n], tc.edits[n+1], 1)
 			}
 			m := remattest.Parsed(t, text)
-			c, seconds, err := checkpointed(m, layers(m)[0], tc.count, tc.save, cost.Rates{Bytes: 1, Flops: 1})
+			c, seconds, err := checkpointed(m, opname.Layers(m)[0], tc.count, tc.save, cost.Rates{Bytes: 1, Flops: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -218,29 +221,10 @@ a0.remat(x0) c.remat(a0.remat) gradient.1(gradient g1) g0(gradient.1 gradient.1 
 			if seconds <= 0 {
 				t.Errorf("%v seconds", seconds)
 			}
-			if _, err := (&plan{Module: c}).heap(); err != nil {
+			if _, err := (&plan.Plan{Module: c}).Heap(); err != nil {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestLayersInOrder: fused computations stand in front of the entry, in any order.
-func TestLayersInOrder(t *testing.T) {
-	var b strings.Builder
-	b.WriteString("HloModule m\n\nENTRY main {\n  v0 = f32[] parameter(0)\n")
-	for n, name := range []string{"block_10/a", "block_2/a", "block_9/layer_1", "h/3/x_1", "h/2/x_1"} {
-		b.WriteString("  v" + string(rune('1'+n)) + " = f32[] negate(v0), metadata={op_name=\"jit(f)/jvp(net)/" + name + "/neg\"}\n")
-	}
-	b.WriteString("  ROOT r = (f32[], f32[], f32[], f32[], f32[]) tuple(v1, v2, v3, v4, v5)\n}\n")
-	var got []string
-	for _, l := range layers(remattest.Parsed(t, b.String())) {
-		got = append(got, l.Name)
-		got = append(got, l.Patterns...)
-	}
-	want := `block_ (^|[/(])block_2([/)]|$) (^|[/(])block_9([/)]|$) (^|[/(])block_10([/)]|$) h/ (^|[/(])h/2([/)]|$) (^|[/(])h/3([/)]|$)`
-	if s := strings.Join(got, " "); s != want {
-		t.Errorf("%s; want %s", s, want)
 	}
 }
 
@@ -255,7 +239,7 @@ func TestByHandInJAX(t *testing.T) {
 	cmd := exec.Command(python, append([]string{"testdata/byhand_check.py", t.TempDir()}, flag.Args()...)...)
 	lines := 0
 	t.Log("program | policy | temporaries, XLA | with checkpoints | predicted | error, %")
-	eachLine(t, cmd, func(line []byte) {
+	remattest.EachLine(t, cmd, func(line []byte) {
 		var r struct {
 			Name, Module string
 			Temp         uint64 `json:"temp_bytes"`
@@ -275,14 +259,14 @@ func TestByHandInJAX(t *testing.T) {
 		}
 		for _, policy := range []struct {
 			name  string
-			save  SavePolicy
+			save  mark.SavePolicy
 			truth uint64
-		}{{"nothing_saveable", SaveNothing, r.Nothing}, {"dots_saveable", product, r.Dots}} {
+		}{{"nothing_saveable", mark.SaveNothing, r.Nothing}, {"dots_saveable", product, r.Dots}} {
 			if policy.truth == 0 {
 				continue
 			}
 			lines++
-			l := layers(m)
+			l := opname.Layers(m)
 			if len(l) == 0 {
 				t.Errorf("%s: no layers", r.Name)
 				break
@@ -292,7 +276,7 @@ func TestByHandInJAX(t *testing.T) {
 				t.Errorf("%s: %v", r.Name, err)
 				continue
 			}
-			got, err := (&plan{Module: c}).heap()
+			got, err := (&plan.Plan{Module: c}).Heap()
 			if err != nil {
 				t.Errorf("%s: %v", r.Name, err)
 				continue

@@ -1,19 +1,17 @@
-package remat
+package advice
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/memory"
 )
 
 func TestHolders(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(6, true))
-	got, err := holders(m, memory.NewMeter(memory.Options{}), nil)
+	got, err := Holders(m, memory.NewMeter(memory.Options{}), nil)
 	if err != nil || len(got) == 0 {
 		t.Fatal(got, err)
 	}
@@ -65,7 +63,7 @@ func TestHolds(t *testing.T) {
 `, []string{"8 MiB that it reads and makes"}, "pieces"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := holds(remattest.Parsed(t, c.text), memory.NewMeter(memory.Options{}))
+			got, err := Holds(remattest.Parsed(t, c.text), memory.NewMeter(memory.Options{}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,46 +76,5 @@ func TestHolds(t *testing.T) {
 				t.Errorf("%q, with %q", got, c.not)
 			}
 		})
-	}
-}
-
-// TestRunHolds: the answer has the sentence where the limit is missed, and none where it is met.
-func TestRunHolds(t *testing.T) {
-	m := remattest.Parsed(t, remattest.Layers(6, true))
-	for _, c := range []struct {
-		name    string
-		percent float64
-		want    bool
-	}{
-		{"met", 90, false},
-		{"missed", 1, true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			a, err := Run(t.Context(), m, Request{Algorithm: "gap", Limit: Percent(c.percent), Rates: cost.Rates{Bytes: 3e12, Flops: 4e14}, Advice: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if a.Met == c.want || (a.Holds != "") != c.want {
-				t.Errorf("met %t, %q", a.Met, a.Holds)
-			}
-		})
-	}
-}
-
-// TestParts: a scope is a word of op_name wherever it stands.
-func TestParts(t *testing.T) {
-	for name, want := range map[string]string{
-		"jit(step)/jit(main)/layer_3/tanh":               "layer_3",
-		"jit(step)/jvp(h/3)/dot_general":                 "h 3",
-		"jit(step)/transpose(jvp(encoder/layer_0))/dot":  "encoder layer_0",
-		"jit(step)/transpose(jvp(encoder))/layer_0/dot":  "encoder layer_0",
-		"jit(step)/rematted_computation/h/3/f(x/y)/tanh": "h 3 f(x/y)",
-		"jit(step)/jvp(h/3/dot":                          "", // cut
-		"tanh":                                           "",
-	} {
-		i := &hlo.Instruction{Attributes: []hlo.Attribute{{Key: "metadata", Value: "{op_name=\"" + name + "\"}"}}}
-		if got := strings.Join(parts(i), " "); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
 	}
 }

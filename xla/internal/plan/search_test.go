@@ -1,4 +1,4 @@
-package remat
+package plan
 
 import (
 	"math/rand/v2"
@@ -53,7 +53,7 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, err := bestFor(m, limit, options{Rates: rates, Search: time.Microsecond})
+		best, err := BestFor(m, limit, Options{Rates: rates, Search: time.Microsecond})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,9 +68,9 @@ func TestSearch(t *testing.T) {
 
 // worseThan reports whether a search must not return p where q is known. If q misses the limit, p
 // may take little more than q, but only if it is faster.
-func (p *plan) worseThan(q *plan, limit uint64) bool {
-	if q.meets(limit) || p.meets(limit) {
-		return q.betterThan(p, limit)
+func (p *Plan) worseThan(q *Plan, limit uint64) bool {
+	if q.Meets(limit) || p.Meets(limit) {
+		return q.BetterThan(p, limit)
 	}
 	return p.Peak > uint64(nearly*float64(q.Peak)) || p.Peak > q.Peak && p.Seconds >= q.Seconds || p.Peak == q.Peak && p.Seconds > q.Seconds
 }
@@ -79,17 +79,17 @@ func (p *plan) worseThan(q *plan, limit uint64) bool {
 // and worse if it only is as fast.
 func TestMissedLimitTakesFasterPlanOfLittleMore(t *testing.T) {
 	const limit = 20000
-	given := &plan{Peak: 90000, Seconds: 1e-4, By: "off"}
-	gap := &plan{Peak: 29696, Seconds: 1.87e-4, By: "gap"}
+	given := &Plan{Peak: 90000, Seconds: 1e-4, By: "off"}
+	gap := &Plan{Peak: 29696, Seconds: 1.87e-4, By: "gap"}
 	for _, c := range []struct {
 		name     string
-		searched plan
+		searched Plan
 		want     string
 	}{
-		{"faster", plan{Peak: 29712, Seconds: 1.79e-4}, "searched"},
-		{"faster, and too large", plan{Peak: 30912, Seconds: 1.79e-4}, "gap"},
-		{"as fast", plan{Peak: 29712, Seconds: 1.87e-4}, "gap"},
-		{"smaller", plan{Peak: 29700, Seconds: 3e-4}, "gap"},
+		{"faster", Plan{Peak: 29712, Seconds: 1.79e-4}, "searched"},
+		{"faster, and too large", Plan{Peak: 30912, Seconds: 1.79e-4}, "gap"},
+		{"as fast", Plan{Peak: 29712, Seconds: 1.87e-4}, "gap"},
+		{"smaller", Plan{Peak: 29700, Seconds: 3e-4}, "gap"},
 	} {
 		c.searched.By = "searched"
 		k := &plans{limit: limit, given: given, best: given}
@@ -105,10 +105,10 @@ func TestMissedLimitTakesFasterPlanOfLittleMore(t *testing.T) {
 	}
 
 	// A slower plan that takes least must not bring back the larger of two that are as fast.
-	k := &plans{limit: limit, given: &plan{Peak: 30100, Seconds: 1e-4, By: "off"}}
+	k := &plans{limit: limit, given: &Plan{Peak: 30100, Seconds: 1e-4, By: "off"}}
 	k.best = k.given
-	k.take(&plan{Peak: 29900, Seconds: 1e-4, By: "rescheduled"})
-	k.take(&plan{Peak: 29712, Seconds: 3e-4, By: "searched"})
+	k.take(&Plan{Peak: 29900, Seconds: 1e-4, By: "rescheduled"})
+	k.take(&Plan{Peak: 29712, Seconds: 3e-4, By: "searched"})
 	if k.near(); k.best.By != "rescheduled" {
 		t.Errorf("%s is chosen, want the smaller of two that are as fast", k.best.By)
 	}

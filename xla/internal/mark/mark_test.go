@@ -1,4 +1,4 @@
-package remat
+package mark
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package remat
+package plan
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func TestBestPacked(t *testing.T) {
 		text := m.String()
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(given))
-			p, err := bestPacked(m, limit, options{})
+			p, err := BestPacked(m, limit, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,16 +112,16 @@ func TestPackedLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tried []uint64
-			plan := func(o options, _ *plan, live uint64) (*plan, error) {
-				if o.heap != 1100 || o.Search != time.Second {
-					t.Errorf("the given heap is %d, and a search takes %v", o.heap, o.Search)
+			plan := func(o Options, _ *Plan, live uint64) (*Plan, error) {
+				if o.Heap != 1100 || o.Search != time.Second {
+					t.Errorf("the given heap is %d, and a search takes %v", o.Heap, o.Search)
 				}
 				tried = append(tried, live)
-				p := &plan{Module: m, Peak: tc.peak(live), Seconds: 1 + 1/float64(live), Added: int(live)}
-				p.packed = tc.heap(p.Peak)
+				p := &Plan{Module: m, Peak: tc.peak(live), Seconds: 1 + 1/float64(live), Added: int(live)}
+				p.Packed = tc.heap(p.Peak)
 				return p, nil
 			}
-			p, err := packedBy(plan, m, tc.limit, options{heap: 1100, Search: 8 * time.Second})
+			p, err := packedBy(plan, m, tc.limit, Options{Heap: 1100, Search: 8 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,14 +135,14 @@ func TestPackedLimits(t *testing.T) {
 // TestPackedOutOfReach: of a module of which no plan meets the limit, the fastest of those tried is
 // returned that takes at most 2 % more than the smallest.
 func TestPackedOutOfReach(t *testing.T) {
-	outOfReach := func(t *testing.T, m *hlo.Module, limit uint64) *plan {
+	outOfReach := func(t *testing.T, m *hlo.Module, limit uint64) *Plan {
 		t.Helper()
-		var all []*plan
-		p, err := packedBy(func(o options, given *plan, live uint64) (*plan, error) {
+		var all []*Plan
+		p, err := packedBy(func(o Options, given *Plan, live uint64) (*Plan, error) {
 			p, err := o.best(given, live)
 			all = append(all, p)
 			return p, err
-		}, m, limit, options{})
+		}, m, limit, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,8 +212,8 @@ func TestHeapDecides(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := remattest.Parsed(t, remattest.Layers(2, true))
-			made := func(f figures, by string) *plan {
-				return &plan{Module: m, Peak: f.peak, Seconds: f.seconds, By: by, packed: f.heap}
+			made := func(f figures, by string) *Plan {
+				return &Plan{Module: m, Peak: f.peak, Seconds: f.seconds, By: by, Packed: f.heap}
 			}
 			k := &plans{limit: limit, given: made(tc.given, "off"), theirs: made(tc.xla, "xla")}
 			k.best = k.given
@@ -233,7 +233,7 @@ func TestHeapDecides(t *testing.T) {
 // and its plan is taken before XLA's, which is slow here. The best plan and XLA's are made up.
 func TestHeapIsTriedAgain(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(9, true))
-	given, err := options{}.measured(m, "off", 0)
+	given, err := Options{}.Measured(m, "off", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,9 +243,9 @@ func TestHeapIsTriedAgain(t *testing.T) {
 	}
 	limit := given.Peak / 10 * 6
 	k := &plans{limit: limit, given: given, best: given, sources: []*source{plain}}
-	k.theirs = &plan{Module: m, Peak: limit, Seconds: 1e9, By: "xla", packed: limit}
+	k.theirs = &Plan{Module: m, Peak: limit, Seconds: 1e9, By: "xla", Packed: limit}
 	k.take(k.theirs)
-	k.take(&plan{Module: m, Peak: limit, By: "fast", packed: limit / 10 * 11})
+	k.take(&Plan{Module: m, Peak: limit, By: "fast", Packed: limit / 10 * 11})
 	p, err := k.withHeap()
 	if err != nil {
 		t.Fatal(err)

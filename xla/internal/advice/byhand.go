@@ -1,8 +1,11 @@
-package remat
+package advice
 
 // Advice for those who cannot change the compiler: which layers to put under jax.checkpoint.
 
 import (
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
+	"gpumem/xla/internal/plan"
 	"regexp"
 	"slices"
 
@@ -24,18 +27,18 @@ type ByHand struct {
 	Estimate bool    `json:"estimate"`
 	Seconds  float64 `json:"-"` // of one run
 	Extra    float64 `json:"extra_compute_percent"`
-	// Patterns are regular expressions for [Mark], one for each layer.
+	// Patterns are regular expressions for [mark.Mark], one for each layer.
 	Patterns []string `json:"patterns"`
 }
 
-// byHandPlans returns what putting the numbered layers of the program under jax.checkpoint
+// ByHandPlans returns what putting the numbered layers of the program under jax.checkpoint
 // does, the best for the limit first: one plan for each name of layers and each of two
 // policies, with as many layers as the limit needs, or all. There is none if op_name has no
 // numbered layers, or if marking them saves nothing. heap is what the temporaries of a scheduled
 // module take, in bytes, 0 if that is unknown: plans for it are predictions. For others it is not
 // looked at.
-func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error) {
-	given, err := o.measured(m, "off", 0)
+func ByHandPlans(m *hlo.Module, limit, heap uint64, o plan.Options) ([]ByHand, error) {
+	given, err := o.Measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -46,16 +49,16 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 		}
 	}
 	var plans []ByHand
-	for _, name := range layers(m) {
+	for _, name := range opname.Layers(m) {
 		for _, policy := range []struct {
 			name        string
-			save, fused SavePolicy
-		}{{"nothing_saveable", SaveNothing, SaveNothing}, {"dots_saveable", SaveDots, product}} {
-			try := func(count int) (*plan, error) {
+			save, fused mark.SavePolicy
+		}{{"nothing_saveable", mark.SaveNothing, mark.SaveNothing}, {"dots_saveable", mark.SaveDots, product}} {
+			try := func(count int) (*plan.Plan, error) {
 				if m.Scheduled {
-					return o.predicted(given, name, count, policy.fused)
+					return predicted(o, given, name, count, policy.fused)
 				}
-				return o.marked(given, name.Patterns[:count], policy.save)
+				return marked(o, given, name.Patterns[:count], policy.save)
 			}
 			count := len(name.Patterns)
 			p, err := try(count)
@@ -66,7 +69,7 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 				continue
 			}
 			// Fewer may be enough: the values of the first layers wait longest.
-			if p.meets(limit) {
+			if p.Meets(limit) {
 				low := 0 // too few
 				for low+1 < count {
 					half := (low + count) / 2
@@ -74,7 +77,7 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 					if err != nil {
 						return nil, err
 					}
-					if q.meets(limit) {
+					if q.Meets(limit) {
 						p, count = q, half
 					} else {
 						low = half
@@ -85,11 +88,11 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 		}
 	}
 	slices.SortStableFunc(plans, func(a, b ByHand) int {
-		p, q := plan{Peak: a.Peak, Seconds: a.Seconds}, plan{Peak: b.Peak, Seconds: b.Seconds}
+		p, q := plan.Plan{Peak: a.Peak, Seconds: a.Seconds}, plan.Plan{Peak: b.Peak, Seconds: b.Seconds}
 		switch {
-		case p.betterThan(&q, limit):
+		case p.BetterThan(&q, limit):
 			return -1
-		case q.betterThan(&p, limit):
+		case q.BetterThan(&p, limit):
 			return 1
 		}
 		return 0
@@ -99,33 +102,33 @@ func byHandPlans(m *hlo.Module, limit, heap uint64, o options) ([]ByHand, error)
 
 // predicted returns what jax.checkpoint around the first layers leaves of a scheduled module, by
 // its heap. The plan has no module.
-func (o options) predicted(given *plan, l layer, count int, save SavePolicy) (*plan, error) {
+func predicted(o plan.Options, given *plan.Plan, l opname.Layer, count int, save mark.SavePolicy) (*plan.Plan, error) {
 	c, more, err := checkpointed(given.Module, l, count, save, o.Rates)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Module: c, Seconds: given.Seconds + more}
-	p.Peak, err = p.heap()
+	p := &plan.Plan{Module: c, Seconds: given.Seconds + more}
+	p.Peak, err = p.Heap()
 	return p, err
 }
 
 // marked returns the plan that marks layers in a module that is not scheduled.
-func (o options) marked(given *plan, patterns []string, save SavePolicy) (*plan, error) {
+func marked(o plan.Options, given *plan.Plan, patterns []string, save mark.SavePolicy) (*plan.Plan, error) {
 	c := given.Module.Clone()
 	for _, pattern := range patterns {
-		if _, err := Mark(c, regexp.MustCompile(pattern), save); err != nil {
+		if _, err := mark.Mark(c, regexp.MustCompile(pattern), save); err != nil {
 			return nil, err
 		}
 	}
 	c = c.Clone() // users in order
-	p, err := o.costs(c, "mark", 0)
+	p, err := o.Costs(c, "mark", 0)
 	if err != nil {
 		return nil, err
 	}
 	// XLA chooses another order for what was marked.
-	other, err := o.reordered(c, p.Peak)
+	other, err := o.Reordered(c, p.Peak)
 	if err != nil || other == nil {
 		return p, err
 	}
-	return o.costs(other, "mark", 0)
+	return o.Costs(other, "mark", 0)
 }

@@ -1,4 +1,4 @@
-package remat
+package plan
 
 // Small modules, for which the cheapest plan is found by trying everything: how far
 // the plans made here are from it.
@@ -361,25 +361,25 @@ func TestAgainstAllPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, err := xlaPlan(m, limit, options{Rates: rates})
+		xla, err := XLA(m, limit, Options{Rates: rates})
 		if err != nil {
 			t.Fatal(err)
 		}
-		before, err := seconds(m, rates)
+		before, err := Seconds(m, rates)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []struct {
-			*plan
+			*Plan
 			*score
 		}{{ours, best}, {xla, theirs}} {
 			extra := k.Seconds - before
-			if k.meets(limit) && extra < least-1e-12 {
+			if k.Meets(limit) && extra < least-1e-12 {
 				t.Errorf("seed %d, limit %d: the cheapest plan costs %v, and that of %s %v\n%s\n%s", seed, limit, least, k.By, extra, m, k.Module)
 			}
-			k.add(order != nil, k.meets(limit), extra, least, s.total())
+			k.add(order != nil, k.Meets(limit), extra, least, s.total())
 		}
-		if xla.betterThan(ours, limit) {
+		if xla.BetterThan(ours, limit) {
 			t.Errorf("seed %d, limit %d: XLA's plan is better\n%s", seed, limit, m)
 		}
 	}

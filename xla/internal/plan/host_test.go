@@ -1,4 +1,4 @@
-package remat
+package plan
 
 import (
 	"slices"
@@ -23,11 +23,11 @@ func TestBestHost(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := &host.Memory{ToHost: rate, FromHost: rate}
-				p, err := bestFor(m, limit, options{Host: h})
+				p, err := BestFor(m, limit, Options{Host: h})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if without.betterThan(p, limit) {
+				if without.BetterThan(p, limit) {
 					t.Errorf("%d layers at %v, %v bytes/s: %d bytes in %v s by %s, and without the host %d in %v", n, part, rate, p.Peak, p.Seconds, p.By, without.Peak, without.Seconds)
 				}
 				remattest.Same(t, m, p.Module)
@@ -56,7 +56,7 @@ func TestBestHostReal(t *testing.T) {
 	m := remattest.Read(t, file)
 	limit := remattest.TempPeak(t, m) / 10 * 6
 	h := &host.Memory{ToHost: 50e9, FromHost: 50e9}
-	with, err := bestFor(m, limit, options{Host: h})
+	with, err := BestFor(m, limit, Options{Host: h})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +64,11 @@ func TestBestHostReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := seconds(m, cost.Rates{})
+	before, err := Seconds(m, cost.Rates{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !with.meets(limit) || with.Seconds-before > .7*(without.Seconds-before) {
+	if !with.Meets(limit) || with.Seconds-before > .7*(without.Seconds-before) {
 		t.Errorf("%d bytes of %d, %.4f s; %.4f without the host, %.4f as given", with.Peak, limit, with.Seconds, without.Seconds, before)
 	}
 	if remattest.Meaning(m) != remattest.Meaning(with.Module) {

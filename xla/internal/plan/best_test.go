@@ -1,4 +1,4 @@
-package remat
+package plan
 
 import (
 	"flag"
@@ -20,14 +20,14 @@ import (
 	"gpumem/xla/memory"
 )
 
-// bestPlan is bestFor without options.
-func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*plan, error) {
-	return bestFor(m, limit, options{Rates: rates})
+// bestPlan is BestFor without options.
+func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
+	return BestFor(m, limit, Options{Rates: rates})
 }
 
-// bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
-// measured is read from a text of its own.
-func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
+// bestByText is BestFor in plain words: one plan after the other, and whatever is changed or
+// Measured is read from a text of its own.
+func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	read := func(text string) *hlo.Module {
 		m, err := hlo.ParseString(text)
 		if err == nil {
@@ -38,8 +38,8 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		}
 		return m
 	}
-	measure := func(text, by string, added int) (*plan, error) {
-		p := &plan{Module: read(text), By: by, Added: added}
+	measure := func(text, by string, added int) (*Plan, error) {
+		p := &Plan{Module: read(text), By: by, Added: added}
 		var err error
 		if p.Peak, _, err = memory.TempPeak(p.Module, memory.Options{}); err != nil {
 			return nil, err
@@ -57,13 +57,13 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	}
 	text := m.String()
 	best, err := measure(text, "off", 0)
-	if err != nil || best.meets(limit) {
+	if err != nil || best.Meets(limit) {
 		return best, err
 	}
-	made := []*plan{best}
+	made := []*Plan{best}
 	most := uint64(math.MaxUint64) // XLA's
 	given := best.Module
-	isLegal := func(p *plan) bool {
+	isLegal := func(p *Plan) bool {
 		return legal.Options{Collectives: p.By == "xla", Loops: p.By == "xla"}.Check(given, p.Module) == nil
 	}
 	take := func(text, by string, added int) error {
@@ -74,7 +74,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 				most = p.Peak
 			}
 		}
-		if err == nil && p.betterThan(best, limit) && isLegal(p) {
+		if err == nil && p.BetterThan(best, limit) && isLegal(p) {
 			best = p
 		}
 		return err
@@ -113,7 +113,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		return nil, err
 	}
 	for _, part := range []float64{1, .9, 1.1, .8, 1.25, 1.5, 2} {
-		if part != 1 && best.meets(limit) {
+		if part != 1 && best.Meets(limit) {
 			break
 		}
 		for n, by := range []string{"gap", "gap, rescheduled"} {
@@ -135,7 +135,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 		}
 	}
 	// The fastest of those that miss the limit by little more.
-	if !best.meets(limit) {
+	if !best.Meets(limit) {
 		most = min(max(most, best.Peak), uint64(1.02*float64(best.Peak)))
 		for _, p := range made {
 			faster := p.Seconds < best.Seconds || p.Seconds == best.Seconds && p.Peak < best.Peak
@@ -147,7 +147,7 @@ func bestByText(m *hlo.Module, limit uint64) (*plan, error) {
 	return best, nil
 }
 
-// samePlan checks that bestFor gives the plan of bestByText, or another with a smaller heap.
+// samePlan checks that BestFor gives the plan of bestByText, or another with a smaller heap.
 func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 	got, err := bestPlan(m, limit, cost.Rates{})
 	if err != nil {
@@ -157,8 +157,8 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := got.heap()
-	y, err2 := want.heap()
+	x, err := got.Heap()
+	y, err2 := want.Heap()
 	if err == nil && err2 == nil && x < y {
 		return
 	}
@@ -166,11 +166,11 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 	if a.By != "off" && (!a.checked || a.illegal != nil) {
 		t.Fatalf("limit %d: %s: checked %t, %v", limit, a.By, a.checked, a.illegal)
 	}
-	a.checked, a.dropped = false, nil
-	a.values, b.values, a.packed, b.packed = nil, nil, 0, 0
+	a.checked, a.Dropped = false, nil
+	a.values, b.values, a.Packed, b.Packed = nil, nil, 0, 0
 	a.Module, b.Module = nil, nil
 	if a != b {
-		t.Fatalf("limit %d: %+v, expected %+v; dropped %v", limit, a, b, got.dropped)
+		t.Fatalf("limit %d: %+v, expected %+v; dropped %v", limit, a, b, got.Dropped)
 	}
 	if x, y := got.Module.String(), want.Module.String(); x != y {
 		t.Fatalf("limit %d: the plan is\n%s\nexpected\n%s", limit, x, y)
@@ -230,11 +230,11 @@ func TestSeconds(t *testing.T) {
 		if _, err := pass.Run(m, pass.Options{Limit: peak / 3}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := seconds(m, cost.Rates{})
+		got, err := Seconds(m, cost.Rates{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := options{}.measured(m, "", 0)
+		p, err := Options{}.Measured(m, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,16 +245,11 @@ func TestSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	m := remattest.Parsed(t, remattest.Layers(2, true))
-	m.Entry.Instructions = m.Entry.Instructions[1:]
-	if _, err := Run(t.Context(), m, Request{Algorithm: "off"}); err == nil {
-		t.Error("a module without a parameter has a plan")
-	}
 }
 
 // BenchmarkBest plans the real modules of docs/remat.md, and others, for 60 % of their peak:
 //
-//	go test ./xla/remat -run - -bench Best
+//	go test ./xla/internal/plan -run - -bench Best
 func BenchmarkBest(b *testing.B) {
 	for _, file := range remattest.Real(b) {
 		m := remattest.Read(b, file)

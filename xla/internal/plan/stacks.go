@@ -1,4 +1,4 @@
-package remat
+package plan
 
 // What loops stack up for the backward pass, computed again in the backward loop: the move of
 // xla/internal/unstack as plans.
@@ -24,10 +24,10 @@ import (
 
 // stacks are the plans that drop stacks of one module, by what they drop.
 type stacks struct {
-	o      options
+	o      Options
 	m      *hlo.Module
 	orders [2][]dropped // the second with stacks of what is carried
-	plans  map[string]*plan
+	plans  map[string]*Plan
 	fault  error // the first of a plan that could not be made; nil if there is none
 }
 
@@ -38,8 +38,8 @@ type dropped struct {
 }
 
 // newStacks finds the stacks of a verified module.
-func newStacks(m *hlo.Module, o options) (*stacks, error) {
-	s := &stacks{o: o, m: m, plans: map[string]*plan{}}
+func newStacks(m *hlo.Module, o Options) (*stacks, error) {
+	s := &stacks{o: o, m: m, plans: map[string]*Plan{}}
 	if !m.Scheduled {
 		return s, nil // a compiler would still change the loops
 	}
@@ -97,7 +97,7 @@ func (s *stacks) sort(p *unstack.Pair, order int, prices *cost.Analysis) bool {
 }
 
 // plan returns the plan that drops some stacks of an order, nil if that cannot be done.
-func (s *stacks) plan(drop []dropped, order int) *plan {
+func (s *stacks) plan(drop []dropped, order int) *Plan {
 	var keys []string
 	for _, d := range drop {
 		keys = append(keys, d.key)
@@ -113,9 +113,9 @@ func (s *stacks) plan(drop []dropped, order int) *plan {
 	if errors.Is(err, unstack.ErrCannot) {
 		return nil
 	}
-	var p *plan
+	var p *Plan
 	if err == nil {
-		p, err = s.o.costs(c.Clone(), "loops", added)
+		p, err = s.o.Costs(c.Clone(), "loops", added)
 	}
 	if err != nil { // there are other plans
 		s.fault = cmp.Or(s.fault, fmt.Errorf("a plan that drops what loops stack up was dropped: %w", err))
@@ -127,7 +127,7 @@ func (s *stacks) plan(drop []dropped, order int) *plan {
 
 // forLimit returns the plans that meet a limit and drop least, or the ones that drop all: one of each
 // order.
-func (s *stacks) forLimit(limit uint64) (list []*plan) {
+func (s *stacks) forLimit(limit uint64) (list []*Plan) {
 	for order, all := range s.orders {
 		if len(all) == 0 {
 			continue
@@ -135,7 +135,7 @@ func (s *stacks) forLimit(limit uint64) (list []*plan) {
 		from, to := 1, len(all) // the fewest that meet it are among these
 		for from < to {
 			n := (from + to) / 2
-			if p := s.plan(all[:n], order); p != nil && p.meets(limit) {
+			if p := s.plan(all[:n], order); p != nil && p.Meets(limit) {
 				to = n
 			} else {
 				from = n + 1
@@ -145,7 +145,7 @@ func (s *stacks) forLimit(limit uint64) (list []*plan) {
 		if p == nil {
 			continue
 		}
-		if p.meets(limit) {
+		if p.Meets(limit) {
 			p = s.keep(p, all[:to], order, limit)
 		}
 		list = append(list, p)
@@ -157,7 +157,7 @@ func (s *stacks) forLimit(limit uint64) (list []*plan) {
 const tries = 8
 
 // keep returns a plan that drops less and is no worse than p, which meets the limit.
-func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) *plan {
+func (s *stacks) keep(p *Plan, drop []dropped, order int, limit uint64) *Plan {
 	dear := slices.Clone(drop)
 	slices.SortStableFunc(dear, func(a, b dropped) int { return cmp.Compare(b.seconds, a.seconds) })
 	for _, d := range dear[:min(len(dear), tries)] {
@@ -165,15 +165,15 @@ func (s *stacks) keep(p *plan, drop []dropped, order int, limit uint64) *plan {
 		if len(without) == 0 {
 			break
 		}
-		if q := s.plan(without, order); q != nil && q.betterThan(p, limit) {
+		if q := s.plan(without, order); q != nil && q.BetterThan(p, limit) {
 			p, drop = q, without
 		}
 	}
 	return p
 }
 
-// openLoops returns the loops of a module that may get another state because stacks are dropped.
-func openLoops(m *hlo.Module) (list []*hlo.Instruction) {
+// OpenLoops returns the loops of a module that may get another state because stacks are dropped.
+func OpenLoops(m *hlo.Module) (list []*hlo.Instruction) {
 	if !m.Scheduled {
 		return nil
 	}

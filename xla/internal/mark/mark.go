@@ -1,4 +1,4 @@
-package remat
+package mark
 
 // Recomputation by hand, as jax.checkpoint (jax.remat) does it: a region of a
 // training step is recomputed for those that use it late, behind a barrier.
@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/opname"
 )
 
 // A SavePolicy reports whether the value of an instruction in a marked region is saved for late
@@ -98,7 +99,7 @@ func Mark(m *hlo.Module, pattern *regexp.Regexp, save SavePolicy) ([]Marking, er
 		in := make(map[*hlo.Instruction]bool)
 		for _, i := range c.Instructions {
 			// The backward pass of a layer has its name, too.
-			if i.Opcode != hlo.Parameter && matches(pattern, i) && !backward(i) {
+			if i.Opcode != hlo.Parameter && matches(pattern, i) && !opname.Backward(i) {
 				in[i] = true
 			}
 		}
@@ -114,9 +115,6 @@ func Mark(m *hlo.Module, pattern *regexp.Regexp, save SavePolicy) ([]Marking, er
 	}
 	return done, nil
 }
-
-// backward reports whether an instruction is of the backward pass.
-func backward(i *hlo.Instruction) bool { return strings.Contains(i.OpName(), "transpose(") }
 
 // A marker marks one computation.
 type marker struct {
@@ -198,7 +196,7 @@ func (k *marker) recomputes(i *hlo.Instruction) bool {
 func (k *marker) late() map[*hlo.Instruction]bool {
 	late := map[*hlo.Instruction]bool{}
 	for _, i := range k.c.Instructions {
-		if !k.in[i] && backward(i) {
+		if !k.in[i] && opname.Backward(i) {
 			late[i] = true
 		}
 	}

@@ -1,4 +1,4 @@
-package remat
+package plan
 
 // Plans for the packed heap. It is larger than what is live at once, because of the free
 // blocks between buffers, or smaller where a result takes the place of an operand.
@@ -9,39 +9,39 @@ import (
 	"gpumem/xla/hlo"
 )
 
-// packTries is how many limits bestPacked tries.
+// packTries is how many limits BestPacked tries.
 const packTries = 8
 
 // ladder are limits, as parts of the peak, for a module of which no plan meets the limit: the
 // same for each limit, so that a smaller one does not end with more.
 var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
-// bestPacked is bestFor for a limit in bytes on the heap of temporaries as
+// BestPacked is BestFor for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
 // limit, so it plans for live bytes, corrected each time by what packing made of the plan
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
 // fastest of those whose heap is little more than the smallest.
-func bestPacked(m *hlo.Module, limit uint64, o options) (*plan, error) {
-	return packedBy(options.best, m, limit, o)
+func BestPacked(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
+	return packedBy(Options.best, m, limit, o)
 }
 
-// packedBy is bestPacked with the planner for live bytes.
-func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *hlo.Module, limit uint64, o options) (*plan, error) {
+// packedBy is BestPacked with the planner for live bytes.
+func packedBy(best func(o Options, given *Plan, live uint64) (*Plan, error), m *hlo.Module, limit uint64, o Options) (*Plan, error) {
 	o.Search /= packTries
-	given, err := o.measured(m, "off", 0)
+	given, err := o.Measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
-	given.packed = o.heap
-	now, err := given.heap()
+	given.Packed = o.Heap
+	now, err := given.Heap()
 	if err != nil || now <= limit {
 		return given, err
 	}
-	o.heap = now
+	o.Heap = now
 	if o.stacks, err = newStacks(given.Module, o); err != nil {
 		return nil, err
 	}
-	all := []*plan{given}
+	all := []*Plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
 	rung := -1
@@ -63,7 +63,7 @@ func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *
 		if err != nil {
 			return nil, err
 		}
-		if now, err = p.heap(); err != nil {
+		if now, err = p.Heap(); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -81,10 +81,10 @@ func packedBy(best func(o options, given *plan, live uint64) (*plan, error), m *
 
 // fastest returns the fastest plan whose heap is at most limit, and if there is none, the
 // fastest whose heap is little more than the smallest.
-func fastest(all []*plan, limit uint64) (best *plan, err error) {
+func fastest(all []*Plan, limit uint64) (best *Plan, err error) {
 	heaps := make([]uint64, len(all))
 	for n, p := range all {
-		if heaps[n], err = p.heap(); err != nil {
+		if heaps[n], err = p.Heap(); err != nil {
 			return nil, err
 		}
 	}
@@ -107,11 +107,11 @@ const heapTries = 2
 // limit and XLA's plan. A plan that meets the limit by what lives at once may lose in the
 // heap what it gained; where the best one does, gap splitting tries for less first, as it
 // is mostly faster than XLA's plan. Without a heap, as of a module too large, it is the best.
-func (k *plans) withHeap() (*plan, error) {
+func (k *plans) withHeap() (*Plan, error) {
 	if k.best == k.given {
 		return k.best, nil
 	}
-	heap, err := k.best.heap()
+	heap, err := k.best.Heap()
 	if err != nil {
 		return k.best, nil
 	}
@@ -124,27 +124,27 @@ func (k *plans) withHeap() (*plan, error) {
 		if err := k.split(to); err != nil {
 			return nil, err
 		}
-		if heap, err = k.gap.heap(); err != nil || heap <= most {
+		if heap, err = k.gap.Heap(); err != nil || heap <= most {
 			break
 		}
 	}
-	list := []*plan{k.given}
+	list := []*Plan{k.given}
 	for _, p := range k.made {
-		if p.meets(k.limit) || p == k.theirs {
+		if p.Meets(k.limit) || p == k.theirs {
 			list = append(list, p)
 		}
 	}
-	slices.SortStableFunc(list, func(p, q *plan) int {
+	slices.SortStableFunc(list, func(p, q *Plan) int {
 		switch {
-		case p.betterThan(q, k.limit):
+		case p.BetterThan(q, k.limit):
 			return -1
-		case q.betterThan(p, k.limit):
+		case q.BetterThan(p, k.limit):
 			return 1
 		}
 		return 0
 	})
 	for _, p := range list {
-		if heap, err := p.heap(); err == nil && heap <= most {
+		if heap, err := p.Heap(); err == nil && heap <= most {
 			return p, nil
 		}
 	}
@@ -154,19 +154,19 @@ func (k *plans) withHeap() (*plan, error) {
 // mostHeap returns what the heap of a plan may take: see withHeap. It is at least heap if that
 // is seen without packing others.
 func (k *plans) mostHeap(heap uint64) (uint64, error) {
-	most, err := k.given.heap()
+	most, err := k.given.Heap()
 	if err != nil || heap <= min(most, k.limit) {
 		return heap, err
 	}
-	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.meets(k.limit) {
+	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.Meets(k.limit) {
 		return most, nil
 	}
-	theirs, err := k.theirs.heap()
+	theirs, err := k.theirs.Heap()
 	if err != nil {
 		return heap, err
 	}
 	most = max(most, theirs)
-	if k.theirs.meets(k.limit) {
+	if k.theirs.Meets(k.limit) {
 		most = min(most, max(k.limit, theirs))
 	}
 	return most, nil

@@ -1,4 +1,4 @@
-package remat
+package plan
 
 // The best of several plans for one limit.
 //
@@ -27,8 +27,8 @@ import (
 	"gpumem/xla/memory"
 )
 
-// A plan is a changed module with its costs.
-type plan struct {
+// A Plan is a changed module with its costs.
+type Plan struct {
 	Module *hlo.Module
 	// Peak is that of temporaries in bytes, as memory.TempPeak counts, and Seconds what one
 	// run takes by the cost model. Of the chosen plan both are measured on its text, read
@@ -38,19 +38,19 @@ type plan struct {
 	Added   int              // instructions, without those that only moved
 	By      string           // what made it, as Answer.By
 	values  *memory.Analysis // of Module, once it was asked for
-	packed  uint64           // see heap; 0: it was not asked for
+	Packed  uint64           // see heap; 0: it was not asked for
 	// Host is what waits on the host. In a plan that may not move values there, it is what
 	// the given module has.
 	Host host.Result
 	// dropped says why the first better plan was dropped; nil if none was.
-	dropped error
+	Dropped error
 	// checked says that illegal is what xla/internal/legal found.
 	checked bool
 	illegal error
 }
 
-// options say what plans may do. The zero value recomputes and does not search.
-type options struct {
+// Options say what plans may do. The zero value recomputes and does not search.
+type Options struct {
 	Rates cost.Rates
 	// Search is how long to look for a better plan. The search ends late by one round,
 	// some milliseconds to a tenth of a second. How far it gets differs, so that the plan
@@ -64,28 +64,28 @@ type options struct {
 	// some counts as one that is not legal: each device has to have the same plan then.
 	Collectives bool
 	// heap is what the temporaries of the given module are packed into; 0: not known.
-	heap uint64
+	Heap uint64
 	// stacks are those of the given module's loops; nil: not looked for yet.
 	stacks *stacks
 }
 
 // memory is how plans are measured.
-func (o options) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
+func (o Options) memory() memory.Options { return memory.Options{HostFree: o.Host != nil} }
 
-// analysis returns the values of the plan's module, as buffer assignment sees them.
-func (p *plan) analysis() (_ *memory.Analysis, err error) {
+// Analysis returns the values of the plan's module, as buffer assignment sees them.
+func (p *Plan) Analysis() (_ *memory.Analysis, err error) {
 	if p.values == nil {
 		p.values, err = memory.AnalyzeModule(p.Module)
 	}
 	return p.values, err
 }
 
-// heap returns the bytes of the heap that the temporaries of the plan are packed into.
-func (p *plan) heap() (uint64, error) {
-	if p.packed > 0 {
-		return p.packed, nil
+// Heap returns the bytes of the heap that the temporaries of the plan are packed into.
+func (p *Plan) Heap() (uint64, error) {
+	if p.Packed > 0 {
+		return p.Packed, nil
 	}
-	a, err := p.analysis()
+	a, err := p.Analysis()
 	if err != nil {
 		return 0, err
 	}
@@ -93,42 +93,42 @@ func (p *plan) heap() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.packed = s.Temp
+	p.Packed = s.Temp
 	return s.Temp, nil
 }
 
-// meets reports whether the plan's peak is at most limit bytes.
-func (p *plan) meets(limit uint64) bool { return p.Peak <= limit }
+// Meets reports whether the plan's peak is at most limit bytes.
+func (p *Plan) Meets(limit uint64) bool { return p.Peak <= limit }
 
-// betterThan reports whether p is the better of two plans for a limit: one that meets it
+// BetterThan reports whether p is the better of two plans for a limit: one that meets it
 // before one that does not, then the faster, and of those that miss it the smaller.
-func (p *plan) betterThan(q *plan, limit uint64) bool {
+func (p *Plan) BetterThan(q *Plan, limit uint64) bool {
 	switch {
-	case p.meets(limit) != q.meets(limit):
-		return p.meets(limit)
-	case p.meets(limit):
+	case p.Meets(limit) != q.Meets(limit):
+		return p.Meets(limit)
+	case p.Meets(limit):
 		return p.Seconds < q.Seconds || p.Seconds == q.Seconds && p.Peak < q.Peak
 	}
 	return p.Peak < q.Peak || p.Peak == q.Peak && p.Seconds < q.Seconds
 }
 
-// bestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
+// BestFor returns the best known plan for a limit in bytes: the module as given, XLA's own
 // plan, or gap splitting in the order of the text or in another one. So it is never worse
 // than XLA's, and its heap neither: see packed.go. Of a limit that is missed it is the
 // fastest that takes little more than the least: see near. The module is left as it is. Plans
 // are made at the same time, on two or three cores.
-func bestFor(m *hlo.Module, limit uint64, o options) (*plan, error) {
-	given, err := o.measured(m, "off", 0)
+func BestFor(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
+	given, err := o.Measured(m, "off", 0)
 	if err != nil {
 		return nil, err
 	}
-	given.packed = o.heap
+	given.Packed = o.Heap
 	return o.best(given, limit)
 }
 
-// best is bestFor for a module that was measured. It may be called again for other limits.
-func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
-	if given.meets(limit) {
+// best is BestFor for a module that was measured. It may be called again for other limits.
+func (o Options) best(given *Plan, limit uint64) (_ *Plan, err error) {
+	if given.Meets(limit) {
 		return given, nil
 	}
 	k := &plans{o: o, limit: limit, given: given, best: given}
@@ -137,8 +137,8 @@ func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
 		c := given.Module.Clone()
 		var r *pass.Result
 		if r, k.theirErr = pass.Run(c, pass.Options{Limit: limit}); k.theirErr == nil {
-			if k.theirs, k.theirErr = o.costs(c, "xla", r.Added); k.theirErr == nil {
-				o.legal(given.Module, k.theirs) // known before it is needed
+			if k.theirs, k.theirErr = o.Costs(c, "xla", r.Added); k.theirErr == nil {
+				o.Legal(given.Module, k.theirs) // known before it is needed
 			}
 		}
 	})
@@ -155,48 +155,48 @@ func (o options) best(given *plan, limit uint64) (_ *plan, err error) {
 		}
 		if chosen == given {
 			same := *given
-			same.dropped = k.dropped
+			same.Dropped = k.dropped
 			return &same, nil
 		}
-		best, err := o.measured(chosen.Module, chosen.By, chosen.Added)
+		best, err := o.Measured(chosen.Module, chosen.By, chosen.Added)
 		if err != nil {
 			return nil, err
 		}
-		if err := o.legal(given.Module, best); err != nil {
+		if err := o.Legal(given.Module, best); err != nil {
 			k.drop(chosen, err)
 			continue
 		}
-		best.packed = chosen.packed // of the same text
-		best.dropped = k.dropped
+		best.Packed = chosen.Packed // of the same text
+		best.Dropped = k.dropped
 		return best, nil
 	}
 }
 
 // plans are those made so far for one limit.
 type plans struct {
-	o     options
+	o     Options
 	limit uint64
-	given *plan
+	given *Plan
 
 	sources []*source
-	best    *plan
-	made    []*plan // all of them, without those that are not legal
-	gap     *plan   // the best of gap splitting
+	best    *Plan
+	made    []*Plan // all of them, without those that are not legal
+	gap     *Plan   // the best of gap splitting
 	from    *source // of gap
 
-	dropped error // see plan
+	dropped error // see Plan
 
 	xla      sync.WaitGroup
-	theirs   *plan // by XLA's pass, when that is done
+	theirs   *Plan // by XLA's pass, when that is done
 	theirErr error
 }
 
 // take keeps a plan, as the best if it is. XLA's has to be legal; ours, which are, are checked
 // when they are chosen.
-func (k *plans) take(p *plan) {
+func (k *plans) take(p *Plan) {
 	if p.By == "xla" {
-		if err := k.o.legal(k.given.Module, p); err != nil {
-			if p.betterThan(k.best, k.limit) {
+		if err := k.o.Legal(k.given.Module, p); err != nil {
+			if p.BetterThan(k.best, k.limit) {
 				k.drop(p, err)
 			}
 			return
@@ -205,18 +205,18 @@ func (k *plans) take(p *plan) {
 	if !slices.Contains(k.made, p) {
 		k.made = append(k.made, p)
 	}
-	if p.betterThan(k.best, k.limit) {
+	if p.BetterThan(k.best, k.limit) {
 		k.best = p
 	}
 }
 
 // drop forgets a plan that is not legal. The best is that of the others.
-func (k *plans) drop(p *plan, err error) {
+func (k *plans) drop(p *Plan, err error) {
 	k.dropped = cmp.Or(k.dropped, fmt.Errorf("a better plan (%s) was dropped: %w", p.By, err))
-	k.made = slices.DeleteFunc(k.made, func(q *plan) bool { return q == p })
+	k.made = slices.DeleteFunc(k.made, func(q *Plan) bool { return q == p })
 	k.best = k.given
 	for _, q := range k.made {
-		if q.betterThan(k.best, k.limit) {
+		if q.BetterThan(k.best, k.limit) {
 			k.best = q
 		}
 	}
@@ -230,15 +230,15 @@ const nearly = 1.02
 // the best, the given module among them, and of equally fast ones the smallest. None takes more
 // than XLA's plan.
 func (k *plans) near() {
-	if k.best.meets(k.limit) {
+	if k.best.Meets(k.limit) {
 		return
 	}
 	most := uint64(nearly * float64(k.best.Peak))
 	if slices.Contains(k.made, k.theirs) {
 		most = min(most, max(k.best.Peak, k.theirs.Peak))
 	}
-	list := append([]*plan{k.given}, k.made...)
-	slices.SortStableFunc(list, func(p, q *plan) int {
+	list := append([]*Plan{k.given}, k.made...)
+	slices.SortStableFunc(list, func(p, q *Plan) int {
 		return cmp.Or(cmp.Compare(p.Seconds, q.Seconds), cmp.Compare(p.Peak, q.Peak))
 	})
 	for _, p := range list {
@@ -252,8 +252,8 @@ func (k *plans) near() {
 	}
 }
 
-// legal checks that a plan is a legal change of the module that it was made for, once.
-func (o options) legal(given *hlo.Module, p *plan) error {
+// Legal checks that a plan is a legal change of the module that it was made for, once.
+func (o Options) Legal(given *hlo.Module, p *Plan) error {
 	if !p.checked {
 		// XLA's pass may compute loops again, and collectives if it is asked to.
 		p.checked, p.illegal = true, legal.Options{Collectives: o.Collectives, Loops: p.By == "xla"}.Check(given, p.Module)
@@ -262,8 +262,8 @@ func (o options) legal(given *hlo.Module, p *plan) error {
 }
 
 // takeGap is take for a plan that gap splitting made of a source.
-func (k *plans) takeGap(p *plan, from *source) {
-	if k.gap == nil || p.betterThan(k.gap, k.limit) {
+func (k *plans) takeGap(p *Plan, from *source) {
+	if k.gap == nil || p.BetterThan(k.gap, k.limit) {
 		k.gap, k.from = p, from
 	}
 	k.take(p)
@@ -277,10 +277,10 @@ func (k *plans) make() error {
 	}
 	k.sources = []*source{plain}
 	// Another order alone may meet the limit.
-	if other, err := k.o.reordered(k.given.Module, k.given.Peak); err != nil {
+	if other, err := k.o.Reordered(k.given.Module, k.given.Peak); err != nil {
 		return err
 	} else if other != nil {
-		p, err := k.o.costs(other, "rescheduled", 0)
+		p, err := k.o.Costs(other, "rescheduled", 0)
 		if err != nil {
 			return err
 		}
@@ -304,7 +304,7 @@ func (k *plans) make() error {
 	}
 	// If the limit is missed, plans for other limits may come nearer.
 	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
-		if k.best.meets(k.limit) {
+		if k.best.Meets(k.limit) {
 			break
 		}
 		if err := k.split(uint64(part * float64(k.limit))); err != nil {
@@ -325,7 +325,7 @@ func (k *plans) unstack() (err error) {
 		if p.Peak >= k.given.Peak {
 			continue
 		}
-		if err := k.o.legal(k.given.Module, p); err != nil {
+		if err := k.o.Legal(k.given.Module, p); err != nil {
 			k.drop(p, err)
 			continue
 		}
@@ -342,7 +342,7 @@ func (k *plans) unstack() (err error) {
 
 // split takes XLA's plan, and that of gap splitting for each source, made at the same time.
 func (k *plans) split(to uint64) error {
-	made, errs := make([]*plan, len(k.sources)), make([]error, len(k.sources))
+	made, errs := make([]*Plan, len(k.sources)), make([]error, len(k.sources))
 	var all sync.WaitGroup
 	for n, o := range k.sources {
 		all.Go(func() { made[n], errs[n] = o.split(k.o, to, 0) })
@@ -362,13 +362,13 @@ func (k *plans) split(to uint64) error {
 // search looks for a better plan than the best of gap splitting.
 func (k *plans) search() error {
 	// What takes no more time than the module as given is good enough.
-	if k.o.Search <= 0 || k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
+	if k.o.Search <= 0 || k.best.Meets(k.limit) && k.best.Seconds <= k.given.Seconds {
 		return nil
 	}
 	// If the limit is missed, search for a little less than was reached. With a limit far
 	// below, most of the search would go into splits that do not lower the peak.
 	to := k.limit
-	if !k.gap.meets(k.limit) {
+	if !k.gap.Meets(k.limit) {
 		to = max(to, k.gap.Peak/100*98)
 	}
 	p, err := k.from.split(k.o, to, k.o.Search)
@@ -396,7 +396,7 @@ func (k *plans) toHost() (done bool, err error) {
 				return false, err
 			}
 		}
-		if k.best.meets(k.limit) && k.best.Seconds <= k.given.Seconds {
+		if k.best.Meets(k.limit) && k.best.Seconds <= k.given.Seconds {
 			return true, nil
 		}
 	}
@@ -422,12 +422,12 @@ func (k *plans) moved(s *source, part float64) error {
 	if err != nil || !moved {
 		return err
 	}
-	p, err := k.o.costs(c, by, added)
+	p, err := k.o.Costs(c, by, added)
 	if err != nil {
 		return err
 	}
 	k.take(p)
-	if p.meets(k.limit) {
+	if p.Meets(k.limit) {
 		return nil
 	}
 	again, err := newSource(c.Clone(), "gap, "+strings.TrimPrefix(by, "gap, "), added, k.o.Rates)
@@ -454,18 +454,18 @@ func newSource(m *hlo.Module, by string, added int, rates cost.Rates) (*source, 
 }
 
 // split returns the plan of gap splitting for a copy of the source, which has its IDs.
-func (s *source) split(o options, limit uint64, search time.Duration) (*plan, error) {
+func (s *source) split(o Options, limit uint64, search time.Duration) (*Plan, error) {
 	c := s.m.Clone()
 	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: s.prices.Seconds, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
 	if err != nil {
 		return nil, err
 	}
-	return o.costs(c, s.by, s.added+added)
+	return o.Costs(c, s.by, s.added+added)
 }
 
-// xlaPlan returns the plan of XLA's pass for a limit in bytes, made of a copy. With o.Host
+// XLA returns the plan of XLA's pass for a limit in bytes, made of a copy. With o.Host
 // the pass may move values to the host, too.
-func xlaPlan(m *hlo.Module, limit uint64, o options) (*plan, error) {
+func XLA(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
 	c, err := hlo.ParseString(m.String())
 	h := o.Host
 	if err == nil && h != nil {
@@ -478,36 +478,36 @@ func xlaPlan(m *hlo.Module, limit uint64, o options) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return o.measured(c, "xla", r.Added)
+	return o.Measured(c, "xla", r.Added)
 }
 
-// measured writes a module as text, reads that again, and returns it with its costs.
-func (o options) measured(m *hlo.Module, by string, added int) (*plan, error) {
+// Measured writes a module as text, reads that again, and returns it with its costs.
+func (o Options) Measured(m *hlo.Module, by string, added int) (*Plan, error) {
 	m, err := hlo.ParseString(m.String())
 	if err != nil {
 		return nil, err
 	}
-	return o.costs(m, by, added)
+	return o.Costs(m, by, added)
 }
 
-// costs verifies what a planner made and returns it as it is, with its costs. All plans come
+// Costs verifies what a planner made and returns it as it is, with its costs. All plans come
 // by here. Those that are returned are checked by xla/internal/legal, too.
-func (o options) costs(m *hlo.Module, by string, added int) (p *plan, err error) {
+func (o Options) Costs(m *hlo.Module, by string, added int) (p *Plan, err error) {
 	if err := verify.Module(m); err != nil {
 		return nil, err
 	}
-	p = &plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
+	p = &Plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
-	beside.Go(func() { p.Seconds, failed = seconds(m, o.Rates) })
+	beside.Go(func() { p.Seconds, failed = Seconds(m, o.Rates) })
 	p.Peak, _, err = memory.TempPeak(m, o.memory())
 	beside.Wait()
 	return p, cmp.Or(err, failed)
 }
 
-// seconds returns what one run of a verified module takes by the cost model, without
+// Seconds returns what one run of a verified module takes by the cost model, without
 // instructions that nothing uses.
-func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
+func Seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	lean := m.Clone()
 	if _, err := hlo.RemoveDead(lean); err != nil {
 		return 0, err
@@ -519,9 +519,9 @@ func seconds(m *hlo.Module, rates cost.Rates) (float64, error) {
 	return c.Computation(lean.Entry).Seconds, nil
 }
 
-// reordered returns a copy in that of XLA's orders whose temporaries take least, nil if none
+// Reordered returns a copy in that of XLA's orders whose temporaries take least, nil if none
 // takes less than the module does now. A scheduled module stays as it is.
-func (o options) reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
+func (o Options) Reordered(m *hlo.Module, now uint64) (*hlo.Module, error) {
 	if m.Scheduled {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package remat
+package advice
 
 // A compiled program as jax.checkpoint around its numbered layers would leave it.
 //
@@ -20,6 +20,8 @@ package remat
 
 import (
 	"cmp"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
 	"slices"
 	"strings"
 
@@ -31,7 +33,7 @@ import (
 type checkpointer struct {
 	c        *hlo.Computation
 	count    int                       // of layers under jax.checkpoint, the first ones
-	save     SavePolicy                // of fused products, too: see product
+	save     mark.SavePolicy           // of fused products, too: see product
 	layer    map[*hlo.Instruction]int  // that an instruction belongs to, from 0; -1: none
 	backward map[*hlo.Instruction]bool // of the backward pass, clones included
 	at       map[*hlo.Instruction]int  // place in the list as it was given
@@ -41,7 +43,7 @@ type checkpointer struct {
 
 // checkpointed returns a copy of a scheduled module with jax.checkpoint around the first count
 // layers, and what one run of it computes again, in seconds.
-func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost.Rates) (*hlo.Module, float64, error) {
+func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.SavePolicy, rates cost.Rates) (*hlo.Module, float64, error) {
 	m = m.Clone()
 	prices, err := cost.New(m, rates)
 	if err != nil {
@@ -87,10 +89,10 @@ func checkpointed(m *hlo.Module, l layer, count int, save SavePolicy, rates cost
 	return m, seconds, err
 }
 
-// product is SaveDots for compiled modules, in which fusions and libraries compute products.
+// product is mark.SaveDots for compiled modules, in which fusions and libraries compute products.
 func product(i *hlo.Instruction) bool {
 	name := i.OpName()
-	return SaveDots(i) || contracts(i) && (strings.HasSuffix(name, "dot_general") || strings.HasSuffix(name, "conv_general_dilated"))
+	return mark.SaveDots(i) || contracts(i) && (strings.HasSuffix(name, "dot_general") || strings.HasSuffix(name, "conv_general_dilated"))
 }
 
 // isInput reports whether an instruction is there before anything runs.
@@ -98,7 +100,7 @@ func isInput(i *hlo.Instruction) bool { return i.Opcode == hlo.Parameter || i.Op
 
 // assign finds the layer and the pass of each instruction. One that the compiler made without a
 // name, such as a copy, belongs to what it reads, or to what alone reads it.
-func (k *checkpointer) assign(l layer) {
+func (k *checkpointer) assign(l opname.Layer) {
 	k.layer, k.backward = map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}
 	number := map[string]int{}
 	for n, pattern := range l.Patterns {
@@ -110,9 +112,9 @@ func (k *checkpointer) assign(l layer) {
 			continue
 		}
 		if i.OpName() != "" {
-			k.backward[i] = backward(i)
-			base, digits := numbered(parts(i), l.Name)
-			if n, ok := number[patternOf(base+digits)]; ok {
+			k.backward[i] = opname.Backward(i)
+			base, digits := opname.Numbered(opname.Words(i), l.Name)
+			if n, ok := number[opname.PatternOf(base+digits)]; ok {
 				k.layer[i] = n
 			}
 			continue

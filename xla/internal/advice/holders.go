@@ -1,0 +1,98 @@
+package advice
+
+// The largest holders of memory.
+
+import (
+	"cmp"
+	"fmt"
+	"gpumem/xla/internal/opname"
+	"slices"
+
+	"gpumem/size"
+	"gpumem/xla/hlo"
+	"gpumem/xla/internal/gap"
+	"gpumem/xla/memory"
+)
+
+// A Holder is the memory that one part of a program holds at the peak.
+type Holder struct {
+	Part   string `json:"part"` // of op_name, with * for numbers; "(no name)"
+	Bytes  uint64 `json:"bytes"`
+	Values int    `json:"values"`
+}
+
+// Holders returns what holds memory in the entry at the peak of its temporaries, as
+// the meter counts, by part of the program, the largest first. What the called
+// computations hold there is left out. parts has the part of instructions that only make
+// room for it.
+func Holders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]string) ([]Holder, error) {
+	alive, err := meter.Alive(m.Entry)
+	if err != nil {
+		return nil, err
+	}
+	held := map[*hlo.Instruction][]memory.Temp{}
+	for _, x := range alive {
+		held[x.Instruction] = append(held[x.Instruction], x)
+	}
+	at := map[string]int{}
+	list := []Holder{}
+	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
+		for _, x := range held[i] {
+			name := cmp.Or(parts[i], opname.Part(i))
+			n, ok := at[name]
+			if !ok {
+				n = len(list)
+				at[name], list = n, append(list, Holder{Part: name})
+			}
+			list[n].Bytes += x.Bytes
+			list[n].Values++
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list, nil
+}
+
+// leastPieces is the part of the peak from which on a product is worth a word, in percent.
+const leastPieces = 10
+
+// Holds says what holds a plan that misses its limit: what runs once, what one instruction needs,
+// and products that are larger than what they are made of, as logits and the scores of attention
+// are. What is computed from such a product element by element has as many elements, so that
+// it goes by their number.
+func Holds(m *hlo.Module, meter *memory.Meter) (string, error) {
+	h, err := gap.HoldsAt(m, meter)
+	if err != nil || h.At == nil {
+		return "", err
+	}
+	alive, err := meter.Alive(m.Entry)
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, %s that it reads and makes, %s in what it calls and %s besides.",
+		h.At.Name, size.Format(h.Once), size.Format(h.Own), size.Format(h.Called), size.Format(h.Others))
+	products := map[uint64]*hlo.Instruction{}
+	for i := range m.All() {
+		if n, err := i.Shape.Elems(); err == nil && i.Opcode == hlo.Dot && products[n] == nil && !slices.ContainsFunc(i.Operands, func(o *hlo.Instruction) bool {
+			k, err := o.Shape.Elems()
+			return err != nil || k >= n
+		}) {
+			products[n] = i
+		}
+	}
+	bytes, values := map[uint64]uint64{}, map[uint64]uint64{}
+	var most uint64 // the number of elements of which most bytes live
+	for _, x := range alive {
+		if n, err := x.Shape.Elems(); err == nil && x.Shape.IsArray() && products[n] != nil {
+			bytes[n] += x.Bytes * x.Copies
+			if values[n] += x.Copies; bytes[n] > bytes[most] {
+				most = n
+			}
+		}
+	}
+	if peak := h.Once + h.Own + h.Called + h.Others; bytes[most] < peak/100*leastPieces || most == 0 {
+		return text, nil
+	}
+	dot := products[most]
+	return fmt.Sprintf("%s %s of it, in %d arrays, have the size of the product %s (%s): computing that and what follows in pieces, some rows at a time, would take them away.",
+		text, size.Format(bytes[most]), values[most], cmp.Or(dot.OpName(), dot.Name), dot.Shape), nil
+}
