@@ -335,7 +335,7 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 	if a.Holds != "" {
 		t.Line("  %s", a.Holds)
 	}
-	for _, section := range a.AdviceText() {
+	for _, section := range a.Text {
 		t.section(section.Title)
 		for _, l := range section.Lines {
 			switch {

@@ -105,7 +105,7 @@ func (c *contents) plan(ctx context.Context, m *hlo.Module, limit time.Duration,
 	case noAdvice != nil:
 		c.AdviceNote = fmt.Sprintf("Advice on jax.checkpoint was not ready in %s: %s --limit 50%% has it.", seconds, command)
 	case half != nil:
-		if c.Advice = half.AdviceText(); len(c.Advice) > 0 {
+		if c.Advice = half.Text; len(c.Advice) > 0 {
 			c.AdviceNote = fmt.Sprintf("By hand, for a limit of half of that count, %s:", size.Format(half.Limit))
 		}
 	}

@@ -281,7 +281,7 @@ func (f *frontier) own() *frontierPoint {
 // the plans at least stand below the top.
 func TestFrontierOfAnyFigures(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := &remat.Answer{Before: rapid.Uint64Range(1, 1<<50).Draw(t, "before")}
+		a := &remat.Answer{Peaks: remat.Peaks{Before: rapid.Uint64Range(1, 1<<50).Draw(t, "before")}}
 		a.After = rapid.Uint64Range(0, a.Before).Draw(t, "after")
 		a.Extra = rapid.Float64Range(-1, 1000).Draw(t, "own")
 		for range rapid.IntRange(0, 20).Draw(t, "plans") {

@@ -11,7 +11,6 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"gpumem/xla/internal/advice"
 	"html/template"
 	"io"
 	"math"
@@ -24,6 +23,7 @@ import (
 	"gpumem/size"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/advice"
 	"gpumem/xla/memory"
 	"gpumem/xla/remat"
 )
@@ -64,7 +64,7 @@ type contents struct {
 	Own             *ownRows // what XLA's assignment says lives at the peak; nil without one
 	Frontier        *frontier
 	FrontierNotes   []string
-	Advice          []advice.AdviceSection
+	Advice          []advice.Section
 	AdviceNote      string
 	Plan            bool // there is a plan, with Layers
 	Layers          []*layerRow
@@ -291,7 +291,7 @@ func Write(w io.Writer, a *remat.Answer) error {
 	}
 	c := &contents{
 		Title: a.Given.Name + ": recomputing", Headline: headline(a), Facts: facts(a), Notes: notes,
-		Views: views, Frontier: newFrontier(a, a), Advice: a.AdviceText(), Plan: true,
+		Views: views, Frontier: newFrontier(a, a), Advice: a.Text, Plan: true,
 		Layers: shortened(rows, a.RunSeconds),
 	}
 	c.FrontierNotes = []string{fmt.Sprintf("Plans by the same algorithm for limits %d %% of the peak apart, and that of this page; those that others beat in both memory and time are left out.", a.Request.Frontier)}

@@ -7,7 +7,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"gpumem/xla/internal/opname"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"gpumem/internal/report/web"
 	"gpumem/size"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/opname"
 	"gpumem/xla/load"
 	"gpumem/xla/measure"
 	"gpumem/xla/memory"

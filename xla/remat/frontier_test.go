@@ -33,7 +33,7 @@ func TestStrideLeavesTimeForTheRest(t *testing.T) {
 
 // TestFrontierHasTheOwnPlan: the plan for the limit is on the curve, so that it has one figure.
 func TestFrontierHasTheOwnPlan(t *testing.T) {
-	at := func(after uint64, extra float64) *Answer { return &Answer{After: after, Extra: extra} }
+	at := func(after uint64, extra float64) *Answer { return &Answer{Peaks: Peaks{After: after}, Costs: Costs{Extra: extra}, Request: &Request{Limit: Percent(50)}} }
 	all := func() []*Answer { return []*Answer{at(100, 0), at(80, 2), at(60, 5.4), at(40, 20)} }
 	for _, test := range []struct {
 		name string
@@ -48,7 +48,8 @@ func TestFrontierHasTheOwnPlan(t *testing.T) {
 		{"the smallest", at(10, 90), []uint64{100, 80, 60, 40, 10}, true},
 		{"dearer than the curve", at(60, 6), []uint64{100, 80, 60, 40}, false},
 	} {
-		list := test.own.among(all())
+		test.own.setFrontier(all())
+		list := test.own.Frontier
 		has := false
 		for k, p := range list {
 			has = has || p == test.own

@@ -1,14 +1,13 @@
 // Package remat plans how a module can compute with less memory. Values are recomputed, or
 // wait in the host's memory, instead of staying on the device.
 //
-// [Run] plans for a [Request] and measures the result. It chooses between planners, which
-// are packages by themselves: xla/internal/pass is XLA's pass, xla/internal/gap ours, which also proves what
-// no plan can go below, and xla/internal/host moves values to the host. mark.go does by hand what
-// jax.checkpoint does, best.go chooses the best plan, and packed.go plans for the packed
-// heap. xla/page writes an answer as HTML.
+// [Run] plans for a [Request] and measures the result. xla/internal/plan chooses between the
+// planners; xla/internal/gap also proves what no plan can go below, xla/internal/mark does
+// what jax.checkpoint does, and xla/internal/advice says what to do by hand. xla/page writes an
+// answer as HTML.
 package remat
 
-// The request to the planners and its answer.
+// The planner, which turns a request into its answer.
 
 import (
 	"cmp"
@@ -16,12 +15,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"sync"
 	"time"
 
-	"gpumem/internal/report"
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
 	"gpumem/xla/internal/advice"
@@ -33,158 +30,6 @@ import (
 	"gpumem/xla/internal/verify"
 	"gpumem/xla/memory"
 )
-
-// Algorithms are the names that Request.Algorithm takes.
-var Algorithms = []string{"off", "xla", "gap"}
-
-// A Request is what to plan for a module.
-type Request struct {
-	// Algorithm is one of [Algorithms]. off changes nothing, xla is XLA's pass, and gap is
-	// our planner, which returns the best of several plans.
-	Algorithm string
-	// Limit returns the limit in bytes for what the module takes now: the peak of its
-	// temporaries, or with Packed their heap. See [Bytes] and [Percent]. If it is nil, only
-	// the frontier is planned. LimitFrom is where the limit comes from, as text for people.
-	Limit     func(now uint64) uint64
-	LimitFrom string
-	// Packed applies the limit to the heap that temporaries are packed into. Only gap
-	// plans for it.
-	Packed bool
-	// Advice finds the largest holders of memory at the peak and what jax.checkpoint would do,
-	// with gap, if the module takes more than its limit.
-	Advice bool
-	// BestHeap searches for a better packing of the plan's heap than XLA's, for a second.
-	BestHeap bool
-	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
-	// Save says which of their values are saved; nil: none.
-	Marks []*regexp.Regexp
-	Save  mark.SavePolicy
-	// Fuse fuses chains of elementwise operations first.
-	Fuse bool
-	// Collectives lets gap recompute collectives and random bits. See gap.Options.
-	Collectives bool
-	// HostSpeed is the speed of the link to the host's memory in each direction, in bytes
-	// per second; 0: no value moves there.
-	HostSpeed float64
-	Rates     cost.Rates
-	// Search is how long gap searches for a better plan for the limit. Plans of the
-	// frontier are made without search.
-	Search time.Duration
-	// Frontier is the distance between the limits of the frontier, in percent of the peak;
-	// 0: no frontier. With FrontierTime it takes at most that long: limits are further apart
-	// where plans take long, and a plan that is not ready in time is left out.
-	Frontier     int
-	FrontierTime time.Duration
-	// Progress is called with the fraction of the frontier that is done, unless it is nil.
-	// After Run's context is done it may be called once more.
-	Progress func(done float64)
-}
-
-// FrontierStep is the usual Request.Frontier.
-const FrontierStep = 5
-
-// Bytes returns a Request.Limit of n bytes.
-func Bytes(n uint64) func(uint64) uint64 { return func(uint64) uint64 { return n } }
-
-// Percent returns a Request.Limit of p percent of what the module takes now.
-func Percent(p float64) func(uint64) uint64 {
-	return func(now uint64) uint64 { return uint64(float64(now) * p / 100) }
-}
-
-// An Answer is a plan and its costs. Scripts rely on its JSON. Memory is in bytes.
-type Answer struct {
-	Algorithm    string `json:"algorithm"`
-	Instructions int    `json:"instructions"`                // of the module as given
-	Unfused      uint64 `json:"temp_peak_unfused,omitempty"` // peak before Request.Fuse made
-	Fused        int    `json:"fused,omitempty"`             // as many fusions as this
-	Limit        uint64 `json:"limit_bytes"`
-	Before       uint64 `json:"temp_peak_before"`
-	After        uint64 `json:"temp_peak_after"`
-	// The heap that temporaries are packed into, where results may take the place of
-	// operands. With Request.Packed the limit is for it.
-	HeapBefore uint64 `json:"heap_before_bytes,omitempty"`
-	HeapAfter  uint64 `json:"heap_after_bytes,omitempty"`
-	HeapBest   uint64 `json:"heap_after_best_bytes,omitempty"` // by a better packing than XLA's; with Request.BestHeap
-	Met        bool   `json:"met"`
-	Recomputed int    `json:"recomputed"` // instructions added
-	// With Request.HostSpeed: the values that wait on the host, how often they are copied
-	// back, and the bytes copied in both directions.
-	HostValues  int     `json:"host_values,omitempty"`
-	HostReloads int     `json:"host_reloads,omitempty"`
-	HostBytes   uint64  `json:"host_bytes_copied,omitempty"`
-	Extra       float64 `json:"extra_compute_percent"`
-	LowerBound  uint64  `json:"lower_bound_bytes"` // no plan goes below, in any order
-	// LowerPercent is a proven lower bound on the extra compute of plans for this limit that
-	// run each instruction at its place in the text, and some again. Plans that move
-	// instructions may do better. It is 0 if nothing is proven, or if no such plan exists.
-	LowerPercent float64 `json:"lower_bound_percent"`
-	OutOfReach   bool    `json:"out_of_reach_in_order"` // it is proven that no such plan exists
-	Seconds      float64 `json:"seconds"`               // that planning took
-	// Legal reports that the plan passed xla/internal/legal: always. Plans that do not are dropped.
-	Legal bool `json:"legal"`
-
-	Marked []mark.Marking `json:"marked,omitempty"`
-	// With Request.Advice.
-	Holders []advice.Holder `json:"holders,omitempty"`
-	ByHand  []advice.ByHand `json:"by_hand,omitempty"`
-	Loops   []advice.Loop   `json:"loops,omitempty"` // over layers, the largest first
-	Holds   string          `json:"holds,omitempty"` // if the limit is missed: what holds the plan, as text for people
-
-	Request *Request `json:"-"`
-	// Given is the module that plans begin with, fused but not marked. Module is the
-	// planned one; without Request.Limit it is Given with its marks.
-	Given, Module *hlo.Module `json:"-"`
-	RunSeconds    float64     `json:"-"` // of one run of Given
-	// By is what made the plan: off, xla, gap, or host for moves to the host; "rescheduled"
-	// if another order of instructions helped, "searched" if a search did.
-	By       string        `json:"-"`
-	Regions  []mark.Region `json:"-"` // that jax.checkpoint marked before
-	Warnings []string      `json:"-"`
-	// Frontier are plans for less and less memory, without those that others beat in both
-	// memory and time; with Request.Frontier. The answer's own plan is one of them unless
-	// another beats it. FrontierLeft is how many limits were left out for lack of
-	// Request.FrontierTime.
-	Frontier     []*Answer `json:"-"`
-	FrontierLeft int       `json:"-"`
-}
-
-// Headline returns in one sentence what the plan reaches, for people.
-func (a *Answer) Headline() string {
-	now, then := a.Before, a.After
-	if a.Request.Packed {
-		now, then = a.HeapBefore, a.HeapAfter
-	}
-	name, more := a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction")+" more, at "+report.MoreCompute(a.Extra)
-	switch {
-	case now <= a.Limit && a.Recomputed == 0:
-		return name + " fits its limit as it is: nothing is recomputed."
-	case a.Recomputed == 0 && a.Algorithm == "off":
-		return name + " takes more than its limit, and nothing is recomputed."
-	case len(a.Marked) > 0 && then >= now:
-		return name + " takes no less with these marks: " + more + "."
-	case then >= now && !a.Met:
-		return name + " takes more than its limit, and recomputing does not help."
-	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
-		return name + " meets its limit with " + report.Counted(uint64(a.HostValues), "value") + " on the host for a while; nothing is recomputed."
-	case a.Met:
-		return name + " meets its limit with " + more + "."
-	}
-	return name + " does not meet its limit, with " + more + "."
-}
-
-// Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound
-// for the limit, while the plan may be below it.
-func (a *Answer) Least() string {
-	if a.OutOfReach || a.LowerPercent == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f %%", a.LowerPercent)
-}
-
-// AdviceText returns what jax.checkpoint would do, as text for people.
-func (a *Answer) AdviceText() []advice.AdviceSection {
-	return advice.AdviceText(a.Loops, a.ByHand, a.Limit, max(a.HeapBefore, a.Before))
-}
 
 // Regions returns the regions of a module that jax.checkpoint marked, the largest first.
 func Regions(m *hlo.Module) []mark.Region { return mark.Regions(m) }
@@ -213,8 +58,9 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if m.Scheduled {
 		hlo.RemoveBarriers(m)
 	}
+
 	planned := make(chan error, 1)
-	go func() { planned <- a.plan(ctx, m) }()
+	go func() { planned <- answer(ctx, a, m) }()
 	select {
 	case err := <-planned:
 		return a, err
@@ -223,8 +69,8 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	}
 }
 
-// plan fills the answer for a module, which it changes.
-func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
+// answer fills an answer for a module, which it changes.
+func answer(ctx context.Context, a *Answer, m *hlo.Module) (err error) {
 	r := a.Request
 	if r.Fuse {
 		if a.Unfused, _, err = memory.TempPeak(m, r.Memory()); err != nil {
@@ -234,265 +80,252 @@ func (a *Answer) plan(ctx context.Context, m *hlo.Module) (err error) {
 			return err
 		}
 	}
-	a.Given = m.Clone()
-	meter := memory.NewMeter(r.Memory())
-	peak, err := meter.Peak(m.Entry)
+	p := &planner{Request: r, m: m, meter: memory.NewMeter(r.Memory()), open: plan.OpenLoops(m)}
+	given, err := p.measure(a)
 	if err != nil {
 		return err
 	}
-	a.Before = uint64(peak.Bytes)
-	// The heap takes longest of what is known before a plan is made, so that the rest is found
-	// beside it, unless the limit is for it.
-	var beside sync.WaitGroup
-	defer beside.Wait()
-	var heapErr error
-	if r.Limit != nil {
-		beside.Go(func() { heapErr = a.pack(&plan.Plan{Module: a.Given}, &a.HeapBefore, nil) })
-		now := a.Before
-		if r.Packed {
-			beside.Wait()
-			now = a.HeapBefore
-		}
-		a.Limit = r.Limit(now)
-	}
-	if a.LowerBound, err = gap.LeastMemory(m, meter, r.HostSpeed == 0 && len(r.Marks) == 0, plan.OpenLoops(m)...); err != nil {
-		return err
-	}
-	if a.RunSeconds, err = plan.Seconds(m, r.Rates); err != nil {
-		return err
-	}
-	beside.Wait()
-	if heapErr != nil {
-		return heapErr
-	}
+
 	start := time.Now()
+	a.Given = m
 	if len(r.Marks) > 0 {
-		if err := a.mark(m); err != nil {
+		if given, err = p.markModule(a); err != nil {
 			return err
 		}
-		meter = memory.NewMeter(r.Memory())
 	}
-	a.Module = m
-	p, err := newProver(m, meter, r)
-	if err != nil {
+	a.Module = p.m
+	if err := p.begin(given); err != nil {
 		return err
 	}
-	marked := *a
+	unplanned := *a
 	if r.Limit != nil {
-		if err := a.one(p, start); err != nil {
+		if err := p.planForLimit(a, start); err != nil {
 			return err
 		}
 	}
 	if r.Frontier > 0 {
-		a.Frontier, err = marked.frontier(ctx, p)
-		if a.FrontierLeft = marked.FrontierLeft; r.Limit == nil {
-			a.Warnings = marked.Warnings
-		} else if err == nil {
-			a.Frontier = a.among(a.Frontier)
-		}
+		return p.frontier(ctx, a, &unplanned)
 	}
-	return err
+	return nil
 }
 
-// mark applies the marks to a module.
-func (a *Answer) mark(m *hlo.Module) error {
-	save := a.Request.Save
+// A planner makes the plans for one request. It knows the module that they begin with, and what
+// was found out about it: plans and proofs for many limits look at it once.
+type planner struct {
+	*Request
+	m      *hlo.Module // marked if so requested
+	meter  *memory.Meter
+	open   []*hlo.Instruction // loops of m that may get another state
+	plans  *plan.Planner
+	prices *cost.Analysis // nil if nothing is proven
+}
+
+// options returns what plans may do.
+func (p *planner) options() plan.Options {
+	o := plan.Options{Rates: p.Rates, Collectives: p.Collectives}
+	if p.HostSpeed > 0 {
+		o.Host = &host.Memory{ToHost: float32(p.HostSpeed), FromHost: float32(p.HostSpeed)}
+	}
+	return o
+}
+
+// measure sets the limit of an answer and what is known before a plan is made. It returns the
+// module as a plan that changes nothing.
+func (p *planner) measure(a *Answer) (given *plan.Plan, err error) {
+	if given, err = p.options().Measure(p.m, "off", 0); err != nil {
+		return nil, err
+	}
+	a.Before, a.RunSeconds = given.Peak, given.Seconds
+
+	// The heap takes longest, so that the rest is found beside it, unless the limit is for it.
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	var noHeap error
+	if p.Limit != nil {
+		beside.Go(func() { a.HeapBefore, noHeap = p.heapOf(given, a) })
+		now := a.Before
+		if p.Packed {
+			beside.Wait()
+			now = a.HeapBefore
+		}
+		a.Limit = p.Limit(now)
+	}
+	once := p.HostSpeed == 0 && len(p.Marks) == 0
+	if a.LowerBound, err = gap.LeastMemory(p.m, p.meter, once, p.open...); err != nil {
+		return nil, err
+	}
+	beside.Wait()
+	return given, noHeap
+}
+
+// heapOf returns the heap of a plan as XLA packs it. If it cannot be packed, that is an error
+// with Request.Packed, and otherwise a warning.
+func (p *planner) heapOf(made *plan.Plan, a *Answer) (uint64, error) {
+	heap, err := made.Heap()
+	if err != nil && p.Packed {
+		return 0, fmt.Errorf("packed: %w", err)
+	}
+	if err != nil {
+		a.Warnings = append(a.Warnings, "no heap: "+err.Error())
+	}
+	return heap, nil
+}
+
+// markModule marks a copy of the module, with which the planner goes on, and returns that as a
+// plan that changes nothing.
+func (p *planner) markModule(a *Answer) (*plan.Plan, error) {
+	save := p.Save
 	if save == nil {
 		save = mark.SaveNothing
 	}
-	for _, re := range a.Request.Marks {
-		before := m.Clone()
-		done, err := mark.Mark(m, re, save)
+	p.m = p.m.Clone()
+	for _, re := range p.Marks {
+		before := p.m.Clone()
+		done, err := mark.Mark(p.m, re, save)
 		if err == nil && len(done) == 0 {
 			err = ErrNoMatch
 		}
 		if err == nil {
 			// What the user marks may be anything that is repeatable.
-			err = legal.Options{Collectives: true, Loops: true}.Check(before, m)
+			err = legal.Options{Collectives: true, Loops: true}.Check(before, p.m)
 		}
 		if err != nil {
-			return fmt.Errorf("mark %s: %w", re, err)
+			return nil, fmt.Errorf("mark %s: %w", re, err)
 		}
 		a.Marked = append(a.Marked, done...)
 		for _, d := range done {
 			a.Recomputed += d.Recomputed
 		}
 	}
-	return nil
+	p.meter, p.open = memory.NewMeter(p.Memory()), plan.OpenLoops(p.m)
+	return p.options().Measure(p.m, "off", 0)
 }
 
-// one plans for the limit.
-func (a *Answer) one(given *prover, start time.Time) error {
+// begin prepares plans and proofs. Proofs are about plans that keep or recompute values, so that
+// nothing is proven if values may move to the host, or if a loop may get another state.
+func (p *planner) begin(given *plan.Plan) (err error) {
+	if p.HostSpeed == 0 && len(p.open) == 0 {
+		if p.prices, err = cost.New(p.m, p.Rates); err != nil {
+			return err
+		}
+	}
+	p.plans, err = plan.NewPlanner(p.m, given, p.options())
+	return err
+}
+
+// planForLimit sets the plan for the limit, with its proof and its heap, and the advice.
+func (p *planner) planForLimit(a *Answer, start time.Time) error {
 	var beside sync.WaitGroup
 	var unproven error
-	if !a.Request.Packed { // the proof is for what lives at once
-		beside.Go(func() { unproven = a.prove(given) })
+	if !p.Packed { // the proof is for what lives at once
+		beside.Go(func() { unproven = p.prove(a) })
 	}
-	p, err := a.planFor(given.m, a.Limit, a.Request.Packed, a.Request.Search)
+	made, warnings, err := p.planFor(a.Limit, p.Packed, p.Search)
 	beside.Wait()
 	if err = cmp.Or(err, unproven); err != nil {
 		return err
 	}
-	a.take(p, time.Since(start))
-	best := &a.HeapBest
-	if !a.Request.BestHeap {
-		best = nil
-	}
-	if err := a.pack(p, &a.HeapAfter, best); err != nil {
+	a.warn(warnings...)
+	a.setPlan(made, time.Since(start))
+
+	if a.HeapAfter, err = p.heapOf(made, a); err != nil {
 		return err
 	}
-	if a.Request.Packed {
+	if p.BestHeap && a.HeapAfter > 0 {
+		if a.HeapBest, err = bestHeap(made); err != nil {
+			return err
+		}
+	}
+	if p.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
-	if !a.Met && a.Algorithm == "xla" {
+	if !a.Met && p.Algorithm == "xla" {
 		a.warn("XLA's pass misses the limit; algorithm gap goes further")
 	}
-	if a.Request.Advice && a.Algorithm == "gap" && a.Before > a.Limit {
-		return a.advise(given)
+	if p.Request.Advice && p.Algorithm == "gap" && a.Before > a.Limit {
+		return p.advise(a)
 	}
 	return nil
 }
 
-// Memory returns how the memory of plans is counted.
-func (r *Request) Memory() memory.Options { return memory.Options{HostFree: r.HostSpeed > 0} }
-
 // planFor returns the plan of the algorithm for a limit, after it has passed xla/internal/legal as it
-// will be written.
-func (a *Answer) planFor(m *hlo.Module, limit uint64, packed bool, search time.Duration) (*plan.Plan, error) {
-	p, o, err := a.algorithm(m, limit, packed, search)
-	if err != nil {
-		return nil, err
-	}
-	if err = o.Legal(m, p); err != nil && p.By == "xla" && a.Algorithm == "xla" {
-		a.warn(fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", err))
-		o.Collectives = a.Request.Collectives
-		if p, err = plan.BestFor(m, limit, o); err == nil {
-			p.Dropped = nil // the same
-			err = o.Legal(m, p)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if p.Dropped != nil {
-		a.warn(p.Dropped.Error())
-	}
-	return p, nil
-}
-
-// warn adds a warning, once: plans of the frontier have the same faults.
-func (a *Answer) warn(text string) {
-	if !slices.Contains(a.Warnings, text) {
-		a.Warnings = append(a.Warnings, text)
-	}
-}
-
-// algorithm returns the plan of the algorithm for a limit, and the options that it was made with.
-func (a *Answer) algorithm(m *hlo.Module, limit uint64, packed bool, search time.Duration) (p *plan.Plan, o plan.Options, err error) {
-	r := a.Request
-	o = plan.Options{Rates: r.Rates, Search: search, Collectives: r.Collectives}
-	if len(r.Marks) == 0 {
-		o.Heap = a.HeapBefore
-	}
-	if r.HostSpeed > 0 {
-		o.Host = &host.Memory{ToHost: float32(r.HostSpeed), FromHost: float32(r.HostSpeed)}
-	}
+// will be written, and what to warn of.
+func (p *planner) planFor(limit uint64, packed bool, search time.Duration) (made *plan.Plan, warnings []string, err error) {
 	switch {
-	case a.Algorithm == "gap" && packed:
-		p, err = plan.BestPacked(m, limit, o)
-	case a.Algorithm == "gap":
-		p, err = plan.BestFor(m, limit, o)
-	case a.Algorithm == "xla":
-		o.Collectives = true // as it is, for all devices
-		p, err = plan.XLA(m, limit, o)
-		if err == nil && o.Host != nil {
-			if link := float64(p.Host.Bytes) / 2 / r.HostSpeed; link > p.Seconds {
-				a.Warnings = append(a.Warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, p.Seconds))
-			}
-		}
+	case p.Algorithm == "xla":
+		return p.planAsXLA(limit, search)
+	case p.Algorithm == "off":
+		return p.plans.Given, nil, nil
+	case packed:
+		made, err = p.plans.Packed(limit, search)
 	default:
-		if p, err = o.Measured(m, "off", 0); err == nil {
-			p.Packed = o.Heap
-		}
+		made, err = p.plans.Best(limit, search)
 	}
-	return p, o, err
+	if err == nil && made.Dropped != nil {
+		warnings = append(warnings, made.Dropped.Error())
+	}
+	return made, warnings, err
 }
 
-// take sets the figures of a plan.
-func (a *Answer) take(p *plan.Plan, took time.Duration) {
+// planAsXLA is planFor for XLA's pass: its plan as it is, for all devices, or the next best if that
+// is not legal.
+func (p *planner) planAsXLA(limit uint64, search time.Duration) (made *plan.Plan, warnings []string, err error) {
+	if made, err = p.plans.XLA(limit); err != nil {
+		return nil, nil, err
+	}
+	if link := float64(made.Host.Bytes) / 2 / p.HostSpeed; p.HostSpeed > 0 && link > made.Seconds {
+		warnings = append(warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: "+
+			"one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, made.Seconds))
+	}
+	if fault := p.plans.Check(made, true); fault != nil {
+		warnings = append(warnings, fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", fault))
+		made, err = p.plans.Best(limit, search)
+	}
+	return made, warnings, err
+}
+
+// setPlan sets the figures of a plan.
+func (a *Answer) setPlan(p *plan.Plan, took time.Duration) {
 	a.Module, a.By, a.Legal = p.Module, p.By, true
 	a.After, a.Met = p.Peak, p.Peak <= a.Limit
 	a.Recomputed += p.Added
 	if a.Request.HostSpeed > 0 {
 		a.HostValues, a.HostReloads, a.HostBytes = p.Host.Values, p.Host.Reloads, p.Host.Bytes
 	}
-	a.Seconds, a.Extra = took.Seconds(), a.percentMore(p.Seconds)
+	a.Seconds, a.Extra = took.Seconds(), plan.PercentMore(p.Seconds, a.RunSeconds)
+}
+
+// warn adds warnings, each once: plans of the frontier have the same faults.
+func (a *Answer) warn(texts ...string) {
+	for _, text := range texts {
+		if !slices.Contains(a.Warnings, text) {
+			a.Warnings = append(a.Warnings, text)
+		}
+	}
 }
 
 // packWork bounds the search for a better packing: a second at most.
 const packWork = 8e8
 
-// pack sets the heap of a plan's module as XLA packs it, and as it is packed better unless best is
-// nil. If the heap cannot be packed, that is an error with Request.Packed, and otherwise a
-// warning.
-func (a *Answer) pack(p *plan.Plan, heap, best *uint64) error {
-	packed, err := p.Heap()
-	switch {
-	case err == nil:
-		*heap = packed
-	case a.Request.Packed:
-		return fmt.Errorf("packed: %w", err)
-	default:
-		a.Warnings = append(a.Warnings, "no heap: "+err.Error())
-	}
-	if err != nil || best == nil {
-		return nil
-	}
-	x, err := p.Analysis()
+// bestHeap returns the heap of a plan as it is packed better than XLA does.
+func bestHeap(made *plan.Plan) (uint64, error) {
+	x, err := made.Analysis()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s, err := x.AssignBest(packWork)
-	if err == nil {
-		*best = s.Temp
+	if err != nil {
+		return 0, err
 	}
-	return err
+	return s.Temp, nil
 }
 
-// percentMore returns by how many percent a run takes longer than RunSeconds, 0 if that is 0.
-// It is rounded, as sums in another order differ in their last digits.
-func (a *Answer) percentMore(seconds float64) float64 {
-	if !(a.RunSeconds > 0) {
-		return 0
-	}
-	return math.Round(1e6*(seconds-a.RunSeconds)/a.RunSeconds)/1e4 + 0 // not -0
-}
-
-// A prover is the module that plans begin with, marked if so requested, with what is known
-// about it: proofs for many limits look at it once.
-type prover struct {
-	m      *hlo.Module
-	meter  *memory.Meter
-	prices *cost.Analysis // nil if nothing is proven
-}
-
-// newProver returns the prover of a module. Proofs are about plans that keep or recompute
-// values, so that nothing is proven if values may move to the host, or if a loop may get
-// another state.
-func newProver(m *hlo.Module, meter *memory.Meter, r *Request) (p *prover, err error) {
-	p = &prover{m: m, meter: meter}
-	if r.HostSpeed == 0 && len(plan.OpenLoops(m)) == 0 {
-		p.prices, err = cost.New(m, r.Rates)
-	}
-	return p, err
-}
-
-// prove sets the lower bounds for the limit.
-func (a *Answer) prove(given *prover) error {
-	if given.prices == nil {
+// prove sets the lower bounds of an answer for its limit.
+func (p *planner) prove(a *Answer) error {
+	if p.prices == nil {
 		return nil
 	}
-	least, err := gap.LeastSeconds(given.m, given.meter, a.Limit, given.prices.Seconds)
+	least, err := gap.LeastSeconds(p.m, p.meter, a.Limit, p.prices.Seconds)
 	if err != nil {
 		return err
 	}
@@ -502,43 +335,15 @@ func (a *Answer) prove(given *prover) error {
 	return nil
 }
 
-// The most entries of Answer.Holders and Answer.ByHand.
-const (
-	mostHolders = 5
-	mostByHand  = 2
-)
-
-// advise sets the holders of a module's memory, and what marking layers by hand would do.
-func (a *Answer) advise(given *prover) error {
-	if !given.m.HasOpNames() {
-		a.warn("no op_name in it: no advice on the lines of the program and on what to mark there")
-	}
-	heap := a.HeapBefore
-	if heap == 0 { // it could not be packed
-		heap = a.Before
-	}
-	found, parts, err := advice.Loops(given.m, heap, a.Request.Rates, a.RunSeconds)
-	if err != nil {
-		return err
-	}
-	a.Loops = found
-	list, err := advice.Holders(given.m, given.meter, parts)
-	if err != nil {
-		return err
-	}
-	a.Holders = list[:min(len(list), mostHolders)]
+// advise sets the advice of an answer that has its plan.
+func (p *planner) advise(a *Answer) (err error) {
+	program := advice.Program{Given: p.plans.Given, Module: p.m, Meter: p.meter, Rates: p.Rates,
+		Seconds: a.RunSeconds, Limit: a.Limit, Peak: a.Before, Heap: a.HeapBefore}
 	if !a.Met {
-		if a.Holds, err = advice.Holds(a.Module, memory.NewMeter(a.Request.Memory())); err != nil {
-			return err
-		}
+		program.Planned = a.Module
 	}
-	plans, err := advice.ByHandPlans(given.m, a.Limit, a.HeapBefore, plan.Options{Rates: a.Request.Rates})
-	if err != nil { // the plan stands all the same
-		a.warn("no advice on what to mark by hand: " + err.Error())
-	}
-	a.ByHand = plans[:min(len(plans), mostByHand)]
-	for n := range a.ByHand {
-		a.ByHand[n].Extra = a.percentMore(a.ByHand[n].Seconds)
-	}
-	return nil
+	var warnings []string
+	a.Advice, warnings, err = advice.Find(program)
+	a.warn(warnings...)
+	return err
 }

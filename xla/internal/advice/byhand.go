@@ -3,13 +3,12 @@ package advice
 // Advice for those who cannot change the compiler: which layers to put under jax.checkpoint.
 
 import (
-	"gpumem/xla/internal/mark"
-	"gpumem/xla/internal/opname"
-	"gpumem/xla/internal/plan"
 	"regexp"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
+	"gpumem/xla/internal/plan"
 )
 
 // A ByHand is what jax.checkpoint alone does for the layers of one name.
@@ -31,78 +30,80 @@ type ByHand struct {
 	Patterns []string `json:"patterns"`
 }
 
-// ByHandPlans returns what putting the numbered layers of the program under jax.checkpoint
+// planByHand returns what putting the numbered layers of the program under jax.checkpoint
 // does, the best for the limit first: one plan for each name of layers and each of two
 // policies, with as many layers as the limit needs, or all. There is none if op_name has no
 // numbered layers, or if marking them saves nothing. heap is what the temporaries of a scheduled
 // module take, in bytes, 0 if that is unknown: plans for it are predictions. For others it is not
 // looked at.
-func ByHandPlans(m *hlo.Module, limit, heap uint64, o plan.Options) ([]ByHand, error) {
-	given, err := o.Measured(m, "off", 0)
-	if err != nil {
-		return nil, err
-	}
-	now := given.Peak
+func planByHand(given *plan.Plan, limit, heap uint64, o plan.Options) ([]ByHand, error) {
+	m, now := given.Module, given.Peak
 	if m.Scheduled {
 		if now = heap; heap == 0 {
 			return nil, nil
 		}
 	}
-	var plans []ByHand
-	for _, name := range opname.Layers(m) {
+	var list []ByHand
+	for _, l := range opname.Layers(m) {
 		for _, policy := range []struct {
 			name        string
 			save, fused mark.SavePolicy
 		}{{"nothing_saveable", mark.SaveNothing, mark.SaveNothing}, {"dots_saveable", mark.SaveDots, product}} {
 			try := func(count int) (*plan.Plan, error) {
 				if m.Scheduled {
-					return predicted(o, given, name, count, policy.fused)
+					return predict(o, given, l, count, policy.fused)
 				}
-				return marked(o, given, name.Patterns[:count], policy.save)
+				return markLayers(o, given, l.Patterns[:count], policy.save)
 			}
-			count := len(name.Patterns)
-			p, err := try(count)
+			p, err := try(len(l.Patterns))
 			if err != nil {
 				return nil, err
 			}
 			if p.Peak >= now {
 				continue
 			}
-			// Fewer may be enough: the values of the first layers wait longest.
-			if p.Meets(limit) {
-				low := 0 // too few
-				for low+1 < count {
-					half := (low + count) / 2
-					q, err := try(half)
-					if err != nil {
-						return nil, err
-					}
-					if q.Meets(limit) {
-						p, count = q, half
-					} else {
-						low = half
-					}
-				}
+			p, count, err := markFewest(p, len(l.Patterns), limit, try)
+			if err != nil {
+				return nil, err
 			}
-			plans = append(plans, ByHand{Layer: name.Name, Layers: len(name.Patterns), Marked: count, Policy: policy.name, Peak: p.Peak, Before: now, Estimate: !m.Scheduled, Seconds: p.Seconds, Patterns: name.Patterns[:count]})
+			list = append(list, ByHand{
+				Layer: l.Name, Layers: len(l.Patterns), Marked: count, Policy: policy.name, Patterns: l.Patterns[:count],
+				Peak: p.Peak, Before: now, Estimate: !m.Scheduled, Seconds: p.Seconds,
+			})
 		}
 	}
-	slices.SortStableFunc(plans, func(a, b ByHand) int {
+	slices.SortStableFunc(list, func(a, b ByHand) int {
 		p, q := plan.Plan{Peak: a.Peak, Seconds: a.Seconds}, plan.Plan{Peak: b.Peak, Seconds: b.Seconds}
-		switch {
-		case p.BetterThan(&q, limit):
-			return -1
-		case q.BetterThan(&p, limit):
-			return 1
-		}
-		return 0
+		return p.Compare(&q, limit)
 	})
-	return plans, nil
+	return list, nil
 }
 
-// predicted returns what jax.checkpoint around the first layers leaves of a scheduled module, by
+// markFewest returns the plan that marks the fewest layers that meet the limit, and their number. best
+// marks all, as is done where the limit is missed. The values of the first layers wait longest.
+func markFewest(best *plan.Plan, all int, limit uint64, try func(count int) (*plan.Plan, error)) (*plan.Plan, int, error) {
+	if !best.Meets(limit) {
+		return best, all, nil
+	}
+	few, enough := 0, all
+	for few+1 < enough {
+		half := (few + enough) / 2
+		p, err := try(half)
+		if err != nil {
+			return nil, 0, err
+		}
+		if p.Meets(limit) {
+			best, enough = p, half
+		} else {
+			few = half
+		}
+	}
+	return best, enough, nil
+}
+
+// predict returns what jax.checkpoint around the first layers leaves of a scheduled module, by
 // its heap. The plan has no module.
-func predicted(o plan.Options, given *plan.Plan, l opname.Layer, count int, save mark.SavePolicy) (*plan.Plan, error) {
+func predict(o plan.Options, given *plan.Plan, l opname.Layer, count int, save mark.SavePolicy) (*plan.Plan, error) {
 	c, more, err := checkpointed(given.Module, l, count, save, o.Rates)
 	if err != nil {
 		return nil, err
@@ -112,8 +113,8 @@ func predicted(o plan.Options, given *plan.Plan, l opname.Layer, count int, save
 	return p, err
 }
 
-// marked returns the plan that marks layers in a module that is not scheduled.
-func marked(o plan.Options, given *plan.Plan, patterns []string, save mark.SavePolicy) (*plan.Plan, error) {
+// markLayers returns the plan that marks layers in a module that is not scheduled.
+func markLayers(o plan.Options, given *plan.Plan, patterns []string, save mark.SavePolicy) (*plan.Plan, error) {
 	c := given.Module.Clone()
 	for _, pattern := range patterns {
 		if _, err := mark.Mark(c, regexp.MustCompile(pattern), save); err != nil {
@@ -121,14 +122,14 @@ func marked(o plan.Options, given *plan.Plan, patterns []string, save mark.SaveP
 		}
 	}
 	c = c.Clone() // users in order
-	p, err := o.Costs(c, "mark", 0)
+	p, err := o.Cost(c, "mark", 0)
 	if err != nil {
 		return nil, err
 	}
 	// XLA chooses another order for what was marked.
-	other, err := o.Reordered(c, p.Peak)
+	other, err := o.Reorder(c, p.Peak)
 	if err != nil || other == nil {
 		return p, err
 	}
-	return o.Costs(other, "mark", 0)
+	return o.Cost(other, "mark", 0)
 }

@@ -3,9 +3,6 @@ package advice
 import (
 	"encoding/json"
 	"flag"
-	"gpumem/xla/internal/mark"
-	"gpumem/xla/internal/opname"
-	"gpumem/xla/internal/plan"
 	"os"
 	"os/exec"
 	"regexp"
@@ -14,8 +11,21 @@ import (
 
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
+	"gpumem/xla/internal/plan"
 	"gpumem/xla/internal/test/remattest"
 )
+
+// given returns a module as a plan that changes nothing.
+func given(t *testing.T, m *hlo.Module) *plan.Plan {
+	t.Helper()
+	p, err := plan.Options{}.Measure(m, "off", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // TestByHandPlansNotScheduled: a module that is not scheduled is planned for as few layers as the
 // limit needs. A value has 1 KiB. When layer 11 ends three values of each layer wait, and its
@@ -30,7 +40,7 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 		marked int
 		want   uint64 // KiB
 	}{{36, 1, 35}, {35, 1, 35}, {34, 2, 33}, {26, 6, 25}, {18, 10, 17}, {15, 11, 15}, {14, 12, 15}} {
-		plans, err := ByHandPlans(m, tc.limit<<10, 0, plan.Options{})
+		plans, err := planByHand(given(t, m), tc.limit<<10, 0, plan.Options{})
 		if err != nil || len(plans) != 2 {
 			t.Fatal(plans, err)
 		}
@@ -51,7 +61,7 @@ func TestByHandPlansNotScheduled(t *testing.T) {
 			remattest.Same(t, m, c)
 		}
 	}
-	if plans, err := ByHandPlans(remattest.Parsed(t, remattest.Layers(4, false)), 0, 0, plan.Options{}); err != nil || len(plans) > 0 {
+	if plans, err := planByHand(given(t, remattest.Parsed(t, remattest.Layers(4, false))), 0, 0, plan.Options{}); err != nil || len(plans) > 0 {
 		t.Errorf("without names: %+v, %v", plans, err)
 	}
 }
@@ -67,7 +77,7 @@ func TestByHandPlansScheduled(t *testing.T) {
 	marked := 0
 	for _, part := range []float64{.9, .7, .1} {
 		limit := uint64(part * float64(heap))
-		plans, err := ByHandPlans(m, limit, heap, plan.Options{})
+		plans, err := planByHand(given(t, m), limit, heap, plan.Options{})
 		if err != nil || len(plans) == 0 {
 			t.Fatal(plans, err)
 		}

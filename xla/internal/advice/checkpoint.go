@@ -20,13 +20,13 @@ package advice
 
 import (
 	"cmp"
-	"gpumem/xla/internal/mark"
-	"gpumem/xla/internal/opname"
 	"slices"
 	"strings"
 
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/opname"
 )
 
 // A checkpointer makes such a module of the entry of a compiled one.

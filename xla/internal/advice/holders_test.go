@@ -11,7 +11,7 @@ import (
 
 func TestHolders(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(6, true))
-	got, err := Holders(m, memory.NewMeter(memory.Options{}), nil)
+	got, err := findHolders(m, memory.NewMeter(memory.Options{}), nil)
 	if err != nil || len(got) == 0 {
 		t.Fatal(got, err)
 	}
@@ -63,7 +63,7 @@ func TestHolds(t *testing.T) {
 `, []string{"8 MiB that it reads and makes"}, "pieces"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := Holds(remattest.Parsed(t, c.text), memory.NewMeter(memory.Options{}))
+			got, err := describeHolds(remattest.Parsed(t, c.text), memory.NewMeter(memory.Options{}))
 			if err != nil {
 				t.Fatal(err)
 			}

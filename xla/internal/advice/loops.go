@@ -17,12 +17,12 @@ package advice
 
 import (
 	"cmp"
-	"gpumem/xla/internal/opname"
 	"math"
 	"slices"
 
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
+	"gpumem/xla/internal/opname"
 )
 
 // A Loop is a loop that stacks up values for the backward pass. Memory is in bytes.
@@ -44,91 +44,123 @@ type Loop struct {
 	Products uint64 `json:"product_bytes"`
 }
 
-// Loops returns the loops of the entry whose stacks another loop reads, the largest first, and
+// findLoops returns the loops of the entry whose stacks another loop reads, the largest first, and
 // of the instructions that make room for stacks the part of the program whose values come
 // there. heap is what temporaries take now, in bytes, and total what a run takes, in seconds.
-func Loops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, map[*hlo.Instruction]string, error) {
+func findLoops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]Loop, map[*hlo.Instruction]string, error) {
 	prices, err := cost.New(m, rates)
 	if err != nil {
 		return nil, nil, err
 	}
 	sources := m.Sources()
 	var list []Loop
-	parts := map[*hlo.Instruction]string{}
+	rooms := map[*hlo.Instruction]string{}
 	for _, w := range m.Entry.Instructions {
-		body := w.Call("body")
-		trips, known := cost.TripCount(w)
-		if w.Opcode != hlo.While || body == nil || !known || trips < 2 || w.Shape.Type != hlo.Tuple || body.Root.Opcode != hlo.TupleOp || len(body.Root.Operands) != len(w.Shape.Elements) {
+		trips, ok := isLoop(w)
+		if !ok {
 			continue
 		}
-		l := Loop{Name: w.OpName(), At: sources.Place(w), Trips: trips, Stacked: []Holder{}}
-		at := map[string]int{}
-		var stacks []*hlo.Instruction // what hands them on
-		var round, largest uint64     // of the values of one round that no fusion computes where it needs them
-		for n, e := range w.Shape.Elements {
-			bytes, err := e.TotalBytes()
-			if err != nil {
+		s := stacker{w: w, body: w.Call("body"), rooms: rooms, Loop: Loop{Name: w.OpName(), At: sources.Place(w), Trips: trips}}
+		for n := range w.Shape.Elements {
+			if err := s.addElement(n); err != nil {
 				return nil, nil, err
 			}
-			made := through(body.Root.Operands[n])
-			slot := slotOf(body, made)
-			if slot == n || !e.IsArray() {
-				continue // it stays as it is
-			}
-			written := writtenInto(body, made, n)
-			switch {
-			case written == nil && len(e.Dims) > 0:
-				l.Carried += bytes * trips
-			case written == nil:
-			default:
-				read := readers(w, n)
-				if len(read) == 0 {
-					continue
-				}
-				// The loop may read it in a larger type: on a CPU bfloat16 becomes float32.
-				for _, e := range read {
-					if n, err := e.Shape.TotalBytes(); err == nil {
-						bytes = max(bytes, n)
-					}
-				}
-				stacks = append(stacks, made)
-				part := opname.Part(written)
-				if init := w.Operands[0]; init.Opcode == hlo.TupleOp {
-					parts[init.Operands[n]] = "stacked: " + part
-					room := through(init.Operands[n])
-					if parts[room] = "stacked: " + part; room.Opcode == hlo.GetTupleElement { // for several
-						parts[room.Operands[0]] = "stacked"
-					}
-				}
-				if !fused(rootOf(written).Opcode) || slices.ContainsFunc(read, readWhole) {
-					round += bytes / trips
-					largest = max(largest, bytes/trips)
-				}
-				k, ok := at[part]
-				if !ok {
-					k = len(l.Stacked)
-					at[part], l.Stacked = k, append(l.Stacked, Holder{Part: part})
-				}
-				l.Stacked[k].Bytes += bytes
-				l.Stacked[k].Values++
-				l.Bytes += bytes
-			}
 		}
-		if l.Bytes == 0 {
+		if s.Bytes == 0 {
 			continue
 		}
-		slices.SortStableFunc(l.Stacked, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
-		l.Products = trips * products(stacks)
-		l.After = heap - min(heap, l.Bytes) + l.Carried + round - largest*5/8
+		l := s.Loop
+		l.Stacked = s.stacked.largestFirst()
+		l.Products = trips * productBytes(s.stacks)
+		l.After = heap - min(heap, l.Bytes) + l.Carried + s.round - s.largest*5/8
 		if total > 0 {
-			l.Extra = math.Round(1e6*prices.Computation(body).Seconds*float64(trips)/total) / 1e4
+			l.Extra = math.Round(1e6*prices.Computation(s.body).Seconds*float64(trips)/total) / 1e4
 		}
 		if l.After < heap {
 			list = append(list, l)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Loop) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	return list, parts, nil
+	return list, rooms, nil
+}
+
+// isLoop reports whether an instruction is a loop over a tuple that runs more than once, and how often.
+func isLoop(w *hlo.Instruction) (trips uint64, ok bool) {
+	body := w.Call("body")
+	if w.Opcode != hlo.While || body == nil || w.Shape.Type != hlo.Tuple {
+		return 0, false
+	}
+	trips, known := cost.TripCount(w)
+	root := body.Root
+	return trips, known && trips > 1 && root.Opcode == hlo.TupleOp && len(root.Operands) == len(w.Shape.Elements)
+}
+
+// A stacker finds what one loop stacks up.
+type stacker struct {
+	w     *hlo.Instruction
+	body  *hlo.Computation
+	rooms map[*hlo.Instruction]string // see findLoops
+	Loop
+	stacked tally
+	stacks  []*hlo.Instruction // what hands them on
+	// round and largest are the bytes of the values of one round that no fusion computes where it
+	// needs them: of all, and of one.
+	round, largest uint64
+}
+
+// addElement looks at an element of the loop's state.
+func (s *stacker) addElement(n int) error {
+	e := s.w.Shape.Elements[n]
+	bytes, err := e.TotalBytes()
+	if err != nil {
+		return err
+	}
+	made := through(s.body.Root.Operands[n])
+	if slotOf(s.body, made) == n || !e.IsArray() {
+		return nil // it stays as it is
+	}
+	written := writtenInto(s.body, made, n)
+	if written == nil {
+		if len(e.Dims) > 0 {
+			s.Carried += bytes * s.Trips
+		}
+		return nil
+	}
+	read := findReaders(s.w, n)
+	if len(read) == 0 {
+		return nil
+	}
+
+	// The loop may read it in a larger type: on a CPU bfloat16 becomes float32.
+	for _, e := range read {
+		if n, err := e.Shape.TotalBytes(); err == nil {
+			bytes = max(bytes, n)
+		}
+	}
+	part := opname.Part(written)
+	s.stacks = append(s.stacks, made)
+	s.stacked.addValue(part, bytes)
+	s.Bytes += bytes
+	s.noteRoom(n, part)
+	if !isFused(rootOf(written).Opcode) || slices.ContainsFunc(read, isReadWhole) {
+		s.round += bytes / s.Trips
+		s.largest = max(s.largest, bytes/s.Trips)
+	}
+	return nil
+}
+
+// noteRoom notes whose values come into the room for a stack.
+func (s *stacker) noteRoom(n int, part string) {
+	init := s.w.Operands[0]
+	if init.Opcode != hlo.TupleOp {
+		return
+	}
+	s.rooms[init.Operands[n]] = "stacked: " + part
+	room := through(init.Operands[n])
+	s.rooms[room] = "stacked: " + part
+	if room.Opcode == hlo.GetTupleElement { // for several
+		s.rooms[room.Operands[0]] = "stacked"
+	}
 }
 
 // through returns what an instruction is a copy or another view of.
@@ -211,8 +243,8 @@ func rootOf(i *hlo.Instruction) *hlo.Instruction {
 	return i
 }
 
-// fused reports whether a fusion computes an operation where its result is needed.
-func fused(o hlo.Opcode) bool {
+// isFused reports whether a fusion computes an operation where its result is needed.
+func isFused(o hlo.Opcode) bool {
 	return o.Unary() || o.Binary() || o == hlo.Select || o == hlo.Compare || o == hlo.Broadcast
 }
 
@@ -229,9 +261,9 @@ func contracts(i *hlo.Instruction) bool {
 	return false
 }
 
-// products returns the bytes of the products without batch dimensions that some instructions of a body
+// productBytes returns the bytes of the products without batch dimensions that some instructions of a body
 // are computed from in one round, without those that such a product reads.
-func products(list []*hlo.Instruction) (bytes uint64) {
+func productBytes(list []*hlo.Instruction) (bytes uint64) {
 	seen := map[*hlo.Instruction]bool{}
 	for agenda := slices.Clone(list); len(agenda) > 0; {
 		i := agenda[len(agenda)-1]
@@ -258,17 +290,17 @@ func products(list []*hlo.Instruction) (bytes uint64) {
 	return bytes
 }
 
-// readWhole reports whether such an operation reads a value, or a slice of it.
-func readWhole(i *hlo.Instruction) bool {
+// isReadWhole reports whether such an operation reads a value, or a slice of it.
+func isReadWhole(i *hlo.Instruction) bool {
 	return slices.ContainsFunc(i.Users, func(u *hlo.Instruction) bool {
 		if contracts(u) {
 			return true
 		}
 		switch u.Opcode {
 		case hlo.Copy, hlo.Bitcast, hlo.Reshape, hlo.Transpose, hlo.DynamicSlice, hlo.Slice, hlo.Convert:
-			return readWhole(u)
+			return isReadWhole(u)
 		case hlo.Fusion:
-			return onlySlices(u.Call("calls")) && readWhole(u)
+			return onlySlices(u.Call("calls")) && isReadWhole(u)
 		}
 		return false
 	})
@@ -279,9 +311,9 @@ func onlySlices(c *hlo.Computation) bool {
 	return c != nil && through(c.Root).Opcode == hlo.DynamicSlice
 }
 
-// readers returns, of the loops that read element n of a loop's result, the element of the state
+// findReaders returns, of the loops that read element n of a loop's result, the element of the state
 // in their body; none if something else reads it, too.
-func readers(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
+func findReaders(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
 	agenda := []*hlo.Instruction{}
 	for _, u := range w.Users {
 		if k, err := u.TupleIndex(); err == nil && u.Opcode == hlo.GetTupleElement && k == n {

@@ -153,7 +153,7 @@ func TestProductsOfStacks(t *testing.T) {
 				m = "one1 = f32[] constant(1)\n  m = f32[256]{0} broadcast(one1), dimensions={}\n  "
 			}
 			text := strings.Replace(scan, library, m+tc.product, 1)
-			found, _, err := Loops(remattest.Parsed(t, text), 1<<20, cost.Rates{}, 0)
+			found, _, err := findLoops(remattest.Parsed(t, text), 1<<20, cost.Rates{}, 0)
 			if err != nil || len(found) != 1 {
 				t.Fatalf("%d loops, %v", len(found), err)
 			}
@@ -214,7 +214,7 @@ func TestLoops(t *testing.T) {
 				t.Fatal(err)
 			}
 			// One run takes as long as eight rounds of the first loop.
-			list, rooms, err := Loops(m, heap, cost.Rates{}, 8*prices.Computation(m.Computation("forward")).Seconds)
+			list, rooms, err := findLoops(m, heap, cost.Rates{}, 8*prices.Computation(m.Computation("forward")).Seconds)
 			if err != nil {
 				t.Fatal(err)
 			}

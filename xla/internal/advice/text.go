@@ -10,43 +10,43 @@ import (
 	"gpumem/size"
 )
 
-// An AdviceSection is advice on one thing.
-type AdviceSection struct {
+// A Section is advice on one thing.
+type Section struct {
 	Title string
-	Lines []AdviceLine
+	Lines []Line
 }
 
-// An AdviceLine is a sentence, or a line of code, or memory with what it is.
-type AdviceLine struct {
+// A Line is a sentence, or a line of code, or memory with what it is.
+type Line struct {
 	Text  string
 	Code  bool
 	Bytes uint64 // of memory; 0 for a sentence or code
 }
 
-// AdviceText returns what jax.checkpoint would do, as text for people. limit is in bytes, and so is
+// sections returns what jax.checkpoint would do, as text for people. limit is in bytes, and so is
 // now, which is what the module takes.
-func AdviceText(loops []Loop, byHand []ByHand, limit, now uint64) (list []AdviceSection) {
-	for _, l := range loops {
-		s := AdviceSection{Title: "By hand, a loop over layers"}
+func (a *Advice) sections(limit, now uint64) (list []Section) {
+	for _, l := range a.Loops {
+		s := Section{Title: "By hand, a loop over layers"}
 		s.say("%s %s runs %d times and stacks up %s for the backward pass, most of it of", l.Name, l.At, l.Trips, size.Format(l.Bytes))
 		for _, h := range l.Stacked[:min(len(l.Stacked), 3)] {
-			s.Lines = append(s.Lines, AdviceLine{Text: h.Part, Bytes: h.Bytes})
+			s.Lines = append(s.Lines, Line{Text: h.Part, Bytes: h.Bytes})
 		}
 		s.say("jax.checkpoint around its body leaves about %s of temporaries in all (%s), at %s:", size.Format(l.After), report.Part(l.After, now), report.MoreCompute(l.Extra))
-		s.Lines = append(s.Lines, AdviceLine{Text: "jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)", Code: true})
+		s.Lines = append(s.Lines, Line{Text: "jax.lax.scan(jax.checkpoint(body, prevent_cse=False), ...)", Code: true})
 		if l.Products > 0 {
 			s.say("With policy=jax.checkpoint_policies.offload_dot_with_no_batch_dims(\"device\", \"pinned_host\") the products do not run again: %s of them wait in the host's memory.", size.Format(l.Products))
 		}
 		list = append(list, s)
 	}
-	if len(byHand) == 0 {
+	if len(a.ByHand) == 0 {
 		return list
 	}
-	s := AdviceSection{Title: "By hand, with jax.checkpoint alone"}
-	if byHand[0].Estimate {
+	s := Section{Title: "By hand, with jax.checkpoint alone"}
+	if a.ByHand[0].Estimate {
 		s.say("Estimates, mostly too high, as the module is not compiled: compiled.as_text() gives better ones.")
 	}
-	for n, k := range byHand {
+	for n, k := range a.ByHand {
 		which := "each"
 		if k.Marked < k.Layers {
 			which = fmt.Sprintf("the first %d", k.Marked)
@@ -64,9 +64,9 @@ func AdviceText(loops []Loop, byHand []ByHand, limit, now uint64) (list []Advice
 	return append(list, s)
 }
 
-func (s *AdviceSection) say(format string, args ...any) {
-	s.Lines = append(s.Lines, AdviceLine{Text: fmt.Sprintf(format, args...)})
+func (s *Section) say(format string, args ...any) {
+	s.Lines = append(s.Lines, Line{Text: fmt.Sprintf(format, args...)})
 }
 
 // Size returns Bytes as text for people.
-func (l AdviceLine) Size() string { return size.Format(l.Bytes) }
+func (l Line) Size() string { return size.Format(l.Bytes) }

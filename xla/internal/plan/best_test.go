@@ -20,12 +20,37 @@ import (
 	"gpumem/xla/memory"
 )
 
-// bestPlan is BestFor without options.
+// bestPlan returns the best plan without a search.
 func bestPlan(m *hlo.Module, limit uint64, rates cost.Rates) (*Plan, error) {
-	return BestFor(m, limit, Options{Rates: rates})
+	return bestFor(m, limit, Options{Rates: rates})
 }
 
-// bestByText is BestFor in plain words: one plan after the other, and whatever is changed or
+// newPlanner returns the planner of a module that was not measured yet.
+func newPlanner(m *hlo.Module, o Options) (*Planner, error) {
+	given, err := o.Measure(m, "off", 0)
+	if err != nil {
+		return nil, err
+	}
+	return NewPlanner(m, given, o)
+}
+
+func bestFor(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
+	p, err := newPlanner(m, o)
+	if err != nil {
+		return nil, err
+	}
+	return p.Best(limit, 0)
+}
+
+func xlaPlan(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
+	p, err := newPlanner(m, o)
+	if err != nil {
+		return nil, err
+	}
+	return p.XLA(limit)
+}
+
+// bestByText is bestFor in plain words: one plan after the other, and whatever is changed or
 // Measured is read from a text of its own.
 func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	read := func(text string) *hlo.Module {
@@ -74,7 +99,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 				most = p.Peak
 			}
 		}
-		if err == nil && p.BetterThan(best, limit) && isLegal(p) {
+		if err == nil && p.betterThan(best, limit) && isLegal(p) {
 			best = p
 		}
 		return err
@@ -147,7 +172,7 @@ func bestByText(m *hlo.Module, limit uint64) (*Plan, error) {
 	return best, nil
 }
 
-// samePlan checks that BestFor gives the plan of bestByText, or another with a smaller heap.
+// samePlan checks that bestFor gives the plan of bestByText, or another with a smaller heap.
 func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 	got, err := bestPlan(m, limit, cost.Rates{})
 	if err != nil {
@@ -167,7 +192,7 @@ func samePlan(t rapid.TB, m *hlo.Module, limit uint64) {
 		t.Fatalf("limit %d: %s: checked %t, %v", limit, a.By, a.checked, a.illegal)
 	}
 	a.checked, a.Dropped = false, nil
-	a.values, b.values, a.Packed, b.Packed = nil, nil, 0, 0
+	a.values, b.values, a.packed, b.packed = nil, nil, 0, 0
 	a.Module, b.Module = nil, nil
 	if a != b {
 		t.Fatalf("limit %d: %+v, expected %+v; dropped %v", limit, a, b, got.Dropped)
@@ -234,7 +259,7 @@ func TestSeconds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Options{}.Measured(m, "", 0)
+		p, err := Options{}.Measure(m, "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}

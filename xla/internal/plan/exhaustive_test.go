@@ -361,7 +361,7 @@ func TestAgainstAllPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xla, err := XLA(m, limit, Options{Rates: rates})
+		xla, err := xlaPlan(m, limit, Options{Rates: rates})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestAgainstAllPlans(t *testing.T) {
 			}
 			k.add(order != nil, k.Meets(limit), extra, least, s.total())
 		}
-		if xla.BetterThan(ours, limit) {
+		if xla.betterThan(ours, limit) {
 			t.Errorf("seed %d, limit %d: XLA's plan is better\n%s", seed, limit, m)
 		}
 	}

@@ -23,11 +23,11 @@ func TestBestHost(t *testing.T) {
 					t.Fatal(err)
 				}
 				h := &host.Memory{ToHost: rate, FromHost: rate}
-				p, err := BestFor(m, limit, Options{Host: h})
+				p, err := bestFor(m, limit, Options{Host: h})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if without.BetterThan(p, limit) {
+				if without.betterThan(p, limit) {
 					t.Errorf("%d layers at %v, %v bytes/s: %d bytes in %v s by %s, and without the host %d in %v", n, part, rate, p.Peak, p.Seconds, p.By, without.Peak, without.Seconds)
 				}
 				remattest.Same(t, m, p.Module)
@@ -56,7 +56,7 @@ func TestBestHostReal(t *testing.T) {
 	m := remattest.Read(t, file)
 	limit := remattest.TempPeak(t, m) / 10 * 6
 	h := &host.Memory{ToHost: 50e9, FromHost: 50e9}
-	with, err := BestFor(m, limit, Options{Host: h})
+	with, err := bestFor(m, limit, Options{Host: h})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,41 +5,33 @@ package plan
 
 import (
 	"slices"
-
-	"gpumem/xla/hlo"
+	"time"
 )
 
-// packTries is how many limits BestPacked tries.
+// packTries is how many limits Packed tries.
 const packTries = 8
 
 // ladder are limits, as parts of the peak, for a module of which no plan meets the limit: the
 // same for each limit, so that a smaller one does not end with more.
 var ladder = []float64{.9, .8, .7, .6, .5, .4}
 
-// BestPacked is BestFor for a limit in bytes on the heap of temporaries as
+// Packed is Best for a limit in bytes on the heap of temporaries as
 // [memory.Analysis.Assign] packs it. Packing loses a few percent, about the same at each
 // limit, so it plans for live bytes, corrected each time by what packing made of the plan
 // before; then for more, as long as there is room. If no plan meets the limit, it returns the
 // fastest of those whose heap is little more than the smallest.
-func BestPacked(m *hlo.Module, limit uint64, o Options) (*Plan, error) {
-	return packedBy(Options.best, m, limit, o)
+func (p *Planner) Packed(limit uint64, search time.Duration) (*Plan, error) {
+	if p.stacks != nil {
+		clear(p.stacks.plans)
+	}
+	return packedBy(p.best, p.Given, limit, search/packTries)
 }
 
-// packedBy is BestPacked with the planner for live bytes.
-func packedBy(best func(o Options, given *Plan, live uint64) (*Plan, error), m *hlo.Module, limit uint64, o Options) (*Plan, error) {
-	o.Search /= packTries
-	given, err := o.Measured(m, "off", 0)
-	if err != nil {
-		return nil, err
-	}
-	given.Packed = o.Heap
+// packedBy is Packed with the planner for live bytes.
+func packedBy(best func(live uint64, search time.Duration) (*Plan, error), given *Plan, limit uint64, search time.Duration) (*Plan, error) {
 	now, err := given.Heap()
 	if err != nil || now <= limit {
 		return given, err
-	}
-	o.Heap = now
-	if o.stacks, err = newStacks(given.Module, o); err != nil {
-		return nil, err
 	}
 	all := []*Plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
@@ -59,7 +51,7 @@ func packedBy(best func(o Options, given *Plan, live uint64) (*Plan, error), m *
 		default:
 			live *= .99 * float64(limit) / float64(now) // a little less, so that it ends
 		}
-		p, err := best(o, given, uint64(live))
+		p, err := best(uint64(live), search)
 		if err != nil {
 			return nil, err
 		}
@@ -102,13 +94,13 @@ func fastest(all []*Plan, limit uint64) (best *Plan, err error) {
 // heapTries is how often gap splitting tries to make a heap smaller that is too large.
 const heapTries = 2
 
-// withHeap returns the best of the plans whose heap is not too large: none takes more than the
+// chooseByHeap returns the best of the plans whose heap is not too large: none takes more than the
 // given module and XLA's plan, and where XLA's plan meets the limit, none takes more than the
 // limit and XLA's plan. A plan that meets the limit by what lives at once may lose in the
 // heap what it gained; where the best one does, gap splitting tries for less first, as it
 // is mostly faster than XLA's plan. Without a heap, as of a module too large, it is the best.
-func (k *plans) withHeap() (*Plan, error) {
-	if k.best == k.given {
+func (k *candidates) chooseByHeap() (*Plan, error) {
+	if k.best == k.Given {
 		return k.best, nil
 	}
 	heap, err := k.best.Heap()
@@ -121,28 +113,20 @@ func (k *plans) withHeap() (*Plan, error) {
 	}
 	for try, to := 0, k.limit; try < heapTries && len(k.sources) > 0; try++ {
 		to = uint64(.99 * float64(to) * float64(most) / float64(heap))
-		if err := k.split(to); err != nil {
+		if err := k.splitGaps(to); err != nil {
 			return nil, err
 		}
 		if heap, err = k.gap.Heap(); err != nil || heap <= most {
 			break
 		}
 	}
-	list := []*Plan{k.given}
+	list := []*Plan{k.Given}
 	for _, p := range k.made {
 		if p.Meets(k.limit) || p == k.theirs {
 			list = append(list, p)
 		}
 	}
-	slices.SortStableFunc(list, func(p, q *Plan) int {
-		switch {
-		case p.BetterThan(q, k.limit):
-			return -1
-		case q.BetterThan(p, k.limit):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(list, func(p, q *Plan) int { return p.Compare(q, k.limit) })
 	for _, p := range list {
 		if heap, err := p.Heap(); err == nil && heap <= most {
 			return p, nil
@@ -151,10 +135,10 @@ func (k *plans) withHeap() (*Plan, error) {
 	return k.best, nil
 }
 
-// mostHeap returns what the heap of a plan may take: see withHeap. It is at least heap if that
+// mostHeap returns what the heap of a plan may take: see chooseByHeap. It is at least heap if that
 // is seen without packing others.
-func (k *plans) mostHeap(heap uint64) (uint64, error) {
-	most, err := k.given.Heap()
+func (k *candidates) mostHeap(heap uint64) (uint64, error) {
+	most, err := k.Given.Heap()
 	if err != nil || heap <= min(most, k.limit) {
 		return heap, err
 	}

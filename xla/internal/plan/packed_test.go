@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/memory"
@@ -40,7 +39,11 @@ func TestBestPacked(t *testing.T) {
 		text := m.String()
 		for part := 1.0; part > .5; part -= .1 {
 			limit := uint64(part * float64(given))
-			p, err := BestPacked(m, limit, Options{})
+			planner, err := newPlanner(m, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := planner.Packed(limit, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,16 +115,16 @@ func TestPackedLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var tried []uint64
-			plan := func(o Options, _ *Plan, live uint64) (*Plan, error) {
-				if o.Heap != 1100 || o.Search != time.Second {
-					t.Errorf("the given heap is %d, and a search takes %v", o.Heap, o.Search)
+			best := func(live uint64, search time.Duration) (*Plan, error) {
+				if search != time.Second {
+					t.Errorf("a search takes %v", search)
 				}
 				tried = append(tried, live)
 				p := &Plan{Module: m, Peak: tc.peak(live), Seconds: 1 + 1/float64(live), Added: int(live)}
-				p.Packed = tc.heap(p.Peak)
+				p.packed = tc.heap(p.Peak)
 				return p, nil
 			}
-			p, err := packedBy(plan, m, tc.limit, Options{Heap: 1100, Search: 8 * time.Second})
+			p, err := packedBy(best, &Plan{Module: m, Peak: 1000, Seconds: 1, By: "off", packed: 1100}, tc.limit, time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -138,11 +141,15 @@ func TestPackedOutOfReach(t *testing.T) {
 	outOfReach := func(t *testing.T, m *hlo.Module, limit uint64) *Plan {
 		t.Helper()
 		var all []*Plan
-		p, err := packedBy(func(o Options, given *Plan, live uint64) (*Plan, error) {
-			p, err := o.best(given, live)
+		planner, err := newPlanner(m, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := packedBy(func(live uint64, search time.Duration) (*Plan, error) {
+			p, err := planner.best(live, search)
 			all = append(all, p)
 			return p, err
-		}, m, limit, Options{})
+		}, planner.Given, limit, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,15 +220,15 @@ func TestHeapDecides(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			m := remattest.Parsed(t, remattest.Layers(2, true))
 			made := func(f figures, by string) *Plan {
-				return &Plan{Module: m, Peak: f.peak, Seconds: f.seconds, By: by, Packed: f.heap}
+				return &Plan{Module: m, Peak: f.peak, Seconds: f.seconds, By: by, packed: f.heap}
 			}
-			k := &plans{limit: limit, given: made(tc.given, "off"), theirs: made(tc.xla, "xla")}
-			k.best = k.given
-			k.take(k.theirs)
+			k := &candidates{Planner: &Planner{m: m, Given: made(tc.given, "off")}, limit: limit, theirs: made(tc.xla, "xla")}
+			k.best = k.Given
+			k.takePlan(k.theirs)
 			for n, f := range tc.other {
-				k.take(made(f, fmt.Sprint("other ", n)))
+				k.takePlan(made(f, fmt.Sprint("other ", n)))
 			}
-			p, err := k.withHeap()
+			p, err := k.chooseByHeap()
 			if err != nil || p.By != tc.want {
 				t.Errorf("%s, %v, want %s", p.By, err, tc.want)
 			}
@@ -233,20 +240,21 @@ func TestHeapDecides(t *testing.T) {
 // and its plan is taken before XLA's, which is slow here. The best plan and XLA's are made up.
 func TestHeapIsTriedAgain(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(9, true))
-	given, err := Options{}.Measured(m, "off", 0)
+	planner, err := newPlanner(m, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, err := newSource(given.Module, "gap", 0, cost.Rates{})
+	given := planner.Given
+	plain, err := planner.newSource(given.Module, "gap", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	limit := given.Peak / 10 * 6
-	k := &plans{limit: limit, given: given, best: given, sources: []*source{plain}}
-	k.theirs = &Plan{Module: m, Peak: limit, Seconds: 1e9, By: "xla", Packed: limit}
-	k.take(k.theirs)
-	k.take(&Plan{Module: m, Peak: limit, By: "fast", Packed: limit / 10 * 11})
-	p, err := k.withHeap()
+	k := &candidates{Planner: planner, limit: limit, best: given, sources: []*source{plain}}
+	k.theirs = &Plan{Module: m, Peak: limit, Seconds: 1e9, By: "xla", packed: limit}
+	k.takePlan(k.theirs)
+	k.takePlan(&Plan{Module: m, Peak: limit, By: "fast", packed: limit / 10 * 11})
+	p, err := k.chooseByHeap()
 	if err != nil {
 		t.Fatal(err)
 	}

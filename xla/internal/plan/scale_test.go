@@ -25,7 +25,7 @@ func TestSharedFusionsAreLookedAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := XLA(m, 9000, Options{Rates: cost.Rates{Flops: 1, Bytes: 1}})
+	p, err := xlaPlan(m, 9000, Options{Rates: cost.Rates{Flops: 1, Bytes: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

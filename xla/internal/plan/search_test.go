@@ -53,7 +53,11 @@ func TestSearch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best, err := BestFor(m, limit, Options{Rates: rates, Search: time.Microsecond})
+		planner, err := newPlanner(m, Options{Rates: rates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		best, err := planner.Best(limit, time.Microsecond)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +74,7 @@ func TestSearch(t *testing.T) {
 // may take little more than q, but only if it is faster.
 func (p *Plan) worseThan(q *Plan, limit uint64) bool {
 	if q.Meets(limit) || p.Meets(limit) {
-		return q.BetterThan(p, limit)
+		return q.betterThan(p, limit)
 	}
 	return p.Peak > uint64(nearly*float64(q.Peak)) || p.Peak > q.Peak && p.Seconds >= q.Seconds || p.Peak == q.Peak && p.Seconds > q.Seconds
 }
@@ -92,10 +96,10 @@ func TestMissedLimitTakesFasterPlanOfLittleMore(t *testing.T) {
 		{"smaller", Plan{Peak: 29700, Seconds: 3e-4}, "gap"},
 	} {
 		c.searched.By = "searched"
-		k := &plans{limit: limit, given: given, best: given}
-		k.take(&c.searched) // the order of plans must not matter
-		k.take(gap)
-		k.near()
+		k := &candidates{Planner: &Planner{Given: given}, limit: limit, best: given}
+		k.takePlan(&c.searched) // the order of plans must not matter
+		k.takePlan(gap)
+		k.preferFaster()
 		if k.best.By != c.want {
 			t.Errorf("%s: %s is chosen, want %s", c.name, k.best.By, c.want)
 		}
@@ -105,11 +109,11 @@ func TestMissedLimitTakesFasterPlanOfLittleMore(t *testing.T) {
 	}
 
 	// A slower plan that takes least must not bring back the larger of two that are as fast.
-	k := &plans{limit: limit, given: &Plan{Peak: 30100, Seconds: 1e-4, By: "off"}}
-	k.best = k.given
-	k.take(&Plan{Peak: 29900, Seconds: 1e-4, By: "rescheduled"})
-	k.take(&Plan{Peak: 29712, Seconds: 3e-4, By: "searched"})
-	if k.near(); k.best.By != "rescheduled" {
+	k := &candidates{Planner: &Planner{Given: &Plan{Peak: 30100, Seconds: 1e-4, By: "off"}}, limit: limit}
+	k.best = k.Given
+	k.takePlan(&Plan{Peak: 29900, Seconds: 1e-4, By: "rescheduled"})
+	k.takePlan(&Plan{Peak: 29712, Seconds: 3e-4, By: "searched"})
+	if k.preferFaster(); k.best.By != "rescheduled" {
 		t.Errorf("%s is chosen, want the smaller of two that are as fast", k.best.By)
 	}
 }

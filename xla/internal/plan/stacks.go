@@ -53,8 +53,8 @@ func newStacks(m *hlo.Module, o Options) (*stacks, error) {
 	}
 	carries := false
 	for _, p := range pairs {
-		s.sort(p, 0, prices)
-		carries = s.sort(p, 1, prices) || carries
+		s.orderStacks(p, 0, prices)
+		carries = s.orderStacks(p, 1, prices) || carries
 	}
 	if !carries {
 		s.orders[1] = nil
@@ -62,15 +62,15 @@ func newStacks(m *hlo.Module, o Options) (*stacks, error) {
 	return s, nil
 }
 
-// sort appends the stacks of a pair of loops that can be dropped to an order, and reports whether
-// the pair has to stack up more for it. A forward loop with two backward loops is taken once.
-func (s *stacks) sort(p *unstack.Pair, order int, prices *cost.Analysis) bool {
+// orderStacks appends the stacks of a pair of loops that can be dropped to an order, and reports
+// whether the pair has to stack up more for it. A forward loop with two backward loops is taken once.
+func (s *stacks) orderStacks(p *unstack.Pair, order int, prices *cost.Analysis) bool {
 	var drop []*unstack.Stack
 	left, now, more := slices.Clone(p.Stacks), 0.0, uint64(0)
-	for len(left) > 0 {
-		best, least, least1, price := -1, 0.0, uint64(0), 0.0
+	for {
+		best, seconds, added, price := -1, 0.0, uint64(0), 0.0
 		for n, x := range left {
-			list, add, ok := p.Needs(append(drop[:len(drop):len(drop)], x), order == 1)
+			list, add, ok := p.Needs(append(slices.Clip(drop), x), order == 1)
 			if !ok || x.Bytes == 0 {
 				continue
 			}
@@ -80,24 +80,24 @@ func (s *stacks) sort(p *unstack.Pair, order int, prices *cost.Analysis) bool {
 			}
 			gain := max(1, float64(x.Bytes)-float64(add-min(add, more)))
 			if each := (sum - now) / gain; best < 0 || each < price {
-				best, least, least1, price = n, sum, add, each
+				best, seconds, added, price = n, sum, add, each
 			}
 		}
 		if best < 0 {
-			break
+			return more > 0
 		}
+
 		key := p.Key(left[best])
 		if !slices.ContainsFunc(s.orders[order], func(d dropped) bool { return d.key == key }) {
-			s.orders[order] = append(s.orders[order], dropped{key, least - now})
+			s.orders[order] = append(s.orders[order], dropped{key, seconds - now})
 		}
-		drop, now, more = append(drop, left[best]), least, least1
+		drop, now, more = append(drop, left[best]), seconds, added
 		left = slices.Delete(left, best, best+1)
 	}
-	return more > 0
 }
 
-// plan returns the plan that drops some stacks of an order, nil if that cannot be done.
-func (s *stacks) plan(drop []dropped, order int) *Plan {
+// planWithout returns the plan that drops some stacks of an order, nil if that cannot be done.
+func (s *stacks) planWithout(drop []dropped, order int) *Plan {
 	var keys []string
 	for _, d := range drop {
 		keys = append(keys, d.key)
@@ -115,7 +115,7 @@ func (s *stacks) plan(drop []dropped, order int) *Plan {
 	}
 	var p *Plan
 	if err == nil {
-		p, err = s.o.Costs(c.Clone(), "loops", added)
+		p, err = s.o.Cost(c.Clone(), "loops", added)
 	}
 	if err != nil { // there are other plans
 		s.fault = cmp.Or(s.fault, fmt.Errorf("a plan that drops what loops stack up was dropped: %w", err))
@@ -135,18 +135,18 @@ func (s *stacks) forLimit(limit uint64) (list []*Plan) {
 		from, to := 1, len(all) // the fewest that meet it are among these
 		for from < to {
 			n := (from + to) / 2
-			if p := s.plan(all[:n], order); p != nil && p.Meets(limit) {
+			if p := s.planWithout(all[:n], order); p != nil && p.Meets(limit) {
 				to = n
 			} else {
 				from = n + 1
 			}
 		}
-		p := s.plan(all[:to], order)
+		p := s.planWithout(all[:to], order)
 		if p == nil {
 			continue
 		}
 		if p.Meets(limit) {
-			p = s.keep(p, all[:to], order, limit)
+			p = s.keepSome(p, all[:to], order, limit)
 		}
 		list = append(list, p)
 	}
@@ -156,8 +156,8 @@ func (s *stacks) forLimit(limit uint64) (list []*Plan) {
 // tries is how many stacks are tried that may be kept.
 const tries = 8
 
-// keep returns a plan that drops less and is no worse than p, which meets the limit.
-func (s *stacks) keep(p *Plan, drop []dropped, order int, limit uint64) *Plan {
+// keepSome returns a plan that drops less and is no worse than p, which meets the limit.
+func (s *stacks) keepSome(p *Plan, drop []dropped, order int, limit uint64) *Plan {
 	dear := slices.Clone(drop)
 	slices.SortStableFunc(dear, func(a, b dropped) int { return cmp.Compare(b.seconds, a.seconds) })
 	for _, d := range dear[:min(len(dear), tries)] {
@@ -165,7 +165,7 @@ func (s *stacks) keep(p *Plan, drop []dropped, order int, limit uint64) *Plan {
 		if len(without) == 0 {
 			break
 		}
-		if q := s.plan(without, order); q != nil && q.BetterThan(p, limit) {
+		if q := s.planWithout(without, order); q != nil && q.betterThan(p, limit) {
 			p, drop = q, without
 		}
 	}

@@ -83,7 +83,7 @@ func row(t *testing.T, name string, m *hlo.Module, was uint64, other [2]string) 
 	}
 	xla := func(part float64) string {
 		limit := uint64(part * float64(peak))
-		p, err := XLA(m, limit, Options{})
+		p, err := xlaPlan(m, limit, Options{})
 		return cell(p, err, limit)
 	}
 	g8, _ := gap(.8)
@@ -104,11 +104,11 @@ func TestBest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs, err := XLA(m, limit, Options{})
+			theirs, err := xlaPlan(m, limit, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if theirs.BetterThan(best, limit) {
+			if theirs.betterThan(best, limit) {
 				t.Errorf("%d layers at %.3f: %d bytes in %v s by %s, and XLA has %d in %v", n, part, best.Peak, best.Seconds, best.By, theirs.Peak, theirs.Seconds)
 			}
 			remattest.Same(t, m, best.Module)
