@@ -9,79 +9,81 @@ import (
 	"gpumem/xla/hlo"
 )
 
-// count returns the leaves of a shape: its parts that are no tuples.
-func (r *runner) count(s *hlo.Shape) int {
+// countLeaves returns the leaves of a shape: its parts that are no tuples.
+func (r *runner) countLeaves(s *hlo.Shape) int {
 	if s.Type != hlo.Tuple {
 		return 1
 	}
 	n, ok := r.leaves[s]
 	if !ok {
 		for _, e := range s.Elements {
-			n = min(n+r.count(e), 2*maxLeaves)
+			n = min(n+r.countLeaves(e), 2*maxLeaves)
 		}
 		r.leaves[s] = n
 	}
 	return n
 }
 
-// span returns the first leaf of the part at an index, and how many it has; 0, 0 if the shape
+// findPart returns the first leaf of the part at an index, and how many it has; 0, 0 if the shape
 // has no such part.
-func (r *runner) span(s *hlo.Shape, index []int) (from, n int) {
+func (r *runner) findPart(s *hlo.Shape, index []int) (from, n int) {
 	for _, k := range index {
 		if k < 0 || k >= len(s.Elements) {
 			return 0, 0
 		}
 		for _, e := range s.Elements[:k] {
-			from += r.count(e)
+			from += r.countLeaves(e)
 		}
 		s = s.Elements[k]
 	}
-	return from, r.count(s)
+	return from, r.countLeaves(s)
 }
 
-// A calledBy is a computation that an instruction runs, and the first leaf of its operands
+// A callee is a computation that an instruction runs, and the first leaf of its operands
 // that it is passed.
-type calledBy struct {
+type callee struct {
 	role
 	from int
 }
 
-// calls returns what an instruction runs as a part of the program.
-func (r *runner) calls(i *hlo.Instruction) (list []calledBy) {
+// calleesOf returns what an instruction runs as a part of the program.
+func (r *runner) calleesOf(i *hlo.Instruction) (list []callee) {
 	switch {
 	case i.Opcode == hlo.Call:
-		list = append(list, calledBy{role{i.Call("to_apply"), subroutine}, 0})
+		list = append(list, callee{role{i.Call("to_apply"), subroutine}, 0})
 	case i.Opcode == hlo.While:
-		list = append(list, calledBy{role{i.Call("condition"), condition}, 0}, calledBy{role{i.Call("body"), body}, 0})
+		list = append(list, callee{role{i.Call("condition"), condition}, 0}, callee{role{i.Call("body"), body}, 0})
 	case i.Opcode == hlo.Conditional:
-		from := r.count(i.Operands[0].Shape)
+		from := r.countLeaves(i.Operands[0].Shape)
 		for n, c := range i.Branches() {
-			list = append(list, calledBy{role{c, subroutine}, from})
-			from += r.count(i.Operands[n+1].Shape)
+			if n+1 < len(i.Operands) {
+				list = append(list, callee{role{c, subroutine}, from})
+				from += r.countLeaves(i.Operands[n+1].Shape)
+			}
 		}
 	case isStart(i):
 		if c := i.Call("calls"); c != nil {
-			list = append(list, calledBy{role{c, subroutine}, 0})
+			list = append(list, callee{role{c, subroutine}, 0})
 		}
 	}
-	return slices.DeleteFunc(list, func(x calledBy) bool { return x.c == nil })
+	return slices.DeleteFunc(list, func(x callee) bool { return x.c == nil })
 }
 
-// define returns the values of an instruction's result, leaf by leaf: those that it hands on,
+// defineResult returns the values of an instruction's result, leaf by leaf: those that it hands on,
 // and new ones, which are joined with what they are written over.
-func (f *frame) define(i *hlo.Instruction) []int32 {
-	n := f.count(i.Shape)
+func (f *frame) defineResult(i *hlo.Instruction) []int32 {
+	n := f.countLeaves(i.Shape)
 	var in []int32
 	switch i.Opcode {
 	case hlo.TupleOp, hlo.While, hlo.Call, hlo.Conditional:
 	default:
 		if len(i.Operands) > 0 {
-			in = f.of[i.Operands[0]]
+			in = f.results[i.Operands[0]]
 		}
 	}
 	all := func() (list []int32) {
 		for _, o := range i.Operands {
-			list = append(list, f.of[o]...)
+			list = append(list, f.results[o]...)
 		}
 		return list
 	}
@@ -90,38 +92,38 @@ func (f *frame) define(i *hlo.Instruction) []int32 {
 		return all()
 	case i.Opcode == hlo.GetTupleElement:
 		if k, err := i.TupleIndex(); err == nil {
-			if from, n := f.span(i.Operands[0].Shape, []int{k}); n > 0 {
+			if from, n := f.findPart(i.Operands[0].Shape, []int{k}); n > 0 {
 				return in[from : from+n]
 			}
 			return nil
 		}
-	case forwards(i) && i.Opcode != hlo.Parameter && len(in) == n:
+	case forwardsOperands(i) && i.Opcode != hlo.Parameter && len(in) == n:
 		return in
 	case i.Opcode == hlo.Call, i.Opcode == hlo.While, i.Opcode == hlo.Conditional:
-		return f.called(i, all())
+		return f.callResult(i, all())
 	case isDone(i) || isUpdate(i):
-		return f.ended(i, in, n)
+		return f.endResult(i, in, n)
 	case isStart(i) || i.Opcode == hlo.Send:
-		return f.started(i, all(), n)
+		return f.startResult(i, all(), n)
 	}
-	out := f.fresh(i, 0, n)
-	for _, p := range f.inPlace(i) {
-		f.joinPair(i, p, out)
+	out := f.newValues(i, 0, n)
+	for _, p := range f.overwrittenParts(i) {
+		f.joinPart(i, p, out)
 	}
 	return out
 }
 
-// called returns the values of a call, a loop or a conditional with operands in.
-func (f *frame) called(i *hlo.Instruction, in []int32) []int32 {
-	n := f.count(i.Shape)
-	out := f.fresh(i, 0, n)
-	list := f.calls(i)
+// callResult returns the values of a call, a loop or a conditional with operands in.
+func (f *frame) callResult(i *hlo.Instruction, in []int32) []int32 {
+	n := f.countLeaves(i.Shape)
+	out := f.newValues(i, 0, n)
+	list := f.calleesOf(i)
 	if i.Opcode == hlo.While {
 		list = list[len(list)-1:] // the body
 	}
 	same := make([]int32, n) // 1 + the value that all branches hand on, -1: none
 	for b, c := range list {
-		for k, o := range f.run(c.role).out {
+		for k, o := range f.runComputation(c.role).out {
 			if k >= n {
 				break
 			}
@@ -135,7 +137,7 @@ func (f *frame) called(i *hlo.Instruction, in []int32) []int32 {
 			} else {
 				same[k] = -1
 			}
-			f.join(out[k], in[at])
+			f.joinCells(out[k], in[at])
 		}
 	}
 	for k := range out {
@@ -146,37 +148,37 @@ func (f *frame) called(i *hlo.Instruction, in []int32) []int32 {
 	return out
 }
 
-// started returns the values of the start of an asynchronous operation: its result begins with
+// startResult returns the values of the start of an asynchronous operation: its result begins with
 // the operands, if their shapes say so, and what it computes follows.
-func (f *frame) started(i *hlo.Instruction, in []int32, n int) []int32 {
+func (f *frame) startResult(i *hlo.Instruction, in []int32, n int) []int32 {
 	if i.Opcode == hlo.CopyStart { // (to, from, context)
-		out := f.fresh(i, 0, n)
+		out := f.newValues(i, 0, n)
 		if n > 1 && len(in) == 1 {
 			out[1] = in[0]
 		}
 		return out
 	}
 	handed := 0
-	if e := i.Shape.Elements; len(e) > 1 && f.count(e[0]) == len(in) {
+	if e := i.Shape.Elements; len(e) > 1 && f.countLeaves(e[0]) == len(in) {
 		handed = len(in)
 	}
-	out := append(slices.Clone(in[:handed]), f.fresh(i, handed, n-handed)...)
+	out := append(slices.Clone(in[:handed]), f.newValues(i, handed, n-handed)...)
 	if c := i.Call("calls"); c != nil && handed > 0 {
-		for k, o := range f.run(role{c, subroutine}).out {
+		for k, o := range f.runComputation(role{c, subroutine}).out {
 			if at := handed + k; o.parameter >= 0 && o.parameter < len(in) && at < len(out) {
-				f.join(out[at], in[o.parameter])
+				f.joinCells(out[at], in[o.parameter])
 			}
 		}
 	}
-	for _, p := range f.inPlace(i) {
-		f.joinPair(i, p, out)
+	for _, p := range f.overwrittenParts(i) {
+		f.joinPart(i, p, out)
 	}
 	return out
 }
 
-// ended returns the values of the end or the update of an asynchronous operation: all that the
+// endResult returns the values of the end or the update of an asynchronous operation: all that the
 // start has, or its second element, or for a copy and a receive the first.
-func (f *frame) ended(i *hlo.Instruction, in []int32, n int) []int32 {
+func (f *frame) endResult(i *hlo.Instruction, in []int32, n int) []int32 {
 	if isUpdate(i) && len(in) == n {
 		return in
 	}
@@ -186,47 +188,47 @@ func (f *frame) ended(i *hlo.Instruction, in []int32, n int) []int32 {
 		if i.Opcode == hlo.CopyDone || i.Opcode == hlo.RecvDone {
 			element = 0
 		}
-		from, m := f.span(s, []int{element})
+		from, m := f.findPart(s, []int{element})
 		switch {
 		case len(s.Elements) > 1 && m == n && i.Opcode != hlo.RecvDone:
 			return in[from : from+n]
 		case i.Opcode == hlo.RecvDone && m < n:
-			return append(slices.Clone(in[:m]), f.fresh(i, m, n-m)...)
+			return append(slices.Clone(in[:m]), f.newValues(i, m, n-m)...)
 		case len(in) == n && i.Opcode == "all-reduce-done":
 			return in
 		}
 	}
-	return f.fresh(i, 0, n)
+	return f.newValues(i, 0, n)
 }
 
-// A pairOf is a part of a result that is written over a part of an operand.
-type pairOf struct {
+// A writtenPart is a part of a result that is written over a part of an operand.
+type writtenPart struct {
 	operand  int
 	from, to []int
 }
 
-// joinPair joins a part of an instruction's result with that of an operand.
-func (f *frame) joinPair(i *hlo.Instruction, p pairOf, out []int32) {
+// joinPart joins a part of an instruction's result with that of an operand.
+func (f *frame) joinPart(i *hlo.Instruction, p writtenPart, out []int32) {
 	if p.operand >= len(i.Operands) {
 		return
 	}
 	o := i.Operands[p.operand]
-	from, n := f.span(o.Shape, p.from)
-	to, m := f.span(i.Shape, p.to)
+	from, n := f.findPart(o.Shape, p.from)
+	to, m := f.findPart(i.Shape, p.to)
 	for k := range min(n, m) {
-		f.join(out[to+k], f.of[o][from+k])
+		f.joinCells(out[to+k], f.results[o][from+k])
 	}
 }
 
-// inPlace returns what an instruction writes over its operands.
-func (r *runner) inPlace(i *hlo.Instruction) (list []pairOf) {
+// overwrittenParts returns what an instruction writes over its operands.
+func (r *runner) overwrittenParts(i *hlo.Instruction) (list []writtenPart) {
 	each := func(first, n int) {
 		for k := range n {
 			var to []int
 			if i.Shape.Type == hlo.Tuple {
 				to = []int{k}
 			}
-			list = append(list, pairOf{operand: first + k, to: to})
+			list = append(list, writtenPart{operand: first + k, to: to})
 		}
 	}
 	switch i.Opcode {
@@ -246,28 +248,28 @@ func (r *runner) inPlace(i *hlo.Instruction) (list []pairOf) {
 			if i.Opcode == hlo.CollectivePermute {
 				to = nil
 			}
-			list = append(list, pairOf{operand: 1, to: to})
+			list = append(list, writtenPart{operand: 1, to: to})
 		}
 	case hlo.Fusion:
 		if c := i.Call("calls"); c != nil {
-			list = append(list, r.fused(c)...)
+			list = append(list, r.partsOfFusion(c)...)
 		}
 	}
 	if aliases, err := i.OutputAliases(); err == nil {
 		for _, a := range aliases {
-			list = append(list, pairOf{a.Parameter, a.Index, a.Output})
+			list = append(list, writtenPart{a.Parameter, a.Index, a.Output})
 		}
 	}
 	return list
 }
 
-// fused returns the pairs of a fusion that ends in an update of a parameter.
-func (r *runner) fused(c *hlo.Computation) []pairOf {
+// partsOfFusion returns the pairs of a fusion that ends in an update of a parameter.
+func (r *runner) partsOfFusion(c *hlo.Computation) []writtenPart {
 	if list, ok := r.pairs[c]; ok {
 		return list
 	}
 	r.pairs[c] = nil
-	var list []pairOf
+	var list []writtenPart
 	var part func(i *hlo.Instruction, at, to []int)
 	part = func(i *hlo.Instruction, at, to []int) {
 		if s := i.Shape.At(at...); s != nil && s.Type == hlo.Tuple {
@@ -278,18 +280,18 @@ func (r *runner) fused(c *hlo.Computation) []pairOf {
 		}
 		// Up to two operations in place follow each other: of the fusion, and of one inside.
 		for range 2 {
-			i, at = behind(i, at)
-			n := slices.IndexFunc(r.inPlace(i), func(p pairOf) bool { return slices.Equal(p.to, at) })
+			i, at = lookThrough(i, at)
+			n := slices.IndexFunc(r.overwrittenParts(i), func(p writtenPart) bool { return slices.Equal(p.to, at) })
 			if n < 0 {
 				return
 			}
-			p := r.inPlace(i)[n]
+			p := r.overwrittenParts(i)[n]
 			if p.operand >= len(i.Operands) {
 				return
 			}
 			wasFusion := i.Opcode == hlo.Fusion
-			if i, at = behind(i.Operands[p.operand], p.from); i.Opcode == hlo.Parameter {
-				list = append(list, pairOf{i.Parameter, at, to})
+			if i, at = lookThrough(i.Operands[p.operand], p.from); i.Opcode == hlo.Parameter {
+				list = append(list, writtenPart{i.Parameter, at, to})
 				return
 			}
 			if wasFusion {
@@ -302,8 +304,8 @@ func (r *runner) fused(c *hlo.Computation) []pairOf {
 	return list
 }
 
-// behind goes back over what changes no byte.
-func behind(i *hlo.Instruction, at []int) (*hlo.Instruction, []int) {
+// lookThrough goes back over what changes no byte.
+func lookThrough(i *hlo.Instruction, at []int) (*hlo.Instruction, []int) {
 	for len(i.Operands) > 0 {
 		switch {
 		case i.Opcode == hlo.TupleOp && len(at) > 0 && at[0] < len(i.Operands):
@@ -327,7 +329,7 @@ func behind(i *hlo.Instruction, at []int) (*hlo.Instruction, []int) {
 // each element after it was read, or what it calls, which is looked at by itself. A fusion does
 // what XLA made it for.
 func (f *frame) mayOverlap(i *hlo.Instruction) bool {
-	if i.Opcode.Unary() && i.Opcode != hlo.Copy || i.Opcode.Binary() || len(f.inPlace(i)) > 0 || len(f.calls(i)) > 0 {
+	if i.Opcode.Unary() && i.Opcode != hlo.Copy || i.Opcode.Binary() || len(f.overwrittenParts(i)) > 0 || len(f.calleesOf(i)) > 0 {
 		return true
 	}
 	switch i.Opcode {

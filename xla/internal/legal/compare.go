@@ -17,16 +17,16 @@ import (
 type comparison struct {
 	o             Options
 	t             *table
-	before, after *numbered
+	before, after *numbering
 	paired        map[*hlo.Computation]*hlo.Computation // what a computation of after was
-	loops         []*changed                            // see stacks.go
+	loops         []*changedLoop                        // see stacks.go
 }
 
-// modules compares the entries and all that they call.
-func (c *comparison) modules() error {
+// compareModules compares the entries and all that they call.
+func (c *comparison) compareModules() error {
 	type callees struct {
 		was, is *hlo.Computation
-		of      *changed // the loop, if its state changed
+		of      *changedLoop // the loop, if its state changed
 	}
 	list := []callees{{c.before.m.Entry, c.after.m.Entry, nil}}
 	c.paired[c.after.m.Entry] = c.before.m.Entry
@@ -35,7 +35,7 @@ func (c *comparison) modules() error {
 			c.paired[x.is] = x.was
 			list = append(list, x)
 		}
-		if err := c.induction(k); err != nil {
+		if err := c.checkInduction(k); err != nil {
 			return err
 		}
 	}
@@ -44,13 +44,13 @@ func (c *comparison) modules() error {
 		list = list[:len(list)-1]
 		k := newPair(c, next.was, next.is)
 		if k.loop = next.of; k.loop != nil {
-			k.forward = c.again(k.loop)
+			k.forward = c.forwardNumbers(k.loop)
 		}
-		if err := k.check(); err != nil {
+		if err := k.comparePair(); err != nil {
 			return err
 		}
 		for _, i := range next.is.Instructions {
-			x := k.was(i)
+			x := k.originalOf(i)
 			if x == nil {
 				continue
 			}
@@ -60,24 +60,24 @@ func (c *comparison) modules() error {
 					continue
 				}
 				// The number of a fusion says all of it.
-				if c.paired[is] = was[n]; !c.after.pure(i) {
+				if c.paired[is] = was[n]; !c.after.isPureFusion(i) {
 					list = append(list, callees{was[n], is, nil})
 				}
 			}
 		}
 	}
-	if err := c.owners(); err != nil {
+	if err := c.checkOwners(); err != nil {
 		return err
 	}
-	return c.channels()
+	return c.checkChannels()
 }
 
-// owners checks that what had one caller still has, where XLA demands it.
-func (c *comparison) owners() error {
+// checkOwners checks that what had one caller still has, where XLA demands it.
+func (c *comparison) checkOwners() error {
 	count := func(m *hlo.Module) map[*hlo.Computation][]*hlo.Instruction {
 		callers := map[*hlo.Computation][]*hlo.Instruction{}
 		for i := range m.All() {
-			if owns(i, m.Scheduled) {
+			if ownsCallees(i, m.Scheduled) {
 				for _, callee := range i.Called() {
 					callers[callee] = append(callers[callee], i)
 				}
@@ -95,14 +95,14 @@ func (c *comparison) owners() error {
 			old = c.before.m.Computation(callee.Name)
 		}
 		if len(was[old]) < 2 {
-			return fail(list[1], "it calls %s, as %s does: the clone of an instruction that owns its computation needs a clone of that, too", callee.Name, list[0].Name)
+			return refuse(list[1], "it calls %s, as %s does: the clone of an instruction that owns its computation needs a clone of that, too", callee.Name, list[0].Name)
 		}
 	}
 	return nil
 }
 
-// channels checks that the channel of each collective is one that it had, or is new.
-func (c *comparison) channels() error {
+// checkChannels checks that the channel of each collective is one that it had, or is new.
+func (c *comparison) checkChannels() error {
 	type use struct {
 		number  int32
 		channel string
@@ -110,12 +110,12 @@ func (c *comparison) channels() error {
 	had, taken := map[use]bool{}, map[string]bool{}
 	for i := range c.before.m.All() {
 		if v, ok := i.Attribute("channel_id"); ok {
-			had[use{c.before.of[i.ID], v}], taken[v] = true, true
+			had[use{c.before.numbers[i.ID], v}], taken[v] = true, true
 		}
 	}
 	for i := range c.after.m.All() {
-		if v, ok := i.Attribute("channel_id"); ok && taken[v] && !had[use{c.after.of[i.ID], v}] {
-			return fail(i, "channel_id %s is that of another operation", v)
+		if v, ok := i.Attribute("channel_id"); ok && taken[v] && !had[use{c.after.numbers[i.ID], v}] {
+			return refuse(i, "channel_id %s is that of another operation", v)
 		}
 	}
 	return nil
@@ -127,24 +127,24 @@ type pair struct {
 	old, now *hlo.Computation
 	byNumber map[int32][]*hlo.Instruction // of old
 	names    map[string]*hlo.Instruction  // of old
-	loop     *changed                     // whose body or condition it is; nil for others
+	loop     *changedLoop                 // whose body or condition it is; nil for others
 	forward  map[int32]bool               // what loop's body may compute beside that
 }
 
 func newPair(c *comparison, old, now *hlo.Computation) *pair {
 	k := &pair{comparison: c, old: old, now: now, byNumber: make(map[int32][]*hlo.Instruction, len(old.Instructions)), names: make(map[string]*hlo.Instruction, len(old.Instructions))}
 	for _, i := range old.Instructions {
-		n := c.before.of[i.ID]
+		n := c.before.numbers[i.ID]
 		k.byNumber[n] = append(k.byNumber[n], i)
 		k.names[i.Name] = i
 	}
 	return k
 }
 
-// was returns the instruction of the old computation that computes what i does: that of the same
+// originalOf returns the instruction of the old computation that computes what i does: that of the same
 // name, or else the first; nil if there is none, or none with callees like those of i.
-func (k *pair) was(i *hlo.Instruction) *hlo.Instruction {
-	list := k.byNumber[k.after.of[i.ID]]
+func (k *pair) originalOf(i *hlo.Instruction) *hlo.Instruction {
+	list := k.byNumber[k.after.numbers[i.ID]]
 	// Behind a get-tuple-element or a barrier stands an instruction of another kind.
 	same := func(x *hlo.Instruction) bool { return x.Opcode == i.Opcode && len(x.Called()) == len(i.Called()) }
 	if x := k.names[i.Name]; x != nil && same(x) && slices.Contains(list, x) {
@@ -156,49 +156,49 @@ func (k *pair) was(i *hlo.Instruction) *hlo.Instruction {
 	return nil
 }
 
-func (k *pair) check() error {
+func (k *pair) comparePair() error {
 	if k.loop == nil {
-		if err := k.parameters(); err != nil {
+		if err := k.checkParameters(); err != nil {
 			return err
 		}
 	}
-	if err := k.effects(); err != nil {
+	if err := k.checkEffects(); err != nil {
 		return err
 	}
 	for _, i := range k.now.Instructions {
-		if err := k.instruction(i); err != nil {
+		if err := k.checkInstruction(i); err != nil {
 			return err
 		}
 	}
-	if k.loop == nil && (k.before.of[k.old.Root.ID] != k.after.of[k.now.Root.ID] || k.t.shape(k.old.Root.Shape) != k.t.shape(k.now.Root.Shape)) {
-		return k.differs(k.now.Root, k.old.Root, "the result")
+	if k.loop == nil && (k.before.numbers[k.old.Root.ID] != k.after.numbers[k.now.Root.ID] || k.t.shapeNumber(k.old.Root.Shape) != k.t.shapeNumber(k.now.Root.Shape)) {
+		return k.explainDifference(k.now.Root, k.old.Root, "the result")
 	}
 	if k.old.Thread != k.now.Thread {
-		return fail(k.now.Root, "execution thread %q was %q", k.now.Thread, k.old.Thread)
+		return refuse(k.now.Root, "execution thread %q was %q", k.now.Thread, k.old.Thread)
 	}
-	if err := k.counts(); err != nil {
+	if err := k.checkCounts(); err != nil {
 		return err
 	}
-	return k.waits()
+	return k.checkWaits()
 }
 
-// parameters checks that the caller passes what it did.
-func (k *pair) parameters() error {
+// checkParameters checks that the caller passes what it did.
+func (k *pair) checkParameters() error {
 	was, is := k.old.Parameters(), k.now.Parameters()
 	if len(was) != len(is) {
-		return fail(k.now.Root, "%s has %d parameters and had %d", k.now.Name, len(is), len(was))
+		return refuse(k.now.Root, "%s has %d parameters and had %d", k.now.Name, len(is), len(was))
 	}
 	for n, p := range is {
-		if k.t.shape(p.Shape) != k.t.shape(was[n].Shape) {
-			return fail(p, "parameter %d was %s", n, was[n].Shape)
+		if k.t.shapeNumber(p.Shape) != k.t.shapeNumber(was[n].Shape) {
+			return refuse(p, "parameter %d was %s", n, was[n].Shape)
 		}
 	}
 	return nil
 }
 
-// effects compares what the computations do beside computing, by operations and callees; what
+// checkEffects compares what the computations do beside computing, by operations and callees; what
 // they do it to is compared by instruction.
-func (k *pair) effects() error {
+func (k *pair) checkEffects() error {
 	was, is := k.before.functions[k.old].effects, k.after.functions[k.now].effects
 	if !k.now.Module.Scheduled {
 		byName := func(a, b *hlo.Instruction) int { return strings.Compare(a.Name, b.Name) }
@@ -206,32 +206,32 @@ func (k *pair) effects() error {
 	}
 	for n, i := range is {
 		if n >= len(was) {
-			return fail(i, "it has an effect, and runs once more than before")
+			return refuse(i, "it has an effect, and runs once more than before")
 		}
 		if i.Opcode != was[n].Opcode || !k.now.Module.Scheduled && i.Name != was[n].Name {
-			return fail(i, "it has an effect, and stands where %s did: effects have to run as often as before, in the same order", was[n].Name)
+			return refuse(i, "it has an effect, and stands where %s did: effects have to run as often as before, in the same order", was[n].Name)
 		}
 		// What it calls may be at fault: that is reported there.
-		if string(k.before.operation(was[n])) != string(k.after.operation(i)) {
-			return k.differs(i, was[n], "what has an effect")
+		if string(k.before.operationKey(was[n])) != string(k.after.operationKey(i)) {
+			return k.explainDifference(i, was[n], "what has an effect")
 		}
 	}
 	if len(is) < len(was) {
-		return fail(k.now.Root, "%s has an effect, and runs less often than before", was[len(is)].Name)
+		return refuse(k.now.Root, "%s has an effect, and runs less often than before", was[len(is)].Name)
 	}
 	return nil
 }
 
-// instruction checks that an instruction is one of the old ones, a clone, or hands on values.
-func (k *pair) instruction(i *hlo.Instruction) error {
-	if list := k.byNumber[k.after.of[i.ID]]; len(list) > 0 {
+// checkInstruction checks that an instruction is one of the old ones, a clone, or hands on values.
+func (k *pair) checkInstruction(i *hlo.Instruction) error {
+	if list := k.byNumber[k.after.numbers[i.ID]]; len(list) > 0 {
 		// What hands on a value may do so under another shape only if its operand says so.
-		if i.Opcode == hlo.Bitcast && i.Shape.Space() != i.Operands[0].Shape.Space() && k.was(i) == nil {
-			return fail(i, "a bitcast to another memory space copies nothing")
+		if i.Opcode == hlo.Bitcast && i.Shape.Space() != i.Operands[0].Shape.Space() && k.originalOf(i) == nil {
+			return refuse(i, "a bitcast to another memory space copies nothing")
 		}
-		return k.ends(i, list[0])
+		return k.checkEnds(i, list[0])
 	}
-	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.pruned(i) || k.besideLoops(i) {
+	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.isPruned(i) || k.isBesideLoops(i) {
 		return nil
 	}
 	switch {
@@ -242,31 +242,31 @@ func (k *pair) instruction(i *hlo.Instruction) error {
 		if i.Opcode == hlo.CopyStart {
 			e = i.Shape.Elements[0]
 		}
-		if from := hostOf(i); e.Space() != hlo.HostSpace && from != hlo.HostSpace {
-			return fail(i, "a copy between memory spaces %d and %d: a plan copies to the host and back", from, e.Space())
+		if from := sourceSpace(i); e.Space() != hlo.HostSpace && from != hlo.HostSpace {
+			return refuse(i, "a copy between memory spaces %d and %d: a plan copies to the host and back", from, e.Space())
 		}
-		return k.ends(i, nil)
+		return k.checkEnds(i, nil)
 	}
 	x := k.names[i.Name]
 	if x == nil || x.Opcode != i.Opcode {
-		x = k.names[original(i.Name)]
+		x = k.names[originalName(i.Name)]
 	}
 	if x == nil || x.Opcode != i.Opcode {
-		return fail(i, "it is no instruction of the given module, and no clone of one")
+		return refuse(i, "it is no instruction of the given module, and no clone of one")
 	}
-	return k.differs(i, x, "it")
+	return k.explainDifference(i, x, "it")
 }
 
-// hostOf is the memory space that a copy-start or its end copies from.
-func hostOf(i *hlo.Instruction) uint64 {
+// sourceSpace is the memory space that a copy-start or its end copies from.
+func sourceSpace(i *hlo.Instruction) uint64 {
 	if i.Opcode == hlo.CopyDone {
 		i = i.Operands[0]
 	}
 	return i.Operands[0].Shape.Space()
 }
 
-// ends checks that a start has one end, unless x, which it was, had several or none.
-func (k *pair) ends(i, x *hlo.Instruction) error {
+// checkEnds checks that a start has one end, unless x, which it was, had several or none.
+func (k *pair) checkEnds(i, x *hlo.Instruction) error {
 	if !isStart(i) {
 		return nil
 	}
@@ -279,21 +279,21 @@ func (k *pair) ends(i, x *hlo.Instruction) error {
 		return n
 	}
 	if n := count(i); n != 1 && (x == nil || !isStart(x) || count(x) == 1) {
-		return fail(i, "%d instructions end what it starts: want 1", n)
+		return refuse(i, "%d instructions end what it starts: want 1", n)
 	}
 	return nil
 }
 
-// counts checks that loops and collectives run not more often, and collectives in their order.
-func (k *pair) counts() error {
+// checkCounts checks that loops and collectives run not more often, and collectives in their order.
+func (k *pair) checkCounts() error {
 	left := map[int32]int{}
 	for _, i := range k.old.Instructions {
 		if k.before.classes[i.ID] != 0 {
-			left[k.before.of[i.ID]]++
+			left[k.before.numbers[i.ID]]++
 		}
 	}
 	for _, i := range k.now.Instructions {
-		x, n := k.after.classes[i.ID], k.after.of[i.ID]
+		x, n := k.after.classes[i.ID], k.after.numbers[i.ID]
 		if x == 0 || k.after.loops[i] != nil { // a changed loop is there once, by its name
 			continue
 		}
@@ -302,9 +302,9 @@ func (k *pair) counts() error {
 		}
 		switch {
 		case x&collective != 0 && !k.o.Collectives:
-			return fail(i, "a collective, or one that it calls, or random bits: it runs more often than before")
+			return refuse(i, "a collective, or one that it calls, or random bits: it runs more often than before")
 		case x&loop != 0 && !k.o.Loops:
-			return fail(i, "a loop, a conditional or a custom call, or one in what it calls: it runs more often than before")
+			return refuse(i, "a loop, a conditional or a custom call, or one in what it calls: it runs more often than before")
 		}
 	}
 	if k.o.Collectives || !k.now.Module.Scheduled {
@@ -313,7 +313,7 @@ func (k *pair) counts() error {
 	var order []int32
 	for _, i := range k.old.Instructions {
 		if k.before.classes[i.ID]&collective != 0 {
-			order = append(order, k.before.of[i.ID])
+			order = append(order, k.before.numbers[i.ID])
 		}
 	}
 	at := 0
@@ -321,29 +321,29 @@ func (k *pair) counts() error {
 		if k.after.classes[i.ID]&collective == 0 {
 			continue
 		}
-		n := slices.Index(order[at:], k.after.of[i.ID])
+		n := slices.Index(order[at:], k.after.numbers[i.ID])
 		if n < 0 {
-			return fail(i, "a collective, or one that it calls: it runs in another order than before")
+			return refuse(i, "a collective, or one that it calls: it runs in another order than before")
 		}
 		at += n + 1
 	}
 	return nil
 }
 
-// waits checks that what had to run after something still does.
-func (k *pair) waits() error {
+// checkWaits checks that what had to run after something still does.
+func (k *pair) checkWaits() error {
 	place := make(map[*hlo.Instruction]int, len(k.now.Instructions))
 	now := map[int32][]*hlo.Instruction{}
 	names := make(map[string]*hlo.Instruction, len(k.now.Instructions))
 	for n, i := range k.now.Instructions {
 		place[i], names[i.Name] = n, i
-		now[k.after.of[i.ID]] = append(now[k.after.of[i.ID]], i)
+		now[k.after.numbers[i.ID]] = append(now[k.after.numbers[i.ID]], i)
 	}
 	// is returns what an old instruction is now: that of its name, or else the clones, which
 	// are those with its number and a new name.
 	is := func(x *hlo.Instruction) (list []*hlo.Instruction, named bool) {
-		n := k.before.of[x.ID]
-		if i := names[x.Name]; i != nil && (k.after.of[i.ID] == n || k.after.loops[i] != nil) {
+		n := k.before.numbers[x.ID]
+		if i := names[x.Name]; i != nil && (k.after.numbers[i.ID] == n || k.after.loops[i] != nil) {
 			return []*hlo.Instruction{i}, true
 		}
 		for _, i := range now[n] {
@@ -362,7 +362,7 @@ func (k *pair) waits() error {
 				continue
 			}
 			seen[p] = true
-			if len(now[k.before.of[p.ID]]) > 0 || k.before.loops[p] != nil {
+			if len(now[k.before.numbers[p.ID]]) > 0 || k.before.loops[p] != nil {
 				list = append(list, p)
 			} else {
 				list = append(list, before(p, seen)...)
@@ -379,11 +379,11 @@ func (k *pair) waits() error {
 			// Where a get-tuple-element went, it is what made the element.
 			found, named := is(p)
 			same := func(q *hlo.Instruction) bool {
-				return slices.Contains(found, q) || !named && k.after.of[q.ID] == k.before.of[p.ID]
+				return slices.Contains(found, q) || !named && k.after.numbers[q.ID] == k.before.numbers[p.ID]
 			}
 			for _, u := range users {
 				if !slices.ContainsFunc(u.After, same) {
-					return fail(u, "it no longer waits for %s, which is a control predecessor", p.Name)
+					return refuse(u, "it no longer waits for %s, which is a control predecessor", p.Name)
 				}
 			}
 		}
@@ -391,49 +391,48 @@ func (k *pair) waits() error {
 	return nil
 }
 
-// differs says in what an instruction is not what it was.
-func (k *pair) differs(i, x *hlo.Instruction, what string) error {
+// explainDifference says in what an instruction is not what it was.
+func (k *pair) explainDifference(i, x *hlo.Instruction, what string) error {
 	switch {
-	case i.Opcode != x.Opcode && k.before.of[x.ID] != k.after.of[i.ID]:
-		return fail(i, "%s is another value than %s", what, x.Name)
-	case k.t.shape(i.Shape) != k.t.shape(x.Shape):
-		return fail(i, "%s has another shape or layout than %s, %s", what, x.Name, x.Shape)
+	case i.Opcode != x.Opcode && k.before.numbers[x.ID] != k.after.numbers[i.ID]:
+		return refuse(i, "%s is another value than %s", what, x.Name)
+	case k.t.shapeNumber(i.Shape) != k.t.shapeNumber(x.Shape):
+		return refuse(i, "%s has another shape or layout than %s, %s", what, x.Name, x.Shape)
 	}
-	if k.after.pure(i) && slices.Equal(numbersOf(k.before, x.Operands), numbersOf(k.after, i.Operands)) {
-		return fail(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
+	if k.after.isPureFusion(i) && slices.Equal(numbersOf(k.before, x.Operands), numbersOf(k.after, i.Operands)) {
+		return refuse(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
 	}
 	was := x.Called()
 	for n, is := range i.Called() {
-		if k.after.pure(i) {
+		if k.after.isPureFusion(i) {
 			break
 		}
 		if n >= len(was) || k.paired[is] != nil || k.after.functions[is].number == k.before.functions[was[n]].number {
 			continue
 		}
 		k.paired[is] = was[n]
-		if err := newPair(k.comparison, was[n], is).check(); err != nil {
+		if err := newPair(k.comparison, was[n], is).comparePair(); err != nil {
 			return err
 		}
-		return fail(i, "%s calls %s, which computes another value than %s", what, is.Name, was[n].Name)
+		return refuse(i, "%s calls %s, which computes another value than %s", what, is.Name, was[n].Name)
 	}
-	if string(k.before.attributes(nil, x, false)) != string(k.after.attributes(nil, i, false)) {
-		return fail(i, "%s has other attributes than %s", what, x.Name)
+	if string(k.before.appendAttributes(nil, x, false)) != string(k.after.appendAttributes(nil, i, false)) {
+		return refuse(i, "%s has other attributes than %s", what, x.Name)
 	}
 	if len(i.Operands) != len(x.Operands) {
-		return fail(i, "%s has %d operands, and %s had %d", what, len(i.Operands), x.Name, len(x.Operands))
+		return refuse(i, "%s has %d operands, and %s had %d", what, len(i.Operands), x.Name, len(x.Operands))
 	}
 	for n, o := range i.Operands {
-		if k.after.of[o.ID] != k.before.of[x.Operands[n].ID] || k.t.shape(o.Shape) != k.t.shape(x.Operands[n].Shape) {
-			return fail(i, "operand %d is %s, which is another value than %s", n, o.Name, x.Operands[n].Name)
+		if k.after.numbers[o.ID] != k.before.numbers[x.Operands[n].ID] || k.t.shapeNumber(o.Shape) != k.t.shapeNumber(x.Operands[n].Shape) {
+			return refuse(i, "operand %d is %s, which is another value than %s", n, o.Name, x.Operands[n].Name)
 		}
 	}
-	return fail(i, "%s is another value than %s", what, x.Name)
+	return refuse(i, "%s is another value than %s", what, x.Name)
 }
 
-// numbersOf returns the numbers of instructions and of their shapes.
-func numbersOf(n *numbered, list []*hlo.Instruction) (numbers []int32) {
+func numbersOf(n *numbering, list []*hlo.Instruction) (numbers []int32) {
 	for _, i := range list {
-		numbers = append(numbers, n.of[i.ID], n.t.shape(i.Shape))
+		numbers = append(numbers, n.numbers[i.ID])
 	}
 	return numbers
 }

@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 	return "not legal: " + e.Instruction.Name + " in " + e.Instruction.Parent.Name + ": " + e.Problem
 }
 
-func fail(i *hlo.Instruction, format string, a ...any) error {
+func refuse(i *hlo.Instruction, format string, a ...any) error {
 	return &Error{i, fmt.Sprintf(format, a...)}
 }
 
@@ -75,10 +75,10 @@ func (o Options) Check(before, after *hlo.Module) error {
 	}
 	loops, err := changedLoops(before, after, false)
 	if err == nil {
-		err = o.check(before, after, loops)
+		err = o.checkWith(before, after, loops)
 	}
 	if err != nil {
-		if loops, all := changedLoops(before, after, true); all == nil && len(loops) > 0 && o.check(before, after, loops) == nil {
+		if loops, all := changedLoops(before, after, true); all == nil && len(loops) > 0 && o.checkWith(before, after, loops) == nil {
 			return nil
 		}
 	}
@@ -86,37 +86,37 @@ func (o Options) Check(before, after *hlo.Module) error {
 }
 
 // check is Check with the loops whose state changed.
-func (o Options) check(before, after *hlo.Module, loops []*changed) error {
-	var was, is map[*hlo.Instruction]*side
+func (o Options) checkWith(before, after *hlo.Module, loops []*changedLoop) error {
+	var was, is map[*hlo.Instruction]*loopSide
 	if len(loops) > 0 {
-		was, is = map[*hlo.Instruction]*side{}, map[*hlo.Instruction]*side{}
+		was, is = map[*hlo.Instruction]*loopSide{}, map[*hlo.Instruction]*loopSide{}
 		for _, k := range loops {
 			was[k.before.w], is[k.after.w] = &k.before, &k.after
 		}
 	}
 	t := newTable()
-	c := &comparison{o: o, t: t, before: t.number(before, was), after: t.number(after, is), paired: map[*hlo.Computation]*hlo.Computation{}, loops: loops}
-	if err := c.modules(); err != nil {
+	c := &comparison{o: o, t: t, before: t.numberModule(before, was), after: t.numberModule(after, is), paired: map[*hlo.Computation]*hlo.Computation{}, loops: loops}
+	if err := c.compareModules(); err != nil {
 		return err
 	}
 	if !after.Scheduled {
 		return nil // XLA inserts copies when it schedules
 	}
-	return overwrites(c.before, c.after)
+	return findOverwrites(c.before, c.after)
 }
 
 // sameHeader compares what modules have beside their computations.
 func sameHeader(before, after *hlo.Module) error {
 	if before.Name != after.Name {
-		return fail(nil, "module %s was %s", after.Name, before.Name)
+		return refuse(nil, "module %s was %s", after.Name, before.Name)
 	}
 	if before.Scheduled != after.Scheduled {
-		return fail(nil, "is_scheduled was %t and is %t", before.Scheduled, after.Scheduled)
+		return refuse(nil, "is_scheduled was %t and is %t", before.Scheduled, after.Scheduled)
 	}
 	if !slices.EqualFunc(before.Aliases, after.Aliases, func(a, b hlo.Alias) bool {
 		return slices.Equal(a.Output, b.Output) && a.Parameter == b.Parameter && slices.Equal(a.Index, b.Index) && a.Must == b.Must
 	}) {
-		return fail(nil, "input_output_alias differs")
+		return refuse(nil, "input_output_alias differs")
 	}
 	old := map[string]string{}
 	for _, a := range before.Attributes {
@@ -124,12 +124,12 @@ func sameHeader(before, after *hlo.Module) error {
 	}
 	for _, a := range after.Attributes {
 		if v, ok := old[a.Key]; !ok || v != a.Value {
-			return fail(nil, "the module's attribute %s differs", a.Key)
+			return refuse(nil, "the module's attribute %s differs", a.Key)
 		}
 		delete(old, a.Key)
 	}
 	for key := range old {
-		return fail(nil, "the module's attribute %s is missing", key)
+		return refuse(nil, "the module's attribute %s is missing", key)
 	}
 	return nil
 }

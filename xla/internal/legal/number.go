@@ -53,8 +53,8 @@ func newTable() *table {
 	return &table{map[string]int32{}, nil, map[*hlo.Shape]int32{}, map[string]int32{}}
 }
 
-// intern returns the number of a key.
-func (t *table) intern(key []byte) int32 {
+// numberOf returns the number of a key.
+func (t *table) numberOf(key []byte) int32 {
 	n, ok := t.numbers[string(key)]
 	if !ok {
 		n = int32(len(t.values))
@@ -64,8 +64,17 @@ func (t *table) intern(key []byte) int32 {
 	return n
 }
 
-// shape returns the number of a shape.
-func (t *table) shape(s *hlo.Shape) int32 {
+// noteShape notes with which shape an operation made a value, unless that is known, and returns the
+// value.
+func (t *table) noteShape(v int32, s *hlo.Shape) int32 {
+	if t.values[v].shape < 0 {
+		t.values[v].shape = t.shapeNumber(s)
+	}
+	return v
+}
+
+// shapeNumber returns the number of a shape.
+func (t *table) shapeNumber(s *hlo.Shape) int32 {
 	n, ok := t.shapes[s]
 	if ok {
 		return n
@@ -120,11 +129,11 @@ func withoutSpace(layout string) string {
 	}
 }
 
-// A numbered module has the value numbers of its instructions.
-type numbered struct {
+// A numbering has the value numbers of a module.
+type numbering struct {
 	m         *hlo.Module
 	t         *table
-	of        []int32 // by ID
+	numbers   []int32 // by ID
 	classes   []class // by ID, with what is called
 	functions map[*hlo.Computation]*function
 	// fused are the results of fused computations by their arguments; left bounds how many of
@@ -132,9 +141,9 @@ type numbered struct {
 	fused map[string][]int32
 	left  int
 	// loops are those whose state changed; nil if there are none.
-	loops   map[*hlo.Instruction]*side
+	loops   map[*hlo.Instruction]*loopSide
 	reads   []slotRead
-	current *side                     // the changed loop that is numbered
+	current *loopSide                 // the changed loop that is numbered
 	inner   map[*hlo.Computation]bool // of fusions
 }
 
@@ -145,37 +154,51 @@ type function struct {
 	effects []*hlo.Instruction // in the order of the list
 }
 
-// number numbers a module, callees first.
-func (t *table) number(m *hlo.Module, loops map[*hlo.Instruction]*side) *numbered {
-	n := &numbered{m: m, t: t, loops: loops, of: make([]int32, m.IDs()), classes: make([]class, m.IDs()), functions: map[*hlo.Computation]*function{}, fused: map[string][]int32{}, left: 16*m.Instructions() + 1000}
+// numberModule numbers a module, callees first.
+func (t *table) numberModule(m *hlo.Module, loops map[*hlo.Instruction]*loopSide) *numbering {
+	n := &numbering{
+		m: m, t: t, loops: loops, numbers: make([]int32, m.IDs()), classes: make([]class, m.IDs()),
+		functions: map[*hlo.Computation]*function{}, fused: map[string][]int32{}, left: 16*m.Instructions() + 1000,
+	}
 	for _, c := range m.CalleesFirst() {
-		n.computation(c)
+		n.numberComputation(c)
 	}
 	return n
 }
 
-// computation numbers the instructions of a computation, operands first.
-func (n *numbered) computation(c *hlo.Computation) {
+// numberComputation numbers the instructions of a computation, operands first.
+func (n *numbering) numberComputation(c *hlo.Computation) {
 	f := &function{}
 	n.functions[c] = f
 	place := n.classify(c, f)
 	for _, i := range operandsFirst(c) {
-		n.of[i.ID] = n.instruction(i, place)
+		n.numbers[i.ID] = n.numberInstruction(i, place)
 	}
+
 	key := append([]byte("computation "), c.Thread...)
-	key = numberKey(key, n.of[c.Root.ID], n.t.shape(c.Root.Shape))
-	effects := slices.Clone(f.effects)
+	key = appendNumbers(key, n.numbers[c.Root.ID], n.t.shapeNumber(c.Root.Shape))
+	effects := f.effects
 	if !n.m.Scheduled {
-		slices.SortFunc(effects, func(a, b *hlo.Instruction) int { return strings.Compare(a.Name, b.Name) })
+		effects = sortedByName(effects)
 	}
-	for _, i := range effects {
-		key = numberKey(key, n.of[i.ID])
+	f.number = n.t.numberOf(appendNumbers(key, n.numbersOf(effects)...))
+}
+
+// sortedByName returns instructions by their names.
+func sortedByName(list []*hlo.Instruction) []*hlo.Instruction {
+	return slices.SortedFunc(slices.Values(list), func(a, b *hlo.Instruction) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// numbersOf returns the numbers of instructions.
+func (n *numbering) numbersOf(list []*hlo.Instruction) (numbers []int32) {
+	for _, i := range list {
+		numbers = append(numbers, n.numbers[i.ID])
 	}
-	f.number = n.t.intern(key)
+	return numbers
 }
 
 // classify sets the classes of a computation's instructions, and returns the places of its effects.
-func (n *numbered) classify(c *hlo.Computation, f *function) map[*hlo.Instruction]int {
+func (n *numbering) classify(c *hlo.Computation, f *function) map[*hlo.Instruction]int {
 	place := map[*hlo.Instruction]int{}
 	for _, i := range c.Instructions {
 		x := classOf(i)
@@ -227,155 +250,177 @@ func operandsFirst(c *hlo.Computation) []*hlo.Instruction {
 	return list
 }
 
-func numberKey(b []byte, list ...int32) []byte {
+func appendNumbers(key []byte, list ...int32) []byte {
 	for _, n := range list {
-		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+		key = binary.LittleEndian.AppendUint32(key, uint32(n))
 	}
-	return b
+	return key
 }
 
-// instruction returns the number of an instruction whose operands have theirs. place has the
-// effects of the computation.
-func (n *numbered) instruction(i *hlo.Instruction, place map[*hlo.Instruction]int) int32 {
-	t := n.t
-	if n.loops != nil {
-		if v, ok := n.inLoops(i); ok {
-			return v
-		}
-	}
-	first := int32(-1)
-	if len(i.Operands) > 0 {
-		first = n.of[i.Operands[0].ID]
-	}
-	switch {
-	case i.Opcode == hlo.TupleOp:
-		elements := make([]int32, len(i.Operands))
-		for k, o := range i.Operands {
-			elements[k] = n.of[o.ID]
-		}
-		return n.tuple(numberKey([]byte("tuple "), t.shape(i.Shape)), elements)
-	case i.Opcode == hlo.GetTupleElement && first >= 0:
-		if k, err := i.TupleIndex(); err == nil && k < len(t.values[first].elements) {
-			return t.values[first].elements[k]
-		}
-	case i.Opcode == hlo.OptBarrier && len(i.Operands) == 1:
-		return first
-	case i.Opcode == hlo.Bitcast && len(i.Operands) == 1:
-		return n.seen(first, i.Operands[0].Shape, i.Shape)
-	case i.Opcode == hlo.CopyStart && movesSpace(i):
-		from, e := i.Operands[0], i.Shape.Elements
-		context := t.intern(numberKey([]byte("context "), first))
-		elements := []int32{n.seen(first, from.Shape, e[0]), first, context}
-		return n.tuple(numberKey([]byte("copy-start "), t.shape(i.Shape)), elements[:len(e)])
-	case i.Opcode == hlo.CopyDone && first >= 0 && len(t.values[first].elements) > 0:
-		return t.values[first].elements[0]
-	}
-	if n.pure(i) {
-		if v, ok := n.fusion(i, i.Shape); ok {
-			return v
-		}
-	}
-	key := n.operation(i)
+// appendOperands appends the operands of an instruction to a key, with their shapes.
+func (n *numbering) appendOperands(key []byte, i *hlo.Instruction) []byte {
 	for _, o := range i.Operands {
-		key = numberKey(key, n.of[o.ID], t.shape(o.Shape))
+		key = appendNumbers(key, n.numbers[o.ID], n.t.shapeNumber(o.Shape))
 	}
+	return key
+}
+
+// numberInstruction returns the number of an instruction whose operands have theirs. place has the
+// effects of the computation.
+func (n *numbering) numberInstruction(i *hlo.Instruction, place map[*hlo.Instruction]int) int32 {
+	if n.loops != nil {
+		if v, ok := n.numberInLoops(i); ok {
+			return v
+		}
+	}
+	if v, ok := n.numberForwarded(i); ok {
+		return v
+	}
+	if n.isPureFusion(i) {
+		if v, ok := n.numberFusion(i, i.Shape); ok {
+			return v
+		}
+	}
+
+	key := n.appendOperands(n.operationKey(i), i)
 	if at, ok := place[i]; ok {
 		if key = append(key, " effect "...); n.m.Scheduled {
-			key = numberKey(key, int32(at))
+			key = appendNumbers(key, int32(at))
 		} else {
 			key = append(key, i.Name...)
 		}
 	}
-	v := t.intern(key)
-	if t.values[v].shape < 0 {
-		t.values[v].shape = t.shape(i.Shape)
+	return n.t.noteShape(n.t.numberOf(key), i.Shape)
+}
+
+// numberForwarded returns the number of what only says where a value lies, or under which shape it
+// is seen; ok is false for others.
+func (n *numbering) numberForwarded(i *hlo.Instruction) (v int32, ok bool) {
+	t := n.t
+	if i.Opcode == hlo.TupleOp {
+		return n.numberTuple(appendNumbers([]byte("tuple "), t.shapeNumber(i.Shape)), n.numbersOf(i.Operands)), true
 	}
-	return v
+	if len(i.Operands) == 0 {
+		return 0, false
+	}
+	first := n.operand(i, 0)
+	known := t.values[first].elements
+	switch i.Opcode {
+	case hlo.GetTupleElement:
+		if k, err := i.TupleIndex(); err == nil && k < len(known) {
+			return known[k], true
+		}
+	case hlo.OptBarrier:
+		return first, len(i.Operands) == 1
+	case hlo.Bitcast:
+		if len(i.Operands) == 1 {
+			return n.numberView(first, i.Operands[0].Shape, i.Shape), true
+		}
+	case hlo.CopyStart:
+		if movesSpace(i) {
+			from, e := i.Operands[0], i.Shape.Elements
+			context := t.numberOf(appendNumbers([]byte("context "), first))
+			elements := []int32{n.numberView(first, from.Shape, e[0]), first, context}
+			return n.numberTuple(appendNumbers([]byte("copy-start "), t.shapeNumber(i.Shape)), elements[:len(e)]), true
+		}
+	case hlo.CopyDone:
+		if len(known) > 0 {
+			return known[0], true
+		}
+	}
+	return 0, false
 }
 
-// pure reports whether an instruction is a fusion without effects.
-func (n *numbered) pure(i *hlo.Instruction) bool {
-	return i.Opcode == hlo.Fusion && n.classes[i.ID]&effect == 0 && i.Call("calls") != nil && len(i.Call("calls").Parameters()) == len(i.Operands)
-}
-
-// fusion returns the number of a fusion without effects whose result has a shape: of an array a
-// key with what the root of its computation makes of the operands, and of a tuple one for each
-// element. ok is false if an operand has another shape or layout than its parameter, as then the
-// fusion is no more than a call.
-func (n *numbered) fusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
+// isPure reports whether an instruction calls one computation with its operands, without effects,
+// and isPureFusion whether it is a fusion, too.
+func (n *numbering) isPure(i *hlo.Instruction) bool {
 	c := i.Call("calls")
-	args := numberKey(nil, n.functions[c].number)
-	for k, p := range c.Parameters() {
-		o := i.Operands[k]
-		if n.t.shape(o.Shape) != n.t.shape(p.Shape) {
-			return 0, false // the bytes of the operand are not those of the parameter
-		}
-		args = numberKey(args, n.of[o.ID])
-	}
-	roots, ok := n.fused[string(args)]
+	return n.classes[i.ID]&effect == 0 && c != nil && len(c.Parameters()) == len(i.Operands)
+}
+
+func (n *numbering) isPureFusion(i *hlo.Instruction) bool {
+	return i.Opcode == hlo.Fusion && n.isPure(i)
+}
+
+// numberFusion returns the number of a fusion without effects whose result has a shape: of an array a
+// key with what the root of its computation makes of the operands, and of a tuple one for each
+// element.
+func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
+	c := i.Call("calls")
+	roots, ok := n.numberFused(i, c)
 	if !ok {
-		if n.left -= len(c.Instructions); n.left < 0 {
-			return 0, false
-		}
-		for k, p := range c.Parameters() {
-			n.of[p.ID] = n.of[i.Operands[k].ID]
-		}
-		for _, x := range operandsFirst(c) {
-			if x.Opcode != hlo.Parameter {
-				n.of[x.ID] = n.instruction(x, nil)
-			}
-		}
-		if roots = []int32{n.of[c.Root.ID]}; c.Root.Shape.Type == hlo.Tuple {
-			roots = n.t.values[roots[0]].elements
-		}
-		n.fused[string(args)] = roots
+		return 0, false
 	}
-	how := n.attributes([]byte("fusion "), i, false)
-	number := func(root int32, by *hlo.Instruction, s *hlo.Shape) int32 {
-		if n.loops != nil && n.moves(by, root) && sameShape(by.Shape, s) {
-			return root
-		}
-		v := n.t.intern(numberKey(slices.Clone(how), root, n.t.shape(s)))
-		if n.t.values[v].shape < 0 {
-			n.t.values[v].shape = n.t.shape(s)
-		}
-		if n.loops != nil {
-			n.updated(v, root, how)
-		}
-		return v
-	}
+	how := n.appendAttributes([]byte("fusion "), i, false)
 	if result.Type != hlo.Tuple {
-		return number(roots[0], c.Root, result), true
+		return n.numberOutput(roots[0], c.Root, result, how), true
 	}
 	if len(roots) != len(result.Elements) || len(c.Root.Operands) != len(roots) {
 		return 0, false
 	}
 	elements := make([]int32, len(roots))
 	for k, s := range result.Elements {
-		elements[k] = number(roots[k], c.Root.Operands[k], s)
+		elements[k] = n.numberOutput(roots[k], c.Root.Operands[k], s, how)
 	}
-	return n.tuple(numberKey([]byte("tuple "), n.t.shape(result)), elements), true
+	return n.numberTuple(appendNumbers([]byte("tuple "), n.t.shapeNumber(result)), elements), true
 }
 
-// tuple returns the number of a tuple of elements. key is what its key begins with.
-func (n *numbered) tuple(key []byte, elements []int32) int32 {
-	v := n.t.intern(numberKey(key, elements...))
+// numberFused returns the numbers that the root of a fused computation has for the operands of a
+// fusion: of a tuple those of its elements.
+func (n *numbering) numberFused(i *hlo.Instruction, c *hlo.Computation) ([]int32, bool) {
+	args := string(n.appendOperands(appendNumbers(nil, n.functions[c].number), i))
+	if roots, ok := n.fused[args]; ok {
+		return roots, true
+	}
+	if n.left -= len(c.Instructions); n.left < 0 {
+		return nil, false
+	}
+	for k, p := range c.Parameters() {
+		n.numbers[p.ID] = n.operand(i, k)
+	}
+	for _, x := range operandsFirst(c) {
+		if x.Opcode != hlo.Parameter {
+			n.numbers[x.ID] = n.numberInstruction(x, nil)
+		}
+	}
+	roots := []int32{n.numbers[c.Root.ID]}
+	if c.Root.Shape.Type == hlo.Tuple {
+		roots = n.t.values[roots[0]].elements
+	}
+	n.fused[args] = roots
+	return roots, true
+}
+
+// numberOutput returns the number of an output of a fusion with a shape, which an instruction of its
+// computation makes that has the number root. how are the attributes of the fusion.
+func (n *numbering) numberOutput(root int32, by *hlo.Instruction, s *hlo.Shape, how []byte) int32 {
+	if n.loops != nil && n.onlyMoves(by, root) {
+		return root
+	}
+	v := n.t.noteShape(n.t.numberOf(appendNumbers(slices.Clone(how), root, n.t.shapeNumber(s))), s)
+	if n.loops != nil {
+		n.noteUpdate(v, root, how)
+	}
+	return v
+}
+
+// numberTuple returns the number of a tuple of elements. key is what its key begins with.
+func (n *numbering) numberTuple(key []byte, elements []int32) int32 {
+	v := n.t.numberOf(appendNumbers(key, elements...))
 	n.t.values[v].elements = elements
 	return v
 }
 
-// seen returns the number of a value whose bytes are seen under another shape.
-func (n *numbered) seen(v int32, from, to *hlo.Shape) int32 {
+// numberView returns the number of a value whose bytes are seen under another shape.
+func (n *numbering) numberView(v int32, from, to *hlo.Shape) int32 {
 	t := n.t
-	if t.values[v].shape < 0 { // an element of a tuple, or a parameter
-		t.values[v].shape = t.shape(from)
-	}
+	t.noteShape(v, from) // an element of a tuple, or a parameter
 	base := t.values[v].base
-	s := t.shape(to)
+	s := t.shapeNumber(to)
 	if t.values[base].shape == s {
 		return base
 	}
-	w := t.intern(numberKey([]byte("bitcast "), base, s))
+	w := t.numberOf(appendNumbers([]byte("bitcast "), base, s))
 	t.values[w].base, t.values[w].shape = base, s
 	return w
 }
@@ -392,32 +437,32 @@ func movesSpace(i *hlo.Instruction) bool {
 		string(shapeKey(nil, e[0], false)) == string(shapeKey(nil, from, false))
 }
 
-// operation is the key of what an instruction does to its operands: its opcode, shape,
+// operationKey is the key of what an instruction does to its operands: its opcode, shape,
 // attributes and callees. It leaves out metadata, and the channel of a collective that is not
 // a send or receive: a clone has another one.
-func (n *numbered) operation(i *hlo.Instruction) []byte {
+func (n *numbering) operationKey(i *hlo.Instruction) []byte {
 	key := append([]byte(i.Opcode), ' ')
-	key = numberKey(key, n.t.shape(i.Shape))
+	key = appendNumbers(key, n.t.shapeNumber(i.Shape))
 	switch i.Opcode {
 	case hlo.Parameter:
-		return numberKey(key, int32(i.Parameter))
+		return appendNumbers(key, int32(i.Parameter))
 	case hlo.Constant:
 		key = append(key, i.Literal...)
 		if strings.Contains(i.Literal, "...") {
-			key = append(key, original(i.Name)...) // the value was left out: by its name
+			key = append(key, originalName(i.Name)...) // the value was left out: by its name
 		}
 	default:
 		key = append(key, i.Literal...)
 	}
-	return n.attributes(key, i, true)
+	return n.appendAttributes(key, i, true)
 }
 
-// attributes appends the attributes of an instruction to a key, and what it calls if calls is set.
-func (n *numbered) attributes(key []byte, i *hlo.Instruction, calls bool) []byte {
+// appendAttributes appends the attributes of an instruction to a key, and what it calls if calls is set.
+func (n *numbering) appendAttributes(key []byte, i *hlo.Instruction, calls bool) []byte {
 	list := i.Attributes
-	if !slices.IsSortedFunc(list, byKey) {
+	if !slices.IsSortedFunc(list, compareKeys) {
 		list = slices.Clone(list)
-		slices.SortStableFunc(list, byKey)
+		slices.SortStableFunc(list, compareKeys)
 	}
 	own := classOf(i)
 	for _, a := range list {
@@ -428,17 +473,17 @@ func (n *numbered) attributes(key []byte, i *hlo.Instruction, calls bool) []byte
 		key = append(key, a.Value...)
 		for _, c := range a.Calls {
 			if calls {
-				key = numberKey(key, n.functions[c].number)
+				key = appendNumbers(key, n.functions[c].number)
 			}
 		}
 	}
 	return append(key, 0)
 }
 
-func byKey(a, b hlo.Attribute) int { return strings.Compare(a.Key, b.Key) }
+func compareKeys(a, b hlo.Attribute) int { return strings.Compare(a.Key, b.Key) }
 
-// original is the name without what planners append to those of clones.
-func original(name string) string {
+// originalName is the name without what planners append to those of clones.
+func originalName(name string) string {
 	for _, suffix := range []string{".remat", ".clone"} {
 		if at := strings.Index(name, suffix); at > 0 {
 			name = name[:at]

@@ -50,8 +50,8 @@ func isStart(i *hlo.Instruction) bool  { return strings.HasSuffix(string(i.Opcod
 func isUpdate(i *hlo.Instruction) bool { return strings.HasSuffix(string(i.Opcode), "-update") }
 func isDone(i *hlo.Instruction) bool   { return strings.HasSuffix(string(i.Opcode), "-done") }
 
-// forwards reports whether an instruction hands on its operands without reading their bytes.
-func forwards(i *hlo.Instruction) bool {
+// forwardsOperands reports whether an instruction hands on its operands without reading their bytes.
+func forwardsOperands(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Parameter, hlo.GetTupleElement, hlo.TupleOp, hlo.Bitcast, hlo.OptBarrier, hlo.Domain, hlo.AddDependency:
 		return true
@@ -59,11 +59,11 @@ func forwards(i *hlo.Instruction) bool {
 	return false
 }
 
-// owns reports whether an instruction must be the only caller of what it calls in a module
+// ownsCallees reports whether an instruction must be the only caller of what it calls in a module
 // that is compiled: fusions and asynchronous operations always, and once it is scheduled also what
 // runs its callee as a part of the program, since XLA gives each such call a separate computation
 // before that. Small functions such as those of a reduce may be shared.
-func owns(i *hlo.Instruction, scheduled bool) bool {
+func ownsCallees(i *hlo.Instruction, scheduled bool) bool {
 	switch i.Opcode {
 	case hlo.Fusion:
 		return true

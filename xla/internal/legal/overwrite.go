@@ -19,12 +19,13 @@ package legal
 
 import (
 	"cmp"
+	"slices"
 
 	"gpumem/xla/hlo"
 )
 
-// overwrites returns the first fault of the planned module that the given one does not have.
-func overwrites(before, after *numbered) error {
+// findOverwrites returns the first fault of the planned module that the given one does not have.
+func findOverwrites(before, after *numbering) error {
 	known := map[string]bool{}
 	err := runAll(before, func(f fault) bool { known[f.key] = true; return true })
 	if err != nil {
@@ -33,7 +34,7 @@ func overwrites(before, after *numbered) error {
 	var found error
 	err = runAll(after, func(f fault) bool {
 		if !known[f.key] {
-			found = fail(f.i, "%s", f.problem)
+			found = refuse(f.i, "%s", f.problem)
 		}
 		return found == nil
 	})
@@ -54,24 +55,24 @@ const maxLeaves = 1 << 24
 
 // runAll runs all computations that are part of the program, and reports faults until report
 // returns false. The error is of a module whose results have more than maxLeaves leaves.
-func runAll(n *numbered, report func(fault) bool) error {
-	r := &runner{n: n, report: report, summaries: map[role]*summary{}, pairs: map[*hlo.Computation][]pairOf{}, leaves: map[*hlo.Shape]int{}}
+func runAll(n *numbering, report func(fault) bool) error {
+	r := &runner{n: n, report: report, summaries: map[role]*summary{}, pairs: map[*hlo.Computation][]writtenPart{}, leaves: map[*hlo.Shape]int{}}
 	for i := range n.m.All() {
-		if r.total += r.count(i.Shape); r.total > maxLeaves {
-			return fail(i, "with it, results have more than 2^24 parts: too many to check")
+		if r.total += r.countLeaves(i.Shape); r.total > maxLeaves {
+			return refuse(i, "with it, results have more than 2^24 parts: too many to check")
 		}
 	}
-	r.run(role{n.m.Entry, entry})
+	r.runComputation(role{n.m.Entry, entry})
 	return nil
 }
 
 // A runner runs the computations of one module.
 type runner struct {
-	n         *numbered
+	n         *numbering
 	report    func(fault) bool
 	stopped   bool
 	summaries map[role]*summary
-	pairs     map[*hlo.Computation][]pairOf // of fused computations
+	pairs     map[*hlo.Computation][]writtenPart // of fused computations
 	leaves    map[*hlo.Shape]int
 	total     int
 }
@@ -111,88 +112,98 @@ type value struct {
 // A frame is one computation that runs.
 type frame struct {
 	*runner
-	c      *hlo.Computation
-	values []value
-	cell   []int32 // by value: union-find
-	of     map[*hlo.Instruction][]int32
-	holds  map[int32]int32 // by cell: the value that was written last
-	fixed  map[int32]bool  // cells that must not be written: constants, parameters
+	c       *hlo.Computation
+	values  []value
+	cell    []int32 // by value: union-find
+	results map[*hlo.Instruction][]int32
+	holds   map[int32]int32 // by cell: the value that was written last
+	fixed   map[int32]bool  // cells that must not be written: constants, parameters
 }
 
-// run runs a computation, and returns what its callers have to know.
-func (r *runner) run(x role) *summary {
+// runComputation runs a computation, and returns what its callers have to know.
+func (r *runner) runComputation(x role) *summary {
 	if s := r.summaries[x]; s != nil {
 		return s
 	}
 	s := &summary{}
 	r.summaries[x] = s
-	f := &frame{runner: r, c: x.c, of: make(map[*hlo.Instruction][]int32, len(x.c.Instructions)), holds: map[int32]int32{}, fixed: map[int32]bool{}}
+	f := &frame{
+		runner: r, c: x.c, results: make(map[*hlo.Instruction][]int32, len(x.c.Instructions)),
+		holds: map[int32]int32{}, fixed: map[int32]bool{},
+	}
 	for _, i := range x.c.Instructions {
-		f.of[i] = f.define(i)
+		f.results[i] = f.defineResult(i)
 		// What does not fit, in operations that xla/internal/verify does not know, is a value by itself.
-		if n := f.count(i.Shape); len(f.of[i]) != n {
-			f.of[i] = f.fresh(i, 0, n)
+		if n := f.countLeaves(i.Shape); len(f.results[i]) != n {
+			f.results[i] = f.newValues(i, 0, n)
 		}
 	}
 	var in []int32
 	for _, p := range x.c.Parameters() {
-		in = append(in, f.of[p]...)
+		in = append(in, f.results[p]...)
 	}
-	out := f.of[x.c.Root]
-	donated := map[int32]bool{}
-	switch x.as {
-	case body:
-		for k := range min(len(in), len(out)) {
-			f.join(out[k], in[k])
-		}
-	case entry:
-		donated = f.donate()
-	}
-	// An entry must not write to parameters that stay the caller's, nor a condition to its own.
-	if x.as == entry || x.as == condition {
-		for _, v := range in {
-			if !donated[v] {
-				f.fixed[f.find(v)] = true
-			}
-		}
-	}
-	for _, i := range x.c.Instructions {
-		if i.Opcode == hlo.Constant {
-			for _, v := range f.of[i] {
-				f.fixed[f.find(v)] = true
-			}
-		}
-	}
+	out := f.results[x.c.Root]
+	f.joinOutside(x.as, in, out)
+
 	for _, v := range in {
-		f.holds[f.find(v)] = v
+		f.holds[f.cellOf(v)] = v
 	}
 	for _, i := range x.c.Instructions {
 		if r.stopped {
 			return s
 		}
-		f.execute(i)
+		f.executeInstruction(i)
 	}
+
 	for _, v := range out {
-		f.read(x.c.Root, v, "the result")
-		o := outcome{parameter: -1}
-		for n, p := range in {
-			if p == v {
-				o = outcome{n, true}
-				break
-			}
-			if o.parameter < 0 && f.find(p) == f.find(v) {
-				o.parameter = n
-			}
-		}
-		s.out = append(s.out, o)
+		f.checkRead(x.c.Root, v, "the result")
+		s.out = append(s.out, f.outcomeOf(v, in))
 	}
 	for _, p := range in {
-		s.written = append(s.written, f.holds[f.find(p)] != p)
+		s.written = append(s.written, f.holds[f.cellOf(p)] != p)
 	}
 	return s
 }
 
-func (f *frame) find(v int32) int32 {
+// joinOutside joins the cells that a computation's caller has, of parameters and of the result, and
+// fixes those that must not be written.
+func (f *frame) joinOutside(as int, in, out []int32) {
+	donated := map[int32]bool{}
+	switch as {
+	case body:
+		for k := range min(len(in), len(out)) {
+			f.joinCells(out[k], in[k])
+		}
+	case entry:
+		donated = f.donateParameters()
+	}
+	// An entry must not write to parameters that stay the caller's, nor a condition to its own.
+	if as == entry || as == condition {
+		for _, v := range in {
+			if !donated[v] {
+				f.fixed[f.cellOf(v)] = true
+			}
+		}
+	}
+	for _, i := range f.c.Instructions {
+		if i.Opcode == hlo.Constant {
+			for _, v := range f.results[i] {
+				f.fixed[f.cellOf(v)] = true
+			}
+		}
+	}
+}
+
+// outcomeOf returns where a leaf of the result comes from: the leaf of the parameters that it is, or
+// else the first in whose cell it lies.
+func (f *frame) outcomeOf(v int32, in []int32) outcome {
+	if n := slices.Index(in, v); n >= 0 {
+		return outcome{n, true}
+	}
+	return outcome{slices.IndexFunc(in, func(p int32) bool { return f.cellOf(p) == f.cellOf(v) }), false}
+}
+
+func (f *frame) cellOf(v int32) int32 {
 	for f.cell[v] != v {
 		f.cell[v] = f.cell[f.cell[v]]
 		v = f.cell[v]
@@ -200,14 +211,14 @@ func (f *frame) find(v int32) int32 {
 	return v
 }
 
-func (f *frame) join(v, w int32) {
-	if v, w = f.find(v), f.find(w); v != w {
+func (f *frame) joinCells(v, w int32) {
+	if v, w = f.cellOf(v), f.cellOf(w); v != w {
 		f.cell[max(v, w)] = min(v, w)
 	}
 }
 
-// fresh makes n values of an instruction, in cells by themselves; from is the first leaf.
-func (f *frame) fresh(i *hlo.Instruction, from, n int) []int32 {
+// newValues makes n values of an instruction, in cells by themselves; from is the first leaf.
+func (f *frame) newValues(i *hlo.Instruction, from, n int) []int32 {
 	list := make([]int32, n)
 	for k := range list {
 		list[k] = int32(len(f.values))
@@ -217,102 +228,117 @@ func (f *frame) fresh(i *hlo.Instruction, from, n int) []int32 {
 	return list
 }
 
-// donate joins the outputs of the entry with the parameters whose memory they have, and
+// donateParameters joins the outputs of the entry with the parameters whose memory they have, and
 // returns these.
-func (f *frame) donate() map[int32]bool {
+func (f *frame) donateParameters() map[int32]bool {
 	donated := map[int32]bool{}
 	params := f.c.Parameters()
 	for _, a := range f.n.m.Aliases {
 		if a.Parameter >= len(params) {
 			continue
 		}
-		out, n := f.span(f.c.Root.Shape, a.Output)
-		in, m := f.span(params[a.Parameter].Shape, a.Index)
+		out, n := f.findPart(f.c.Root.Shape, a.Output)
+		in, m := f.findPart(params[a.Parameter].Shape, a.Index)
 		for k := range min(n, m) {
-			v := f.of[params[a.Parameter]][in+k]
-			f.join(f.of[f.c.Root][out+k], v)
+			v := f.results[params[a.Parameter]][in+k]
+			f.joinCells(f.results[f.c.Root][out+k], v)
 			donated[v] = true
 		}
 	}
 	return donated
 }
 
-// execute reads what an instruction reads, and writes what it makes.
-func (f *frame) execute(i *hlo.Instruction) {
-	if forwards(i) {
+// executeInstruction reads what an instruction reads, and writes what it makes.
+func (f *frame) executeInstruction(i *hlo.Instruction) {
+	if forwardsOperands(i) {
 		return
 	}
-	var start *hlo.Instruction // that i ends or continues
-	if len(i.Operands) > 0 && (isDone(i) || isUpdate(i)) {
-		for start = i.Operands[0]; isUpdate(start) && len(start.Operands) > 0; start = start.Operands[0] {
-		}
-	}
-	var read []int32
-	for _, o := range i.Operands {
-		for _, v := range f.of[o] {
-			// What an asynchronous operation wrote over its own operand is no fault at its end.
-			if held, ok := f.holds[f.find(v)]; !ok || start == nil || f.values[held].definer != start {
-				f.read(i, v, "it")
-			}
-			read = append(read, v)
-		}
-	}
-	// What is called writes to the cells of what it is passed.
-	at := 0
-	for _, callee := range f.calls(i) {
-		for n, written := range f.run(callee.role).written {
-			if k := at + callee.from + n; written && k < len(read) {
-				f.holds[f.find(read[k])] = f.fresh(i, -1, 1)[0]
-			}
-		}
-	}
+	read := f.readOperands(i)
+	f.writeCalled(i, read)
+
 	beside := f.mayOverlap(i)
-	for _, v := range f.of[i] {
+	for _, v := range f.results[i] {
 		if f.values[v].definer != i {
 			continue // forwarded
 		}
-		c := f.find(v)
+		c := f.cellOf(v)
 		if f.fixed[c] && i.Opcode != hlo.Constant {
-			f.fault(i, v, "it writes to memory of a constant, or of a parameter that is not donated")
+			f.reportFault(i, v, "it writes to memory of a constant, or of a parameter that is not donated")
 		}
-		if !beside {
-			for _, w := range read {
-				if f.find(w) == c {
-					f.fault(i, v, "it writes where it reads "+f.values[w].definer.Name)
-				}
+		for _, w := range read {
+			if !beside && f.cellOf(w) == c {
+				f.reportFault(i, v, "it writes where it reads "+f.values[w].definer.Name)
 			}
 		}
 		f.holds[c] = v
 	}
 }
 
-// read checks that a value is where it was written.
-func (f *frame) read(i *hlo.Instruction, v int32, what string) {
-	held, written := f.holds[f.find(v)]
+// readOperands reads the operands of an instruction, and returns their values.
+func (f *frame) readOperands(i *hlo.Instruction) (read []int32) {
+	start := startOf(i)
+	for _, o := range i.Operands {
+		for _, v := range f.results[o] {
+			// What an asynchronous operation wrote over its own operand is no fault at its end.
+			if held, ok := f.holds[f.cellOf(v)]; !ok || start == nil || f.values[held].definer != start {
+				f.checkRead(i, v, "it")
+			}
+			read = append(read, v)
+		}
+	}
+	return read
+}
+
+// startOf returns the start of what an instruction ends or continues, nil if it does not.
+func startOf(i *hlo.Instruction) *hlo.Instruction {
+	if len(i.Operands) == 0 || !isDone(i) && !isUpdate(i) {
+		return nil
+	}
+	start := i.Operands[0]
+	for isUpdate(start) && len(start.Operands) > 0 {
+		start = start.Operands[0]
+	}
+	return start
+}
+
+// writeCalled writes to the cells of what an instruction passes as what it calls does.
+func (f *frame) writeCalled(i *hlo.Instruction, read []int32) {
+	for _, callee := range f.calleesOf(i) {
+		for n, written := range f.runComputation(callee.role).written {
+			if k := callee.from + n; written && k < len(read) {
+				f.holds[f.cellOf(read[k])] = f.newValues(i, -1, 1)[0]
+			}
+		}
+	}
+}
+
+// checkRead checks that a value is where it was written.
+func (f *frame) checkRead(i *hlo.Instruction, v int32, what string) {
+	held, written := f.holds[f.cellOf(v)]
 	if !written || held == v {
 		return
 	}
-	f.fault(i, v, what+" reads "+f.values[v].definer.Name+", whose memory "+f.values[held].definer.Name+" has overwritten")
+	f.reportFault(i, v, what+" reads "+f.values[v].definer.Name+", whose memory "+f.values[held].definer.Name+" has overwritten")
 }
 
-// fault reports that an instruction does not find, or destroys, a value that is needed.
-func (f *frame) fault(i *hlo.Instruction, v int32, problem string) {
-	n, leaf := f.number(f.values[v])
-	if !f.report(fault{string(numberKey(nil, f.n.functions[f.c].number, n, leaf)), i, problem}) {
+// reportFault reports that an instruction does not find, or destroys, a value that is needed.
+func (f *frame) reportFault(i *hlo.Instruction, v int32, problem string) {
+	n, leaf := f.valueNumber(f.values[v])
+	if !f.report(fault{string(appendNumbers(nil, f.n.functions[f.c].number, n, leaf)), i, problem}) {
 		f.stopped = true
 	}
 }
 
-// number returns the value number of a value, and its leaf if that is not known by itself. The
+// valueNumber returns the value number of a value, and its leaf if that is not known by itself. The
 // outputs of a fusion have other places once some were pruned, but not other numbers.
-func (f *frame) number(v value) (n, leaf int32) {
-	n = f.n.of[v.definer.ID]
+func (f *frame) valueNumber(v value) (n, leaf int32) {
+	n = f.n.numbers[v.definer.ID]
 	s := v.definer.Shape
 	at := v.leaf
 	for s.Type == hlo.Tuple && at >= 0 && len(f.n.t.values[n].elements) == len(s.Elements) {
 		k := 0
-		for k+1 < len(s.Elements) && at >= f.count(s.Elements[k]) {
-			at -= f.count(s.Elements[k])
+		for k+1 < len(s.Elements) && at >= f.countLeaves(s.Elements[k]) {
+			at -= f.countLeaves(s.Elements[k])
 			k++
 		}
 		n, s = f.n.t.values[n].elements[k], s.Elements[k]
