@@ -62,9 +62,7 @@ func (r *runner) calleesOf(i *hlo.Instruction) (list []callee) {
 			}
 		}
 	case isStart(i):
-		if c := i.Call("calls"); c != nil {
-			list = append(list, callee{role{c, subroutine}, 0})
-		}
+		list = append(list, callee{role{i.Call("calls"), subroutine}, 0})
 	}
 	return slices.DeleteFunc(list, func(x callee) bool { return x.c == nil })
 }
@@ -73,44 +71,38 @@ func (r *runner) calleesOf(i *hlo.Instruction) (list []callee) {
 // and new ones, which are joined with what they are written over.
 func (f *frame) defineResult(i *hlo.Instruction) []int32 {
 	n := f.countLeaves(i.Shape)
-	var in []int32
-	switch i.Opcode {
-	case hlo.TupleOp, hlo.While, hlo.Call, hlo.Conditional:
-	default:
-		if len(i.Operands) > 0 {
-			in = f.results[i.Operands[0]]
-		}
-	}
-	all := func() (list []int32) {
-		for _, o := range i.Operands {
-			list = append(list, f.results[o]...)
-		}
-		return list
+	var first []int32
+	if len(i.Operands) > 0 {
+		first = f.results[i.Operands[0]]
 	}
 	switch {
 	case i.Opcode == hlo.TupleOp:
-		return all()
+		return f.operandLeaves(i)
 	case i.Opcode == hlo.GetTupleElement:
 		if k, err := i.TupleIndex(); err == nil {
-			if from, n := f.findPart(i.Operands[0].Shape, []int{k}); n > 0 {
-				return in[from : from+n]
-			}
-			return nil
+			from, n := f.findPart(i.Operands[0].Shape, []int{k})
+			return first[from : from+n]
 		}
-	case forwardsOperands(i) && i.Opcode != hlo.Parameter && len(in) == n:
-		return in
+	case forwardsOperands(i) && i.Opcode != hlo.Parameter && len(first) == n:
+		return first
 	case i.Opcode == hlo.Call, i.Opcode == hlo.While, i.Opcode == hlo.Conditional:
-		return f.callResult(i, all())
+		return f.callResult(i, f.operandLeaves(i))
 	case isDone(i) || isUpdate(i):
-		return f.endResult(i, in, n)
+		return f.endResult(i, first, n)
 	case isStart(i) || i.Opcode == hlo.Send:
-		return f.startResult(i, all(), n)
+		return f.startResult(i, f.operandLeaves(i), n)
 	}
 	out := f.newValues(i, 0, n)
-	for _, p := range f.overwrittenParts(i) {
-		f.joinPart(i, p, out)
-	}
+	f.joinParts(i, out)
 	return out
+}
+
+// operandLeaves returns the values of all operands.
+func (f *frame) operandLeaves(i *hlo.Instruction) (list []int32) {
+	for _, o := range i.Operands {
+		list = append(list, f.results[o]...)
+	}
+	return list
 }
 
 // callResult returns the values of a call, a loop or a conditional with operands in.
@@ -170,9 +162,7 @@ func (f *frame) startResult(i *hlo.Instruction, in []int32, n int) []int32 {
 			}
 		}
 	}
-	for _, p := range f.overwrittenParts(i) {
-		f.joinPart(i, p, out)
-	}
+	f.joinParts(i, out)
 	return out
 }
 
@@ -207,16 +197,19 @@ type writtenPart struct {
 	from, to []int
 }
 
-// joinPart joins a part of an instruction's result with that of an operand.
-func (f *frame) joinPart(i *hlo.Instruction, p writtenPart, out []int32) {
-	if p.operand >= len(i.Operands) {
-		return
-	}
-	o := i.Operands[p.operand]
-	from, n := f.findPart(o.Shape, p.from)
-	to, m := f.findPart(i.Shape, p.to)
-	for k := range min(n, m) {
-		f.joinCells(out[to+k], f.results[o][from+k])
+// joinParts joins the parts of an instruction's result with those of operands that they are written
+// over.
+func (f *frame) joinParts(i *hlo.Instruction, out []int32) {
+	for _, p := range f.overwrittenParts(i) {
+		if p.operand >= len(i.Operands) {
+			continue
+		}
+		o := i.Operands[p.operand]
+		from, n := f.findPart(o.Shape, p.from)
+		to, m := f.findPart(i.Shape, p.to)
+		for k := range min(n, m) {
+			f.joinCells(out[to+k], f.results[o][from+k])
+		}
 	}
 }
 
@@ -242,13 +235,13 @@ func (r *runner) overwrittenParts(i *hlo.Instruction) (list []writtenPart) {
 		}
 	case "ragged-all-to-all":
 		each(1, 1)
-	case hlo.CollectivePermute, "collective-permute-start":
+	case hlo.CollectivePermute:
 		if len(i.Operands) == 4 {
-			to := []int{1}
-			if i.Opcode == hlo.CollectivePermute {
-				to = nil
-			}
-			list = append(list, writtenPart{operand: 1, to: to})
+			list = append(list, writtenPart{operand: 1})
+		}
+	case "collective-permute-start":
+		if len(i.Operands) == 4 {
+			list = append(list, writtenPart{operand: 1, to: []int{1}})
 		}
 	case hlo.Fusion:
 		if c := i.Call("calls"); c != nil {
@@ -263,45 +256,45 @@ func (r *runner) overwrittenParts(i *hlo.Instruction) (list []writtenPart) {
 	return list
 }
 
-// partsOfFusion returns the pairs of a fusion that ends in an update of a parameter.
+// partsOfFusion returns the parts of a fusion that ends in an update of a parameter.
 func (r *runner) partsOfFusion(c *hlo.Computation) []writtenPart {
 	if list, ok := r.pairs[c]; ok {
 		return list
 	}
 	r.pairs[c] = nil
 	var list []writtenPart
-	var part func(i *hlo.Instruction, at, to []int)
-	part = func(i *hlo.Instruction, at, to []int) {
-		if s := i.Shape.At(at...); s != nil && s.Type == hlo.Tuple {
+	var add func(at []int)
+	add = func(at []int) {
+		if s := c.Root.Shape.At(at...); s != nil && s.Type == hlo.Tuple {
 			for k := range s.Elements {
-				part(i, append(slices.Clone(at), k), append(slices.Clone(to), k))
+				add(append(slices.Clone(at), k))
 			}
-			return
-		}
-		// Up to two operations in place follow each other: of the fusion, and of one inside.
-		for range 2 {
-			i, at = lookThrough(i, at)
-			n := slices.IndexFunc(r.overwrittenParts(i), func(p writtenPart) bool { return slices.Equal(p.to, at) })
-			if n < 0 {
-				return
-			}
-			p := r.overwrittenParts(i)[n]
-			if p.operand >= len(i.Operands) {
-				return
-			}
-			wasFusion := i.Opcode == hlo.Fusion
-			if i, at = lookThrough(i.Operands[p.operand], p.from); i.Opcode == hlo.Parameter {
-				list = append(list, writtenPart{i.Parameter, at, to})
-				return
-			}
-			if wasFusion {
-				return
-			}
+		} else if p, from, ok := r.updatedParameter(c.Root, at); ok {
+			list = append(list, writtenPart{p.Parameter, from, at})
 		}
 	}
-	part(c.Root, nil, nil)
+	add(nil)
 	r.pairs[c] = list
 	return list
+}
+
+// updatedParameter returns the parameter, and the part of it, that a part of a fused computation's root
+// is written over. Up to two operations in place follow each other: of the fusion, and of one inside.
+func (r *runner) updatedParameter(i *hlo.Instruction, at []int) (p *hlo.Instruction, from []int, ok bool) {
+	for range 2 {
+		i, at = lookThrough(i, at)
+		list := r.overwrittenParts(i)
+		n := slices.IndexFunc(list, func(p writtenPart) bool { return slices.Equal(p.to, at) })
+		if n < 0 || list[n].operand >= len(i.Operands) {
+			return nil, nil, false
+		}
+		wasFusion := i.Opcode == hlo.Fusion
+		i, at = lookThrough(i.Operands[list[n].operand], list[n].from)
+		if i.Opcode == hlo.Parameter || wasFusion {
+			return i, at, i.Opcode == hlo.Parameter
+		}
+	}
+	return nil, nil, false
 }
 
 // lookThrough goes back over what changes no byte.
@@ -329,12 +322,11 @@ func lookThrough(i *hlo.Instruction, at []int) (*hlo.Instruction, []int) {
 // each element after it was read, or what it calls, which is looked at by itself. A fusion does
 // what XLA made it for.
 func (f *frame) mayOverlap(i *hlo.Instruction) bool {
-	if i.Opcode.Unary() && i.Opcode != hlo.Copy || i.Opcode.Binary() || len(f.overwrittenParts(i)) > 0 || len(f.calleesOf(i)) > 0 {
-		return true
-	}
 	switch i.Opcode {
 	case hlo.Select, "clamp", hlo.Fusion, hlo.CustomCall, hlo.Sort, hlo.TriangularSolve:
 		return true
 	}
-	return strings.HasPrefix(string(i.Opcode), "all-reduce")
+	isElementwise := i.Opcode.Unary() && i.Opcode != hlo.Copy || i.Opcode.Binary()
+	isAllReduce := strings.HasPrefix(string(i.Opcode), "all-reduce")
+	return isElementwise || isAllReduce || len(f.overwrittenParts(i)) > 0 || len(f.calleesOf(i)) > 0
 }

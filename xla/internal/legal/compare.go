@@ -7,8 +7,9 @@ package legal
 // runs not more often within each pair runs not more often in the module.
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
-	"strings"
 
 	"gpumem/xla/hlo"
 )
@@ -24,68 +25,46 @@ type comparison struct {
 
 // compareModules compares the entries and all that they call.
 func (c *comparison) compareModules() error {
-	type callees struct {
-		was, is *hlo.Computation
-		of      *changedLoop // the loop, if its state changed
-	}
-	list := []callees{{c.before.m.Entry, c.after.m.Entry, nil}}
-	c.paired[c.after.m.Entry] = c.before.m.Entry
+	list := []*pair{c.newPair(c.before.m.Entry, c.after.m.Entry, nil)}
 	for _, k := range c.loops {
-		for _, x := range []callees{{k.before.body, k.after.body, k}, {k.before.condition, k.after.condition, k}} {
-			c.paired[x.is] = x.was
-			list = append(list, x)
+		was, is := k.before.bodies(), k.after.bodies()
+		for n := range is {
+			list = append(list, c.newPair(was[n], is[n], k))
 		}
 		if err := c.checkInduction(k); err != nil {
 			return err
 		}
 	}
+
 	for len(list) > 0 {
-		next := list[len(list)-1]
+		k := list[len(list)-1]
 		list = list[:len(list)-1]
-		k := newPair(c, next.was, next.is)
-		if k.loop = next.of; k.loop != nil {
-			k.forward = c.forwardNumbers(k.loop)
-		}
 		if err := k.comparePair(); err != nil {
 			return err
 		}
-		for _, i := range next.is.Instructions {
+		for _, i := range k.now.Instructions {
 			x := k.originalOf(i)
 			if x == nil {
 				continue
 			}
 			was := x.Called()
 			for n, is := range i.Called() {
-				if c.paired[is] != nil {
-					continue
-				}
-				// The number of a fusion says all of it.
-				if c.paired[is] = was[n]; !c.after.isPureFusion(i) {
-					list = append(list, callees{was[n], is, nil})
+				switch {
+				case c.paired[is] != nil:
+				case c.after.isPureFusion(i): // its number says all of it
+					c.paired[is] = was[n]
+				default:
+					list = append(list, c.newPair(was[n], is, nil))
 				}
 			}
 		}
 	}
-	if err := c.checkOwners(); err != nil {
-		return err
-	}
-	return c.checkChannels()
+	return cmp.Or(c.checkOwners(), c.checkChannels())
 }
 
 // checkOwners checks that what had one caller still has, where XLA demands it.
 func (c *comparison) checkOwners() error {
-	count := func(m *hlo.Module) map[*hlo.Computation][]*hlo.Instruction {
-		callers := map[*hlo.Computation][]*hlo.Instruction{}
-		for i := range m.All() {
-			if ownsCallees(i, m.Scheduled) {
-				for _, callee := range i.Called() {
-					callers[callee] = append(callers[callee], i)
-				}
-			}
-		}
-		return callers
-	}
-	was, is := count(c.before.m), count(c.after.m)
+	was, is := ownersOf(c.before.m), ownersOf(c.after.m)
 	for _, callee := range c.after.m.Computations {
 		list, old := is[callee], c.paired[callee]
 		if len(list) < 2 {
@@ -95,10 +74,24 @@ func (c *comparison) checkOwners() error {
 			old = c.before.m.Computation(callee.Name)
 		}
 		if len(was[old]) < 2 {
-			return refuse(list[1], "it calls %s, as %s does: the clone of an instruction that owns its computation needs a clone of that, too", callee.Name, list[0].Name)
+			return refuse(list[1], "it calls %s, as %s does: the clone of an instruction that owns its computation needs a clone of that, too",
+				callee.Name, list[0].Name)
 		}
 	}
 	return nil
+}
+
+// ownersOf returns what calls each computation of a module and must be alone in that.
+func ownersOf(m *hlo.Module) map[*hlo.Computation][]*hlo.Instruction {
+	owners := map[*hlo.Computation][]*hlo.Instruction{}
+	for i := range m.All() {
+		if ownsCallees(i, m.Scheduled) {
+			for _, callee := range i.Called() {
+				owners[callee] = append(owners[callee], i)
+			}
+		}
+	}
+	return owners
 }
 
 // checkChannels checks that the channel of each collective is one that it had, or is new.
@@ -131,13 +124,14 @@ type pair struct {
 	forward  map[int32]bool               // what loop's body may compute beside that
 }
 
-func newPair(c *comparison, old, now *hlo.Computation) *pair {
-	k := &pair{comparison: c, old: old, now: now, byNumber: make(map[int32][]*hlo.Instruction, len(old.Instructions)), names: make(map[string]*hlo.Instruction, len(old.Instructions))}
+func (c *comparison) newPair(old, now *hlo.Computation, loop *changedLoop) *pair {
+	k := &pair{comparison: c, old: old, now: now, loop: loop, byNumber: map[int32][]*hlo.Instruction{}, names: map[string]*hlo.Instruction{}}
 	for _, i := range old.Instructions {
 		n := c.before.numbers[i.ID]
 		k.byNumber[n] = append(k.byNumber[n], i)
 		k.names[i.Name] = i
 	}
+	c.paired[now] = old
 	return k
 }
 
@@ -161,6 +155,8 @@ func (k *pair) comparePair() error {
 		if err := k.checkParameters(); err != nil {
 			return err
 		}
+	} else {
+		k.forward = k.forwardNumbers(k.loop)
 	}
 	if err := k.checkEffects(); err != nil {
 		return err
@@ -170,16 +166,24 @@ func (k *pair) comparePair() error {
 			return err
 		}
 	}
-	if k.loop == nil && (k.before.numbers[k.old.Root.ID] != k.after.numbers[k.now.Root.ID] || k.t.shapeNumber(k.old.Root.Shape) != k.t.shapeNumber(k.now.Root.Shape)) {
-		return k.explainDifference(k.now.Root, k.old.Root, "the result")
+
+	if was, is := k.old.Root, k.now.Root; k.loop == nil && !(k.isSame(is, was) && k.isSameShape(is, was)) {
+		return k.explainDifference(is, was, "the result")
 	}
 	if k.old.Thread != k.now.Thread {
 		return refuse(k.now.Root, "execution thread %q was %q", k.now.Thread, k.old.Thread)
 	}
-	if err := k.checkCounts(); err != nil {
-		return err
-	}
-	return k.checkWaits()
+	return cmp.Or(k.checkCounts(), k.checkOrder(), k.checkWaits())
+}
+
+// isSame reports whether two instructions have one number, and isSameShape whether they have one
+// shape and layout.
+func (k *pair) isSame(i, x *hlo.Instruction) bool {
+	return k.after.numbers[i.ID] == k.before.numbers[x.ID]
+}
+
+func (k *pair) isSameShape(i, x *hlo.Instruction) bool {
+	return k.t.shapeNumber(i.Shape) == k.t.shapeNumber(x.Shape)
 }
 
 // checkParameters checks that the caller passes what it did.
@@ -189,7 +193,7 @@ func (k *pair) checkParameters() error {
 		return refuse(k.now.Root, "%s has %d parameters and had %d", k.now.Name, len(is), len(was))
 	}
 	for n, p := range is {
-		if k.t.shapeNumber(p.Shape) != k.t.shapeNumber(was[n].Shape) {
+		if !k.isSameShape(p, was[n]) {
 			return refuse(p, "parameter %d was %s", n, was[n].Shape)
 		}
 	}
@@ -200,20 +204,21 @@ func (k *pair) checkParameters() error {
 // they do it to is compared by instruction.
 func (k *pair) checkEffects() error {
 	was, is := k.before.functions[k.old].effects, k.after.functions[k.now].effects
-	if !k.now.Module.Scheduled {
-		byName := func(a, b *hlo.Instruction) int { return strings.Compare(a.Name, b.Name) }
-		was, is = slices.SortedFunc(slices.Values(was), byName), slices.SortedFunc(slices.Values(is), byName)
+	scheduled := k.now.Module.Scheduled
+	if !scheduled {
+		was, is = sortedByName(was), sortedByName(is)
 	}
 	for n, i := range is {
 		if n >= len(was) {
 			return refuse(i, "it has an effect, and runs once more than before")
 		}
-		if i.Opcode != was[n].Opcode || !k.now.Module.Scheduled && i.Name != was[n].Name {
-			return refuse(i, "it has an effect, and stands where %s did: effects have to run as often as before, in the same order", was[n].Name)
+		x := was[n]
+		if i.Opcode != x.Opcode || !scheduled && i.Name != x.Name {
+			return refuse(i, "it has an effect, and stands where %s did: effects have to run as often as before, in the same order", x.Name)
 		}
 		// What it calls may be at fault: that is reported there.
-		if string(k.before.operationKey(was[n])) != string(k.after.operationKey(i)) {
-			return k.explainDifference(i, was[n], "what has an effect")
+		if !bytes.Equal(k.before.operationKey(x), k.after.operationKey(i)) {
+			return k.explainDifference(i, x, "what has an effect")
 		}
 	}
 	if len(is) < len(was) {
@@ -231,38 +236,51 @@ func (k *pair) checkInstruction(i *hlo.Instruction) error {
 		}
 		return k.checkEnds(i, list[0])
 	}
-	if k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.isPruned(i) || k.isBesideLoops(i) {
+	if k.isOfLoops(i) || handsOn(i) {
 		return nil
 	}
-	switch {
-	case i.Opcode == hlo.TupleOp, i.Opcode == hlo.OptBarrier && len(i.Operands) == 1, i.Opcode == hlo.GetTupleElement && i.Operands[0].Opcode == hlo.OptBarrier:
-		return nil
-	case i.Opcode == hlo.CopyStart && movesSpace(i), i.Opcode == hlo.CopyDone && i.Operands[0].Opcode == hlo.CopyStart && movesSpace(i.Operands[0]):
-		e := i.Shape
-		if i.Opcode == hlo.CopyStart {
-			e = i.Shape.Elements[0]
+	if start := copyOf(i); start != nil {
+		from, to := start.Operands[0].Shape.Space(), start.Shape.Elements[0].Space()
+		if i.Opcode == hlo.CopyDone {
+			to = i.Shape.Space()
 		}
-		if from := sourceSpace(i); e.Space() != hlo.HostSpace && from != hlo.HostSpace {
-			return refuse(i, "a copy between memory spaces %d and %d: a plan copies to the host and back", from, e.Space())
+		if from != hlo.HostSpace && to != hlo.HostSpace {
+			return refuse(i, "a copy between memory spaces %d and %d: a plan copies to the host and back", from, to)
 		}
 		return k.checkEnds(i, nil)
 	}
-	x := k.names[i.Name]
-	if x == nil || x.Opcode != i.Opcode {
-		x = k.names[originalName(i.Name)]
+
+	for _, name := range []string{i.Name, originalName(i.Name)} {
+		if x := k.names[name]; x != nil && x.Opcode == i.Opcode {
+			return k.explainDifference(i, x, "it")
+		}
 	}
-	if x == nil || x.Opcode != i.Opcode {
-		return refuse(i, "it is no instruction of the given module, and no clone of one")
-	}
-	return k.explainDifference(i, x, "it")
+	return refuse(i, "it is no instruction of the given module, and no clone of one")
 }
 
-// sourceSpace is the memory space that a copy-start or its end copies from.
-func sourceSpace(i *hlo.Instruction) uint64 {
+// handsOn reports whether an instruction may be new because it only hands on values.
+func handsOn(i *hlo.Instruction) bool {
+	switch i.Opcode {
+	case hlo.TupleOp:
+		return true
+	case hlo.OptBarrier:
+		return len(i.Operands) == 1
+	case hlo.GetTupleElement:
+		return i.Operands[0].Opcode == hlo.OptBarrier
+	}
+	return false
+}
+
+// copyOf returns the start of a copy to another memory space that an instruction starts or ends, nil
+// if it does not.
+func copyOf(i *hlo.Instruction) *hlo.Instruction {
 	if i.Opcode == hlo.CopyDone {
 		i = i.Operands[0]
 	}
-	return i.Operands[0].Shape.Space()
+	if i.Opcode == hlo.CopyStart && movesSpace(i) {
+		return i
+	}
+	return nil
 }
 
 // checkEnds checks that a start has one end, unless x, which it was, had several or none.
@@ -270,21 +288,22 @@ func (k *pair) checkEnds(i, x *hlo.Instruction) error {
 	if !isStart(i) {
 		return nil
 	}
-	count := func(i *hlo.Instruction) (n int) {
-		for _, u := range i.Users {
-			if isDone(u) || isUpdate(u) {
-				n++
-			}
-		}
-		return n
-	}
-	if n := count(i); n != 1 && (x == nil || !isStart(x) || count(x) == 1) {
+	if n := countEnds(i); n != 1 && (x == nil || !isStart(x) || countEnds(x) == 1) {
 		return refuse(i, "%d instructions end what it starts: want 1", n)
 	}
 	return nil
 }
 
-// checkCounts checks that loops and collectives run not more often, and collectives in their order.
+func countEnds(i *hlo.Instruction) (n int) {
+	for _, u := range i.Users {
+		if isDone(u) || isUpdate(u) {
+			n++
+		}
+	}
+	return n
+}
+
+// checkCounts checks that loops and collectives run not more often.
 func (k *pair) checkCounts() error {
 	left := map[int32]int{}
 	for _, i := range k.old.Instructions {
@@ -307,80 +326,51 @@ func (k *pair) checkCounts() error {
 			return refuse(i, "a loop, a conditional or a custom call, or one in what it calls: it runs more often than before")
 		}
 	}
+	return nil
+}
+
+// checkOrder checks that collectives run in their order.
+func (k *pair) checkOrder() error {
 	if k.o.Collectives || !k.now.Module.Scheduled {
 		return nil
 	}
-	var order []int32
-	for _, i := range k.old.Instructions {
-		if k.before.classes[i.ID]&collective != 0 {
-			order = append(order, k.before.numbers[i.ID])
-		}
-	}
-	at := 0
-	for _, i := range k.now.Instructions {
-		if k.after.classes[i.ID]&collective == 0 {
-			continue
-		}
-		n := slices.Index(order[at:], k.after.numbers[i.ID])
+	left := k.before.collectivesOf(k.old)
+	for _, i := range k.after.collectivesOf(k.now) {
+		n := slices.IndexFunc(left, func(x *hlo.Instruction) bool { return k.isSame(i, x) })
 		if n < 0 {
 			return refuse(i, "a collective, or one that it calls: it runs in another order than before")
 		}
-		at += n + 1
+		left = left[n+1:]
 	}
 	return nil
 }
 
+// collectivesOf returns the instructions of a computation that are collectives, or call some.
+func (n *numbering) collectivesOf(c *hlo.Computation) (list []*hlo.Instruction) {
+	for _, i := range c.Instructions {
+		if n.classes[i.ID]&collective != 0 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // checkWaits checks that what had to run after something still does.
 func (k *pair) checkWaits() error {
-	place := make(map[*hlo.Instruction]int, len(k.now.Instructions))
-	now := map[int32][]*hlo.Instruction{}
-	names := make(map[string]*hlo.Instruction, len(k.now.Instructions))
-	for n, i := range k.now.Instructions {
-		place[i], names[i.Name] = n, i
-		now[k.after.numbers[i.ID]] = append(now[k.after.numbers[i.ID]], i)
-	}
-	// is returns what an old instruction is now: that of its name, or else the clones, which
-	// are those with its number and a new name.
-	is := func(x *hlo.Instruction) (list []*hlo.Instruction, named bool) {
-		n := k.before.numbers[x.ID]
-		if i := names[x.Name]; i != nil && (k.after.numbers[i.ID] == n || k.after.loops[i] != nil) {
-			return []*hlo.Instruction{i}, true
-		}
-		for _, i := range now[n] {
-			if k.names[i.Name] == nil && i.Opcode == x.Opcode {
-				list = append(list, i)
-			}
-		}
-		return list, false
-	}
-	// before returns what an old instruction waited for and is still there: for what has gone,
-	// what that waited for.
-	var before func(x *hlo.Instruction, seen map[*hlo.Instruction]bool) []*hlo.Instruction
-	before = func(x *hlo.Instruction, seen map[*hlo.Instruction]bool) (list []*hlo.Instruction) {
-		for _, p := range x.After {
-			if seen[p] {
-				continue
-			}
-			seen[p] = true
-			if len(now[k.before.numbers[p.ID]]) > 0 || k.before.loops[p] != nil {
-				list = append(list, p)
-			} else {
-				list = append(list, before(p, seen)...)
-			}
-		}
-		return list
+	w := &waits{pair: k, now: map[int32][]*hlo.Instruction{}, named: map[string]*hlo.Instruction{}}
+	for _, i := range k.now.Instructions {
+		n := k.after.numbers[i.ID]
+		w.now[n], w.named[i.Name] = append(w.now[n], i), i
 	}
 	for _, x := range k.old.Instructions {
 		if len(x.After) == 0 {
 			continue
 		}
-		users, _ := is(x)
-		for _, p := range before(x, map[*hlo.Instruction]bool{}) {
+		users, _ := w.find(x)
+		for _, p := range w.waitedFor(x, map[*hlo.Instruction]bool{}) {
+			found, named := w.find(p)
 			// Where a get-tuple-element went, it is what made the element.
-			found, named := is(p)
-			same := func(q *hlo.Instruction) bool {
-				return slices.Contains(found, q) || !named && k.after.numbers[q.ID] == k.before.numbers[p.ID]
-			}
+			same := func(q *hlo.Instruction) bool { return slices.Contains(found, q) || !named && k.isSame(q, p) }
 			for _, u := range users {
 				if !slices.ContainsFunc(u.After, same) {
 					return refuse(u, "it no longer waits for %s, which is a control predecessor", p.Name)
@@ -391,48 +381,84 @@ func (k *pair) checkWaits() error {
 	return nil
 }
 
-// explainDifference says in what an instruction is not what it was.
-func (k *pair) explainDifference(i, x *hlo.Instruction, what string) error {
-	switch {
-	case i.Opcode != x.Opcode && k.before.numbers[x.ID] != k.after.numbers[i.ID]:
-		return refuse(i, "%s is another value than %s", what, x.Name)
-	case k.t.shapeNumber(i.Shape) != k.t.shapeNumber(x.Shape):
-		return refuse(i, "%s has another shape or layout than %s, %s", what, x.Name, x.Shape)
+// waits are the instructions of the planned computation, by number and by name.
+type waits struct {
+	*pair
+	now   map[int32][]*hlo.Instruction
+	named map[string]*hlo.Instruction
+}
+
+// find returns what an old instruction is now: that of its name, or else the clones, which are those
+// with its number and a new name.
+func (w *waits) find(x *hlo.Instruction) (list []*hlo.Instruction, named bool) {
+	if i := w.named[x.Name]; i != nil && (w.isSame(i, x) || w.after.loops[i] != nil) {
+		return []*hlo.Instruction{i}, true
 	}
-	if k.after.isPureFusion(i) && slices.Equal(numbersOf(k.before, x.Operands), numbersOf(k.after, i.Operands)) {
-		return refuse(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
-	}
-	was := x.Called()
-	for n, is := range i.Called() {
-		if k.after.isPureFusion(i) {
-			break
+	for _, i := range w.now[w.before.numbers[x.ID]] {
+		if w.names[i.Name] == nil && i.Opcode == x.Opcode {
+			list = append(list, i)
 		}
-		if n >= len(was) || k.paired[is] != nil || k.after.functions[is].number == k.before.functions[was[n]].number {
+	}
+	return list, false
+}
+
+// waitedFor returns what an old instruction waited for and is still there: for what has gone, what
+// that waited for.
+func (w *waits) waitedFor(x *hlo.Instruction, seen map[*hlo.Instruction]bool) (list []*hlo.Instruction) {
+	for _, p := range x.After {
+		if seen[p] {
 			continue
 		}
-		k.paired[is] = was[n]
-		if err := newPair(k.comparison, was[n], is).comparePair(); err != nil {
+		seen[p] = true
+		if len(w.now[w.before.numbers[p.ID]]) > 0 || w.before.loops[p] != nil {
+			list = append(list, p)
+		} else {
+			list = append(list, w.waitedFor(p, seen)...)
+		}
+	}
+	return list
+}
+
+// explainDifference says in what an instruction is not what it was.
+func (k *pair) explainDifference(i, x *hlo.Instruction, what string) error {
+	if i.Opcode != x.Opcode && !k.isSame(i, x) {
+		return refuse(i, "%s is another value than %s", what, x.Name)
+	}
+	if !k.isSameShape(i, x) {
+		return refuse(i, "%s has another shape or layout than %s, %s", what, x.Name, x.Shape)
+	}
+	if !k.after.isPureFusion(i) {
+		if err := k.explainCallees(i, x, what); err != nil {
 			return err
 		}
-		return refuse(i, "%s calls %s, which computes another value than %s", what, is.Name, was[n].Name)
+	} else if slices.Equal(k.before.numbersOf(x.Operands), k.after.numbersOf(i.Operands)) {
+		return refuse(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
 	}
-	if string(k.before.appendAttributes(nil, x, false)) != string(k.after.appendAttributes(nil, i, false)) {
+	if !bytes.Equal(k.before.appendAttributes(nil, x, false), k.after.appendAttributes(nil, i, false)) {
 		return refuse(i, "%s has other attributes than %s", what, x.Name)
 	}
 	if len(i.Operands) != len(x.Operands) {
 		return refuse(i, "%s has %d operands, and %s had %d", what, len(i.Operands), x.Name, len(x.Operands))
 	}
 	for n, o := range i.Operands {
-		if k.after.numbers[o.ID] != k.before.numbers[x.Operands[n].ID] || k.t.shapeNumber(o.Shape) != k.t.shapeNumber(x.Operands[n].Shape) {
-			return refuse(i, "operand %d is %s, which is another value than %s", n, o.Name, x.Operands[n].Name)
+		if was := x.Operands[n]; !k.isSame(o, was) || !k.isSameShape(o, was) {
+			return refuse(i, "operand %d is %s, which is another value than %s", n, o.Name, was.Name)
 		}
 	}
 	return refuse(i, "%s is another value than %s", what, x.Name)
 }
 
-func numbersOf(n *numbering, list []*hlo.Instruction) (numbers []int32) {
-	for _, i := range list {
-		numbers = append(numbers, n.numbers[i.ID])
+// explainCallees says which of the computations that an instruction calls is not what it was.
+func (k *pair) explainCallees(i, x *hlo.Instruction, what string) error {
+	was := x.Called()
+	for n, is := range i.Called()[:min(len(i.Called()), len(was))] {
+		if k.paired[is] != nil || k.after.functions[is].number == k.before.functions[was[n]].number {
+			continue
+		}
+		if err := k.newPair(was[n], is, nil).comparePair(); err != nil {
+			return err
+		}
+		return refuse(i, "%s calls %s, which computes another value than %s", what, is.Name, was[n].Name)
 	}
-	return numbers
+	return nil
 }

@@ -502,6 +502,11 @@ func (c *comparison) forwardNumbers(k *changedLoop) map[int32]bool {
 	return list
 }
 
+// isOfLoops reports whether an instruction needs no original, as it is one of loops that changed.
+func (k *pair) isOfLoops(i *hlo.Instruction) bool {
+	return k.after.loops[i] != nil || k.loop != nil && k.mayBeNew(i) || k.isPruned(i) || k.isBesideLoops(i)
+}
+
 // mayBeNew reports whether an instruction of a changed loop's body needs no original: it
 // repeats what the forward body does, moves bytes, counts rounds, or writes a new stack.
 func (k *pair) mayBeNew(i *hlo.Instruction) bool {
