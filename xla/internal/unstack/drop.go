@@ -22,36 +22,37 @@ var ErrCannot = errors.New("the backward loop cannot compute it")
 // the next is stacked up where that needs it. It returns how many instructions that body has more. The
 // module is not usable after an error.
 func Drop(m *hlo.Module, keys []string, carry bool) (added int, err error) {
-	left := slices.Clone(keys)
-	for len(left) > 0 {
-		done := false
-		for _, p := range Find(m) {
-			var drop []*Stack
-			for _, s := range p.Stacks {
-				if n := slices.Index(left, p.Key(s)); n >= 0 {
-					drop = append(drop, s)
-					left = slices.Delete(left, n, n+1)
-				}
-			}
-			if len(drop) == 0 {
-				continue
-			}
-			n, err := p.drop(drop, carry)
-			if err != nil {
-				return 0, err
-			}
-			added += n
-			done = true
-			break // what was found is no longer so
+	for len(keys) > 0 {
+		p, drop, left := findStacks(m, keys)
+		if p == nil {
+			return 0, fmt.Errorf("unstack: no stack %s", keys[0])
 		}
-		if !done {
-			return 0, fmt.Errorf("unstack: no stack %s", left[0])
+		n, err := p.dropStacks(drop, carry)
+		if err != nil {
+			return 0, err
+		}
+		added, keys = added+n, left
+	}
+	_, err = hlo.RemoveDead(m)
+	return added, err
+}
+
+// findStacks returns the first pair that has stacks with some of the keys, these, and the keys that are
+// left.
+func findStacks(m *hlo.Module, keys []string) (*Pair, []*Stack, []string) {
+	for _, p := range Find(m) {
+		var drop []*Stack
+		left := slices.Clone(keys)
+		for _, s := range p.Stacks {
+			if n := slices.Index(left, p.Key(s)); n >= 0 {
+				drop, left = append(drop, s), slices.Delete(left, n, n+1)
+			}
+		}
+		if len(drop) > 0 {
+			return p, drop, left
 		}
 	}
-	if _, err := hlo.RemoveDead(m); err != nil {
-		return 0, err
-	}
-	return added, nil
+	return nil, nil, nil
 }
 
 // A writer adds to the backward body.
@@ -61,8 +62,7 @@ type writer struct {
 	made map[*hlo.Instruction]*hlo.Instruction // by instruction of the forward body
 	// fresh are the new instructions, operands first.
 	fresh  []*hlo.Instruction
-	states []*hlo.Instruction // what the backward loop's state has more
-	gets   map[int]*hlo.Instruction
+	more   additions        // to the backward loop's state
 	round  *hlo.Instruction // the backward loop's
 	number *hlo.Instruction // the forward loop's
 	slices map[sliced]*hlo.Instruction
@@ -74,18 +74,30 @@ type sliced struct {
 	shape   string
 }
 
-func (p *Pair) drop(drop []*Stack, carry bool) (added int, err error) {
-	w := &writer{needs: newNeeds(p, drop, carry), m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{}, gets: map[int]*hlo.Instruction{}, slices: map[sliced]*hlo.Instruction{}}
+// additions are new elements of a loop's state. gets are the instructions of the body that get them,
+// by the element's number, and nexts what a round makes of them: they stay as they are if it has
+// nothing.
+type additions struct {
+	inits       []*hlo.Instruction
+	gets, nexts map[int]*hlo.Instruction
+}
+
+// dropStacks changes the module. It returns how many instructions the backward body has more.
+func (p *Pair) dropStacks(drop []*Stack, carry bool) (added int, err error) {
+	w := &writer{
+		needs: newNeeds(p, drop, carry), m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{},
+		more: additions{gets: map[int]*hlo.Instruction{}}, slices: map[sliced]*hlo.Instruction{},
+	}
 	for _, s := range drop {
-		if !w.stack(s) {
+		if !w.needStack(s) {
 			return 0, fmt.Errorf("unstack: %s: %w", p.Key(s), ErrCannot)
 		}
 	}
-	more := w.stackUp()
+	stacked := w.stackUp()
 	for _, s := range drop {
-		v := w.value(s)
+		v := w.stackValue(s)
 		for _, r := range s.reads {
-			w.replace(s, r, v)
+			w.replaceRead(r, v)
 		}
 	}
 	// What overwrites the counter waits for those that read it.
@@ -97,101 +109,145 @@ func (p *Pair) drop(drop []*Stack, carry bool) (added int, err error) {
 		}
 	}
 	w.place()
-	var leaving []int
+
+	var read, written []int
 	for _, s := range drop {
-		leaving = append(leaving, s.in...)
+		read, written = append(read, s.in...), append(written, s.Element)
 	}
-	if err := p.b.resize(leaving, w.states, w.gets, nil); err != nil {
+	if err := p.b.resize(read, w.more); err != nil {
 		return 0, err
 	}
-	leaving = nil
-	for _, s := range drop {
-		leaving = append(leaving, s.Element)
-		for _, g := range gets(p.Forward, s.Element) {
+	for _, n := range written {
+		for _, g := range gets(p.Forward, n) {
 			g.Parent.Remove(g)
 		}
 	}
-	return len(w.fresh), p.f.resize(leaving, more.inits, more.gets, more.nexts)
-}
-
-// additions are new elements of the forward loop's state.
-type additions struct {
-	inits       []*hlo.Instruction
-	gets, nexts map[int]*hlo.Instruction
+	return len(w.fresh), p.f.resize(written, stacked)
 }
 
 // stackUp adds the stacks that are not there yet to the forward body, and to the state of the
 // backward loop.
-func (w *writer) stackUp() (a additions) {
-	a = additions{gets: map[int]*hlo.Instruction{}, nexts: map[int]*hlo.Instruction{}}
+func (w *writer) stackUp() additions {
+	a := additions{gets: map[int]*hlo.Instruction{}, nexts: map[int]*hlo.Instruction{}}
 	f := w.f
-	at := func(c *hlo.Computation, i *hlo.Instruction) int { return slices.Index(c.Instructions, i) }
-	for _, k := range slices.Sorted(maps.Keys(w.more)) {
-		s := w.more[k]
+	for _, e := range slices.Sorted(maps.Keys(w.carry)) {
+		s := w.carry[e]
 		n := len(f.init.Operands) + len(a.inits)
 		// What it begins with is never read.
-		zero := w.m.NewInstruction("constant", hlo.Constant, &hlo.Shape{Type: s.of.Type})
-		zero.Literal = "0"
-		room := w.m.NewInstruction("broadcast", hlo.Broadcast, s.of, zero)
-		room.Attributes = []hlo.Attribute{{Key: "dimensions", Value: "{}"}}
-		c := w.computation("stack_computation")
-		c.Insert(0, zero, room)
-		c.Root = room
-		init := w.m.NewInstruction("stack.remat", hlo.Fusion, s.of)
-		init.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
+		init := w.fuse("stack.remat", "stack_computation", s.of, nil, func(k *kernel) *hlo.Instruction {
+			room := k.add("broadcast", hlo.Broadcast, s.of, k.constant(&hlo.Shape{Type: s.of.Type}, 0))
+			room.Attributes = []hlo.Attribute{{Key: "dimensions", Value: "{}"}}
+			return room
+		})
 		parent := f.while.Parent
-		parent.Insert(at(parent, f.init), init)
+		parent.Insert(slices.Index(parent.Instructions, f.init), init)
 		a.inits = append(a.inits, init)
-
-		get := func(from *hlo.Instruction, shape *hlo.Shape) *hlo.Instruction {
-			g := w.m.NewInstruction("get-tuple-element", hlo.GetTupleElement, shape, from)
-			g.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(n)}}
-			return g
-		}
-		// It is written first of all, before anything overwrites the value or the counter.
-		g, counter := get(f.parameter, s.of), gets(f.parameter, f.counter)[0]
-		c = w.computation("stack_computation")
-		p, v, i := w.parameter(0, s.of), w.parameter(1, s.value.Shape), w.parameter(2, counter.Shape)
-		slot := w.m.NewInstruction("bitcast", hlo.Bitcast, s.update, v)
-		zero = w.m.NewInstruction("constant", hlo.Constant, counter.Shape)
-		zero.Literal = "0"
-		operands := []*hlo.Instruction{p, slot, i}
-		for range s.value.Shape.Dims {
-			operands = append(operands, zero)
-		}
-		update := w.m.NewInstruction("dynamic-update-slice", hlo.DynamicUpdateSlice, s.of, operands...)
-		c.Insert(0, p, v, i, slot, zero, update)
-		c.Root = update
-		next := w.m.NewInstruction("stacked.remat", hlo.Fusion, s.of, g, s.value, counter)
-		next.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
-		f.body.Instructions = slices.DeleteFunc(f.body.Instructions, func(i *hlo.Instruction) bool { return i == s.value || i == counter })
-		f.body.Instructions = slices.Insert(f.body.Instructions, at(f.body, f.parameter)+1, s.value, counter)
-		f.body.Insert(at(f.body, counter)+1, g, next)
-		for _, k := range []int{k, f.counter} {
-			x := f.body.Root.Operands[k]
+		a.gets[n] = newElement(f.parameter, n, s.of)
+		a.nexts[n] = w.stackRound(s, a.gets[n])
+		for _, e := range []int{e, f.counter} {
+			x := f.body.Root.Operands[e]
 			if x.Opcode == hlo.GetTupleElement {
 				x = x.Operands[0]
 			}
 			if len(x.After) > 0 && x.Opcode != hlo.Parameter {
-				x.AddAfter(next)
+				x.AddAfter(a.nexts[n])
 			}
 		}
-		a.gets[n], a.nexts[n] = g, next
 
-		result := get(f.while, s.of)
-		parent.Insert(at(parent, f.while)+1, result)
-		s.in = []int{len(w.b.init.Operands) + len(w.states)}
-		w.states = append(w.states, result)
+		result := newElement(f.while, n, s.of)
+		parent.Insert(slices.Index(parent.Instructions, f.while)+1, result)
+		s.in = []int{len(w.b.init.Operands) + len(w.more.inits)}
+		w.more.inits = append(w.more.inits, result)
 	}
 	return a
 }
 
-// value returns the value of a stack in the backward body.
-func (w *writer) value(s *Stack) *hlo.Instruction {
-	if s.inner == nil {
-		return w.again(s.value)
+// stackRound makes the forward body write a slot of a new stack, which it has as an element. It is
+// written first of all, before anything overwrites the value or the counter.
+func (w *writer) stackRound(s *Stack, stack *hlo.Instruction) *hlo.Instruction {
+	f := w.f
+	counter := gets(f.parameter, f.counter)[0]
+	next := w.fuse("stacked.remat", "stack_computation", s.of, []*hlo.Instruction{stack, s.value, counter}, func(k *kernel) *hlo.Instruction {
+		slot := k.add("bitcast", hlo.Bitcast, s.update, k.list[1])
+		return k.add("dynamic-update-slice", hlo.DynamicUpdateSlice, s.of, k.at([]*hlo.Instruction{k.list[0], slot}, k.list[2], len(s.of.Dims))...)
+	})
+	list := slices.DeleteFunc(f.body.Instructions, func(i *hlo.Instruction) bool { return i == s.value || i == counter })
+	f.body.Instructions = slices.Insert(list, slices.Index(list, f.parameter)+1, s.value, counter)
+	f.body.Insert(slices.Index(f.body.Instructions, counter)+1, stack, next)
+	return next
+}
+
+// newElement makes an instruction that gets an element of a tuple.
+func newElement(tuple *hlo.Instruction, n int, s *hlo.Shape) *hlo.Instruction {
+	g := tuple.Parent.Module.NewInstruction("get-tuple-element", hlo.GetTupleElement, s, tuple)
+	g.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(n)}}
+	return g
+}
+
+// A kernel is a fused computation as it is written. The list begins with its parameters.
+type kernel struct {
+	m    *hlo.Module
+	list []*hlo.Instruction
+}
+
+func (k *kernel) add(name string, op hlo.Opcode, s *hlo.Shape, operands ...*hlo.Instruction) *hlo.Instruction {
+	i := k.m.NewInstruction(name, op, s, operands...)
+	k.list = append(k.list, i)
+	return i
+}
+
+func (k *kernel) constant(s *hlo.Shape, n int64) *hlo.Instruction {
+	i := k.add("constant", hlo.Constant, s)
+	i.Literal = strconv.FormatInt(n, 10)
+	return i
+}
+
+// at returns the operands of a dynamic slice or its update in slot q of a stack with rank dimensions.
+func (k *kernel) at(operands []*hlo.Instruction, q *hlo.Instruction, rank int) []*hlo.Instruction {
+	operands = append(operands, q)
+	if rank > 1 {
+		zero := k.constant(q.Shape, 0)
+		for range rank - 1 {
+			operands = append(operands, zero)
+		}
 	}
-	return w.alone(s)
+	return operands
+}
+
+// affine returns a*q + b of a parameter q.
+func (k *kernel) affine(q *hlo.Instruction, x affine) *hlo.Instruction {
+	if x == (affine{1, 0}) {
+		return q
+	}
+	b := k.constant(q.Shape, x.b)
+	if x.a < 0 {
+		return k.add("subtract", hlo.Subtract, q.Shape, b, q)
+	}
+	return k.add("add", hlo.Add, q.Shape, q, b)
+}
+
+// fuse makes a fusion of the operands, whose computation, with a name like the given one, write
+// adds to and returns the root of.
+func (w *writer) fuse(name, computation string, s *hlo.Shape, operands []*hlo.Instruction, write func(*kernel) *hlo.Instruction) *hlo.Instruction {
+	k := &kernel{m: w.m}
+	for n, o := range operands {
+		p := k.add("param_"+strconv.Itoa(n), hlo.Parameter, o.Shape)
+		p.Parameter, p.Literal = n, strconv.Itoa(n)
+	}
+	c := w.newComputation(computation)
+	c.Root = write(k)
+	c.Insert(0, k.list...)
+	i := w.m.NewInstruction(name, hlo.Fusion, s, operands...)
+	i.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
+	return i
+}
+
+// stackValue returns the value of a stack in the backward body.
+func (w *writer) stackValue(s *Stack) *hlo.Instruction {
+	if s.inner == nil {
+		return w.repeat(s.value)
+	}
+	return w.repeatInner(s)
 }
 
 // add makes an instruction of the backward body.
@@ -201,16 +257,16 @@ func (w *writer) add(name string, op hlo.Opcode, shape *hlo.Shape, operands ...*
 	return i
 }
 
-// as returns a value under a shape with the same bytes.
-func (w *writer) as(v *hlo.Instruction, s *hlo.Shape, name string) *hlo.Instruction {
+// reshape returns a value under a shape with the same bytes.
+func (w *writer) reshape(v *hlo.Instruction, s *hlo.Shape, name string) *hlo.Instruction {
 	if v.Shape.Equal(s) {
 		return v
 	}
 	return w.add(name, hlo.Bitcast, s, v)
 }
 
-// again returns a value of the forward body in the backward body.
-func (w *writer) again(v *hlo.Instruction) *hlo.Instruction {
+// repeat returns a value of the forward body in the backward body.
+func (w *writer) repeat(v *hlo.Instruction) *hlo.Instruction {
 	v = through(v)
 	if i := w.made[v]; i != nil {
 		return i
@@ -221,54 +277,55 @@ func (w *writer) again(v *hlo.Instruction) *hlo.Instruction {
 		if stack == nil {
 			stack = w.b.while.Shape.Elements[s.in[0]]
 		}
-		i = w.slice(s.in[0], stack, s.at.of(w.rounds), s.update, v.Shape, v.Name)
-	} else if k := w.f.element(v); k >= 0 {
-		if k == w.f.counter {
-			i = w.forwardRound()
-		} else {
-			i = w.state(k)
-		}
+		i = w.slice(s.in[0], stack, s.at.compose(w.rounds), s.update, v)
+	} else if k := w.f.element(v); k >= 0 && k == w.f.counter {
+		i = w.forwardRound()
+	} else if k >= 0 {
+		i = w.get(w.element(k), w.f.while.Shape.Elements[k])
 	} else if k, at, ok := w.f.sliceOfInvariant(v); ok {
-		n := w.element(k)
-		d := v
-		if !v.Opcode.IsAsyncDone() {
-			d = sliceOf(fused(v))
-		} else {
-			d = sliceOf(fused(v.Operands[0]))
+		fusion := v
+		if v.Opcode.IsAsyncDone() {
+			fusion = v.Operands[0]
 		}
-		i = w.slice(n, w.f.while.Shape.Elements[k], at.of(w.rounds), d.Shape, v.Shape, v.Name)
+		i = w.slice(w.element(k), w.f.while.Shape.Elements[k], at.compose(w.rounds), sliceOf(fused(fusion)).Shape, v)
 	} else {
-		operands := make([]*hlo.Instruction, len(v.Operands))
-		for n, o := range v.Operands {
-			operands[n] = w.again(o)
-		}
-		i = v.CloneOwning(v.Name + ".remat")
-		i.After = nil
-		for _, c := range i.Called() {
-			unplace(c)
-		}
-		for n, o := range operands {
-			i.SetOperand(n, o)
-		}
-		w.fresh = append(w.fresh, i)
+		i = w.repeatInstruction(v)
 	}
 	w.made[v] = i
 	return i
 }
 
-// alone returns what a fusion computes for a stack as a fusion by itself.
-func (w *writer) alone(s *Stack) *hlo.Instruction {
-	c := w.computation(s.fusion.Call("calls").Name)
+// repeatInstruction returns a copy of an instruction of the forward body that reads copies.
+func (w *writer) repeatInstruction(v *hlo.Instruction) *hlo.Instruction {
+	operands := make([]*hlo.Instruction, len(v.Operands))
+	for n, o := range v.Operands {
+		operands[n] = w.repeat(o)
+	}
+	i := v.CloneOwning(v.Name + ".remat")
+	i.After = nil
+	for _, c := range i.Called() {
+		unplace(c)
+	}
+	for n, o := range operands {
+		i.SetOperand(n, o)
+	}
+	w.fresh = append(w.fresh, i)
+	return i
+}
+
+// repeatInner returns what a fusion computes for a stack as a fusion by itself.
+func (w *writer) repeatInner(s *Stack) *hlo.Instruction {
+	c := w.newComputation(s.fusion.Call("calls").Name)
 	of := map[*hlo.Instruction]*hlo.Instruction{}
 	var operands, list []*hlo.Instruction
-	for _, x := range cone(s.inner) {
+	for _, x := range needsOf(s.inner) {
 		y := x.Clone(x.Name)
 		for n, o := range x.Operands {
 			y.SetOperand(n, of[o])
 		}
 		if x.Opcode == hlo.Parameter {
 			y.Parameter, y.Literal = len(operands), strconv.Itoa(len(operands))
-			operands = append(operands, w.again(s.fusion.Operands[x.Parameter]))
+			operands = append(operands, w.repeat(s.fusion.Operands[x.Parameter]))
 		}
 		of[x] = y
 		list = append(list, y)
@@ -310,17 +367,12 @@ func (w *writer) element(k int) int {
 			return n
 		}
 	}
-	n := slices.Index(w.states, v)
+	n := slices.Index(w.more.inits, v)
 	if n < 0 {
-		n = len(w.states)
-		w.states = append(w.states, v)
+		n = len(w.more.inits)
+		w.more.inits = append(w.more.inits, v)
 	}
 	return len(w.b.init.Operands) + n
-}
-
-// state returns an element of the forward loop's state in the backward body.
-func (w *writer) state(k int) *hlo.Instruction {
-	return w.get(w.element(k), w.f.while.Shape.Elements[k])
 }
 
 // get returns an element of the backward loop's state.
@@ -328,13 +380,11 @@ func (w *writer) get(n int, s *hlo.Shape) *hlo.Instruction {
 	if list := gets(w.b.parameter, n); len(list) > 0 && list[0].Parent != nil {
 		return list[0]
 	}
-	i := w.gets[n]
-	if i == nil {
-		i = w.add("get-tuple-element", hlo.GetTupleElement, s, w.b.parameter)
-		i.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(n)}}
-		w.gets[n] = i
+	if w.more.gets[n] == nil {
+		w.more.gets[n] = newElement(w.b.parameter, n, s)
+		w.fresh = append(w.fresh, w.more.gets[n])
 	}
-	return i
+	return w.more.gets[n]
 }
 
 // backwardRound returns the backward loop's counter: the copy that its body reads, if there is one.
@@ -351,41 +401,23 @@ func (w *writer) backwardRound() *hlo.Instruction {
 	return w.round
 }
 
-// linear adds a*q + b of a parameter q to a fused computation, operands first.
-func (w *writer) linear(q *hlo.Instruction, x affine) (root *hlo.Instruction, list []*hlo.Instruction) {
-	if x == (affine{1, 0}) {
-		return q, nil
-	}
-	b := w.m.NewInstruction("constant", hlo.Constant, q.Shape)
-	b.Literal = strconv.FormatInt(x.b, 10)
-	if x.a < 0 {
-		root = w.m.NewInstruction("subtract", hlo.Subtract, q.Shape, b, q)
-	} else {
-		root = w.m.NewInstruction("add", hlo.Add, q.Shape, q, b)
-	}
-	return root, []*hlo.Instruction{b, root}
-}
-
 // forwardRound returns the forward loop's counter for the layer.
 func (w *writer) forwardRound() *hlo.Instruction {
 	if w.number == nil {
-		j := w.backwardRound()
-		if w.rounds == (affine{1, 0}) {
-			w.number = j
-			return j
+		w.number = w.backwardRound()
+		if w.rounds != (affine{1, 0}) {
+			j := w.number
+			w.number = w.fuse("round.remat", "round_computation", j.Shape, []*hlo.Instruction{j}, func(k *kernel) *hlo.Instruction {
+				return k.affine(k.list[0], w.rounds)
+			})
+			w.fresh = append(w.fresh, w.number)
 		}
-		c := w.computation("round_computation")
-		q := w.parameter(0, j.Shape)
-		root, list := w.linear(q, w.rounds)
-		c.Insert(0, append([]*hlo.Instruction{q}, list...)...)
-		c.Root = root
-		w.number = w.fusion("round.remat", j.Shape, c, j)
 	}
 	return w.number
 }
 
-// computation adds a computation with a name that the module does not have yet.
-func (w *writer) computation(name string) *hlo.Computation {
+// newComputation adds a computation with a name that the module does not have yet.
+func (w *writer) newComputation(name string) *hlo.Computation {
 	name += ".remat"
 	for n, base := 1, name; w.m.Computation(name) != nil; n++ {
 		name = base + "." + strconv.Itoa(n)
@@ -393,62 +425,40 @@ func (w *writer) computation(name string) *hlo.Computation {
 	return w.m.NewComputation(name)
 }
 
-func (w *writer) parameter(n int, s *hlo.Shape) *hlo.Instruction {
-	i := w.m.NewInstruction("param_"+strconv.Itoa(n), hlo.Parameter, s)
-	i.Parameter, i.Literal = n, strconv.Itoa(n)
-	return i
+// slice returns a slot of element n of the backward loop's state, in place of value v of the forward
+// body. The body may have it already.
+func (w *writer) slice(n int, stack *hlo.Shape, at affine, slot *hlo.Shape, v *hlo.Instruction) *hlo.Instruction {
+	key := sliced{n, at, v.Shape.String()}
+	if w.slices[key] == nil {
+		w.slices[key] = w.findSlice(n, at, v.Shape)
+	}
+	if w.slices[key] == nil {
+		operands := []*hlo.Instruction{w.get(n, stack), w.backwardRound()}
+		i := w.fuse(strings.TrimSuffix(v.Name, ".remat")+".remat", "slice_computation", v.Shape, operands, func(k *kernel) *hlo.Instruction {
+			d := k.add("dynamic-slice", hlo.DynamicSlice, slot, k.at(k.list[:1:1], k.affine(k.list[1], at), len(stack.Dims))...)
+			d.Attributes = []hlo.Attribute{{Key: "dynamic_slice_sizes", Value: sizes(slot)}}
+			if !slot.Equal(v.Shape) {
+				d = k.add("bitcast", hlo.Bitcast, v.Shape, d)
+			}
+			return d
+		})
+		w.slices[key], w.fresh = i, append(w.fresh, i)
+	}
+	return w.slices[key]
 }
 
-func (w *writer) fusion(name string, s *hlo.Shape, c *hlo.Computation, operands ...*hlo.Instruction) *hlo.Instruction {
-	i := w.add(name, hlo.Fusion, s, operands...)
-	i.Attributes = []hlo.Attribute{{Key: "kind", Value: "kLoop"}, {Key: "calls", Calls: []*hlo.Computation{c}}}
-	return i
-}
-
-// slice returns a slot of element n of the backward loop's state.
-func (w *writer) slice(n int, stack *hlo.Shape, at affine, slot, shape *hlo.Shape, name string) *hlo.Instruction {
-	key := sliced{n, at, shape.String()}
-	if i := w.slices[key]; i != nil {
-		return i
+// findSlice returns an instruction of the backward body that is a slot of element n of its state, nil
+// if there is none.
+func (w *writer) findSlice(n int, at affine, s *hlo.Shape) *hlo.Instruction {
+	if n >= len(w.b.init.Operands) {
+		return nil
 	}
-	var i *hlo.Instruction
-	// The body may have it already.
-	if n < len(w.b.init.Operands) {
-		for _, x := range w.b.body.Instructions {
-			if k, p, ok := w.b.sliceOfInvariant(x); ok && k == n && p == at && x.Shape.Equal(shape) && x.Opcode == hlo.Fusion {
-				i = x
-				break
-			}
+	for _, x := range w.b.body.Instructions {
+		if k, p, ok := w.b.sliceOfInvariant(x); ok && k == n && p == at && x.Opcode == hlo.Fusion && x.Shape.Equal(s) {
+			return x
 		}
 	}
-	if i == nil {
-		from, j := w.get(n, stack), w.backwardRound()
-		c := w.computation("slice_computation")
-		p, q := w.parameter(0, stack), w.parameter(1, j.Shape)
-		root, list := w.linear(q, at)
-		list = append([]*hlo.Instruction{p, q}, list...)
-		operands := []*hlo.Instruction{p, root}
-		if len(stack.Dims) > 1 {
-			zero := w.m.NewInstruction("constant", hlo.Constant, q.Shape)
-			zero.Literal = "0"
-			list = append(list, zero)
-			for range stack.Dims[1:] {
-				operands = append(operands, zero)
-			}
-		}
-		d := w.m.NewInstruction("dynamic-slice", hlo.DynamicSlice, slot, operands...)
-		d.Attributes = []hlo.Attribute{{Key: "dynamic_slice_sizes", Value: sizes(slot)}}
-		list = append(list, d)
-		if !d.Shape.Equal(shape) {
-			d = w.m.NewInstruction("bitcast", hlo.Bitcast, shape, d)
-			list = append(list, d)
-		}
-		c.Insert(0, list...)
-		c.Root = d
-		i = w.fusion(strings.TrimSuffix(name, ".remat")+".remat", shape, c, from, j)
-	}
-	w.slices[key] = i
-	return i
+	return nil
 }
 
 func sizes(s *hlo.Shape) string {
@@ -459,11 +469,11 @@ func sizes(s *hlo.Shape) string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// replace makes an instruction of the backward body read a value instead of a slot of the stack.
-func (w *writer) replace(s *Stack, r read, v *hlo.Instruction) {
+// replaceRead makes an instruction of the backward body read a value instead of a slot of the stack.
+func (w *writer) replaceRead(r read, v *hlo.Instruction) {
 	c := fused(r.user)
 	if c == nil {
-		w.instead(r.user, w.as(v, r.user.Shape, r.user.Name+".remat"))
+		w.instead(r.user, w.reshape(v, r.user.Shape, r.user.Name+".remat"))
 		return
 	}
 	if d := sliceOf(c); d == r.slice {
@@ -471,12 +481,12 @@ func (w *writer) replace(s *Stack, r read, v *hlo.Instruction) {
 		if wrapsFusion(out) {
 			out = out.Users[0]
 		}
-		w.instead(out, w.as(v, out.Shape, out.Name+".remat"))
+		w.instead(out, w.reshape(v, out.Shape, out.Name+".remat"))
 		return
 	}
 	n := r.slice.Operands[0].Parameter
 	q := r.slice.Operands[0]
-	r.user.SetOperand(n, w.as(v, r.slice.Shape, v.Name+".slot"))
+	r.user.SetOperand(n, w.reshape(v, r.slice.Shape, v.Name+".slot"))
 	q.Shape = r.slice.Shape
 	r.slice.ReplaceUses(q, nil)
 	removeUnused(r.slice)
@@ -531,15 +541,13 @@ func (w *writer) place() {
 	c.Reorder(list)
 }
 
-// resize takes elements out of the state of a loop, and adds some. found are the instructions of the
-// body that get the new ones, and nexts what a round makes of them: they stay as they are if it
-// has nothing.
-func (l *loop) resize(leaving []int, more []*hlo.Instruction, found, nexts map[int]*hlo.Instruction) error {
+// resize takes elements out of the state of a loop, and adds some.
+func (l *loop) resize(leaving []int, more additions) error {
 	old := len(l.init.Operands)
-	now := make([]int, old+len(more)) // -1: it leaves
+	now := make([]int, old+len(more.inits)) // -1: it leaves
 	kept := 0
 	for n := range now {
-		if now[n] = kept; n < old && slices.Contains(leaving, n) {
+		if now[n] = kept; slices.Contains(leaving, n) {
 			now[n] = -1
 		} else {
 			kept++
@@ -548,42 +556,60 @@ func (l *loop) resize(leaving []int, more []*hlo.Instruction, found, nexts map[i
 	if now[l.counter] != l.counter {
 		return fmt.Errorf("unstack: %s: the counter would move", l.while.Name)
 	}
-	shapes := slices.Clone(l.while.Shape.Elements)
-	for _, v := range more {
-		shapes = append(shapes, v.Shape)
+	elements := l.while.Shape.Elements
+	for _, v := range more.inits {
+		elements = append(elements[:len(elements):len(elements)], v.Shape)
 	}
-	pick := func(list []*hlo.Instruction) (left []*hlo.Instruction) {
-		for n, i := range list {
-			if now[n] >= 0 {
-				left = append(left, i)
-			}
-		}
-		return left
-	}
-	var elements []*hlo.Shape
-	for n, s := range shapes {
-		if now[n] >= 0 {
-			elements = append(elements, s)
-		}
-	}
-	shape := &hlo.Shape{Type: hlo.Tuple, Elements: elements}
+	shape := &hlo.Shape{Type: hlo.Tuple, Elements: keep(elements, now)}
+
 	// The body hands on the new elements.
 	root := slices.Clone(l.body.Root.Operands)
-	for n, v := range more {
-		g := found[old+n]
-		if g == nil {
-			g = l.body.Module.NewInstruction("get-tuple-element", hlo.GetTupleElement, v.Shape, l.parameter)
-			g.Attributes = []hlo.Attribute{{Key: "index", Value: strconv.Itoa(old + n)}}
-			l.body.Insert(slices.Index(l.body.Instructions, l.parameter)+1, g)
-		}
-		if next := nexts[old+n]; next != nil {
-			g = next
-		}
-		root = append(root, g)
+	for n, v := range more.inits {
+		root = append(root, l.nextOf(old+n, v.Shape, more))
 	}
-	dropped := slices.DeleteFunc(slices.Clone(root), func(i *hlo.Instruction) bool { return slices.Contains(pick(root), i) })
-	retuple(l.body.Root, pick(root), shape)
-	for _, i := range dropped {
+	if err := l.setRoot(root, keep(root, now), shape); err != nil {
+		return err
+	}
+	retuple(l.init, keep(append(slices.Clone(l.init.Operands), more.inits...), now), shape)
+	for _, tuple := range []*hlo.Instruction{l.parameter, l.condition.Parameters()[0], l.while} {
+		if err := renumber(tuple, now); err != nil {
+			return err
+		}
+		tuple.Shape = shape
+	}
+	return nil
+}
+
+// keep returns those of a list of elements that stay.
+func keep[T any](list []T, now []int) (left []T) {
+	for n, x := range list {
+		if now[n] >= 0 {
+			left = append(left, x)
+		}
+	}
+	return left
+}
+
+// nextOf returns what a round makes of a new element.
+func (l *loop) nextOf(n int, s *hlo.Shape, more additions) *hlo.Instruction {
+	if next := more.nexts[n]; next != nil {
+		return next
+	}
+	if g := more.gets[n]; g != nil {
+		return g
+	}
+	g := newElement(l.parameter, n, s)
+	l.body.Insert(slices.Index(l.body.Instructions, l.parameter)+1, g)
+	return g
+}
+
+// setRoot makes the body hand on elements that stay of all. What makes the others goes.
+func (l *loop) setRoot(all, stay []*hlo.Instruction, shape *hlo.Shape) error {
+	retuple(l.body.Root, stay, shape)
+	for _, i := range all {
+		if slices.Contains(stay, i) {
+			continue
+		}
 		var fusion *hlo.Instruction
 		if i.Opcode == hlo.GetTupleElement && i.Operands[0].Opcode == hlo.Fusion {
 			fusion = i.Operands[0]
@@ -595,28 +621,28 @@ func (l *loop) resize(leaving []int, more []*hlo.Instruction, found, nexts map[i
 			}
 		}
 	}
-	init := append(slices.Clone(l.init.Operands), more...)
-	retuple(l.init, pick(init), shape)
-	for _, tuple := range []*hlo.Instruction{l.parameter, l.condition.Parameters()[0], l.while} {
-		for _, g := range slices.Clone(tuple.Users) {
-			n, err := g.TupleIndex()
-			if err != nil || n >= len(now) {
-				return fmt.Errorf("unstack: %s: no element", g.Name)
+	return nil
+}
+
+// renumber makes what gets elements of a tuple get them at their new places.
+func renumber(tuple *hlo.Instruction, now []int) error {
+	for _, g := range slices.Clone(tuple.Users) {
+		n, err := g.TupleIndex()
+		if err != nil || n >= len(now) {
+			return fmt.Errorf("unstack: %s: no element", g.Name)
+		}
+		if now[n] < 0 {
+			if len(g.Users) > 0 {
+				return fmt.Errorf("unstack: %s is still used", g.Name)
 			}
-			if now[n] < 0 {
-				if len(g.Users) > 0 {
-					return fmt.Errorf("unstack: %s is still used", g.Name)
-				}
-				g.Parent.Remove(g)
-				continue
-			}
-			for k := range g.Attributes {
-				if g.Attributes[k].Key == "index" {
-					g.Attributes[k].Value = strconv.Itoa(now[n])
-				}
+			g.Parent.Remove(g)
+			continue
+		}
+		for k := range g.Attributes {
+			if g.Attributes[k].Key == "index" {
+				g.Attributes[k].Value = strconv.Itoa(now[n])
 			}
 		}
-		tuple.Shape = shape
 	}
 	return nil
 }

@@ -19,16 +19,16 @@ func (p *Pair) Key(s *Stack) string {
 func (p *Pair) Needs(drop []*Stack, carry bool) (list []*hlo.Instruction, more uint64, ok bool) {
 	n := newNeeds(p, drop, carry)
 	for _, s := range drop {
-		if !n.stack(s) {
+		if !n.needStack(s) {
 			return nil, 0, false
 		}
 	}
 	for _, i := range p.f.body.Instructions {
-		if n.seen[i] && !n.free(i) {
+		if n.seen[i] && !n.isFree(i) {
 			list = append(list, i)
 		}
 	}
-	for _, s := range n.more {
+	for _, s := range n.carry {
 		more += s.Bytes
 	}
 	return list, more, true
@@ -37,10 +37,10 @@ func (p *Pair) Needs(drop []*Stack, carry bool) (list []*hlo.Instruction, more u
 // needs is one look for what is needed.
 type needs struct {
 	*Pair
-	drop  []*Stack
-	carry bool
-	more  map[int]*Stack            // of carried
-	seen  map[*hlo.Instruction]bool // what can be computed
+	drop     []*Stack
+	mayCarry bool
+	carry    map[int]*Stack            // of Pair.carried
+	seen     map[*hlo.Instruction]bool // what can be computed
 }
 
 func newNeeds(p *Pair, drop []*Stack, carry bool) *needs {
@@ -54,25 +54,26 @@ func (n *needs) leaf(v *hlo.Instruction) *Stack {
 			return s
 		}
 	}
-	return n.more[n.f.element(v)]
+	return n.carry[n.f.element(v)]
 }
 
-// free reports whether what the backward body reads instead costs no more than a slice.
-func (n *needs) free(v *hlo.Instruction) bool {
+// isFree reports whether what the backward body reads instead costs no more than a slice.
+func (n *needs) isFree(v *hlo.Instruction) bool {
 	return n.leaf(through(v)) != nil || through(v) != v || n.f.element(v) >= 0 || v.Opcode == hlo.Constant
 }
 
-func (n *needs) stack(s *Stack) bool {
+// needStack reports whether the backward body can have what a stack has.
+func (n *needs) needStack(s *Stack) bool {
 	if s.inner == nil {
-		return n.value(s.value)
+		return n.needValue(s.value)
 	}
-	for _, x := range cone(s.inner) {
+	for _, x := range needsOf(s.inner) {
 		switch {
 		case x.Opcode == hlo.Parameter:
-			if !n.value(s.fusion.Operands[x.Parameter]) {
+			if !n.needValue(s.fusion.Operands[x.Parameter]) {
 				return false
 			}
-		case x.Opcode != hlo.Constant && !n.again(x):
+		case x.Opcode != hlo.Constant && !n.mayRepeat(x):
 			return false
 		}
 	}
@@ -80,8 +81,8 @@ func (n *needs) stack(s *Stack) bool {
 	return true
 }
 
-// cone returns an instruction and all that it needs, in the order of their computation.
-func cone(i *hlo.Instruction) (list []*hlo.Instruction) {
+// needsOf returns an instruction and all that it needs, in the order of their computation.
+func needsOf(i *hlo.Instruction) (list []*hlo.Instruction) {
 	needed := map[*hlo.Instruction]bool{i: true}
 	all := i.Parent.Instructions
 	for agenda := []*hlo.Instruction{i}; len(agenda) > 0; {
@@ -102,29 +103,29 @@ func cone(i *hlo.Instruction) (list []*hlo.Instruction) {
 	return list
 }
 
-// value reports whether the backward body can have a value of the forward body.
-func (n *needs) value(v *hlo.Instruction) bool {
+// needValue reports whether the backward body can have a value of the forward body.
+func (n *needs) needValue(v *hlo.Instruction) bool {
 	v = through(v)
 	if n.seen[v] || n.leaf(v) != nil {
 		return true
 	}
 	if k := n.f.element(v); k >= 0 {
-		if s := n.carried[k]; s != nil && n.carry {
-			n.more[k] = s
+		if s := n.carried[k]; s != nil && n.mayCarry {
+			n.carry[k] = s
 			return true
 		}
-		return k == n.f.counter || n.f.invariant(k) && !n.b.overwrites(n.f.init.Operands[k])
+		return k == n.f.counter || n.f.invariant(k) && !n.b.mayOverwrite(n.f.init.Operands[k])
 	}
 	if k, _, ok := n.f.sliceOfInvariant(v); ok {
-		if n.b.overwrites(n.f.init.Operands[k]) {
+		if n.b.mayOverwrite(n.f.init.Operands[k]) {
 			return false
 		}
 	} else {
-		if !n.again(v) {
+		if !n.mayRepeat(v) {
 			return false
 		}
 		for _, o := range v.Operands {
-			if !n.value(o) {
+			if !n.needValue(o) {
 				return false
 			}
 		}
@@ -133,8 +134,8 @@ func (n *needs) value(v *hlo.Instruction) bool {
 	return true
 }
 
-// overwrites reports whether the loop's state begins with a value that a round may overwrite.
-func (l *loop) overwrites(v *hlo.Instruction) bool {
+// mayOverwrite reports whether the loop's state begins with a value that a round may overwrite.
+func (l *loop) mayOverwrite(v *hlo.Instruction) bool {
 	for n, o := range l.init.Operands {
 		if seen(o) == seen(v) && !l.invariant(n) {
 			return true
@@ -143,8 +144,8 @@ func (l *loop) overwrites(v *hlo.Instruction) bool {
 	return false
 }
 
-// again reports whether an instruction may run again, if it can have its operands.
-func (p *Pair) again(i *hlo.Instruction) bool {
+// mayRepeat reports whether an instruction may run again, if it can have its operands.
+func (p *Pair) mayRepeat(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Constant, hlo.GetTupleElement, hlo.Bitcast, hlo.Copy:
 		return true
@@ -154,12 +155,12 @@ func (p *Pair) again(i *hlo.Instruction) bool {
 	if _, aliased := i.Attribute("output_to_operand_aliasing"); aliased || !p.effects.Recomputable(i) {
 		return false
 	}
-	if !pure(i.Opcode) {
+	if !isPure(i.Opcode) {
 		return false
 	}
 	for _, c := range i.Called() {
 		if slices.ContainsFunc(c.Instructions, func(x *hlo.Instruction) bool {
-			return !pure(x.Opcode) || x.Opcode == hlo.Fusion || x.Opcode == hlo.Call
+			return !isPure(x.Opcode) || x.Opcode == hlo.Fusion || x.Opcode == hlo.Call
 		}) {
 			return false
 		}
@@ -167,8 +168,8 @@ func (p *Pair) again(i *hlo.Instruction) bool {
 	return true
 }
 
-// pure reports whether an operation does the same each time, whatever other devices do.
-func pure(o hlo.Opcode) bool {
+// isPure reports whether an operation does the same each time, whatever other devices do.
+func isPure(o hlo.Opcode) bool {
 	switch o {
 	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, hlo.CollectiveBroadcast, "ragged-all-to-all", hlo.RngBitGenerator, hlo.While, hlo.Conditional, hlo.CustomCall:
 		return false

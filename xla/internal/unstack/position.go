@@ -14,8 +14,8 @@ type affine struct{ a, b int64 }
 func (x affine) less(b int64) affine  { return affine{x.a, x.b - b} }
 func (x affine) times(a int64) affine { return affine{a * x.a, a * x.b} }
 
-// of returns x of another round, that itself is a function of one.
-func (x affine) of(y affine) affine { return affine{x.a * y.a, x.a*y.b + x.b} }
+// compose returns x of another round, that itself is a function of one.
+func (x affine) compose(y affine) affine { return affine{x.a * y.a, x.a*y.b + x.b} }
 
 // number returns the value of a constant.
 func number(i *hlo.Instruction) (int64, bool) {
