@@ -17,8 +17,8 @@ func (x affine) times(a int64) affine { return affine{a * x.a, a * x.b} }
 // compose returns x of another round, that itself is a function of one.
 func (x affine) compose(y affine) affine { return affine{x.a * y.a, x.a*y.b + x.b} }
 
-// number returns the value of a constant.
-func number(i *hlo.Instruction) (int64, bool) {
+// constantOf returns the value of a constant.
+func constantOf(i *hlo.Instruction) (int64, bool) {
 	if i.Opcode != hlo.Constant || len(i.Shape.Dims) > 0 {
 		return 0, false
 	}
@@ -80,7 +80,7 @@ func (l *loop) sum(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool))
 	}
 	switch i.Opcode {
 	case hlo.Constant:
-		n, ok := number(i)
+		n, ok := constantOf(i)
 		return affine{0, n}, ok
 	case hlo.Copy, hlo.Bitcast:
 		return of(i.Operands[0])

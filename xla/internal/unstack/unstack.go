@@ -102,11 +102,11 @@ const mostTrips = 1 << 24
 func newLoop(w *hlo.Instruction) *loop {
 	l := &loop{while: w, body: w.Call("body"), condition: w.Call("condition"), counter: -1}
 	trips, ok := cost.TripCount(w)
-	if l.body == nil || l.condition == nil || !ok || trips < 2 || trips > mostTrips || w.Shape.Type != hlo.Tuple || len(w.Operands) != 1 {
+	if !ok || trips < 2 || trips > mostTrips || l.body == nil || l.condition == nil || len(w.Operands) != 1 {
 		return nil
 	}
 	l.trips, l.init = int64(trips), w.Operands[0]
-	if root := l.body.Root; l.init.Opcode != hlo.TupleOp || root.Opcode != hlo.TupleOp || len(root.Operands) != len(w.Shape.Elements) || len(l.init.Users) != 1 || len(root.Users) > 0 {
+	if !l.hasTuples() {
 		return nil
 	}
 	for _, c := range []*hlo.Computation{l.body, l.condition} {
@@ -115,11 +115,9 @@ func newLoop(w *hlo.Instruction) *loop {
 			return nil
 		}
 	}
-	if l.parameter = l.body.Parameters()[0]; !only(w.Users, hlo.GetTupleElement) || w.Parent.Root == w || w.Parent.Root == l.init {
-		return nil
-	}
+	l.parameter = l.body.Parameters()[0]
 	for k, o := range l.body.Root.Operands {
-		if n, ok := number(through(l.init.Operands[k])); !ok || n != 0 {
+		if n, ok := constantOf(through(l.init.Operands[k])); !ok || n != 0 {
 			continue
 		}
 		l.counter = k
@@ -128,6 +126,19 @@ func newLoop(w *hlo.Instruction) *loop {
 		}
 	}
 	return nil
+}
+
+// hasTuples reports whether the loop begins with a tuple, ends each round with one, and neither is
+// used otherwise.
+func (l *loop) hasTuples() bool {
+	w, root := l.while, l.body.Root
+	if w.Shape.Type != hlo.Tuple || l.init.Opcode != hlo.TupleOp || len(l.init.Users) != 1 {
+		return false
+	}
+	if root.Opcode != hlo.TupleOp || len(root.Operands) != len(w.Shape.Elements) || len(root.Users) > 0 {
+		return false
+	}
+	return only(w.Users, hlo.GetTupleElement) && w.Parent.Root != w && w.Parent.Root != l.init
 }
 
 func only(list []*hlo.Instruction, o hlo.Opcode) bool {
@@ -218,17 +229,21 @@ func newPair(f, b *loop) *Pair {
 // couldStack returns a stack of what each round hands to the next in element n of the state; nil if it
 // is no such value.
 func (l *loop) couldStack(n int, e *hlo.Shape) *Stack {
-	order, ok := e.MinorToMajor()
-	bytes, err := e.TotalBytes()
-	list := gets(l.parameter, n)
 	switch e.Type {
 	case "f32", "f64", "f16", "bf16", "s32", "u32": // a 0 of these can be written
 	default:
 		return nil
 	}
-	if !ok || err != nil || len(e.Dims) == 0 || e.Dynamic != nil || strings.Contains(e.Layout, ":") || n == l.counter || l.invariant(n) || len(list) == 0 || bytes > 1<<50 {
+	list := gets(l.parameter, n)
+	if n == l.counter || l.invariant(n) || len(list) == 0 {
 		return nil
 	}
+	order, ok := e.MinorToMajor()
+	bytes, err := e.TotalBytes()
+	if !ok || err != nil || bytes > 1<<50 || len(e.Dims) == 0 || e.Dynamic != nil || strings.Contains(e.Layout, ":") {
+		return nil
+	}
+
 	var layout strings.Builder
 	for _, d := range order {
 		layout.WriteString(strconv.Itoa(d+1) + ",")
@@ -248,80 +263,84 @@ func (l *loop) stack(n int, e *hlo.Shape) *Stack {
 	if err != nil {
 		return nil
 	}
-	s := &Stack{Element: n, Bytes: bytes}
-	at, index := l.body.Root.Operands[n], -1
-	if len(at.Users) != 1 {
+	by, d := writerOf(l.body.Root.Operands[n])
+	if d == nil || d.Opcode != hlo.DynamicUpdateSlice || !d.Shape.Equal(e) || !l.updates(n, by, d) {
 		return nil
 	}
-	if at.Opcode.IsAsyncDone() && len(at.Operands) == 1 {
-		if at = at.Operands[0]; !wrapsFusion(at) || len(at.Users) != 1 {
-			return nil
-		}
-	}
-	if at.Opcode == hlo.GetTupleElement && at.Operands[0].Opcode == hlo.Fusion {
-		if index, err = at.TupleIndex(); err != nil {
-			return nil
-		}
-		at = at.Operands[0]
-	}
-	d := at
-	c := fused(at)
-	if c != nil {
-		if kind, _ := at.Attribute("kind"); kind != "kLoop" {
-			return nil
-		}
-		if d = c.Root; index >= 0 {
-			if d.Opcode != hlo.TupleOp || index >= len(d.Operands) {
-				return nil
-			}
-			d = d.Operands[index]
-		}
-	}
-	if d.Opcode != hlo.DynamicUpdateSlice || !d.Shape.Equal(e) {
-		return nil
-	}
-	// Only the update reads what the state had.
-	into := d.Operands[0]
-	if len(into.Users) != 1 {
-		return nil
-	}
-	if c != nil {
-		if into.Opcode != hlo.Parameter || !once(at.Operands, at.Operands[into.Parameter]) {
-			return nil
-		}
-		into = at.Operands[into.Parameter]
-	}
-	if l.element(into) != n || len(into.Users) != 1 || len(gets(l.parameter, n)) != 1 {
-		return nil
-	}
-	s.update = d.Operands[1].Shape
+	s := &Stack{Element: n, Bytes: bytes, update: d.Operands[1].Shape}
 	var ok bool
-	if s.at, ok = l.slot(d.Operands[2:], at, c); !ok || !isSlice(s.update, e) {
+	if s.at, ok = l.slot(d.Operands[2:], by, fused(by)); !ok || !isSlice(s.update, e) {
 		return nil
 	}
-	v := seen(d.Operands[1])
-	switch {
-	case c == nil:
+	switch v := seen(d.Operands[1]); {
+	case d == by:
 		s.value = v
 	case v.Opcode == hlo.Parameter:
-		s.value = at.Operands[v.Parameter]
+		s.value = by.Operands[v.Parameter]
 	default:
-		s.inner, s.fusion = v, at
-		if _, aliased := at.Attribute("output_to_operand_aliasing"); aliased || !v.Shape.IsArray() || at.Opcode != hlo.Fusion {
+		if _, aliased := by.Attribute("output_to_operand_aliasing"); aliased || !v.Shape.IsArray() || by.Opcode != hlo.Fusion {
 			return nil
 		}
+		s.inner, s.fusion = v, by
 	}
 	return s
 }
 
-func once(list []*hlo.Instruction, i *hlo.Instruction) bool {
-	n := 0
-	for _, o := range list {
-		if o == i {
-			n++
+// writerOf returns the instruction that makes a value which only the loop's state reads, and what
+// computes the value: the instruction itself, or the root or output of its fused computation. d is nil
+// if that cannot be told.
+func writerOf(v *hlo.Instruction) (by, d *hlo.Instruction) {
+	if len(v.Users) != 1 {
+		return nil, nil
+	}
+	if v.Opcode.IsAsyncDone() && len(v.Operands) == 1 {
+		if v = v.Operands[0]; !wrapsFusion(v) || len(v.Users) != 1 {
+			return nil, nil
 		}
 	}
-	return n == 1
+	index := -1
+	if v.Opcode == hlo.GetTupleElement && v.Operands[0].Opcode == hlo.Fusion {
+		n, err := v.TupleIndex()
+		if err != nil {
+			return nil, nil
+		}
+		index, v = n, v.Operands[0]
+	}
+	c := fused(v)
+	if c == nil {
+		return v, v
+	}
+	if kind, _ := v.Attribute("kind"); kind != "kLoop" {
+		return nil, nil
+	}
+	if index < 0 {
+		return v, c.Root
+	}
+	if c.Root.Opcode != hlo.TupleOp || index >= len(c.Root.Operands) {
+		return nil, nil
+	}
+	return v, c.Root.Operands[index]
+}
+
+// updates reports whether a dynamic-update-slice, which an instruction of the body makes, writes into
+// element n of the state, and nothing else reads that.
+func (l *loop) updates(n int, by, d *hlo.Instruction) bool {
+	into := d.Operands[0]
+	if len(into.Users) != 1 {
+		return false
+	}
+	if d != by {
+		if into.Opcode != hlo.Parameter || !once(by.Operands, by.Operands[into.Parameter]) {
+			return false
+		}
+		into = by.Operands[into.Parameter]
+	}
+	return l.element(into) == n && len(into.Users) == 1 && len(gets(l.parameter, n)) == 1
+}
+
+func once(list []*hlo.Instruction, i *hlo.Instruction) bool {
+	n := slices.Index(list, i)
+	return n >= 0 && !slices.Contains(list[n+1:], i)
 }
 
 // wrapsFusion reports whether an instruction starts a fusion that runs beside others.
@@ -337,7 +356,10 @@ func fused(i *hlo.Instruction) *hlo.Computation {
 
 // isSlice reports whether s is one slot of a stack.
 func isSlice(s, stack *hlo.Shape) bool {
-	return s.Type == stack.Type && len(s.Dims) == len(stack.Dims) && s.Dims[0] == 1 && slices.Equal(s.Dims[1:], stack.Dims[1:]) && s.Dynamic == nil && stack.Dynamic == nil
+	if s.Type != stack.Type || len(s.Dims) != len(stack.Dims) || s.Dynamic != nil || stack.Dynamic != nil {
+		return false
+	}
+	return s.Dims[0] == 1 && slices.Equal(s.Dims[1:], stack.Dims[1:])
 }
 
 // reads adds what the body reads of a stack, and returns at which slot, with a = 0 if it is read
