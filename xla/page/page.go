@@ -37,7 +37,10 @@ var (
 	script string
 )
 
-var pageTemplate = template.Must(template.New("remat").Parse(html))
+var pageTemplate = template.Must(template.New("remat").Funcs(template.FuncMap{
+	"bytes": size.Format, "part": report.Part, "count": report.Count, "peak": (*view).peakText,
+	"words": func(name string) []string { return strings.SplitAfter(name, "/") }, // where a line may end
+}).Parse(html))
 
 const (
 	// mostLayers is how many rows the table of what is recomputed has.
@@ -195,9 +198,6 @@ func namesOf(m *hlo.Module) map[string]bool {
 	}
 	return names
 }
-
-// Words returns the name, cut where a line may end.
-func (l *layerRow) Words() []string { return strings.SplitAfter(l.Name, "/") }
 
 // figures sets the row's texts. run is the seconds of one run, and longest those of a bar of
 // full length, 0 for no bar.

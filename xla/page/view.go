@@ -99,14 +99,7 @@ type group struct {
 	Bytes  uint64
 	Values uint64
 	Bar    string // percent of the longest
-	of     uint64 // the peak
 }
-
-// Figures of a group, for people.
-func (g *group) Size() string    { return size.Format(g.Bytes) }
-func (g *group) Part() string    { return report.Part(g.Bytes, g.of) }
-func (g *group) Number() string  { return report.Count(g.Values) }
-func (g *group) Words() []string { return strings.SplitAfter(g.Name, "/") }
 
 // An item is memory that one value takes from one step to another, both included.
 type item struct {
@@ -404,7 +397,7 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		k, ok := index[name]
 		if !ok {
 			k = len(groups)
-			index[name], groups = k, append(groups, &group{Name: name, of: v.Peak})
+			index[name], groups = k, append(groups, &group{Name: name})
 		}
 		return k
 	}
@@ -486,7 +479,7 @@ func largest(groups []*group) (list []group, more *group) {
 			continue
 		}
 		if more == nil {
-			more = &group{of: g.of, Name: report.Count(uint64(len(groups)-mostGroups)) + " more"}
+			more = &group{Name: report.Count(uint64(len(groups)-mostGroups)) + " more"}
 		}
 		more.Bytes, more.Values = more.Bytes+g.Bytes, more.Values+g.Values
 	}
@@ -649,8 +642,8 @@ func (v *view) text(s string) int {
 	return k
 }
 
-// PeakText says how much lives at the peak, and where it is.
-func (v *view) PeakText() string {
+// peakText says how much lives at the peak, and where it is.
+func (v *view) peakText() string {
 	if v.Peak == 0 {
 		return "there are no temporaries"
 	}

@@ -67,6 +67,3 @@ func (a *Advice) sections(limit, now uint64) (list []Section) {
 func (s *Section) say(format string, args ...any) {
 	s.Lines = append(s.Lines, Line{Text: fmt.Sprintf(format, args...)})
 }
-
-// Size returns Bytes as text for people.
-func (l Line) Size() string { return size.Format(l.Bytes) }
