@@ -14,6 +14,7 @@ func (r *runner) countLeaves(s *hlo.Shape) int {
 	if s.Type != hlo.Tuple {
 		return 1
 	}
+
 	n, ok := r.leaves[s]
 	if !ok {
 		for _, e := range s.Elements {
@@ -21,6 +22,7 @@ func (r *runner) countLeaves(s *hlo.Shape) int {
 		}
 		r.leaves[s] = n
 	}
+
 	return n
 }
 
@@ -36,6 +38,7 @@ func (r *runner) findPart(s *hlo.Shape, index []int) (from, n int) {
 		}
 		s = s.Elements[k]
 	}
+
 	return from, r.countLeaves(s)
 }
 
@@ -75,6 +78,7 @@ func (f *frame) defineResult(i *hlo.Instruction) []int32 {
 	if len(i.Operands) > 0 {
 		first = f.results[i.Operands[0]]
 	}
+
 	switch {
 	case i.Opcode == hlo.TupleOp:
 		return f.operandLeaves(i)
@@ -92,6 +96,7 @@ func (f *frame) defineResult(i *hlo.Instruction) []int32 {
 	case isStart(i) || i.Opcode == hlo.Send:
 		return f.startResult(i, f.operandLeaves(i), n)
 	}
+
 	out := f.newValues(i, 0, n)
 	f.joinParts(i, out)
 	return out
@@ -113,6 +118,7 @@ func (f *frame) callResult(i *hlo.Instruction, in []int32) []int32 {
 	if i.Opcode == hlo.While {
 		list = list[len(list)-1:] // the body
 	}
+
 	same := make([]int32, n) // 1 + the value that all branches hand on, -1: none
 	for b, c := range list {
 		for k, o := range f.runComputation(c.role).out {
@@ -124,14 +130,15 @@ func (f *frame) callResult(i *hlo.Instruction, in []int32) []int32 {
 				same[k] = -1
 				continue
 			}
-			if o.same && (b == 0 || same[k] == in[at]+1) {
-				same[k] = in[at] + 1
-			} else {
-				same[k] = -1
+			handed := in[at] + 1
+			if !o.same || b > 0 && same[k] != handed {
+				handed = -1
 			}
+			same[k] = handed
 			f.joinCells(out[k], in[at])
 		}
 	}
+
 	for k := range out {
 		if same[k] > 0 {
 			out[k] = same[k] - 1
@@ -150,10 +157,12 @@ func (f *frame) startResult(i *hlo.Instruction, in []int32, n int) []int32 {
 		}
 		return out
 	}
+
 	handed := 0
 	if e := i.Shape.Elements; len(e) > 1 && f.countLeaves(e[0]) == len(in) {
 		handed = len(in)
 	}
+
 	out := append(slices.Clone(in[:handed]), f.newValues(i, handed, n-handed)...)
 	if c := i.Call("calls"); c != nil && handed > 0 {
 		for k, o := range f.runComputation(role{c, subroutine}).out {
@@ -162,6 +171,7 @@ func (f *frame) startResult(i *hlo.Instruction, in []int32, n int) []int32 {
 			}
 		}
 	}
+
 	f.joinParts(i, out)
 	return out
 }
@@ -188,6 +198,7 @@ func (f *frame) endResult(i *hlo.Instruction, in []int32, n int) []int32 {
 			return in
 		}
 	}
+
 	return f.newValues(i, 0, n)
 }
 
@@ -224,6 +235,7 @@ func (r *runner) overwrittenParts(i *hlo.Instruction) (list []writtenPart) {
 			list = append(list, writtenPart{operand: first + k, to: to})
 		}
 	}
+
 	switch i.Opcode {
 	case hlo.DynamicUpdateSlice, hlo.SetDimensionSize:
 		each(0, 1)
@@ -248,6 +260,7 @@ func (r *runner) overwrittenParts(i *hlo.Instruction) (list []writtenPart) {
 			list = append(list, r.partsOfFusion(c)...)
 		}
 	}
+
 	if aliases, err := i.OutputAliases(); err == nil {
 		for _, a := range aliases {
 			list = append(list, writtenPart{a.Parameter, a.Index, a.Output})
@@ -261,6 +274,7 @@ func (r *runner) partsOfFusion(c *hlo.Computation) []writtenPart {
 	if list, ok := r.pairs[c]; ok {
 		return list
 	}
+
 	r.pairs[c] = nil
 	var list []writtenPart
 	var add func(at []int)
@@ -273,6 +287,7 @@ func (r *runner) partsOfFusion(c *hlo.Computation) []writtenPart {
 			list = append(list, writtenPart{p.Parameter, from, at})
 		}
 	}
+
 	add(nil)
 	r.pairs[c] = list
 	return list
@@ -294,6 +309,7 @@ func (r *runner) updatedParameter(i *hlo.Instruction, at []int) (p *hlo.Instruct
 			return i, at, i.Opcode == hlo.Parameter
 		}
 	}
+
 	return nil, nil, false
 }
 
@@ -315,6 +331,7 @@ func lookThrough(i *hlo.Instruction, at []int) (*hlo.Instruction, []int) {
 			return i, at
 		}
 	}
+
 	return i, at
 }
 

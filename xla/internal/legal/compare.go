@@ -59,6 +59,7 @@ func (c *comparison) compareModules() error {
 			}
 		}
 	}
+
 	return cmp.Or(c.checkOwners(), c.checkChannels())
 }
 
@@ -78,6 +79,7 @@ func (c *comparison) checkOwners() error {
 				callee.Name, list[0].Name)
 		}
 	}
+
 	return nil
 }
 
@@ -100,12 +102,14 @@ func (c *comparison) checkChannels() error {
 		number  int32
 		channel string
 	}
+
 	had, taken := map[use]bool{}, map[string]bool{}
 	for i := range c.before.m.All() {
 		if v, ok := i.Attribute("channel_id"); ok {
 			had[use{c.before.numbers[i.ID], v}], taken[v] = true, true
 		}
 	}
+
 	for i := range c.after.m.All() {
 		if v, ok := i.Attribute("channel_id"); ok && taken[v] && !had[use{c.after.numbers[i.ID], v}] {
 			return refuse(i, "channel_id %s is that of another operation", v)
@@ -125,7 +129,11 @@ type pair struct {
 }
 
 func (c *comparison) newPair(old, now *hlo.Computation, loop *changedLoop) *pair {
-	k := &pair{comparison: c, old: old, now: now, loop: loop, byNumber: map[int32][]*hlo.Instruction{}, names: map[string]*hlo.Instruction{}}
+	size := len(old.Instructions)
+	k := &pair{
+		comparison: c, old: old, now: now, loop: loop,
+		byNumber: make(map[int32][]*hlo.Instruction, size), names: make(map[string]*hlo.Instruction, size),
+	}
 	for _, i := range old.Instructions {
 		n := c.before.numbers[i.ID]
 		k.byNumber[n] = append(k.byNumber[n], i)
@@ -158,9 +166,11 @@ func (k *pair) comparePair() error {
 	} else {
 		k.forward = k.forwardNumbers(k.loop)
 	}
+
 	if err := k.checkEffects(); err != nil {
 		return err
 	}
+
 	for _, i := range k.now.Instructions {
 		if err := k.checkInstruction(i); err != nil {
 			return err
@@ -192,6 +202,7 @@ func (k *pair) checkParameters() error {
 	if len(was) != len(is) {
 		return refuse(k.now.Root, "%s has %d parameters and had %d", k.now.Name, len(is), len(was))
 	}
+
 	for n, p := range is {
 		if !k.isSameShape(p, was[n]) {
 			return refuse(p, "parameter %d was %s", n, was[n].Shape)
@@ -208,6 +219,7 @@ func (k *pair) checkEffects() error {
 	if !scheduled {
 		was, is = sortedByName(was), sortedByName(is)
 	}
+
 	for n, i := range is {
 		if n >= len(was) {
 			return refuse(i, "it has an effect, and runs once more than before")
@@ -221,6 +233,7 @@ func (k *pair) checkEffects() error {
 			return k.explainDifference(i, x, "what has an effect")
 		}
 	}
+
 	if len(is) < len(was) {
 		return refuse(k.now.Root, "%s has an effect, and runs less often than before", was[len(is)].Name)
 	}
@@ -236,6 +249,7 @@ func (k *pair) checkInstruction(i *hlo.Instruction) error {
 		}
 		return k.checkEnds(i, list[0])
 	}
+
 	if k.isOfLoops(i) || handsOn(i) {
 		return nil
 	}
@@ -311,6 +325,7 @@ func (k *pair) checkCounts() error {
 			left[k.before.numbers[i.ID]]++
 		}
 	}
+
 	for _, i := range k.now.Instructions {
 		x, n := k.after.classes[i.ID], k.after.numbers[i.ID]
 		if x == 0 || k.after.loops[i] != nil { // a changed loop is there once, by its name
@@ -326,6 +341,7 @@ func (k *pair) checkCounts() error {
 			return refuse(i, "a loop, a conditional or a custom call, or one in what it calls: it runs more often than before")
 		}
 	}
+
 	return nil
 }
 
@@ -334,6 +350,7 @@ func (k *pair) checkOrder() error {
 	if k.o.Collectives || !k.now.Module.Scheduled {
 		return nil
 	}
+
 	left := k.before.collectivesOf(k.old)
 	for _, i := range k.after.collectivesOf(k.now) {
 		n := slices.IndexFunc(left, func(x *hlo.Instruction) bool { return k.isSame(i, x) })
@@ -342,6 +359,7 @@ func (k *pair) checkOrder() error {
 		}
 		left = left[n+1:]
 	}
+
 	return nil
 }
 
@@ -357,11 +375,12 @@ func (n *numbering) collectivesOf(c *hlo.Computation) (list []*hlo.Instruction) 
 
 // checkWaits checks that what had to run after something still does.
 func (k *pair) checkWaits() error {
-	w := &waits{pair: k, now: map[int32][]*hlo.Instruction{}, named: map[string]*hlo.Instruction{}}
+	w := &waits{pair: k, now: map[int32][]*hlo.Instruction{}, named: make(map[string]*hlo.Instruction, len(k.now.Instructions))}
 	for _, i := range k.now.Instructions {
 		n := k.after.numbers[i.ID]
 		w.now[n], w.named[i.Name] = append(w.now[n], i), i
 	}
+
 	for _, x := range k.old.Instructions {
 		if len(x.After) == 0 {
 			continue
@@ -378,6 +397,7 @@ func (k *pair) checkWaits() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -416,6 +436,7 @@ func (w *waits) waitedFor(x *hlo.Instruction, seen map[*hlo.Instruction]bool) (l
 			list = append(list, w.waitedFor(p, seen)...)
 		}
 	}
+
 	return list
 }
 
@@ -434,12 +455,14 @@ func (k *pair) explainDifference(i, x *hlo.Instruction, what string) error {
 	} else if slices.Equal(k.before.numbersOf(x.Operands), k.after.numbersOf(i.Operands)) {
 		return refuse(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
 	}
+
 	if !bytes.Equal(k.before.appendAttributes(nil, x, false), k.after.appendAttributes(nil, i, false)) {
 		return refuse(i, "%s has other attributes than %s", what, x.Name)
 	}
 	if len(i.Operands) != len(x.Operands) {
 		return refuse(i, "%s has %d operands, and %s had %d", what, len(i.Operands), x.Name, len(x.Operands))
 	}
+
 	for n, o := range i.Operands {
 		if was := x.Operands[n]; !k.isSame(o, was) || !k.isSameShape(o, was) {
 			return refuse(i, "operand %d is %s, which is another value than %s", n, o.Name, was.Name)
@@ -460,5 +483,6 @@ func (k *pair) explainCallees(i, x *hlo.Instruction, what string) error {
 		}
 		return refuse(i, "%s calls %s, which computes another value than %s", what, is.Name, was[n].Name)
 	}
+
 	return nil
 }

@@ -73,6 +73,7 @@ func (o Options) Check(before, after *hlo.Module) error {
 	if err := sameHeader(before, after); err != nil {
 		return err
 	}
+
 	loops, err := changedLoops(before, after, false)
 	if err == nil {
 		err = o.checkWith(before, after, loops)
@@ -85,7 +86,7 @@ func (o Options) Check(before, after *hlo.Module) error {
 	return err
 }
 
-// check is Check with the loops whose state changed.
+// checkWith is Check with the loops whose state changed.
 func (o Options) checkWith(before, after *hlo.Module, loops []*changedLoop) error {
 	var was, is map[*hlo.Instruction]*loopSide
 	if len(loops) > 0 {
@@ -94,8 +95,10 @@ func (o Options) checkWith(before, after *hlo.Module, loops []*changedLoop) erro
 			was[k.before.w], is[k.after.w] = &k.before, &k.after
 		}
 	}
+
 	t := newTable()
-	c := &comparison{o: o, t: t, before: t.numberModule(before, was), after: t.numberModule(after, is), paired: map[*hlo.Computation]*hlo.Computation{}, loops: loops}
+	c := &comparison{o: o, t: t, loops: loops, paired: map[*hlo.Computation]*hlo.Computation{}}
+	c.before, c.after = t.numberModule(before, was), t.numberModule(after, is)
 	if err := c.compareModules(); err != nil {
 		return err
 	}
@@ -118,16 +121,19 @@ func sameHeader(before, after *hlo.Module) error {
 	}) {
 		return refuse(nil, "input_output_alias differs")
 	}
+
 	old := map[string]string{}
 	for _, a := range before.Attributes {
 		old[a.Key] = a.Value
 	}
+
 	for _, a := range after.Attributes {
 		if v, ok := old[a.Key]; !ok || v != a.Value {
 			return refuse(nil, "the module's attribute %s differs", a.Key)
 		}
 		delete(old, a.Key)
 	}
+
 	for key := range old {
 		return refuse(nil, "the module's attribute %s is missing", key)
 	}

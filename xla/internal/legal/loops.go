@@ -86,6 +86,7 @@ func changedLoops(before, after *hlo.Module, all bool) ([]*changedLoop, error) {
 			}
 		}
 	}
+
 	return list, nil
 }
 
@@ -99,12 +100,14 @@ func (s *loopSide) checkForm() error {
 	no := func(what string) error {
 		return refuse(s.w, "its state changed, and %s: that cannot be proven", what)
 	}
+
 	if s.body == nil || s.condition == nil || s.w.Shape.Type != hlo.Tuple || len(s.w.Operands) != 1 {
 		return no("it is no loop over a tuple")
 	}
 	if root := s.body.Root; root.Opcode != hlo.TupleOp || len(root.Operands) != len(s.w.Shape.Elements) {
 		return no("its body does not end in a tuple")
 	}
+
 	for _, c := range s.bodies() {
 		if list := c.Parameters(); len(list) != 1 || list[0] == nil {
 			return no("its body has several parameters")
@@ -115,6 +118,7 @@ func (s *loopSide) checkForm() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -125,10 +129,12 @@ func (s *loopSide) sharesMemory() error {
 	if tuple.Opcode != hlo.TupleOp {
 		return refuse(s.w, "its state changed, and does not begin as a tuple: that cannot be proven")
 	}
+
 	type place struct {
 		i  *hlo.Instruction
 		at string
 	}
+
 	first := map[place]int{}
 	for n, o := range tuple.Operands {
 		i, at := lookThrough(o, nil)
@@ -141,6 +147,7 @@ func (s *loopSide) sharesMemory() error {
 			first[x] = n
 		}
 	}
+
 	return nil
 }
 
@@ -154,21 +161,6 @@ func (s *loopSide) isCarried(k int) bool {
 	return err != nil || n != k
 }
 
-// A maker is what makes the next value of an element of the state, by name.
-type maker struct {
-	name, original string
-	fusion         string // of which it is an output, and which may have been pruned; "" if of none
-}
-
-func (s *loopSide) makerOf(n int) maker {
-	o := s.body.Root.Operands[n]
-	m := maker{name: o.Name, original: originalName(o.Name)}
-	if o.Opcode == hlo.GetTupleElement {
-		m.fusion = o.Operands[0].Name
-	}
-	return m
-}
-
 // matchElements names the elements of both loops. What is matched is only a guess, which the induction
 // confirms: two are one if the same instruction, by name, makes their next value.
 func (k *changedLoop) matchElements() error {
@@ -178,6 +170,7 @@ func (k *changedLoop) matchElements() error {
 		k.before.names[n] = int32(n)
 		free[n] = k.before.isCarried(n)
 	}
+
 	for n := range k.after.w.Shape.Elements {
 		name := int32(-1 - n)
 		if k.after.isCarried(n) {
@@ -193,6 +186,7 @@ func (k *changedLoop) matchElements() error {
 	if len(was) != len(is) {
 		return refuse(k.after.w, "its backend_config differs")
 	}
+
 	for n := range is {
 		if is[n] >= len(k.after.names) || k.after.names[is[n]] != int32(was[n]) {
 			return refuse(k.after.w, "its backend_config names element %d, which is another one now", is[n])
@@ -202,21 +196,25 @@ func (k *changedLoop) matchElements() error {
 }
 
 // findElement returns which of the free elements of the given loop element n of the planned one was,
-// -1 if none: by the name of what makes it, then by that of its original, then as what was a fusion's
-// output and is the fusion now.
+// -1 if none: by the name of what makes it, then by that of its original, then as what was an output of a
+// fusion that is pruned to it.
 func (k *changedLoop) findElement(n int, free map[int]bool) int {
-	mine, e := k.after.makerOf(n), k.after.w.Shape.Elements[n]
-	for _, same := range []func(theirs maker) bool{
-		func(theirs maker) bool { return mine.name == theirs.name },
-		func(theirs maker) bool { return mine.original == theirs.name },
-		func(theirs maker) bool { return theirs.fusion != "" && mine.name == theirs.fusion },
-	} {
+	is, e := k.after.body.Root.Operands[n], k.after.w.Shape.Elements[n]
+	for by, name := range []string{is.Name, originalName(is.Name), is.Name} {
 		for m, x := range k.before.w.Shape.Elements {
-			if free[m] && sameShape(x, e) && same(k.before.makerOf(m)) {
+			was := k.before.body.Root.Operands[m]
+			if by == 2 {
+				if was.Opcode != hlo.GetTupleElement {
+					continue
+				}
+				was = was.Operands[0]
+			}
+			if free[m] && sameShape(x, e) && was.Name == name {
 				return m
 			}
 		}
 	}
+
 	return -1
 }
 

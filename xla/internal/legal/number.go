@@ -79,11 +79,13 @@ func (t *table) shapeNumber(s *hlo.Shape) int32 {
 	if ok {
 		return n
 	}
+
 	key := string(shapeKey(nil, s, true))
 	if n, ok = t.texts[key]; !ok {
 		n = int32(len(t.texts))
 		t.texts[key] = n
 	}
+
 	t.shapes[s] = n
 	return n
 }
@@ -95,16 +97,19 @@ func shapeKey(b []byte, s *hlo.Shape, space bool) []byte {
 	if s.Buffer {
 		b = append(b, 'b')
 	}
+
 	for n, d := range s.Dims {
 		if n < len(s.Dynamic) && s.Dynamic[n] {
 			b = append(b, '<')
 		}
 		b = binary.AppendVarint(append(b, ','), d)
 	}
+
 	layout := s.FullLayout()
 	if !space {
 		layout = withoutSpace(layout)
 	}
+
 	b = append(append(b, '{'), strings.TrimSuffix(layout, ":")...)
 	for _, e := range s.Elements {
 		b = shapeKey(append(b, '('), e, space)
@@ -181,6 +186,7 @@ func (n *numbering) numberComputation(c *hlo.Computation) {
 	if !n.m.Scheduled {
 		effects = sortedByName(effects)
 	}
+
 	f.number = n.t.numberOf(appendNumbers(key, n.numbersOf(effects)...))
 }
 
@@ -190,9 +196,10 @@ func sortedByName(list []*hlo.Instruction) []*hlo.Instruction {
 }
 
 // numbersOf returns the numbers of instructions.
-func (n *numbering) numbersOf(list []*hlo.Instruction) (numbers []int32) {
-	for _, i := range list {
-		numbers = append(numbers, n.numbers[i.ID])
+func (n *numbering) numbersOf(list []*hlo.Instruction) []int32 {
+	numbers := make([]int32, len(list))
+	for k, i := range list {
+		numbers[k] = n.numbers[i.ID]
 	}
 	return numbers
 }
@@ -211,6 +218,7 @@ func (n *numbering) classify(c *hlo.Computation, f *function) map[*hlo.Instructi
 			f.effects = append(f.effects, i)
 		}
 	}
+
 	return place
 }
 
@@ -220,32 +228,23 @@ func operandsFirst(c *hlo.Computation) []*hlo.Instruction {
 	if c.Module.Scheduled {
 		return c.Instructions
 	}
-	type step struct {
-		i    *hlo.Instruction
-		next int
-	}
+
 	list := make([]*hlo.Instruction, 0, len(c.Instructions))
 	seen := make(map[*hlo.Instruction]bool, len(c.Instructions))
-	var stack []step
-	for _, i := range c.Instructions {
+	var visit func(i *hlo.Instruction)
+	visit = func(i *hlo.Instruction) {
 		if seen[i] {
-			continue
+			return
 		}
 		seen[i] = true
-		for stack = append(stack, step{i, 0}); len(stack) > 0; {
-			top := &stack[len(stack)-1]
-			if top.next == len(top.i.Operands) {
-				list = append(list, top.i)
-				stack = stack[:len(stack)-1]
-				continue
-			}
-			o := top.i.Operands[top.next]
-			top.next++
-			if !seen[o] {
-				seen[o] = true
-				stack = append(stack, step{o, 0})
-			}
+		for _, o := range i.Operands {
+			visit(o)
 		}
+		list = append(list, i)
+	}
+
+	for _, i := range c.Instructions {
+		visit(i)
 	}
 	return list
 }
@@ -273,6 +272,7 @@ func (n *numbering) numberInstruction(i *hlo.Instruction, place map[*hlo.Instruc
 			return v
 		}
 	}
+
 	if v, ok := n.numberForwarded(i); ok {
 		return v
 	}
@@ -290,6 +290,7 @@ func (n *numbering) numberInstruction(i *hlo.Instruction, place map[*hlo.Instruc
 			key = append(key, i.Name...)
 		}
 	}
+
 	return n.t.noteShape(n.t.numberOf(key), i.Shape)
 }
 
@@ -303,6 +304,7 @@ func (n *numbering) numberForwarded(i *hlo.Instruction) (v int32, ok bool) {
 	if len(i.Operands) == 0 {
 		return 0, false
 	}
+
 	first := n.operand(i, 0)
 	known := t.values[first].elements
 	switch i.Opcode {
@@ -351,6 +353,7 @@ func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (int32, 
 	if !ok {
 		return 0, false
 	}
+
 	how := n.appendAttributes([]byte("fusion "), i, false)
 	if result.Type != hlo.Tuple {
 		return n.numberOutput(roots[0], c.Root, result, how), true
@@ -358,6 +361,7 @@ func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (int32, 
 	if len(roots) != len(result.Elements) || len(c.Root.Operands) != len(roots) {
 		return 0, false
 	}
+
 	elements := make([]int32, len(roots))
 	for k, s := range result.Elements {
 		elements[k] = n.numberOutput(roots[k], c.Root.Operands[k], s, how)
@@ -375,18 +379,22 @@ func (n *numbering) numberFused(i *hlo.Instruction, c *hlo.Computation) ([]int32
 	if n.left -= len(c.Instructions); n.left < 0 {
 		return nil, false
 	}
+
 	for k, p := range c.Parameters() {
 		n.numbers[p.ID] = n.operand(i, k)
 	}
+
 	for _, x := range operandsFirst(c) {
 		if x.Opcode != hlo.Parameter {
 			n.numbers[x.ID] = n.numberInstruction(x, nil)
 		}
 	}
+
 	roots := []int32{n.numbers[c.Root.ID]}
 	if c.Root.Shape.Type == hlo.Tuple {
 		roots = n.t.values[roots[0]].elements
 	}
+
 	n.fused[args] = roots
 	return roots, true
 }
@@ -420,6 +428,7 @@ func (n *numbering) numberView(v int32, from, to *hlo.Shape) int32 {
 	if t.values[base].shape == s {
 		return base
 	}
+
 	w := t.numberOf(appendNumbers([]byte("bitcast "), base, s))
 	t.values[w].base, t.values[w].shape = base, s
 	return w
@@ -464,6 +473,7 @@ func (n *numbering) appendAttributes(key []byte, i *hlo.Instruction, calls bool)
 		list = slices.Clone(list)
 		slices.SortStableFunc(list, compareKeys)
 	}
+
 	own := classOf(i)
 	for _, a := range list {
 		if a.Key == "metadata" || a.Key == "channel_id" && own&collective != 0 {
@@ -477,6 +487,7 @@ func (n *numbering) appendAttributes(key []byte, i *hlo.Instruction, calls bool)
 			}
 		}
 	}
+
 	return append(key, 0)
 }
 

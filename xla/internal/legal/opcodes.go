@@ -42,6 +42,7 @@ func classOf(i *hlo.Instruction) class {
 		}
 		return loop
 	}
+
 	return 0
 }
 

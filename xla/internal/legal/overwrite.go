@@ -31,6 +31,7 @@ func findOverwrites(before, after *numbering) error {
 	if err != nil {
 		return err
 	}
+
 	var found error
 	err = runAll(after, func(f fault) bool {
 		if !known[f.key] {
@@ -38,6 +39,7 @@ func findOverwrites(before, after *numbering) error {
 		}
 		return found == nil
 	})
+
 	return cmp.Or(found, err)
 }
 
@@ -56,7 +58,8 @@ const maxLeaves = 1 << 24
 // runAll runs all computations that are part of the program, and reports faults until report
 // returns false. The error is of a module whose results have more than maxLeaves leaves.
 func runAll(n *numbering, report func(fault) bool) error {
-	r := &runner{n: n, report: report, summaries: map[role]*summary{}, pairs: map[*hlo.Computation][]writtenPart{}, leaves: map[*hlo.Shape]int{}}
+	r := &runner{n: n, report: report, leaves: map[*hlo.Shape]int{}}
+	r.summaries, r.pairs = map[role]*summary{}, map[*hlo.Computation][]writtenPart{}
 	for i := range n.m.All() {
 		if r.total += r.countLeaves(i.Shape); r.total > maxLeaves {
 			return refuse(i, "with it, results have more than 2^24 parts: too many to check")
@@ -125,12 +128,14 @@ func (r *runner) runComputation(x role) *summary {
 	if s := r.summaries[x]; s != nil {
 		return s
 	}
+
 	s := &summary{}
 	r.summaries[x] = s
 	f := &frame{
 		runner: r, c: x.c, results: make(map[*hlo.Instruction][]int32, len(x.c.Instructions)),
 		holds: map[int32]int32{}, fixed: map[int32]bool{},
 	}
+
 	for _, i := range x.c.Instructions {
 		f.results[i] = f.defineResult(i)
 		// What does not fit, in operations that xla/internal/verify does not know, is a value by itself.
@@ -138,16 +143,19 @@ func (r *runner) runComputation(x role) *summary {
 			f.results[i] = f.newValues(i, 0, n)
 		}
 	}
+
 	var in []int32
 	for _, p := range x.c.Parameters() {
 		in = append(in, f.results[p]...)
 	}
+
 	out := f.results[x.c.Root]
 	f.joinOutside(x.as, in, out)
 
 	for _, v := range in {
 		f.holds[f.cellOf(v)] = v
 	}
+
 	for _, i := range x.c.Instructions {
 		if r.stopped {
 			return s
@@ -159,6 +167,7 @@ func (r *runner) runComputation(x role) *summary {
 		f.checkRead(x.c.Root, v, "the result")
 		s.out = append(s.out, f.outcomeOf(v, in))
 	}
+
 	for _, p := range in {
 		s.written = append(s.written, f.holds[f.cellOf(p)] != p)
 	}
@@ -177,6 +186,7 @@ func (f *frame) joinOutside(as int, in, out []int32) {
 	case entry:
 		donated = f.donateParameters()
 	}
+
 	// An entry must not write to parameters that stay the caller's, nor a condition to its own.
 	if as == entry || as == condition {
 		for _, v := range in {
@@ -185,6 +195,7 @@ func (f *frame) joinOutside(as int, in, out []int32) {
 			}
 		}
 	}
+
 	for _, i := range f.c.Instructions {
 		if i.Opcode == hlo.Constant {
 			for _, v := range f.results[i] {
@@ -245,6 +256,7 @@ func (f *frame) donateParameters() map[int32]bool {
 			donated[v] = true
 		}
 	}
+
 	return donated
 }
 
@@ -253,6 +265,7 @@ func (f *frame) executeInstruction(i *hlo.Instruction) {
 	if forwardsOperands(i) {
 		return
 	}
+
 	read := f.readOperands(i)
 	f.writeCalled(i, read)
 
@@ -286,6 +299,7 @@ func (f *frame) readOperands(i *hlo.Instruction) (read []int32) {
 			read = append(read, v)
 		}
 	}
+
 	return read
 }
 
@@ -343,5 +357,6 @@ func (f *frame) valueNumber(v value) (n, leaf int32) {
 		}
 		n, s = f.n.t.values[n].elements[k], s.Elements[k]
 	}
+
 	return n, int32(at)
 }

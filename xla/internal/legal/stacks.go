@@ -96,6 +96,7 @@ func (t *table) wholeNumber(symbol int32, a, b int64) (int32, bool) {
 	if a == 1 && b == 0 {
 		return symbol, true
 	}
+
 	v := t.numberOf(appendNumbers([]byte("whole "), symbol, int32(a), int32(b)))
 	t.values[v].facts = facts{whole: true, symbol: symbol, a: a, b: b}
 	return v, true
@@ -161,6 +162,7 @@ func (n *numbering) numberSum(i *hlo.Instruction) (int32, bool) {
 	if i.Opcode == hlo.Subtract {
 		y.a, y.b = -y.a, -y.b
 	}
+
 	symbol := x.symbol
 	if x.a == 0 {
 		symbol = y.symbol
@@ -174,10 +176,12 @@ func (n *numbering) numberTest(i *hlo.Instruction) (int32, bool) {
 	if direction != "LT" || !isWhole(i.Operands[0].Shape) {
 		return 0, false
 	}
+
 	x, y := n.factsOf(i, 0), n.factsOf(i, 1)
 	if !x.whole || !y.whole || x.a != 1 || y.a != 0 {
 		return 0, false
 	}
+
 	v := n.t.numberOf(appendNumbers([]byte("below "), n.operand(i, 0), n.operand(i, 1)))
 	x.whole, x.tests, x.below = false, true, y.b
 	n.t.values[v].facts = x
@@ -191,10 +195,12 @@ func (n *numbering) numberFusionStart(i *hlo.Instruction) (int32, bool) {
 	if len(e) < 2 || !n.isPure(i) {
 		return 0, false
 	}
+
 	v, ok := n.numberFusion(i, e[1])
 	if !ok {
 		return 0, false
 	}
+
 	handed := n.numberTuple(appendNumbers([]byte("tuple "), t.shapeNumber(e[0])), n.numbersOf(i.Operands))
 	context := t.numberOf(appendNumbers([]byte("context "), v))
 	return n.numberTuple(appendNumbers([]byte("fusion-start "), t.shapeNumber(i.Shape)), []int32{handed, v, context}[:min(len(e), 3)]), true
@@ -206,15 +212,18 @@ func (n *numbering) numberUpdate(i *hlo.Instruction) int32 {
 	for b.Opcode == hlo.Bitcast {
 		b = b.Operands[0]
 	}
+
 	u := &updateFact{
 		into: n.operand(i, 0), at: n.operand(i, 2), zeros: n.areZero(i.Operands[3:]),
 		value: n.numbers[b.ID], shape: b.Shape, slot: i.Operands[1].Shape,
 		plain: b.Opcode == hlo.Parameter || !n.isInFusion(i),
 	}
+
 	key := n.slotKey(i, 2)
 	if u.plain {
 		key = append(key, " plain"...)
 	}
+
 	v := n.t.noteShape(n.t.numberOf(key), i.Shape)
 	n.t.values[v].update = u
 	return v
@@ -234,6 +243,7 @@ func (n *numbering) slotKey(i *hlo.Instruction, first int) []byte {
 			key = append(append(append(key, 0), a.Key+"="...), a.Value...)
 		}
 	}
+
 	key = n.appendOperands(key, i)
 	if n.current != nil && config != "" {
 		at := appendNumbers([]byte(config), n.t.shapeNumber(i.Operands[0].Shape))
@@ -255,6 +265,7 @@ func (n *numbering) isInFusion(i *hlo.Instruction) bool {
 			}
 		}
 	}
+
 	return n.inner[i.Parent]
 }
 
@@ -284,12 +295,14 @@ func (n *numbering) noteUpdate(v, root int32, how []byte) {
 	if u == nil {
 		return
 	}
+
 	w := *u
 	if !w.plain {
 		w.value = n.t.numberOf(appendNumbers(slices.Clone(how), w.value, n.t.shapeNumber(w.shape)))
 		n.t.noteShape(w.value, w.shape)
 		w.plain = true
 	}
+
 	n.t.values[v].update = &w
 }
 
@@ -306,6 +319,7 @@ func (n *numbering) readSlot(i *hlo.Instruction) (int32, bool) {
 		n.slotKey(i, 1)
 		return k.value, true
 	}
+
 	n.reads = append(n.reads, slotRead{k, f})
 	return 0, false
 }
@@ -317,6 +331,7 @@ func (n *numbering) numberLoop(s *loopSide) (int32, bool) {
 	if len(s.inits) != len(s.names) {
 		return 0, false
 	}
+
 	s.id = t.numberOf(appendNumbers([]byte("round "), s.number))
 	t.values[s.id].facts = facts{whole: true, symbol: s.id, a: 1}
 	symbols := make([]int32, len(s.names))
@@ -330,6 +345,7 @@ func (n *numbering) numberLoop(s *loopSide) (int32, bool) {
 	if s.counter >= 0 {
 		n.numberRounds(s, symbols)
 	}
+
 	n.reads = nil
 
 	results := make([]int32, len(s.names))
@@ -339,6 +355,7 @@ func (n *numbering) numberLoop(s *loopSide) (int32, bool) {
 			n.noteStack(s, k, symbols, results[k])
 		}
 	}
+
 	for _, c := range s.bodies() {
 		n.functions[c].number = t.numberOf(appendNumbers([]byte("loop "), s.number))
 	}
@@ -355,6 +372,7 @@ func (n *numbering) findCounter(s *loopSide, symbols []int32) {
 			t.values[symbol].facts = facts{whole: true, symbol: symbol, a: 1}
 		}
 	}
+
 	n.numberBodies(s, symbols)
 	test := t.values[s.test].facts
 	for k, symbol := range symbols {
@@ -379,6 +397,7 @@ func (n *numbering) numberRounds(s *loopSide, symbols []int32) {
 			symbols[s.counter] = v
 		}
 	}
+
 	n.numberBodies(s, symbols)
 }
 
@@ -392,6 +411,7 @@ func (n *numbering) noteStack(s *loopSide, k int, symbols []int32, result int32)
 	if u.into != symbols[k] || !u.zeros || !u.plain || !isSlot(u.slot, s.w.Shape.Elements[k], s.rounds) {
 		return
 	}
+
 	at := n.t.values[u.at].facts
 	if at.whole && at.symbol == s.id && (isForwardSlot(at.a, at.b) || isBackwardSlot(at.a, at.b, s.rounds)) {
 		n.t.values[result].stack = &stackFact{s.changedLoop, at.a, at.b, n.numberView(u.value, u.shape, u.slot), n.t.shapeNumber(u.slot)}
@@ -445,6 +465,7 @@ func (n *numbering) numberBodies(s *loopSide, state []int32) {
 			}
 		}
 	}
+
 	s.nexts, s.test = t.values[n.numbers[s.body.Root.ID]].elements, n.numbers[s.condition.Root.ID]
 }
 
@@ -460,11 +481,13 @@ func (c *comparison) checkInduction(k *changedLoop) error {
 	if err := k.after.sharesMemory(); err != nil && k.before.sharesMemory() == nil {
 		return err
 	}
+
 	for at, i := range k.after.configs {
 		if k.before.configs[at] == nil {
 			return refuse(i, "its backend_config says where a slot lies in each round, and not of this loop")
 		}
 	}
+
 	if k.before.test != k.after.test {
 		return refuse(w, "its state changed, and it ends otherwise than before")
 	}
@@ -480,6 +503,7 @@ func (c *comparison) checkInduction(k *changedLoop) error {
 			return refuse(k.after.body.Root.Operands[n], "a round hands on another value in element %d than it did in element %d", n, name)
 		}
 	}
+
 	return nil
 }
 
@@ -490,10 +514,12 @@ func (c *comparison) forwardNumbers(k *changedLoop) map[int32]bool {
 	if k.forward == nil {
 		return list
 	}
+
 	f := &k.forward.before
 	for _, i := range f.body.Instructions {
 		list[c.before.numbers[i.ID]] = true
 	}
+
 	for _, v := range f.nexts {
 		if u := c.t.values[v].update; u != nil {
 			list[u.value] = true
@@ -540,6 +566,7 @@ func (k *pair) isBesideLoops(i *hlo.Instruction) bool {
 	case i.Opcode != hlo.Fusion || len(i.Operands) > 0 || k.after.classes[i.ID] != 0:
 		return false
 	}
+
 	for _, u := range i.Users {
 		if u.Opcode != hlo.TupleOp || !every(u.Users, changes) {
 			return false
