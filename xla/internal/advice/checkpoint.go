@@ -102,10 +102,6 @@ func isInput(i *hlo.Instruction) bool { return i.Opcode == hlo.Parameter || i.Op
 // name, such as a copy, belongs to what it reads, or to what alone reads it.
 func (k *checkpointer) assign(l opname.Layer) {
 	k.layer, k.backward = map[*hlo.Instruction]int{}, map[*hlo.Instruction]bool{}
-	number := map[string]int{}
-	for n, pattern := range l.Patterns {
-		number[pattern] = n
-	}
 	for _, i := range k.c.Instructions {
 		k.layer[i] = -1
 		if isInput(i) {
@@ -113,10 +109,7 @@ func (k *checkpointer) assign(l opname.Layer) {
 		}
 		if i.OpName() != "" {
 			k.backward[i] = opname.Backward(i)
-			base, digits := opname.Numbered(opname.Words(i), l.Name)
-			if n, ok := number[opname.PatternOf(base+digits)]; ok {
-				k.layer[i] = n
-			}
+			k.layer[i] = l.IndexOf(i)
 			continue
 		}
 		for _, o := range i.Operands {

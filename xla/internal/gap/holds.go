@@ -34,7 +34,7 @@ func HoldsAt(m *hlo.Module, meter *memory.Meter) (h Holds, err error) {
 		if i == peak.At {
 			at = int32(n)
 		}
-		if i.Opcode != hlo.Parameter && i.Opcode != hlo.Constant && !memory.HandsOn(i) && i.Opcode != hlo.TupleOp && !rules.allow(i) && !rules.effects.Recomputable(i) {
+		if rules.runsOnce(i) {
 			for _, id := range b.Outputs[n] {
 				once[id] = true
 			}

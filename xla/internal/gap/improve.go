@@ -60,7 +60,8 @@ func copySegments(to, from []value) {
 
 // save returns a copy of the plan.
 func (g *planner) save() *saved {
-	s := &saved{values: make([]value, len(g.values)), phases: make(map[int32]phase, len(g.phases)), bytes: g.profile.bytes(), splits: g.splits, quality: g.quality()}
+	s := &saved{values: make([]value, len(g.values)), phases: make(map[int32]phase, len(g.phases)), splits: g.splits}
+	s.bytes, s.quality = g.profile.bytes(), g.quality()
 	copySegments(s.values, g.values)
 	for at, p := range g.phases {
 		s.phases[at] = phase{slices.Clone(p.values), p.bytes}
@@ -134,7 +135,9 @@ func (g *planner) improve(rounds int, until time.Time) {
 	g.bias = make([]float64, len(g.values))
 	idle := 0
 	for n := range rounds {
-		if !until.IsZero() && !time.Now().Before(until) || g.splits == 0 && n == patience || idle == mostIdle || g.fault != nil {
+		late := !until.IsZero() && !time.Now().Before(until)
+		hopeless := g.splits == 0 && n == patience || idle == mostIdle
+		if late || hopeless || g.fault != nil {
 			break
 		}
 		g.round(r)

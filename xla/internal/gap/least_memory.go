@@ -143,7 +143,7 @@ func (b *bounds) held(c *hlo.Computation, buffers *memory.Buffers, runs map[*hlo
 		}
 	}
 	for n, i := range c.Instructions {
-		if !runs[i] || slices.Contains(b.open, i) || i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant || memory.HandsOn(i) || b.rules.allow(i) || b.effects.Recomputable(i) {
+		if !runs[i] || slices.Contains(b.open, i) || !b.rules.runsOnce(i) {
 			continue
 		}
 		add(n, i)

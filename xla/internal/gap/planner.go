@@ -260,8 +260,8 @@ func (p *modulePlan) newPlanner(c *hlo.Computation, limit int64) (*planner, erro
 	if err != nil {
 		return nil, err
 	}
-	g := &planner{c: c, limit: limit, values: make([]value, len(b.List)), called: make([]int64, len(c.Instructions)), phases: map[int32]*phase{},
-		seen: make([]int, len(b.List)), left: make([]int32, len(b.List))}
+	g := &planner{c: c, limit: limit, called: make([]int64, len(c.Instructions)), phases: map[int32]*phase{}}
+	g.values, g.seen, g.left = make([]value, len(b.List)), make([]int, len(b.List)), make([]int32, len(b.List))
 	// What waits for others, or is waited for, by control dependencies stays where it is.
 	pinned := make(map[*hlo.Instruction]bool)
 	for _, i := range c.Instructions {

@@ -10,6 +10,7 @@ package gap
 
 import (
 	"gpumem/xla/hlo"
+	"gpumem/xla/memory"
 )
 
 // rules decide what may be recomputed. What they find out about computations is kept for the
@@ -41,6 +42,15 @@ func (r *rules) allow(i *hlo.Instruction) bool {
 	return r.effects.Recomputable(i)
 }
 
+// runsOnce reports whether an instruction computes something and never runs again, neither by gap
+// splitting nor by XLA's pass.
+func (r *rules) runsOnce(i *hlo.Instruction) bool {
+	if i.Opcode == hlo.Parameter || i.Opcode == hlo.Constant || memory.HandsOn(i) {
+		return false
+	}
+	return !r.allow(i) && !r.effects.Recomputable(i)
+}
+
 // isNever reports whether an instruction is never recomputed, or something that it calls: loops,
 // conditionals, custom calls but annotations, and asynchronous halves.
 func (r *rules) isNever(i *hlo.Instruction) bool {
@@ -60,7 +70,8 @@ func (r *rules) isNever(i *hlo.Instruction) bool {
 // recomputed, whatever the options say.
 func (r *rules) isApart(i *hlo.Instruction) bool {
 	switch i.Opcode {
-	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, hlo.CollectiveBroadcast, "ragged-all-to-all", hlo.RngBitGenerator:
+	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, "ragged-all-to-all",
+		hlo.CollectivePermute, hlo.CollectiveBroadcast, hlo.RngBitGenerator:
 		return true
 	}
 	return r.apart.Calls(i, r.isApart)

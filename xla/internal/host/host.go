@@ -154,7 +154,7 @@ func newPlan(m *hlo.Module, limit uint64, host *Memory) (*plan, error) {
 	for id := range b.List {
 		x := &b.List[id]
 		i := c.Instructions[x.Definer]
-		if x.LiveOut || len(x.Index) > 0 || x.Bytes == 0 || len(b.Defined[x.Definer]) != 1 || !i.Shape.IsArray() || i.Shape.Space() != 0 || i.Opcode == hlo.Parameter || i.Opcode == hlo.CopyDone {
+		if x.LiveOut || len(x.Index) > 0 || x.Bytes == 0 || len(b.Defined[x.Definer]) != 1 || !isMovable(i) {
 			continue
 		}
 		// All users read it themselves, not by way of others.
@@ -170,6 +170,11 @@ func newPlan(m *hlo.Module, limit uint64, host *Memory) (*plan, error) {
 		}
 	}
 	return h, nil
+}
+
+// isMovable reports whether an instruction computes an array on the device.
+func isMovable(i *hlo.Instruction) bool {
+	return i.Shape.IsArray() && i.Shape.Space() == 0 && i.Opcode != hlo.Parameter && i.Opcode != hlo.CopyDone
 }
 
 // A move takes a value away after its use k.

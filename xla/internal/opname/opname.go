@@ -21,32 +21,29 @@ var (
 	counted = regexp.MustCompile(`^(.*?\D)(\d+)$`)
 )
 
-// Words returns the words of an op_name, without the wrappers of transformations, the
+// wordsOf returns the words of an op_name, without the wrappers of transformations, the
 // function that is compiled, and the operation at the end.
-func Words(i *hlo.Instruction) []string {
-	words := scopes(i.OpName())
+func wordsOf(i *hlo.Instruction) []string {
+	words := splitScopes(i.OpName())
 	if len(words) < 2 {
 		return nil
 	}
 	var out []string
 	for n, w := range words[:len(words)-1] {
 		jit := strings.HasPrefix(w, "jit(") || strings.HasPrefix(w, "pjit(")
-		for {
-			f := wrapper.FindStringSubmatch(w)
-			if f == nil {
-				break
-			}
+		for f := wrapper.FindStringSubmatch(w); f != nil; f = wrapper.FindStringSubmatch(w) {
 			w = f[1]
 		}
-		if w != "" && !(jit && (n == 0 || w == "main")) && w != "rematted_computation" && w != "checkpoint" {
-			out = append(out, scopes(w)...) // a scope may have a slash in its name, as in jvp(h/3)
+		compiled := jit && (n == 0 || w == "main")
+		if !compiled && w != "" && w != "rematted_computation" && w != "checkpoint" {
+			out = append(out, splitScopes(w)...) // a scope may have a slash in its name, as in jvp(h/3)
 		}
 	}
 	return out
 }
 
-// scopes splits an op_name at slashes outside of parentheses.
-func scopes(name string) (words []string) {
+// splitScopes splits an op_name at slashes outside of parentheses.
+func splitScopes(name string) (words []string) {
 	depth, from := 0, 0
 	for n, c := range name {
 		switch {
@@ -64,7 +61,7 @@ func scopes(name string) (words []string) {
 // Part returns the part of the program that an instruction belongs to: the words of its
 // op_name with * for numbers, and the operation.
 func Part(i *hlo.Instruction) string {
-	words := Words(i)
+	words := wordsOf(i)
 	for n, w := range words {
 		if f := counted.FindStringSubmatch(w); f != nil {
 			words[n] = f[1] + "*"
@@ -85,12 +82,22 @@ type Layer struct {
 	Name string // without its number, such as "MixerBlock_"
 	// Patterns are regular expressions for mark.Mark, one for each layer.
 	Patterns []string
+	index    map[string]int // of the pattern, by the layer's number
 }
 
-// Numbered returns the name and the number of the outermost numbered word, such as block_ and 3,
+// IndexOf returns which of the layers an instruction belongs to, from 0; -1 if to none.
+func (l *Layer) IndexOf(i *hlo.Instruction) int {
+	_, number := numbered(wordsOf(i), l.Name)
+	if n, ok := l.index[number]; ok {
+		return n
+	}
+	return -1
+}
+
+// numbered returns the name and the number of the outermost numbered word, such as block_ and 3,
 // or layer/ and 3 where the number is a word by itself; of those with that name unless it is
 // empty.
-func Numbered(words []string, name string) (base, number string) {
+func numbered(words []string, name string) (base, number string) {
 	for n, w := range words {
 		if f := counted.FindStringSubmatch(w); f != nil {
 			base, number = f[1], f[2]
@@ -102,11 +109,6 @@ func Numbered(words []string, name string) (base, number string) {
 		}
 	}
 	return "", ""
-}
-
-// PatternOf returns the regular expression of a layer's name in op_names.
-func PatternOf(name string) string {
-	return fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(name))
 }
 
 // Layers returns the numbered words of forward instructions, at most three, those with the
@@ -123,7 +125,7 @@ func Layers(m *hlo.Module) []Layer {
 		if Backward(i) || !strings.Contains(i.OpName(), "jvp(") {
 			continue
 		}
-		base, number := Numbered(Words(i), "")
+		base, number := numbered(wordsOf(i), "")
 		if base == "" {
 			continue
 		}
@@ -145,9 +147,10 @@ func Layers(m *hlo.Module) []Layer {
 		}
 		// A compiled module begins with what is fused, in any order.
 		slices.SortFunc(k.numbers, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
-		l := Layer{Name: k.base}
-		for _, n := range k.numbers {
-			l.Patterns = append(l.Patterns, PatternOf(k.base+n))
+		l := Layer{Name: k.base, index: map[string]int{}}
+		for n, number := range k.numbers {
+			l.index[number] = n
+			l.Patterns = append(l.Patterns, fmt.Sprintf(`(^|[/(])%s([/)]|$)`, regexp.QuoteMeta(k.base+number)))
 		}
 		out = append(out, l)
 	}

@@ -20,7 +20,7 @@ func TestParts(t *testing.T) {
 		"tanh":                                           "",
 	} {
 		i := &hlo.Instruction{Attributes: []hlo.Attribute{{Key: "metadata", Value: "{op_name=\"" + name + "\"}"}}}
-		if got := strings.Join(Words(i), " "); got != want {
+		if got := strings.Join(wordsOf(i), " "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
