@@ -39,7 +39,7 @@ type Request struct {
 	// Marks are regions to recompute before anything is planned, as jax.checkpoint does.
 	// Save says which of their values are saved; nil: none.
 	Marks []*regexp.Regexp
-	Save  mark.SavePolicy
+	Save  mark.Policy
 	// Fuse fuses chains of elementwise operations first.
 	Fuse bool
 	// Collectives lets gap recompute collectives and random bits. See gap.Options.
@@ -84,9 +84,9 @@ type Answer struct {
 	Bounds
 	Seconds float64 `json:"seconds"` // that planning took
 	// Legal reports that the plan passed xla/internal/legal: always. Plans that do not are dropped.
-	Legal  bool           `json:"legal"`
-	Marked []mark.Marking `json:"marked,omitempty"`
-	advice.Advice         // with Request.Advice
+	Legal         bool           `json:"legal"`
+	Marked        []mark.Marking `json:"marked,omitempty"`
+	advice.Advice                // with Request.Advice
 
 	Request *Request `json:"-"`
 	// Given is the module that plans begin with, fused but not marked. Module is the

@@ -33,7 +33,9 @@ func TestStrideLeavesTimeForTheRest(t *testing.T) {
 
 // TestFrontierHasTheOwnPlan: the plan for the limit is on the curve, so that it has one figure.
 func TestFrontierHasTheOwnPlan(t *testing.T) {
-	at := func(after uint64, extra float64) *Answer { return &Answer{Peaks: Peaks{After: after}, Costs: Costs{Extra: extra}, Request: &Request{Limit: Percent(50)}} }
+	at := func(after uint64, extra float64) *Answer {
+		return &Answer{Peaks: Peaks{After: after}, Costs: Costs{Extra: extra}, Request: &Request{Limit: Percent(50)}}
+	}
 	all := func() []*Answer { return []*Answer{at(100, 0), at(80, 2), at(60, 5.4), at(40, 20)} }
 	for _, test := range []struct {
 		name string

@@ -36,7 +36,7 @@ func Regions(m *hlo.Module) []mark.Region { return mark.Regions(m) }
 
 // SavePolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
 // dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
-func SavePolicyNamed(word string) (mark.SavePolicy, error) { return mark.SavePolicyNamed(word) }
+func SavePolicyNamed(word string) (mark.Policy, error) { return mark.PolicyNamed(word) }
 
 // ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
 var ErrNoMatch = errors.New("no instruction has it in its op_name or name")

@@ -47,7 +47,7 @@ func planByHand(given *plan.Plan, limit, heap uint64, o plan.Options) ([]ByHand,
 	for _, l := range opname.Layers(m) {
 		for _, policy := range []struct {
 			name        string
-			save, fused mark.SavePolicy
+			save, fused mark.Policy
 		}{{"nothing_saveable", mark.SaveNothing, mark.SaveNothing}, {"dots_saveable", mark.SaveDots, product}} {
 			try := func(count int) (*plan.Plan, error) {
 				if m.Scheduled {
@@ -103,7 +103,7 @@ func markFewest(best *plan.Plan, all int, limit uint64, try func(count int) (*pl
 
 // predict returns what jax.checkpoint around the first layers leaves of a scheduled module, by
 // its heap. The plan has no module.
-func predict(o plan.Options, given *plan.Plan, l opname.Layer, count int, save mark.SavePolicy) (*plan.Plan, error) {
+func predict(o plan.Options, given *plan.Plan, l opname.Layer, count int, save mark.Policy) (*plan.Plan, error) {
 	c, more, err := checkpointed(given.Module, l, count, save, o.Rates)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func predict(o plan.Options, given *plan.Plan, l opname.Layer, count int, save m
 }
 
 // markLayers returns the plan that marks layers in a module that is not scheduled.
-func markLayers(o plan.Options, given *plan.Plan, patterns []string, save mark.SavePolicy) (*plan.Plan, error) {
+func markLayers(o plan.Options, given *plan.Plan, patterns []string, save mark.Policy) (*plan.Plan, error) {
 	c := given.Module.Clone()
 	for _, pattern := range patterns {
 		if _, err := mark.Mark(c, regexp.MustCompile(pattern), save); err != nil {

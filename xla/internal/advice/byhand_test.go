@@ -141,7 +141,7 @@ func TestCheckpointed(t *testing.T) {
 		name  string
 		edits []string // of compiled: what is there, and what stands there instead
 		count int
-		save  mark.SavePolicy
+		save  mark.Policy
 		want  string // each instruction of the entry, with its operands and those before it
 	}{
 		{"nothing is saved", nil, 3, mark.SaveNothing, `
@@ -269,7 +269,7 @@ func TestByHandInJAX(t *testing.T) {
 		}
 		for _, policy := range []struct {
 			name  string
-			save  mark.SavePolicy
+			save  mark.Policy
 			truth uint64
 		}{{"nothing_saveable", mark.SaveNothing, r.Nothing}, {"dots_saveable", product, r.Dots}} {
 			if policy.truth == 0 {

@@ -33,7 +33,7 @@ import (
 type checkpointer struct {
 	c        *hlo.Computation
 	count    int                       // of layers under jax.checkpoint, the first ones
-	save     mark.SavePolicy           // of fused products, too: see product
+	save     mark.Policy               // of fused products, too: see product
 	layer    map[*hlo.Instruction]int  // that an instruction belongs to, from 0; -1: none
 	backward map[*hlo.Instruction]bool // of the backward pass, clones included
 	at       map[*hlo.Instruction]int  // place in the list as it was given
@@ -43,7 +43,7 @@ type checkpointer struct {
 
 // checkpointed returns a copy of a scheduled module with jax.checkpoint around the first count
 // layers, and what one run of it computes again, in seconds.
-func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.SavePolicy, rates cost.Rates) (*hlo.Module, float64, error) {
+func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.Policy, rates cost.Rates) (*hlo.Module, float64, error) {
 	m = m.Clone()
 	prices, err := cost.New(m, rates)
 	if err != nil {

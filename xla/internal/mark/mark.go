@@ -23,9 +23,9 @@ import (
 	"gpumem/xla/internal/opname"
 )
 
-// A SavePolicy reports whether the value of an instruction in a marked region is saved for late
+// A Policy reports whether the value of an instruction in a marked region is saved for late
 // users. If it is not, it is recomputed.
-type SavePolicy func(*hlo.Instruction) bool
+type Policy func(*hlo.Instruction) bool
 
 // saveEverything saves all (jax.checkpoint_policies.everything_saveable): marking changes
 // nothing.
@@ -51,14 +51,15 @@ func saveDotsWithoutBatch(i *hlo.Instruction) bool {
 
 // saveNames saves what the pattern matches in its op_name or its name
 // (save_only_these_names; jax.ad_checkpoint.checkpoint_name puts a name there).
-func saveNames(re *regexp.Regexp) SavePolicy {
+func saveNames(re *regexp.Regexp) Policy {
 	return func(i *hlo.Instruction) bool { return matches(re, i) }
 }
 
-// SavePolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
+// PolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
 // dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
-func SavePolicyNamed(word string) (SavePolicy, error) {
-	if p, ok := map[string]SavePolicy{"nothing": SaveNothing, "everything": saveEverything, "dots": SaveDots, "dots_no_batch": saveDotsWithoutBatch}[word]; ok {
+func PolicyNamed(word string) (Policy, error) {
+	named := map[string]Policy{"nothing": SaveNothing, "everything": saveEverything, "dots": SaveDots, "dots_no_batch": saveDotsWithoutBatch}
+	if p := named[word]; p != nil {
 		return p, nil
 	}
 	if name, pattern, _ := strings.Cut(word, "="); name == "names" {
@@ -93,7 +94,7 @@ type Marking struct {
 //
 // Mark changes m in place. It returns one result for each computation that has a region:
 // none if nothing matches. The error names an instruction that stands before its operand.
-func Mark(m *hlo.Module, pattern *regexp.Regexp, save SavePolicy) ([]Marking, error) {
+func Mark(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Marking, error) {
 	var done []Marking
 	for _, c := range slices.Clone(m.Computations) {
 		in := make(map[*hlo.Instruction]bool)
@@ -106,7 +107,7 @@ func Mark(m *hlo.Module, pattern *regexp.Regexp, save SavePolicy) ([]Marking, er
 		if len(in) == 0 {
 			continue
 		}
-		k, err := markOne(c, in, save)
+		k, err := markRegion(c, in, save)
 		if err != nil {
 			return nil, err
 		}
@@ -119,18 +120,20 @@ func Mark(m *hlo.Module, pattern *regexp.Regexp, save SavePolicy) ([]Marking, er
 // A marker marks one computation.
 type marker struct {
 	c       *hlo.Computation
-	in      map[*hlo.Instruction]bool
-	save    SavePolicy
-	at      map[*hlo.Instruction]int // place in the list
-	clones  map[*hlo.Instruction]*hlo.Instruction
-	inputs  []*hlo.Instruction // of the clones, from outside of them
-	order   []*hlo.Instruction // clones in the order of their originals
+	in      map[*hlo.Instruction]bool // the region
+	late    map[*hlo.Instruction]bool // users that run late
+	save    Policy
+	at      map[*hlo.Instruction]int              // place in the list
+	now     map[*hlo.Instruction]*hlo.Instruction // what late users read: clones, and inputs behind the barrier
+	inputs  []*hlo.Instruction                    // of the clones, from outside of them
+	order   []*hlo.Instruction                    // clones in the order of their originals
 	result  Marking
 	effects hlo.Effects
 }
 
-func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save SavePolicy) (Marking, error) {
-	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), clones: map[*hlo.Instruction]*hlo.Instruction{}, effects: hlo.Effects{}}
+// markRegion marks a region of a computation.
+func markRegion(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (Marking, error) {
+	k := &marker{c: c, in: in, save: save, at: make(map[*hlo.Instruction]int, len(c.Instructions)), effects: hlo.Effects{}}
 	k.result = Marking{Computation: c.Name, Region: len(in)}
 	for n, i := range c.Instructions {
 		k.at[i] = n
@@ -147,29 +150,36 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save SavePolicy) 
 			k.result.Saved++
 		}
 	}
-	late := k.late()
+
 	// The clones stand in one place, before the first late user. An instruction of the region
 	// that runs after that place, such as one that only the backward pass needs, is a late
 	// user itself.
-	first := len(c.Instructions)
-	for u := range late {
-		if !in[u] && k.at[u] < first && slices.ContainsFunc(u.Operands, k.recomputes) {
-			first = k.at[u]
-		}
-	}
+	k.late = k.findLate()
+	_, _, first := k.lateUses()
 	for i := range in {
 		if k.at[i] > first {
 			delete(in, i)
-			late[i] = true
+			k.late[i] = true
 		}
 	}
-	var wanted []*hlo.Instruction
-	users := map[*hlo.Instruction]bool{}
-	first = len(c.Instructions)
-	for _, i := range c.Instructions {
+	wanted, users, first := k.lateUses()
+	if len(wanted) == 0 {
+		return k.result, nil
+	}
+	k.result.Late = len(users)
+	k.collect(wanted)
+	k.build(wanted, c.Instructions[first])
+	return k.result, nil
+}
+
+// lateUses returns the instructions that are recomputed for late users, these, and the place of the
+// first.
+func (k *marker) lateUses() (wanted []*hlo.Instruction, users map[*hlo.Instruction]bool, first int) {
+	users, first = map[*hlo.Instruction]bool{}, len(k.c.Instructions)
+	for _, i := range k.c.Instructions {
 		used := false
 		for _, u := range i.Users {
-			if k.recomputes(i) && late[u] && !in[u] {
+			if k.late[u] && !k.in[u] && k.recomputes(i) {
 				used, users[u] = true, true
 				first = min(first, k.at[u])
 			}
@@ -178,13 +188,7 @@ func markOne(c *hlo.Computation, in map[*hlo.Instruction]bool, save SavePolicy) 
 			wanted = append(wanted, i)
 		}
 	}
-	if len(wanted) == 0 {
-		return k.result, nil
-	}
-	k.result.Late = len(users)
-	k.collect(wanted)
-	k.build(wanted, c.Instructions[first], late)
-	return k.result, nil
+	return wanted, users, first
 }
 
 // recomputes reports whether a value of the region is to be recomputed.
@@ -192,8 +196,8 @@ func (k *marker) recomputes(i *hlo.Instruction) bool {
 	return k.in[i] && !k.save(i) && k.effects.Repeatable(i)
 }
 
-// late returns the users that run late.
-func (k *marker) late() map[*hlo.Instruction]bool {
+// findLate returns the users that run late.
+func (k *marker) findLate() map[*hlo.Instruction]bool {
 	late := map[*hlo.Instruction]bool{}
 	for _, i := range k.c.Instructions {
 		if !k.in[i] && opname.Backward(i) {
@@ -252,56 +256,25 @@ func (k *marker) collect(wanted []*hlo.Instruction) {
 }
 
 // build makes the barrier and the clones, and makes the late users read the clones.
-func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late map[*hlo.Instruction]bool) {
-	m := k.c.Module
-	// The gate is what the first late user waits for anyway: the last of its operands outside
-	// of the region. The clones wait for it, too.
-	var gate *hlo.Instruction
-	for _, o := range first.Operands {
-		if !k.in[o] && o.Opcode != hlo.Parameter && o.Opcode != hlo.Constant && (gate == nil || k.at[o] > k.at[gate]) {
-			gate = o
-		}
-	}
-	through := slices.Clone(k.inputs)
-	if gate != nil && !slices.Contains(through, gate) {
-		through = append(through, gate)
-	}
-	var added []*hlo.Instruction
-	passed := map[*hlo.Instruction]*hlo.Instruction{}
-	if len(k.inputs) > 0 {
-		shape := &hlo.Shape{Type: hlo.Tuple}
-		for _, i := range through {
-			shape.Elements = append(shape.Elements, i.Shape)
-		}
-		tuple := m.NewInstruction("remat_tuple", hlo.TupleOp, shape, through...)
-		barrier := m.NewInstruction("remat_barrier", hlo.OptBarrier, shape, tuple)
-		added = append(added, tuple, barrier)
-		for n, i := range through {
-			e := m.NewInstruction("remat_gte", hlo.GetTupleElement, i.Shape, barrier)
-			e.Attributes = []hlo.Attribute{{Key: "index", Value: fmt.Sprint(n)}}
-			passed[i] = e
-			added = append(added, e)
-		}
-	}
+func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction) {
+	gate := k.gateOf(first)
+	added := k.addBarrier(gate)
 	for _, i := range k.order {
 		d := i.CloneOwning(i.Name + ".remat")
 		d.After = nil // those of the original have run
 		for n, o := range i.Operands {
-			switch {
-			case k.clones[o] != nil:
-				d.SetOperand(n, k.clones[o])
-			case passed[o] != nil:
-				d.SetOperand(n, passed[o])
+			if k.now[o] != nil {
+				d.SetOperand(n, k.now[o])
 			}
 		}
-		rename(d)
-		k.clones[i] = d
+		markName(d)
+		k.now[i] = d
 		added = append(added, d)
 	}
 	for _, i := range wanted {
-		i.ReplaceUses(k.clones[i], func(u *hlo.Instruction) bool { return !late[u] || k.in[u] || u.Parent == nil })
+		i.ReplaceUses(k.now[i], func(u *hlo.Instruction) bool { return !k.late[u] || k.in[u] || u.Parent == nil })
 	}
-	if e := passed[gate]; e != nil {
+	if e := k.now[gate]; e != nil {
 		for n, o := range first.Operands {
 			if o == gate {
 				first.SetOperand(n, e)
@@ -312,8 +285,50 @@ func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction, late m
 	k.result.Recomputed = len(added)
 }
 
-// rename marks a clone in its op_name, as JAX does.
-func rename(i *hlo.Instruction) {
+// gateOf returns what the first late user waits for anyway: the last of its operands outside of the
+// region, nil if there is none. The clones wait for it, too.
+func (k *marker) gateOf(first *hlo.Instruction) (gate *hlo.Instruction) {
+	for _, o := range first.Operands {
+		if k.in[o] || o.Opcode == hlo.Parameter || o.Opcode == hlo.Constant {
+			continue
+		}
+		if gate == nil || k.at[o] > k.at[gate] {
+			gate = o
+		}
+	}
+	return gate
+}
+
+// addBarrier makes the inputs pass through one barrier, together with the gate. It returns what it
+// added, nothing if there are no inputs.
+func (k *marker) addBarrier(gate *hlo.Instruction) []*hlo.Instruction {
+	k.now = map[*hlo.Instruction]*hlo.Instruction{}
+	if len(k.inputs) == 0 {
+		return nil
+	}
+	m := k.c.Module
+	through := slices.Clone(k.inputs)
+	if gate != nil && !slices.Contains(through, gate) {
+		through = append(through, gate)
+	}
+	shape := &hlo.Shape{Type: hlo.Tuple}
+	for _, i := range through {
+		shape.Elements = append(shape.Elements, i.Shape)
+	}
+	tuple := m.NewInstruction("remat_tuple", hlo.TupleOp, shape, through...)
+	barrier := m.NewInstruction("remat_barrier", hlo.OptBarrier, shape, tuple)
+	added := []*hlo.Instruction{tuple, barrier}
+	for n, i := range through {
+		e := m.NewInstruction("remat_gte", hlo.GetTupleElement, i.Shape, barrier)
+		e.Attributes = []hlo.Attribute{{Key: "index", Value: fmt.Sprint(n)}}
+		k.now[i] = e
+		added = append(added, e)
+	}
+	return added
+}
+
+// markName marks a clone in its op_name, as JAX does.
+func markName(i *hlo.Instruction) {
 	for n, a := range i.Attributes {
 		if at := strings.Index(a.Value, `op_name="`); a.Key == "metadata" && at >= 0 {
 			at += len(`op_name="`)

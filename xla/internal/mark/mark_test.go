@@ -17,7 +17,7 @@ import (
 func TestMark(t *testing.T) {
 	tests := []struct {
 		name, pattern string
-		save          SavePolicy
+		save          Policy
 		names         bool
 		want          Marking // without the computation
 	}{
@@ -117,7 +117,7 @@ func TestMarkRandom(t *testing.T) {
 		before, m := remattest.Parsed(t, b.String()), remattest.Parsed(t, b.String())
 		for range rapid.IntRange(1, 3).Draw(t, "marks") {
 			pattern := rapid.SampledFrom([]string{"mark", "mark_a", "mark_b", "^v"}).Draw(t, "pattern")
-			save := rapid.SampledFrom([]SavePolicy{SaveNothing, SaveDots, saveNames(regexp.MustCompile("keep"))}).Draw(t, "save")
+			save := rapid.SampledFrom([]Policy{SaveNothing, SaveDots, saveNames(regexp.MustCompile("keep"))}).Draw(t, "save")
 			if _, err := Mark(m, regexp.MustCompile(pattern), save); err != nil {
 				t.Fatal(err)
 			}
