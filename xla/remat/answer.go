@@ -148,6 +148,7 @@ func (a *Answer) Headline() string {
 	if a.Request.Packed {
 		now, then = a.HeapBefore, a.HeapAfter
 	}
+
 	name, more := a.Given.Name, report.Counted(uint64(a.Recomputed), "instruction")+" more, at "+report.MoreCompute(a.Extra)
 	switch {
 	case now <= a.Limit && a.Recomputed == 0:
@@ -159,7 +160,8 @@ func (a *Answer) Headline() string {
 	case then >= now && !a.Met:
 		return name + " takes more than its limit, and recomputing does not help."
 	case a.Met && a.Recomputed == 0 && a.HostValues > 0:
-		return name + " meets its limit with " + report.Counted(uint64(a.HostValues), "value") + " on the host for a while; nothing is recomputed."
+		values := report.Counted(uint64(a.HostValues), "value")
+		return name + " meets its limit with " + values + " on the host for a while; nothing is recomputed."
 	case a.Met:
 		return name + " meets its limit with " + more + "."
 	}

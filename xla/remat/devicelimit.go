@@ -41,11 +41,13 @@ func RoomLimit(m *hlo.Module, total, inUse uint64) (limit uint64, from string, e
 			arguments += n
 		}
 	}
+
 	from = fmt.Sprintf("%s with %s in use", size.Format(total), size.Format(inUse))
 	beside := inUse
 	if beside >= arguments {
 		beside -= arguments
 	}
+
 	limit, err = pass.Limit(m, total-min(total, beside))
 	return limit, from, err
 }

@@ -63,6 +63,7 @@ func (p *planner) frontier(ctx context.Context, a, unplanned *Answer) error {
 			a.FrontierLeft += min(down/p.Frontier, percent/p.Frontier) - 1
 		}
 	}
+
 	a.setFrontier(all)
 	return nil
 }
@@ -115,10 +116,12 @@ func (a *Answer) setFrontier(all []*Answer) {
 	}) {
 		return
 	}
+
 	all = slices.DeleteFunc(all, func(k *Answer) bool { return k.After >= a.After && k.Extra >= a.Extra })
 	at := slices.IndexFunc(all, func(k *Answer) bool { return k.After < a.After })
 	if at < 0 {
 		at = len(all)
 	}
+
 	a.Frontier = slices.Insert(all, at, a)
 }

@@ -50,10 +50,12 @@ func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
 	if err := verify.Module(m); err != nil { // the door: all that follows relies on it
 		return nil, err
 	}
+
 	a := &Answer{Algorithm: r.Algorithm, Instructions: m.Instructions(), Request: &r, Regions: mark.Regions(m)}
 	if e := memory.Estimate(m); e != "" {
 		a.warn(e)
 	}
+
 	m = m.Clone()
 	if m.Scheduled {
 		hlo.RemoveBarriers(m)
@@ -80,6 +82,7 @@ func answer(ctx context.Context, a *Answer, m *hlo.Module) (err error) {
 			return err
 		}
 	}
+
 	p := &planner{Request: r, m: m, meter: memory.NewMeter(r.Memory()), open: plan.OpenLoops(m)}
 	given, err := p.measure(a)
 	if err != nil {
@@ -93,16 +96,19 @@ func answer(ctx context.Context, a *Answer, m *hlo.Module) (err error) {
 			return err
 		}
 	}
+
 	a.Module = p.m
 	if err := p.begin(given); err != nil {
 		return err
 	}
+
 	unplanned := *a
 	if r.Limit != nil {
 		if err := p.planForLimit(a, start); err != nil {
 			return err
 		}
 	}
+
 	if r.Frontier > 0 {
 		return p.frontier(ctx, a, &unplanned)
 	}
@@ -135,6 +141,7 @@ func (p *planner) measure(a *Answer) (given *plan.Plan, err error) {
 	if given, err = p.options().Measure(p.m, "off", 0); err != nil {
 		return nil, err
 	}
+
 	a.Before, a.RunSeconds = given.Peak, given.Seconds
 
 	// The heap takes longest, so that the rest is found beside it, unless the limit is for it.
@@ -150,10 +157,12 @@ func (p *planner) measure(a *Answer) (given *plan.Plan, err error) {
 		}
 		a.Limit = p.Limit(now)
 	}
+
 	once := p.HostSpeed == 0 && len(p.Marks) == 0
 	if a.LowerBound, err = gap.LeastMemory(p.m, p.meter, once, p.open...); err != nil {
 		return nil, err
 	}
+
 	beside.Wait()
 	return given, noHeap
 }
@@ -178,6 +187,7 @@ func (p *planner) markModule(a *Answer) (*plan.Plan, error) {
 	if save == nil {
 		save = mark.SaveNothing
 	}
+
 	p.m = p.m.Clone()
 	for _, re := range p.Marks {
 		before := p.m.Clone()
@@ -197,6 +207,7 @@ func (p *planner) markModule(a *Answer) (*plan.Plan, error) {
 			a.Recomputed += d.Recomputed
 		}
 	}
+
 	p.meter, p.open = memory.NewMeter(p.Memory()), plan.OpenLoops(p.m)
 	return p.options().Measure(p.m, "off", 0)
 }
@@ -220,11 +231,13 @@ func (p *planner) planForLimit(a *Answer, start time.Time) error {
 	if !p.Packed { // the proof is for what lives at once
 		beside.Go(func() { unproven = p.prove(a) })
 	}
+
 	made, warnings, err := p.planFor(a.Limit, p.Packed, p.Search)
 	beside.Wait()
 	if err = cmp.Or(err, unproven); err != nil {
 		return err
 	}
+
 	a.warn(warnings...)
 	a.setPlan(made, time.Since(start))
 
@@ -236,6 +249,7 @@ func (p *planner) planForLimit(a *Answer, start time.Time) error {
 			return err
 		}
 	}
+
 	if p.Packed {
 		a.Met = a.HeapAfter <= a.Limit
 	}
@@ -261,6 +275,7 @@ func (p *planner) planFor(limit uint64, packed bool, search time.Duration) (made
 	default:
 		made, err = p.plans.Best(limit, search)
 	}
+
 	if err == nil && made.Dropped != nil {
 		warnings = append(warnings, made.Dropped.Error())
 	}
@@ -277,6 +292,7 @@ func (p *planner) planAsXLA(limit uint64, search time.Duration) (made *plan.Plan
 		warnings = append(warnings, fmt.Sprintf("XLA plans each copy as if it had the link to the host for itself: "+
 			"one way they take %.3g s together, and a step %.3g s; gap lets them take turns", link, made.Seconds))
 	}
+
 	if fault := p.plans.Check(made, true); fault != nil {
 		warnings = append(warnings, fmt.Sprintf("XLA's plan was dropped: %v; this is the next best", fault))
 		made, err = p.plans.Best(limit, search)
@@ -325,6 +341,7 @@ func (p *planner) prove(a *Answer) error {
 	if p.prices == nil {
 		return nil
 	}
+
 	least, err := gap.LeastSeconds(p.m, p.meter, a.Limit, p.prices.Seconds)
 	if err != nil {
 		return err

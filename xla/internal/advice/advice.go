@@ -47,19 +47,23 @@ func Find(p Program) (a Advice, warnings []string, err error) {
 	if !p.Module.HasOpNames() {
 		warnings = append(warnings, "no op_name in it: no advice on the lines of the program and on what to mark there")
 	}
+
 	heap := p.Heap
 	if heap == 0 {
 		heap = p.Peak
 	}
+
 	loops, rooms, err := findLoops(p.Module, heap, p.Rates, p.Seconds)
 	if err != nil {
 		return a, nil, err
 	}
+
 	a.Loops = loops
 	holders, err := findHolders(p.Module, p.Meter, rooms)
 	if err != nil {
 		return a, nil, err
 	}
+
 	a.Holders = holders[:min(len(holders), mostHolders)]
 	if p.Planned != nil {
 		if a.Holds, err = describeHolds(p.Planned, p.Meter); err != nil {
@@ -71,10 +75,12 @@ func Find(p Program) (a Advice, warnings []string, err error) {
 	if err != nil { // the plan stands all the same
 		warnings = append(warnings, "no advice on what to mark by hand: "+err.Error())
 	}
+
 	a.ByHand = plans[:min(len(plans), mostByHand)]
 	for n := range a.ByHand {
 		a.ByHand[n].Extra = plan.PercentMore(a.ByHand[n].Seconds, p.Seconds)
 	}
+
 	a.Text = a.sections(p.Limit, max(p.Heap, p.Peak))
 	return a, warnings, nil
 }

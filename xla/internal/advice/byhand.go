@@ -43,6 +43,7 @@ func planByHand(given *plan.Plan, limit, heap uint64, o plan.Options) ([]ByHand,
 			return nil, nil
 		}
 	}
+
 	var list []ByHand
 	for _, l := range opname.Layers(m) {
 		for _, policy := range []struct {
@@ -72,6 +73,7 @@ func planByHand(given *plan.Plan, limit, heap uint64, o plan.Options) ([]ByHand,
 			})
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b ByHand) int {
 		p, q := plan.Plan{Peak: a.Peak, Seconds: a.Seconds}, plan.Plan{Peak: b.Peak, Seconds: b.Seconds}
 		return p.Compare(&q, limit)
@@ -85,6 +87,7 @@ func markFewest(best *plan.Plan, all int, limit uint64, try func(count int) (*pl
 	if !best.Meets(limit) {
 		return best, all, nil
 	}
+
 	few, enough := 0, all
 	for few+1 < enough {
 		half := (few + enough) / 2
@@ -98,6 +101,7 @@ func markFewest(best *plan.Plan, all int, limit uint64, try func(count int) (*pl
 			few = half
 		}
 	}
+
 	return best, enough, nil
 }
 
@@ -121,11 +125,13 @@ func markLayers(o plan.Options, given *plan.Plan, patterns []string, save mark.P
 			return nil, err
 		}
 	}
+
 	c = c.Clone() // users in order
 	p, err := o.Cost(c, "mark", 0)
 	if err != nil {
 		return nil, err
 	}
+
 	// XLA chooses another order for what was marked.
 	other, err := o.Reorder(c, p.Peak)
 	if err != nil || other == nil {

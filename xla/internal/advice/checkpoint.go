@@ -49,10 +49,12 @@ func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.Policy, ra
 	if err != nil {
 		return nil, 0, err
 	}
+
 	k := &checkpointer{c: m.Entry, count: count, save: save, at: map[*hlo.Instruction]int{}, before: map[int][]*hlo.Instruction{}}
 	for n, i := range k.c.Instructions {
 		k.at[i] = n
 	}
+
 	k.assign(l)
 	k.recompute()
 	k.inputs()
@@ -62,6 +64,7 @@ func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.Policy, ra
 	for _, i := range k.again {
 		seconds += prices.Seconds(i)
 	}
+
 	// In a module that was planned before, a clone may read one that stands further down.
 	list, listed := make([]*hlo.Instruction, 0, len(k.c.Instructions)+len(k.again)), map[*hlo.Instruction]bool{}
 	var enlist func(i *hlo.Instruction)
@@ -78,12 +81,14 @@ func checkpointed(m *hlo.Module, l opname.Layer, count int, save mark.Policy, ra
 		}
 		list = append(list, i)
 	}
+
 	for n, i := range k.c.Instructions {
 		for _, b := range k.before[n] {
 			enlist(b)
 		}
 		enlist(i)
 	}
+
 	k.c.Reorder(list)
 	_, err = hlo.RemoveDead(m)
 	return m, seconds, err
@@ -125,6 +130,7 @@ func (k *checkpointer) assign(l opname.Layer) {
 			}
 		}
 	}
+
 	for _, i := range slices.Backward(k.c.Instructions) {
 		if i.OpName() != "" || isInput(i) || len(i.Users) == 0 || k.backward[i] {
 			continue
@@ -146,6 +152,7 @@ func (k *checkpointer) recompute() {
 			members[n], again[i] = append(members[n], i), true
 		}
 	}
+
 	for n, list := range members {
 		need, late := map[*hlo.Instruction]bool{}, map[*hlo.Instruction]bool{}
 		first := len(k.c.Instructions)
@@ -206,10 +213,12 @@ func (k *checkpointer) inputs() {
 		layer, from int // from: -1 for any
 		bytes       uint64
 	}
+
 	size := func(i *hlo.Instruction) uint64 { n, _ := i.Shape.Bytes(); return n }
 	comes := func(o, u *hlo.Instruction) bool { // from the forward pass of a layer before
 		return !k.backward[o] && k.layer[o] >= 0 && k.layer[o] < k.layer[u] && k.layer[u] < k.count && o.Shape.IsArray()
 	}
+
 	input := map[key]*hlo.Instruction{}
 	for _, u := range k.c.Instructions {
 		if k.backward[u] || u.OpName() == "" {
@@ -226,6 +235,7 @@ func (k *checkpointer) inputs() {
 			}
 		}
 	}
+
 	for _, u := range k.all() {
 		if !k.backward[u] {
 			continue
@@ -284,6 +294,7 @@ func converted(i *hlo.Instruction) (to *hlo.Shape) {
 			return nil
 		}
 	}
+
 	return to
 }
 
@@ -295,12 +306,15 @@ func (k *checkpointer) join() {
 	comes := func(o *hlo.Instruction, n int) bool { // from layer n or behind it
 		return k.backward[o] && (k.layer[o] >= n || k.layer[o] < 0) && o.Shape.IsArray()
 	}
+
 	var readers []*hlo.Instruction // of another layer's gradient
 	for _, u := range k.all() {
-		if k.backward[u] && k.layer[u] >= 0 && slices.ContainsFunc(u.Operands, func(o *hlo.Instruction) bool { return k.layer[o] != k.layer[u] && k.backward[o] }) {
+		foreign := func(o *hlo.Instruction) bool { return k.layer[o] != k.layer[u] && k.backward[o] }
+		if k.backward[u] && k.layer[u] >= 0 && slices.ContainsFunc(u.Operands, foreign) {
 			readers = append(readers, u)
 		}
 	}
+
 	slices.SortStableFunc(readers, func(a, b *hlo.Instruction) int { return cmp.Compare(k.at[a], k.at[b]) })
 	for n := k.count; n > 0; n-- {
 		first := -1

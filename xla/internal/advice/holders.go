@@ -37,6 +37,7 @@ func (t *tally) addValue(part string, bytes uint64) {
 		n = len(t.list)
 		t.at[part], t.list = n, append(t.list, Holder{Part: part})
 	}
+
 	t.list[n].Bytes += bytes
 	t.list[n].Values++
 }
@@ -56,10 +57,12 @@ func findHolders(m *hlo.Module, meter *memory.Meter, parts map[*hlo.Instruction]
 	if err != nil {
 		return nil, err
 	}
+
 	held := map[*hlo.Instruction][]memory.Temp{}
 	for _, x := range alive {
 		held[x.Instruction] = append(held[x.Instruction], x)
 	}
+
 	var t tally
 	for _, i := range m.Entry.Instructions { // equal holders stay in the order of the program
 		for _, x := range held[i] {
@@ -81,11 +84,14 @@ func describeHolds(m *hlo.Module, meter *memory.Meter) (string, error) {
 	if err != nil || h.At == nil {
 		return "", err
 	}
+
 	alive, err := meter.Alive(m.Entry)
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, %s that it reads and makes, %s in what it calls and %s besides.",
+
+	text := fmt.Sprintf("At %s lie %s of loops and custom calls, which do not run again, "+
+		"%s that it reads and makes, %s in what it calls and %s besides.",
 		h.At.Name, size.Format(h.Once), size.Format(h.Own), size.Format(h.Called), size.Format(h.Others))
 	products := largerProducts(m)
 	bytes, values := map[uint64]uint64{}, map[uint64]uint64{}
@@ -98,11 +104,14 @@ func describeHolds(m *hlo.Module, meter *memory.Meter) (string, error) {
 			}
 		}
 	}
+
 	if peak := h.Once + h.Own + h.Called + h.Others; bytes[most] < peak/100*leastPieces || most == 0 {
 		return text, nil
 	}
+
 	dot := products[most]
-	return fmt.Sprintf("%s %s of it, in %d arrays, have the size of the product %s (%s): computing that and what follows in pieces, some rows at a time, would take them away.",
+	return fmt.Sprintf("%s %s of it, in %d arrays, have the size of the product %s (%s): "+
+		"computing that and what follows in pieces, some rows at a time, would take them away.",
 		text, size.Format(bytes[most]), values[most], cmp.Or(dot.OpName(), dot.Name), dot.Shape), nil
 }
 
@@ -122,5 +131,6 @@ func largerProducts(m *hlo.Module) map[uint64]*hlo.Instruction {
 			products[n] = i
 		}
 	}
+
 	return products
 }

@@ -52,6 +52,7 @@ func findLoops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]L
 	if err != nil {
 		return nil, nil, err
 	}
+
 	sources := m.Sources()
 	var list []Loop
 	rooms := map[*hlo.Instruction]string{}
@@ -80,6 +81,7 @@ func findLoops(m *hlo.Module, heap uint64, rates cost.Rates, total float64) ([]L
 			list = append(list, l)
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b Loop) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return list, rooms, nil
 }
@@ -115,10 +117,12 @@ func (s *stacker) addElement(n int) error {
 	if err != nil {
 		return err
 	}
+
 	made := through(s.body.Root.Operands[n])
 	if slotOf(s.body, made) == n || !e.IsArray() {
 		return nil // it stays as it is
 	}
+
 	written := writtenInto(s.body, made, n)
 	if written == nil {
 		if len(e.Dims) > 0 {
@@ -126,6 +130,7 @@ func (s *stacker) addElement(n int) error {
 		}
 		return nil
 	}
+
 	read := findReaders(s.w, n)
 	if len(read) == 0 {
 		return nil
@@ -137,6 +142,7 @@ func (s *stacker) addElement(n int) error {
 			bytes = max(bytes, n)
 		}
 	}
+
 	part := opname.Part(written)
 	s.stacks = append(s.stacks, made)
 	s.stacked.addValue(part, bytes)
@@ -155,6 +161,7 @@ func (s *stacker) noteRoom(n int, part string) {
 	if init.Opcode != hlo.TupleOp {
 		return
 	}
+
 	s.rooms[init.Operands[n]] = "stacked: " + part
 	room := through(init.Operands[n])
 	s.rooms[room] = "stacked: " + part
@@ -198,6 +205,7 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		}
 		index, made = k, made.Operands[0]
 	}
+
 	update, c := made, made.Call("calls")
 	if c != nil {
 		if update = c.Root; index >= 0 && update.Opcode == hlo.TupleOp && index < len(update.Operands) {
@@ -205,9 +213,11 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		}
 		update = through(update)
 	}
+
 	if update.Opcode != hlo.DynamicUpdateSlice {
 		return nil
 	}
+
 	into := through(update.Operands[0])
 	if c != nil {
 		if into.Opcode != hlo.Parameter || into.Parameter >= len(made.Operands) {
@@ -215,13 +225,16 @@ func writtenInto(body *hlo.Computation, made *hlo.Instruction, n int) *hlo.Instr
 		}
 		into = through(made.Operands[into.Parameter])
 	}
+
 	if slotOf(body, into) != n {
 		return nil
 	}
+
 	value := through(update.Operands[1])
 	for value.Opcode == hlo.Broadcast || value != through(value) {
 		value = through(value.Operands[0])
 	}
+
 	// Behind the parameter of a fusion stands what computes it.
 	if c != nil && value.Opcode == hlo.Parameter && value.Parameter < len(made.Operands) {
 		value = through(made.Operands[value.Parameter])
@@ -237,6 +250,7 @@ func rootOf(i *hlo.Instruction) *hlo.Instruction {
 			return through(c.Root.Operands[n])
 		}
 	}
+
 	if c := i.Call("calls"); i.Opcode == hlo.Fusion && c != nil {
 		return through(c.Root)
 	}
@@ -287,6 +301,7 @@ func productBytes(list []*hlo.Instruction) (bytes uint64) {
 		}
 		agenda = append(agenda, i.Operands...)
 	}
+
 	return bytes
 }
 
@@ -320,6 +335,7 @@ func findReaders(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
 			agenda = append(agenda, u)
 		}
 	}
+
 	seen := map[*hlo.Instruction]bool{}
 	for len(agenda) > 0 {
 		i := agenda[len(agenda)-1]
@@ -354,5 +370,6 @@ func findReaders(w *hlo.Instruction, n int) (list []*hlo.Instruction) {
 			}
 		}
 	}
+
 	return list
 }

@@ -69,6 +69,7 @@ func PolicyNamed(word string) (Policy, error) {
 		}
 		return saveNames(re), nil
 	}
+
 	return nil, fmt.Errorf("%q: want nothing, everything, dots, dots_no_batch or names=PATTERN", word)
 }
 
@@ -114,6 +115,7 @@ func Mark(m *hlo.Module, pattern *regexp.Regexp, save Policy) ([]Marking, error)
 		k.Pattern = pattern.String()
 		done = append(done, k)
 	}
+
 	return done, nil
 }
 
@@ -138,6 +140,7 @@ func markRegion(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (
 	for n, i := range c.Instructions {
 		k.at[i] = n
 	}
+
 	for n, i := range c.Instructions {
 		for _, o := range i.Operands {
 			if k.at[o] > n {
@@ -145,6 +148,7 @@ func markRegion(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (
 			}
 		}
 	}
+
 	for i := range in {
 		if save(i) {
 			k.result.Saved++
@@ -162,10 +166,12 @@ func markRegion(c *hlo.Computation, in map[*hlo.Instruction]bool, save Policy) (
 			k.late[i] = true
 		}
 	}
+
 	wanted, users, first := k.lateUses()
 	if len(wanted) == 0 {
 		return k.result, nil
 	}
+
 	k.result.Late = len(users)
 	k.collect(wanted)
 	k.build(wanted, c.Instructions[first])
@@ -188,6 +194,7 @@ func (k *marker) lateUses() (wanted []*hlo.Instruction, users map[*hlo.Instructi
 			wanted = append(wanted, i)
 		}
 	}
+
 	return wanted, users, first
 }
 
@@ -204,9 +211,11 @@ func (k *marker) findLate() map[*hlo.Instruction]bool {
 			late[i] = true
 		}
 	}
+
 	if len(late) > 0 {
 		return late
 	}
+
 	// Without such names: those that depend on the region by way of others, too.
 	through := map[*hlo.Instruction]bool{} // outside, and depends on the region
 	for _, i := range k.c.Instructions {
@@ -221,6 +230,7 @@ func (k *marker) findLate() map[*hlo.Instruction]bool {
 			}
 		}
 	}
+
 	return late
 }
 
@@ -244,14 +254,17 @@ func (k *marker) collect(wanted []*hlo.Instruction) {
 			}
 		}
 	}
+
 	for _, i := range wanted {
 		walk(i)
 	}
+
 	for _, i := range k.c.Instructions {
 		if need[i] {
 			k.order = append(k.order, i)
 		}
 	}
+
 	slices.SortFunc(k.inputs, func(a, b *hlo.Instruction) int { return k.at[a] - k.at[b] })
 }
 
@@ -271,9 +284,11 @@ func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction) {
 		k.now[i] = d
 		added = append(added, d)
 	}
+
 	for _, i := range wanted {
 		i.ReplaceUses(k.now[i], func(u *hlo.Instruction) bool { return !k.late[u] || k.in[u] || u.Parent == nil })
 	}
+
 	if e := k.now[gate]; e != nil {
 		for n, o := range first.Operands {
 			if o == gate {
@@ -281,6 +296,7 @@ func (k *marker) build(wanted []*hlo.Instruction, first *hlo.Instruction) {
 			}
 		}
 	}
+
 	k.c.Insert(k.at[first], added...)
 	k.result.Recomputed = len(added)
 }
@@ -306,15 +322,18 @@ func (k *marker) addBarrier(gate *hlo.Instruction) []*hlo.Instruction {
 	if len(k.inputs) == 0 {
 		return nil
 	}
+
 	m := k.c.Module
 	through := slices.Clone(k.inputs)
 	if gate != nil && !slices.Contains(through, gate) {
 		through = append(through, gate)
 	}
+
 	shape := &hlo.Shape{Type: hlo.Tuple}
 	for _, i := range through {
 		shape.Elements = append(shape.Elements, i.Shape)
 	}
+
 	tuple := m.NewInstruction("remat_tuple", hlo.TupleOp, shape, through...)
 	barrier := m.NewInstruction("remat_barrier", hlo.OptBarrier, shape, tuple)
 	added := []*hlo.Instruction{tuple, barrier}
@@ -324,6 +343,7 @@ func (k *marker) addBarrier(gate *hlo.Instruction) []*hlo.Instruction {
 		k.now[i] = e
 		added = append(added, e)
 	}
+
 	return added
 }
 
@@ -379,6 +399,7 @@ func Regions(m *hlo.Module) []Region {
 			list[r].Barriers++
 		}
 	}
+
 	slices.SortStableFunc(list, func(a, b Region) int { return b.Instructions - a.Instructions })
 	return list
 }

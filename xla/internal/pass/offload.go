@@ -96,7 +96,8 @@ func (t *tracker) offload(best int32) (added int) {
 	device, away := i.Shape, host.Space(i.Shape)
 	// The start of a copy returns (to, from, context), and the done what lies at its end.
 	pair := func(to, from *hlo.Shape, o *hlo.Instruction) (start, done *hlo.Instruction) {
-		start = m.NewInstruction(t.p.names.free("copy-start"), hlo.CopyStart, &hlo.Shape{Type: hlo.Tuple, Elements: []*hlo.Shape{to, from, {Type: "u32"}}}, o)
+		result := &hlo.Shape{Type: hlo.Tuple, Elements: []*hlo.Shape{to, from, {Type: "u32"}}}
+		start = m.NewInstruction(t.p.names.free("copy-start"), hlo.CopyStart, result, o)
 		done = m.NewInstruction(t.p.names.free("copy-done"), hlo.CopyDone, to, start)
 		return start, done
 	}

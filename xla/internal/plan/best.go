@@ -50,10 +50,12 @@ func (p *Planner) prepare() (err error) {
 	if p.prepared {
 		return nil
 	}
+
 	plain, err := p.newSource(p.Given.Module, "gap", 0)
 	if err != nil {
 		return err
 	}
+
 	p.sources = []*source{plain}
 
 	other, err := p.Reorder(p.Given.Module, p.Given.Peak)
@@ -100,6 +102,7 @@ func (p *Planner) best(limit uint64, search time.Duration) (_ *Plan, err error) 
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}
+
 	k := &candidates{Planner: p, limit: limit, best: p.Given, sources: slices.Clone(p.sources)}
 	// XLA's pass runs at the same time as all that follows, on a copy.
 	k.xla.Go(func() {
@@ -111,6 +114,7 @@ func (p *Planner) best(limit uint64, search time.Duration) (_ *Plan, err error) 
 			}
 		}
 	})
+
 	err = k.makePlans(search)
 	k.xla.Wait()
 	if err != nil {
@@ -171,6 +175,7 @@ func (k *candidates) takePlan(p *Plan) {
 			return
 		}
 	}
+
 	if !slices.Contains(k.made, p) {
 		k.made = append(k.made, p)
 	}
@@ -200,10 +205,12 @@ func (k *candidates) preferFaster() {
 	if k.best.Meets(k.limit) {
 		return
 	}
+
 	most := uint64(nearly * float64(k.best.Peak))
 	if slices.Contains(k.made, k.theirs) {
 		most = min(most, max(k.best.Peak, k.theirs.Peak))
 	}
+
 	few := slices.DeleteFunc(k.withGiven(), func(p *Plan) bool { return p.Peak > most || p.Seconds >= k.best.Seconds })
 	if len(few) > 0 {
 		k.best = slices.MinFunc(few, func(p, q *Plan) int {
@@ -233,9 +240,11 @@ func (k *candidates) makePlans(search time.Duration) error {
 			return err
 		}
 	}
+
 	if err := k.splitGaps(k.limit); err != nil {
 		return err
 	}
+
 	// If the limit is missed, plans for other limits may come nearer.
 	for _, part := range []float64{.9, 1.1, .8, 1.25, 1.5, 2} {
 		if k.best.Meets(k.limit) {
@@ -245,6 +254,7 @@ func (k *candidates) makePlans(search time.Duration) error {
 			return err
 		}
 	}
+
 	return k.improve(search)
 }
 
@@ -266,6 +276,7 @@ func (k *candidates) dropStacks() error {
 		}
 		k.sources = append(k.sources, s)
 	}
+
 	k.dropped = cmp.Or(k.dropped, k.stacks.fault)
 	return nil
 }
@@ -277,11 +288,13 @@ func (k *candidates) splitGaps(to uint64) error {
 	for n, s := range k.sources {
 		all.Go(func() { made[n], errs[n] = k.splitSource(s, to, 0) })
 	}
+
 	all.Wait()
 	k.xla.Wait()
 	if err := cmp.Or(k.theirErr, cmp.Or(errs...)); err != nil {
 		return err
 	}
+
 	k.takePlan(k.theirs) // later calls change nothing
 	for n, p := range made {
 		k.takeGap(p, k.sources[n])
@@ -295,16 +308,19 @@ func (k *candidates) improve(search time.Duration) error {
 	if search <= 0 || k.best.Meets(k.limit) && k.best.Seconds <= k.Given.Seconds {
 		return nil
 	}
+
 	// If the limit is missed, search for a little less than was reached. With a limit far
 	// below, most of the search would go into splits that do not lower the peak.
 	to := k.limit
 	if !k.gap.Meets(k.limit) {
 		to = max(to, k.gap.Peak/100*98)
 	}
+
 	p, err := k.splitSource(k.from, to, search)
 	if err != nil {
 		return err
 	}
+
 	p.By = k.gap.By + ", searched"
 	k.takePlan(p)
 	return nil
@@ -330,6 +346,7 @@ func (k *candidates) moveToHost() (done bool, err error) {
 			return true, nil
 		}
 	}
+
 	return false, nil
 }
 
@@ -344,22 +361,27 @@ func (k *candidates) moveSource(s *source, part float64) error {
 		}
 		c, added, by = p.Module.Clone(), p.Added, "gap, "+by
 	}
+
 	to, err := k.Host.For(c, k.Rates)
 	if err != nil {
 		return err
 	}
+
 	moved, err := host.Move(c, k.limit, to)
 	if err != nil || !moved {
 		return err
 	}
+
 	p, err := k.Cost(c, by, added)
 	if err != nil {
 		return err
 	}
+
 	k.takePlan(p)
 	if p.Meets(k.limit) {
 		return nil
 	}
+
 	again, err := k.newSource(c.Clone(), "gap, "+strings.TrimPrefix(by, "gap, "), added)
 	if err != nil {
 		return err
@@ -386,7 +408,9 @@ func (o Options) newSource(m *hlo.Module, by string, added int) (*source, error)
 // splitSource returns the plan of gap splitting for a copy of a source, which has its IDs.
 func (o Options) splitSource(s *source, limit uint64, search time.Duration) (*Plan, error) {
 	c := s.m.Clone()
-	added, err := gap.Run(c, gap.Options{Limit: limit, Seconds: s.prices.Seconds, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives})
+	added, err := gap.Run(c, gap.Options{
+		Limit: limit, Seconds: s.prices.Seconds, Time: search, HostFree: o.Host != nil, Collectives: o.Collectives,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -403,6 +427,7 @@ func (p *Planner) XLA(limit uint64) (_ *Plan, err error) {
 			return nil, err
 		}
 	}
+
 	r, err := pass.Run(c, o)
 	if err != nil {
 		return nil, err

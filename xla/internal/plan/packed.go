@@ -33,6 +33,7 @@ func packedBy(best func(live uint64, search time.Duration) (*Plan, error), given
 	if err != nil || now <= limit {
 		return given, err
 	}
+
 	all := []*Plan{given}
 	live := float64(given.Peak) // the limit for live bytes, tried last
 	fits, over := 0.0, live     // the largest whose heap fits, and the smallest whose does not
@@ -68,6 +69,7 @@ func packedBy(best func(live uint64, search time.Duration) (*Plan, error), given
 			over = min(over, live)
 		}
 	}
+
 	return fastest(all, limit)
 }
 
@@ -80,9 +82,11 @@ func fastest(all []*Plan, limit uint64) (best *Plan, err error) {
 			return nil, err
 		}
 	}
+
 	if least := slices.Min(heaps); least > limit {
 		limit = uint64(nearly * float64(least))
 	}
+
 	for n, p := range all {
 		if heaps[n] <= limit && (best == nil || p.Seconds < best.Seconds) {
 			best = p
@@ -103,14 +107,17 @@ func (k *candidates) chooseByHeap() (*Plan, error) {
 	if k.best == k.Given {
 		return k.best, nil
 	}
+
 	heap, err := k.best.Heap()
 	if err != nil {
 		return k.best, nil
 	}
+
 	most, err := k.mostHeap(heap)
 	if err != nil || heap <= most {
 		return k.best, nil
 	}
+
 	for try, to := 0, k.limit; try < heapTries && len(k.sources) > 0; try++ {
 		to = uint64(.99 * float64(to) * float64(most) / float64(heap))
 		if err := k.splitGaps(to); err != nil {
@@ -120,12 +127,14 @@ func (k *candidates) chooseByHeap() (*Plan, error) {
 			break
 		}
 	}
+
 	list := []*Plan{k.Given}
 	for _, p := range k.made {
 		if p.Meets(k.limit) || p == k.theirs {
 			list = append(list, p)
 		}
 	}
+
 	slices.SortStableFunc(list, func(p, q *Plan) int { return p.Compare(q, k.limit) })
 	for _, p := range list {
 		if heap, err := p.Heap(); err == nil && heap <= most {
@@ -145,10 +154,12 @@ func (k *candidates) mostHeap(heap uint64) (uint64, error) {
 	if !slices.Contains(k.made, k.theirs) || heap <= most && !k.theirs.Meets(k.limit) {
 		return most, nil
 	}
+
 	theirs, err := k.theirs.Heap()
 	if err != nil {
 		return heap, err
 	}
+
 	most = max(most, theirs)
 	if k.theirs.Meets(k.limit) {
 		most = min(most, max(k.limit, theirs))

@@ -66,14 +66,17 @@ func (p *Plan) Heap() (uint64, error) {
 	if p.packed > 0 {
 		return p.packed, nil
 	}
+
 	a, err := p.Analysis()
 	if err != nil {
 		return 0, err
 	}
+
 	s, err := a.Assign()
 	if err != nil {
 		return 0, err
 	}
+
 	p.packed = s.Temp
 	return s.Temp, nil
 }
@@ -112,6 +115,7 @@ func (o Options) Cost(m *hlo.Module, by string, added int) (p *Plan, err error) 
 	if err := verify.Module(m); err != nil {
 		return nil, err
 	}
+
 	p = &Plan{Module: m, By: by, Added: added, Host: host.Copies(m)}
 	var failed error
 	var beside sync.WaitGroup
@@ -156,11 +160,13 @@ func (o Options) Reorder(m *hlo.Module, now uint64) (*hlo.Module, error) {
 	if m.Scheduled {
 		return nil, nil
 	}
+
 	c := m.Clone()
 	orders, err := memory.Orders(c)
 	if err != nil {
 		return nil, err
 	}
+
 	best := -1
 	for n := range orders {
 		orders[n].Apply(c)
@@ -172,9 +178,11 @@ func (o Options) Reorder(m *hlo.Module, now uint64) (*hlo.Module, error) {
 			now, best = peak, n
 		}
 	}
+
 	if best < 0 {
 		return nil, nil
 	}
+
 	orders[best].Apply(c)
 	c.Scheduled = false // the compiler still has all of its passes to run
 	return c.Clone(), nil

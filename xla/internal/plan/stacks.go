@@ -43,19 +43,23 @@ func newStacks(m *hlo.Module, o Options) (*stacks, error) {
 	if !m.Scheduled {
 		return s, nil // a compiler would still change the loops
 	}
+
 	pairs := unstack.Find(m)
 	if len(pairs) == 0 {
 		return s, nil
 	}
+
 	prices, err := cost.New(m, o.Rates)
 	if err != nil {
 		return nil, err
 	}
+
 	carries := false
 	for _, p := range pairs {
 		s.orderStacks(p, 0, prices)
 		carries = s.orderStacks(p, 1, prices) || carries
 	}
+
 	if !carries {
 		s.orders[1] = nil
 	}
@@ -102,17 +106,20 @@ func (s *stacks) planWithout(drop []dropped, order int) *Plan {
 	for _, d := range drop {
 		keys = append(keys, d.key)
 	}
+
 	slices.Sort(keys)
 	name := strconv.Itoa(order) + strings.Join(keys, " ")
 	if p, ok := s.plans[name]; ok {
 		return p
 	}
+
 	s.plans[name] = nil
 	c := s.m.Clone()
 	added, err := unstack.Drop(c, keys, order == 1)
 	if errors.Is(err, unstack.ErrCannot) {
 		return nil
 	}
+
 	var p *Plan
 	if err == nil {
 		p, err = s.o.Cost(c.Clone(), "loops", added)
@@ -121,6 +128,7 @@ func (s *stacks) planWithout(drop []dropped, order int) *Plan {
 		s.fault = cmp.Or(s.fault, fmt.Errorf("a plan that drops what loops stack up was dropped: %w", err))
 		return nil
 	}
+
 	s.plans[name] = p
 	return p
 }
@@ -150,6 +158,7 @@ func (s *stacks) forLimit(limit uint64) (list []*Plan) {
 		}
 		list = append(list, p)
 	}
+
 	return list
 }
 
@@ -169,6 +178,7 @@ func (s *stacks) keepSome(p *Plan, drop []dropped, order int, limit uint64) *Pla
 			p, drop = q, without
 		}
 	}
+
 	return p
 }
 

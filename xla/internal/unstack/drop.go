@@ -33,6 +33,7 @@ func Drop(m *hlo.Module, keys []string, carry bool) (added int, err error) {
 		}
 		added, keys = added+n, left
 	}
+
 	_, err = hlo.RemoveDead(m)
 	return added, err
 }
@@ -52,6 +53,7 @@ func findStacks(m *hlo.Module, keys []string) (*Pair, []*Stack, []string) {
 			return p, drop, left
 		}
 	}
+
 	return nil, nil, nil
 }
 
@@ -88,11 +90,13 @@ func (p *Pair) dropStacks(drop []*Stack, carry bool) (added int, err error) {
 		needs: newNeeds(p, drop, carry), m: p.Forward.Parent.Module, made: map[*hlo.Instruction]*hlo.Instruction{},
 		more: additions{gets: map[int]*hlo.Instruction{}}, slices: map[sliced]*hlo.Instruction{},
 	}
+
 	for _, s := range drop {
 		if !w.needStack(s) {
 			return 0, fmt.Errorf("unstack: %s: %w", p.Key(s), ErrCannot)
 		}
 	}
+
 	stacked := w.stackUp()
 	for _, s := range drop {
 		v := w.stackValue(s)
@@ -100,6 +104,7 @@ func (p *Pair) dropStacks(drop []*Stack, carry bool) (added int, err error) {
 			w.replaceRead(r, v)
 		}
 	}
+
 	// What overwrites the counter waits for those that read it.
 	if next := through(p.b.body.Root.Operands[p.b.counter]); w.round != nil && len(next.After) > 0 {
 		for _, i := range w.fresh {
@@ -108,15 +113,18 @@ func (p *Pair) dropStacks(drop []*Stack, carry bool) (added int, err error) {
 			}
 		}
 	}
+
 	w.place()
 
 	var read, written []int
 	for _, s := range drop {
 		read, written = append(read, s.in...), append(written, s.Element)
 	}
+
 	if err := p.b.resize(read, w.more); err != nil {
 		return 0, err
 	}
+
 	for _, n := range written {
 		for _, g := range gets(p.Forward, n) {
 			g.Parent.Remove(g)
@@ -159,6 +167,7 @@ func (w *writer) stackUp() additions {
 		s.in = []int{len(w.b.init.Operands) + len(w.more.inits)}
 		w.more.inits = append(w.more.inits, result)
 	}
+
 	return a
 }
 
@@ -169,8 +178,10 @@ func (w *writer) stackRound(s *Stack, stack *hlo.Instruction) *hlo.Instruction {
 	counter := gets(f.parameter, f.counter)[0]
 	next := w.fuse("stacked.remat", "stack_computation", s.of, []*hlo.Instruction{stack, s.value, counter}, func(k *kernel) *hlo.Instruction {
 		slot := k.add("bitcast", hlo.Bitcast, s.update, k.list[1])
-		return k.add("dynamic-update-slice", hlo.DynamicUpdateSlice, s.of, k.at([]*hlo.Instruction{k.list[0], slot}, k.list[2], len(s.of.Dims))...)
+		operands := k.at([]*hlo.Instruction{k.list[0], slot}, k.list[2], len(s.of.Dims))
+		return k.add("dynamic-update-slice", hlo.DynamicUpdateSlice, s.of, operands...)
 	})
+
 	list := slices.DeleteFunc(f.body.Instructions, func(i *hlo.Instruction) bool { return i == s.value || i == counter })
 	f.body.Instructions = slices.Insert(list, slices.Index(list, f.parameter)+1, s.value, counter)
 	f.body.Insert(slices.Index(f.body.Instructions, counter)+1, stack, next)
@@ -228,7 +239,8 @@ func (k *kernel) affine(q *hlo.Instruction, x affine) *hlo.Instruction {
 
 // fuse makes a fusion of the operands, whose computation, with a name like the given one, write
 // adds to and returns the root of.
-func (w *writer) fuse(name, computation string, s *hlo.Shape, operands []*hlo.Instruction, write func(*kernel) *hlo.Instruction) *hlo.Instruction {
+func (w *writer) fuse(name, computation string, s *hlo.Shape, operands []*hlo.Instruction,
+	write func(*kernel) *hlo.Instruction) *hlo.Instruction {
 	k := &kernel{m: w.m}
 	for n, o := range operands {
 		p := k.add("param_"+strconv.Itoa(n), hlo.Parameter, o.Shape)
@@ -271,6 +283,7 @@ func (w *writer) repeat(v *hlo.Instruction) *hlo.Instruction {
 	if i := w.made[v]; i != nil {
 		return i
 	}
+
 	var i *hlo.Instruction
 	if s := w.leaf(v); s != nil {
 		stack := s.of
@@ -291,6 +304,7 @@ func (w *writer) repeat(v *hlo.Instruction) *hlo.Instruction {
 	} else {
 		i = w.repeatInstruction(v)
 	}
+
 	w.made[v] = i
 	return i
 }
@@ -301,14 +315,17 @@ func (w *writer) repeatInstruction(v *hlo.Instruction) *hlo.Instruction {
 	for n, o := range v.Operands {
 		operands[n] = w.repeat(o)
 	}
+
 	i := v.CloneOwning(v.Name + ".remat")
 	i.After = nil
 	for _, c := range i.Called() {
 		unplace(c)
 	}
+
 	for n, o := range operands {
 		i.SetOperand(n, o)
 	}
+
 	w.fresh = append(w.fresh, i)
 	return i
 }
@@ -330,6 +347,7 @@ func (w *writer) repeatInner(s *Stack) *hlo.Instruction {
 		of[x] = y
 		list = append(list, y)
 	}
+
 	c.Insert(0, list...)
 	unplace(c)
 	c.Root = of[s.inner]
@@ -339,6 +357,7 @@ func (w *writer) repeatInner(s *Stack) *hlo.Instruction {
 	for _, o := range operands {
 		i.AddOperand(o)
 	}
+
 	i.Shape, i.After = s.inner.Shape, nil
 	for n := range i.Attributes {
 		if i.Attributes[n].Key == "calls" {
@@ -367,6 +386,7 @@ func (w *writer) element(k int) int {
 			return n
 		}
 	}
+
 	n := slices.Index(w.more.inits, v)
 	if n < 0 {
 		n = len(w.more.inits)
@@ -398,6 +418,7 @@ func (w *writer) backwardRound() *hlo.Instruction {
 			}
 		}
 	}
+
 	return w.round
 }
 
@@ -413,6 +434,7 @@ func (w *writer) forwardRound() *hlo.Instruction {
 			w.fresh = append(w.fresh, w.number)
 		}
 	}
+
 	return w.number
 }
 
@@ -444,6 +466,7 @@ func (w *writer) slice(n int, stack *hlo.Shape, at affine, slot *hlo.Shape, v *h
 		})
 		w.slices[key], w.fresh = i, append(w.fresh, i)
 	}
+
 	return w.slices[key]
 }
 
@@ -476,6 +499,7 @@ func (w *writer) replaceRead(r read, v *hlo.Instruction) {
 		w.instead(r.user, w.reshape(v, r.user.Shape, r.user.Name+".remat"))
 		return
 	}
+
 	if d := sliceOf(c); d == r.slice {
 		out := r.user
 		if wrapsFusion(out) {
@@ -484,6 +508,7 @@ func (w *writer) replaceRead(r read, v *hlo.Instruction) {
 		w.instead(out, w.reshape(v, out.Shape, out.Name+".remat"))
 		return
 	}
+
 	n := r.slice.Operands[0].Parameter
 	q := r.slice.Operands[0]
 	r.user.SetOperand(n, w.reshape(v, r.slice.Shape, v.Name+".slot"))
@@ -535,9 +560,11 @@ func (w *writer) place() {
 		}
 		list = append(list, i)
 	}
+
 	for _, i := range c.Instructions {
 		visit(i)
 	}
+
 	c.Reorder(list)
 }
 
@@ -553,13 +580,16 @@ func (l *loop) resize(leaving []int, more additions) error {
 			kept++
 		}
 	}
+
 	if now[l.counter] != l.counter {
 		return fmt.Errorf("unstack: %s: the counter would move", l.while.Name)
 	}
+
 	elements := l.while.Shape.Elements
 	for _, v := range more.inits {
 		elements = append(elements[:len(elements):len(elements)], v.Shape)
 	}
+
 	shape := &hlo.Shape{Type: hlo.Tuple, Elements: keep(elements, now)}
 
 	// The body hands on the new elements.
@@ -567,9 +597,11 @@ func (l *loop) resize(leaving []int, more additions) error {
 	for n, v := range more.inits {
 		root = append(root, l.nextOf(old+n, v.Shape, more))
 	}
+
 	if err := l.setRoot(root, keep(root, now), shape); err != nil {
 		return err
 	}
+
 	retuple(l.init, keep(append(slices.Clone(l.init.Operands), more.inits...), now), shape)
 	for _, tuple := range []*hlo.Instruction{l.parameter, l.condition.Parameters()[0], l.while} {
 		if err := renumber(tuple, now); err != nil {
@@ -577,6 +609,7 @@ func (l *loop) resize(leaving []int, more additions) error {
 		}
 		tuple.Shape = shape
 	}
+
 	return nil
 }
 
@@ -621,6 +654,7 @@ func (l *loop) setRoot(all, stay []*hlo.Instruction, shape *hlo.Shape) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -644,6 +678,7 @@ func renumber(tuple *hlo.Instruction, now []int) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -659,6 +694,7 @@ func prune(fusion *hlo.Instruction) error {
 			followers = append(followers, i)
 		}
 	}
+
 	_, err := hlo.RemoveDead(fusion.Parent.Module)
 	fusion.After = after
 	for _, i := range followers {

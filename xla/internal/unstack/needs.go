@@ -23,11 +23,13 @@ func (p *Pair) Needs(drop []*Stack, carry bool) (list []*hlo.Instruction, more u
 			return nil, 0, false
 		}
 	}
+
 	for _, i := range p.f.body.Instructions {
 		if n.seen[i] && !n.isFree(i) {
 			list = append(list, i)
 		}
 	}
+
 	for _, s := range n.carry {
 		more += s.Bytes
 	}
@@ -67,6 +69,7 @@ func (n *needs) needStack(s *Stack) bool {
 	if s.inner == nil {
 		return n.needValue(s.value)
 	}
+
 	for _, x := range needsOf(s.inner) {
 		switch {
 		case x.Opcode == hlo.Parameter:
@@ -77,6 +80,7 @@ func (n *needs) needStack(s *Stack) bool {
 			return false
 		}
 	}
+
 	n.seen[s.fusion] = true
 	return true
 }
@@ -95,6 +99,7 @@ func needsOf(i *hlo.Instruction) (list []*hlo.Instruction) {
 			}
 		}
 	}
+
 	for _, x := range all {
 		if needed[x] {
 			list = append(list, x)
@@ -116,6 +121,7 @@ func (n *needs) needValue(v *hlo.Instruction) bool {
 		}
 		return k == n.f.counter || n.f.invariant(k) && !n.b.mayOverwrite(n.f.init.Operands[k])
 	}
+
 	if k, _, ok := n.f.sliceOfInvariant(v); ok {
 		if n.b.mayOverwrite(n.f.init.Operands[k]) {
 			return false
@@ -130,6 +136,7 @@ func (n *needs) needValue(v *hlo.Instruction) bool {
 			}
 		}
 	}
+
 	n.seen[v] = true
 	return true
 }
@@ -152,12 +159,14 @@ func (p *Pair) mayRepeat(i *hlo.Instruction) bool {
 	case hlo.CustomCall, hlo.Call, hlo.TupleOp, hlo.OptBarrier, hlo.Parameter:
 		return false
 	}
+
 	if _, aliased := i.Attribute("output_to_operand_aliasing"); aliased || !p.effects.Recomputable(i) {
 		return false
 	}
 	if !isPure(i.Opcode) {
 		return false
 	}
+
 	for _, c := range i.Called() {
 		if slices.ContainsFunc(c.Instructions, func(x *hlo.Instruction) bool {
 			return !isPure(x.Opcode) || x.Opcode == hlo.Fusion || x.Opcode == hlo.Call
@@ -165,13 +174,15 @@ func (p *Pair) mayRepeat(i *hlo.Instruction) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
 // isPure reports whether an operation does the same each time, whatever other devices do.
 func isPure(o hlo.Opcode) bool {
 	switch o {
-	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, hlo.CollectivePermute, hlo.CollectiveBroadcast, "ragged-all-to-all", hlo.RngBitGenerator, hlo.While, hlo.Conditional, hlo.CustomCall:
+	case hlo.AllReduce, hlo.AllGather, hlo.ReduceScatter, hlo.AllToAll, "ragged-all-to-all", hlo.CollectivePermute, hlo.CollectiveBroadcast,
+		hlo.RngBitGenerator, hlo.While, hlo.Conditional, hlo.CustomCall:
 		return false
 	}
 	return !o.IsAsyncStart() && !o.IsAsyncUpdate() && !o.IsAsyncDone()
@@ -184,18 +195,25 @@ func (l *loop) sliceOfInvariant(v *hlo.Instruction) (element int, at affine, ok 
 	if i.Opcode.IsAsyncDone() && len(i.Operands) == 1 && wrapsFusion(i.Operands[0]) {
 		i = i.Operands[0]
 	}
+
 	c := fused(i)
 	if c == nil || !v.Shape.IsArray() {
 		return 0, at, false
 	}
+
 	d := sliceOf(c)
 	if d == nil || d.Operands[0].Parameter >= len(i.Operands) {
 		return 0, at, false
 	}
+
 	element = l.element(i.Operands[d.Operands[0].Parameter])
-	if element < 0 || !l.invariant(element) || !isSlice(d.Shape, l.while.Shape.Elements[element]) || l.while.Shape.Elements[element].Dims[0] != l.trips {
+	if element < 0 || !l.invariant(element) {
 		return 0, at, false
 	}
+	if e := l.while.Shape.Elements[element]; !isSlice(d.Shape, e) || e.Dims[0] != l.trips {
+		return 0, at, false
+	}
+
 	at, ok = l.slot(d.Operands[1:], i, c)
 	return element, at, ok
 }

@@ -34,11 +34,13 @@ func (l *loop) slot(operands []*hlo.Instruction, user *hlo.Instruction, c *hlo.C
 	if c != nil {
 		in = func(i *hlo.Instruction) (affine, bool) { return l.inside(i, user) }
 	}
+
 	for _, o := range operands[1:] {
 		if a, ok := in(o); !ok || a != (affine{}) {
 			return a, false
 		}
 	}
+
 	a, ok := in(operands[0])
 	return a, ok && (a == affine{1, 0} || a == affine{-1, l.trips - 1})
 }
@@ -74,10 +76,12 @@ func (l *loop) sum(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool))
 		l.depth--
 		return affine{}, false
 	}
+
 	defer func() { l.depth-- }()
 	if i.Shape.Type != "s32" || len(i.Shape.Dims) > 0 {
 		return affine{}, false
 	}
+
 	switch i.Opcode {
 	case hlo.Constant:
 		n, ok := constantOf(i)
@@ -104,6 +108,7 @@ func (l *loop) sum(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool))
 			return of(i.Operands[2])
 		}
 	}
+
 	return affine{}, false
 }
 
@@ -113,11 +118,13 @@ func (l *loop) test(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool)
 	if i.Opcode != hlo.Compare || direction != "LT" {
 		return false, false
 	}
+
 	x, ok := of(i.Operands[0])
 	y, too := of(i.Operands[1])
 	if !ok || !too || y.a != 0 {
 		return false, false
 	}
+
 	first, last := x.b, x.a*(l.trips-1)+x.b
 	switch {
 	case first < y.b && last < y.b:

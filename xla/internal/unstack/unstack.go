@@ -92,6 +92,7 @@ func Find(m *hlo.Module) (list []*Pair) {
 			loops = append(loops, b)
 		}
 	}
+
 	return list
 }
 
@@ -102,19 +103,25 @@ const mostTrips = 1 << 24
 func newLoop(w *hlo.Instruction) *loop {
 	l := &loop{while: w, body: w.Call("body"), condition: w.Call("condition"), counter: -1}
 	trips, ok := cost.TripCount(w)
-	if !ok || trips < 2 || trips > mostTrips || l.body == nil || l.condition == nil || len(w.Operands) != 1 {
+	if !ok || trips < 2 || trips > mostTrips {
 		return nil
 	}
+	if l.body == nil || l.condition == nil || len(w.Operands) != 1 {
+		return nil
+	}
+
 	l.trips, l.init = int64(trips), w.Operands[0]
 	if !l.hasTuples() {
 		return nil
 	}
+
 	for _, c := range []*hlo.Computation{l.body, l.condition} {
 		list := c.Parameters()
 		if len(list) != 1 || list[0] == nil || !only(list[0].Users, hlo.GetTupleElement) {
 			return nil
 		}
 	}
+
 	l.parameter = l.body.Parameters()[0]
 	for k, o := range l.body.Root.Operands {
 		if n, ok := constantOf(through(l.init.Operands[k])); !ok || n != 0 {
@@ -125,6 +132,7 @@ func newLoop(w *hlo.Instruction) *loop {
 			return l
 		}
 	}
+
 	return nil
 }
 
@@ -192,7 +200,9 @@ func newPair(f, b *loop) *Pair {
 	if f.trips != b.trips || f.body == b.body {
 		return nil
 	}
-	p := &Pair{Forward: f.while, Backward: b.while, Trips: uint64(f.trips), f: f, b: b, leaves: map[*hlo.Instruction][]*Stack{}, effects: hlo.Effects{}}
+
+	p := &Pair{Forward: f.while, Backward: b.while, Trips: uint64(f.trips), f: f, b: b}
+	p.leaves, p.effects = map[*hlo.Instruction][]*Stack{}, hlo.Effects{}
 	for n, e := range f.while.Shape.Elements {
 		s := f.stack(n, e)
 		if s == nil {
@@ -214,9 +224,11 @@ func newPair(f, b *loop) *Pair {
 			p.leaves[through(s.value)] = append(p.leaves[through(s.value)], s)
 		}
 	}
+
 	if len(p.Stacks) == 0 {
 		return nil
 	}
+
 	p.carried = map[int]*Stack{}
 	for n, e := range f.while.Shape.Elements {
 		if s := f.couldStack(n, e); s != nil && f.stack(n, e) == nil {
@@ -234,13 +246,16 @@ func (l *loop) couldStack(n int, e *hlo.Shape) *Stack {
 	default:
 		return nil
 	}
+
 	list := gets(l.parameter, n)
 	if n == l.counter || l.invariant(n) || len(list) == 0 {
 		return nil
 	}
+
 	order, ok := e.MinorToMajor()
 	bytes, err := e.TotalBytes()
-	if !ok || err != nil || bytes > 1<<50 || len(e.Dims) == 0 || e.Dynamic != nil || strings.Contains(e.Layout, ":") {
+	isPlain := len(e.Dims) > 0 && e.Dynamic == nil && !strings.Contains(e.Layout, ":")
+	if !ok || err != nil || bytes > 1<<50 || !isPlain {
 		return nil
 	}
 
@@ -248,6 +263,7 @@ func (l *loop) couldStack(n int, e *hlo.Shape) *Stack {
 	for _, d := range order {
 		layout.WriteString(strconv.Itoa(d+1) + ",")
 	}
+
 	stack := &hlo.Shape{Type: e.Type, Dims: append([]int64{l.trips}, e.Dims...), Layout: layout.String() + "0", HasLayout: true}
 	slot := *stack
 	slot.Dims = append([]int64{1}, e.Dims...)
@@ -259,19 +275,23 @@ func (l *loop) stack(n int, e *hlo.Shape) *Stack {
 	if !e.IsArray() || len(e.Dims) == 0 || e.Dims[0] != l.trips || l.invariant(n) {
 		return nil
 	}
+
 	bytes, err := e.TotalBytes()
 	if err != nil {
 		return nil
 	}
+
 	by, d := writerOf(l.body.Root.Operands[n])
 	if d == nil || d.Opcode != hlo.DynamicUpdateSlice || !d.Shape.Equal(e) || !l.updates(n, by, d) {
 		return nil
 	}
+
 	s := &Stack{Element: n, Bytes: bytes, update: d.Operands[1].Shape}
 	var ok bool
 	if s.at, ok = l.slot(d.Operands[2:], by, fused(by)); !ok || !isSlice(s.update, e) {
 		return nil
 	}
+
 	switch v := seen(d.Operands[1]); {
 	case d == by:
 		s.value = v
@@ -283,6 +303,7 @@ func (l *loop) stack(n int, e *hlo.Shape) *Stack {
 		}
 		s.inner, s.fusion = v, by
 	}
+
 	return s
 }
 
@@ -298,6 +319,7 @@ func writerOf(v *hlo.Instruction) (by, d *hlo.Instruction) {
 			return nil, nil
 		}
 	}
+
 	index := -1
 	if v.Opcode == hlo.GetTupleElement && v.Operands[0].Opcode == hlo.Fusion {
 		n, err := v.TupleIndex()
@@ -306,6 +328,7 @@ func writerOf(v *hlo.Instruction) (by, d *hlo.Instruction) {
 		}
 		index, v = n, v.Operands[0]
 	}
+
 	c := fused(v)
 	if c == nil {
 		return v, v
@@ -335,6 +358,7 @@ func (l *loop) updates(n int, by, d *hlo.Instruction) bool {
 		}
 		into = by.Operands[into.Parameter]
 	}
+
 	return l.element(into) == n && len(into.Users) == 1 && len(gets(l.parameter, n)) == 1
 }
 
@@ -398,6 +422,7 @@ func (l *loop) reads(s *Stack, from []*hlo.Instruction) (at affine, ok bool) {
 			}
 		}
 	}
+
 	return at, true
 }
 
@@ -416,6 +441,7 @@ func (l *loop) readsOf(s *Stack, e, u *hlo.Instruction, at *affine) bool {
 		s.reads = append(s.reads, read{u, d})
 		return true
 	}
+
 	c := fused(u)
 	if c == nil {
 		return once(u.Operands, e) && add(u, nil)
@@ -426,10 +452,12 @@ func (l *loop) readsOf(s *Stack, e, u *hlo.Instruction, at *affine) bool {
 	if wrapsFusion(u) && (sliceOf(c) == nil || len(u.Users) != 1 || !u.Users[0].Opcode.IsAsyncDone()) {
 		return false
 	}
+
 	q := c.Parameters()[slices.Index(u.Operands, e)]
 	if c.Root == q || len(q.Users) == 0 {
 		return false
 	}
+
 	for _, d := range q.Users {
 		if !once(d.Operands, q) || !add(d, c) {
 			return false
