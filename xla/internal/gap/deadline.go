@@ -44,14 +44,17 @@ func newDeadlines(m *hlo.Module) *deadlines {
 	if err != nil {
 		return nil
 	}
+
 	groups, err := f.Buffers()
 	if err != nil {
 		return nil
 	}
+
 	d := &deadlines{flow: f, next: make([]int32, len(f.Values))}
 	for v := range d.next {
 		d.next[v] = never
 	}
+
 	begin := func(v int32) int32 {
 		x := &f.Values[v]
 		if x.Instruction.Opcode == hlo.Parameter {
@@ -59,6 +62,7 @@ func newDeadlines(m *hlo.Module) *deadlines {
 		}
 		return int32(2 * f.Step(x.Node))
 	}
+
 	for _, group := range groups {
 		if len(group) < 2 || f.Values[group[0]].Shape.Type == hlo.Tuple {
 			continue
@@ -77,6 +81,7 @@ func newDeadlines(m *hlo.Module) *deadlines {
 			}
 		}
 	}
+
 	slices.SortFunc(d.writes, func(a, b overwrite) int { return int(a.at - b.at) })
 	return d
 }
@@ -86,92 +91,132 @@ func (d *deadlines) set(g *planner, b *memory.Buffers) {
 	for id := range g.values {
 		g.values[id].until, g.values[id].last = never, never
 	}
+
 	if d == nil {
 		return
 	}
+
 	for w := range d.flow.Walks {
 		if d.flow.Walks[w].Computation == g.c {
-			d.walk(int32(w), g, b)
+			d.setWalk(int32(w), g, b)
 		}
 	}
 }
 
-func (d *deadlines) walk(w int32, g *planner, b *memory.Buffers) {
-	f, x := d.flow, &d.flow.Walks[w]
-	end := func(place int) int32 { return int32(2 * f.Step(x.First+alias.Node(place))) }
-	// at returns the place during which a time falls, and whether there is one.
-	at := func(time int32) (int, bool) {
-		n := sort.Search(len(x.Instructions), func(n int) bool { return end(n) >= time })
-		return n, n < len(x.Instructions) && time >= int32(2*x.Start)
-	}
-	read := map[int32]int{} // by value: the last place that reads it
-	parts := func(o *hlo.Instruction) []int32 {
-		n, _ := f.Node(w, o)
-		return f.Parts(n)
-	}
-	for n, i := range x.Instructions {
+// A deadlineWalk sets the deadlines of one walk through a planner's computation.
+type deadlineWalk struct {
+	*deadlines
+	walk *alias.Walk
+	w    int32 // its number
+	g    *planner
+	b    *memory.Buffers
+	read map[int32]int // by value: the last place that reads it
+}
+
+func (d *deadlines) setWalk(w int32, g *planner, b *memory.Buffers) {
+	k := &deadlineWalk{d, &d.flow.Walks[w], w, g, b, map[int32]int{}}
+	k.findReads()
+	k.setOperands(k.setValues())
+	k.forbidWriters()
+}
+
+// end returns the time of a place, and placeAt the place during which a time falls, and whether there
+// is one.
+func (k *deadlineWalk) end(place int) int32 {
+	return int32(2 * k.flow.Step(k.walk.First+alias.Node(place)))
+}
+
+func (k *deadlineWalk) placeAt(time int32) (int, bool) {
+	places := len(k.walk.Instructions)
+	n := sort.Search(places, func(n int) bool { return k.end(n) >= time })
+	return n, n < places && time >= int32(2*k.walk.Start)
+}
+
+// parts returns the values of an operand.
+func (k *deadlineWalk) parts(o *hlo.Instruction) []int32 {
+	n, _ := k.flow.Node(k.w, o)
+	return k.flow.Parts(n)
+}
+
+// findReads finds where values are read for the last time.
+func (k *deadlineWalk) findReads() {
+	for n, i := range k.walk.Instructions {
 		if i.Opcode == hlo.TupleOp || memory.HandsOn(i) {
 			continue
 		}
 		for _, o := range i.Operands {
-			for _, v := range parts(o) {
-				read[v] = n
+			for _, v := range k.parts(o) {
+				k.read[v] = n
 			}
 		}
 	}
-	for _, v := range f.Parts(f.Root(w)) {
-		read[v] = len(x.Instructions)
+
+	for _, v := range k.flow.Parts(k.flow.Root(k.w)) {
+		k.read[v] = len(k.walk.Instructions)
 	}
-	// until returns the last slot in which a value can be read.
-	until := func(v int32) int32 {
-		if n, ok := at(d.next[v]); d.next[v] != never && ok && read[v] <= n {
-			return int32(2*n + 1)
-		}
-		return never
+}
+
+// until returns the last slot in which a value can be read.
+func (k *deadlineWalk) until(v int32) int32 {
+	if n, ok := k.placeAt(k.next[v]); k.next[v] != never && ok && k.read[v] <= n {
+		return int32(2*n + 1)
 	}
-	own := make(map[int32]int32, len(b.List)) // the buffer that a value is
-	for id := range b.List {
-		n := b.List[id].Definer
-		if list := f.Parts(x.First + alias.Node(n)); len(b.List[id].Index) == 0 {
-			own[list[0]] = int32(id)
-			g.values[id].until = min(g.values[id].until, until(list[0]))
-		} else if part := partAt(x.Instructions[n].Shape, b.List[id].Index); part < len(list) {
+	return never
+}
+
+// setValues sets the deadlines of the planner's values, and returns the buffer that each value of the
+// flow is.
+func (k *deadlineWalk) setValues() map[int32]int32 {
+	own := make(map[int32]int32, len(k.b.List))
+	for id := range k.b.List {
+		x, v := &k.b.List[id], &k.g.values[id]
+		list := k.flow.Parts(k.walk.First + alias.Node(x.Definer))
+		if part := partAt(k.walk.Instructions[x.Definer].Shape, x.Index); part < len(list) {
 			own[list[part]] = int32(id)
-			g.values[id].until = min(g.values[id].until, until(list[part]))
+			v.until = min(v.until, k.until(list[part]))
 		}
 	}
-	for id := range g.values {
-		v := &g.values[id]
+
+	return own
+}
+
+// setOperands sets which operands values read themselves, and how long they can be recomputed.
+func (k *deadlineWalk) setOperands(own map[int32]int32) {
+	for id := range k.g.values {
+		v := &k.g.values[id]
 		if !v.recomputable {
 			continue
 		}
-		for _, o := range x.Instructions[v.definer].Operands {
-			for _, part := range parts(o) {
-				k, ok := own[part]
+		for _, o := range k.walk.Instructions[v.definer].Operands {
+			for _, part := range k.parts(o) {
+				x, ok := own[part]
 				// A fusion may not read all of a tuple, but its operand has to be there.
-				if ok && g.values[k].size > 0 && slices.Contains(v.operands, k) {
-					if !slices.Contains(v.direct, k) {
-						v.direct = append(v.direct, k)
-					}
-				} else {
-					v.last = min(v.last, until(part))
+				if !ok || k.g.values[x].size == 0 || !slices.Contains(v.operands, x) {
+					v.last = min(v.last, k.until(part))
+				} else if !slices.Contains(v.direct, x) {
+					v.direct = append(v.direct, x)
 				}
 			}
 		}
 	}
-	// What overwrites is not recomputed.
-	for n := sort.Search(len(d.writes), func(n int) bool { return d.writes[n].at >= int32(2*x.Start) }); n < len(d.writes); n++ {
-		place, ok := at(d.writes[n].at)
+}
+
+// forbidWriters keeps what overwrites a value from being recomputed.
+func (k *deadlineWalk) forbidWriters() {
+	start := int32(2 * k.walk.Start)
+	first, _ := slices.BinarySearchFunc(k.writes, start, func(x overwrite, at int32) int { return int(x.at - at) })
+	for _, write := range k.writes[first:] {
+		place, ok := k.placeAt(write.at)
 		if !ok {
 			break
 		}
-		begin := int32(2 * x.Start)
+		begin := start
 		if place > 0 {
-			begin = end(place-1) + 2
+			begin = k.end(place-1) + 2
 		}
-		if d.writes[n].since < begin {
-			for _, id := range b.Defined[place] {
-				g.values[id].recomputable = false
+		if write.since < begin {
+			for _, id := range k.b.Defined[place] {
+				k.g.values[id].recomputable = false
 			}
 		}
 	}
@@ -187,6 +232,7 @@ func partAt(s *hlo.Shape, index []int) (n int) {
 		}
 		return n
 	}
+
 	for _, k := range index {
 		n++
 		for _, e := range s.Elements[:k] {
@@ -194,6 +240,7 @@ func partAt(s *hlo.Shape, index []int) (n int) {
 		}
 		s = s.Elements[k]
 	}
+
 	return n
 }
 
