@@ -25,14 +25,6 @@ var ErrNoModule = errors.New("the buffer assignment alone has no program to draw
 // Largest is how many values [measure.Files] is asked for where a page follows.
 const Largest = mostGroups
 
-// ownRows are what XLA's assignment says is in memory where the temporaries take the most.
-type ownRows struct {
-	Rows []ownRow
-	Rest string
-}
-
-type ownRow struct{ Bytes, Name, Shape, Op, Place string }
-
 // WriteModule writes the page of a module that was measured, with all values that live at
 // the peak. What less memory costs is planned for at most about as long as limit; what is not
 // ready then is left out, and the page says so. With 0 nothing is planned. progress is called
@@ -47,7 +39,13 @@ func WriteModule(ctx context.Context, w io.Writer, s *measure.Answer, limit time
 		return err
 	}
 	c := &contents{
-		Title: s.Name + ": memory", Headline: moduleHeadline(s), Notes: s.Notes, Views: []*view{v}, Own: ownOf(s),
+		Title: s.Name + ": memory", Headline: moduleHeadline(s), Notes: s.Notes, Views: []*view{v},
+	}
+	if s.Exact {
+		c.Own = s
+		if n := s.Alive - len(s.Largest); n > 0 {
+			c.OwnRest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))
+		}
 	}
 	if err := c.plan(ctx, s.Module, limit, progress); err != nil {
 		return err
@@ -161,19 +159,4 @@ func cardFact(total uint64) factRow {
 		return factRow{"smallest card", "none", "no card that is sold has as much"}
 	}
 	return factRow{"smallest card", c.Title(), "programs see " + size.Format(c.Least()) + " of it; the driver takes some for a program, and JAX uses 75 % unless it is set otherwise"}
-}
-
-// ownOf returns what XLA's assignment has at its peak, nil if there is none.
-func ownOf(s *measure.Answer) *ownRows {
-	if !s.Exact {
-		return nil
-	}
-	own := &ownRows{}
-	for _, x := range s.Largest {
-		own.Rows = append(own.Rows, ownRow{size.Format(x.Bytes), oneLine(x.Instruction), oneLine(x.Shape), oneLine(x.OpName), oneLine(x.Source)})
-	}
-	if n := s.Alive - len(own.Rows); n > 0 {
-		own.Rest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))
-	}
-	return own
 }

@@ -24,6 +24,7 @@ import (
 	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
 	"gpumem/xla/internal/advice"
+	"gpumem/xla/measure"
 	"gpumem/xla/memory"
 	"gpumem/xla/remat"
 )
@@ -38,7 +39,7 @@ var (
 )
 
 var pageTemplate = template.Must(template.New("remat").Funcs(template.FuncMap{
-	"bytes": size.Format, "part": report.Part, "count": report.Count, "peak": (*view).peakText,
+	"bytes": size.Format, "part": report.Part, "count": report.Count, "peak": (*view).peakText, "line": oneLine,
 	"words": func(name string) []string { return strings.SplitAfter(name, "/") }, // where a line may end
 }).Parse(html))
 
@@ -64,7 +65,8 @@ type contents struct {
 	Facts           []factRow
 	Notes           []string
 	Views           []*view
-	Own             *ownRows // what XLA's assignment says lives at the peak; nil without one
+	Own             *measure.Answer // the module if XLA's assignment says what lives at the peak; nil without one
+	OwnRest         string          // what Own.Largest leaves out
 	Frontier        *frontier
 	FrontierNotes   []string
 	Advice          []advice.Section

@@ -245,7 +245,7 @@ func (p *planner) planForLimit(a *Answer, start time.Time) error {
 		return err
 	}
 	if p.BestHeap && a.HeapAfter > 0 {
-		if a.HeapBest, err = bestHeap(made); err != nil {
+		if a.HeapBest, err = made.BestHeap(); err != nil {
 			return err
 		}
 	}
@@ -318,22 +318,6 @@ func (a *Answer) warn(texts ...string) {
 			a.Warnings = append(a.Warnings, text)
 		}
 	}
-}
-
-// packWork bounds the search for a better packing: a second at most.
-const packWork = 8e8
-
-// bestHeap returns the heap of a plan as it is packed better than XLA does.
-func bestHeap(made *plan.Plan) (uint64, error) {
-	x, err := made.Analysis()
-	if err != nil {
-		return 0, err
-	}
-	s, err := x.AssignBest(packWork)
-	if err != nil {
-		return 0, err
-	}
-	return s.Temp, nil
 }
 
 // prove sets the lower bounds of an answer for its limit.

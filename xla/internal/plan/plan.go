@@ -53,8 +53,8 @@ type Options struct {
 	Collectives bool
 }
 
-// Analysis returns the values of the plan's module, as buffer assignment sees them.
-func (p *Plan) Analysis() (_ *memory.Analysis, err error) {
+// analysis returns the values of the plan's module, as buffer assignment sees them.
+func (p *Plan) analysis() (_ *memory.Analysis, err error) {
 	if p.values == nil {
 		p.values, err = memory.AnalyzeModule(p.Module)
 	}
@@ -67,7 +67,7 @@ func (p *Plan) Heap() (uint64, error) {
 		return p.packed, nil
 	}
 
-	a, err := p.Analysis()
+	a, err := p.analysis()
 	if err != nil {
 		return 0, err
 	}
@@ -78,6 +78,22 @@ func (p *Plan) Heap() (uint64, error) {
 	}
 
 	p.packed = s.Temp
+	return s.Temp, nil
+}
+
+// packWork bounds the search for a better packing: a second at most.
+const packWork = 8e8
+
+// BestHeap returns the heap as it is packed better than XLA does.
+func (p *Plan) BestHeap() (uint64, error) {
+	a, err := p.analysis()
+	if err != nil {
+		return 0, err
+	}
+	s, err := a.AssignBest(packWork)
+	if err != nil {
+		return 0, err
+	}
 	return s.Temp, nil
 }
 
