@@ -50,6 +50,7 @@ func newFrontier(a, own *remat.Answer) *frontier {
 	if a.Before == 0 {
 		return nil
 	}
+
 	f := &frontier{Before: a.Before, Bound: a.LowerBound, Right: a.Before + a.Before/20}
 	point := func(p *remat.Answer) *frontierPoint {
 		k := &frontierPoint{
@@ -67,12 +68,14 @@ func newFrontier(a, own *remat.Answer) *frontier {
 		f.Right = max(f.Right, p.After+p.After/20)
 		return k
 	}
+
 	for _, p := range a.Frontier {
 		f.Points = append(f.Points, point(p))
 		if !p.OutOfReach && p.LowerPercent > 0 {
 			f.Least = append(f.Least, leastPoint{p.Limit, p.LowerPercent})
 		}
 	}
+
 	var mine *frontierPoint
 	if own != nil {
 		f.Limit = own.Limit
@@ -87,6 +90,7 @@ func newFrontier(a, own *remat.Answer) *frontier {
 		}
 		mine = f.Points[at]
 	}
+
 	f.Top = topOf(f.Points, mine)
 	return f
 }
@@ -103,6 +107,7 @@ func topOf(points []*frontierPoint, own *frontierPoint) float64 {
 			costs = append(costs, p.Extra)
 		}
 	}
+
 	slices.Sort(costs)
 	top := 1.0
 	if n := len(costs); n > 0 {
@@ -116,6 +121,7 @@ func topOf(points []*frontierPoint, own *frontierPoint) float64 {
 		}
 		top = max(top, most)
 	}
+
 	if own != nil {
 		top = max(top, own.Extra)
 	}

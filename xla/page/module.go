@@ -34,22 +34,27 @@ func WriteModule(ctx context.Context, w io.Writer, s *measure.Answer, limit time
 	if s.Module == nil {
 		return ErrNoModule
 	}
+
 	v, err := moduleView(s)
 	if err != nil {
 		return err
 	}
+
 	c := &contents{
 		Title: s.Name + ": memory", Headline: moduleHeadline(s), Notes: s.Notes, Views: []*view{v},
 	}
+
 	if s.Exact {
 		c.Own = s
 		if n := s.Alive - len(s.Largest); n > 0 {
 			c.OwnRest = fmt.Sprintf("and %s more", report.Counted(uint64(n), "value"))
 		}
 	}
+
 	if err := c.plan(ctx, s.Module, limit, progress); err != nil {
 		return err
 	}
+
 	c.Facts = moduleFacts(s, v, c.Frontier)
 	return c.write(w)
 }
@@ -61,6 +66,7 @@ func (c *contents) plan(ctx context.Context, m *hlo.Module, limit time.Duration,
 		c.FrontierNotes = []string{"Plans were not asked for: " + command + " --frontier makes them."}
 		return nil
 	}
+
 	r := remat.Request{Algorithm: "gap", Rates: cost.Default}
 	var all, half *remat.Answer
 	var noFrontier, noAdvice error
@@ -72,6 +78,7 @@ func (c *contents) plan(ctx context.Context, m *hlo.Module, limit time.Duration,
 		defer cancel()
 		all, noFrontier = remat.Run(late, m, frontier)
 	})
+
 	work.Go(func() {
 		advice := r
 		advice.Limit, advice.LimitFrom, advice.Advice = remat.Percent(50), "half of what the module takes now", true
@@ -79,26 +86,32 @@ func (c *contents) plan(ctx context.Context, m *hlo.Module, limit time.Duration,
 		defer cancel()
 		half, noAdvice = remat.Run(late, m, advice)
 	})
+
 	work.Wait()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	for _, err := range []error{noFrontier, noAdvice} {
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
 	}
+
 	seconds := report.Seconds(limit.Seconds())
 	switch {
 	case noFrontier != nil || len(all.Frontier) == 0 && all.FrontierLeft > 0:
 		c.FrontierNotes = []string{fmt.Sprintf("No plan was ready in %s: %s --frontier takes as long as it needs.", seconds, command)}
 	default:
 		c.Frontier = newFrontier(all, nil)
-		c.FrontierNotes = []string{fmt.Sprintf("Plans by this project's planner for limits %d %% of the peak apart, counted as XLA's recompute pass does: temporaries alone. Those that others beat in both memory and time are left out.", remat.FrontierStep)}
+		c.FrontierNotes = []string{fmt.Sprintf("Plans by this project's planner for limits %d %% of the peak apart, counted as XLA's recompute pass does: "+
+			"temporaries alone. Those that others beat in both memory and time are left out.", remat.FrontierStep)}
 		if all.FrontierLeft > 0 {
-			c.FrontierNotes = append(c.FrontierNotes, fmt.Sprintf("%s of %d were left out, as planning had %s: %s --frontier makes all of them.", report.Counted(uint64(all.FrontierLeft), "limit"), 100/remat.FrontierStep, seconds, command))
+			c.FrontierNotes = append(c.FrontierNotes, fmt.Sprintf("%s of %d were left out, as planning had %s: %s --frontier makes all of them.",
+				report.Counted(uint64(all.FrontierLeft), "limit"), 100/remat.FrontierStep, seconds, command))
 		}
 	}
+
 	switch {
 	case noAdvice != nil:
 		c.AdviceNote = fmt.Sprintf("Advice on jax.checkpoint was not ready in %s: %s --limit 50%% has it.", seconds, command)
@@ -125,16 +138,20 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 	if s.Aliased > 0 {
 		aliased = size.Format(s.Aliased) + " of them lie in arguments"
 	}
+
 	rows := []factRow{
 		{"arguments", size.Format(s.Arguments), ""},
 		{"results", size.Format(s.Results), aliased},
 		{"temporaries", size.Format(s.Temporaries), "in one block"},
-		{"total", size.Format(s.Total), fmt.Sprintf("for %s in %s", report.Counted(uint64(s.Instructions), "instruction"), report.Counted(uint64(s.Computations), "computation"))},
+		{"total", size.Format(s.Total), fmt.Sprintf("for %s in %s",
+			report.Counted(uint64(s.Instructions), "instruction"), report.Counted(uint64(s.Computations), "computation"))},
 	}
+
 	rows = append(rows, cardFact(s.Total))
 	if s.Constants > 0 {
 		rows = append(rows, factRow{"constants", size.Format(s.Constants), "beside that, with the code"})
 	}
+
 	rows = append(rows, factRow{"live at most", size.Format(s.Peak), "at " + oneLine(s.PeakAt) + ", " + report.Counted(v.Alive[v.PeakColumn], "value")})
 	if v.Padding > 0 {
 		rows = append(rows, factRow{"padding", size.Format(v.Padding), "of these values: memory beyond their elements, by alignment and layout"})
@@ -142,6 +159,7 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 	if h := v.Heap; h.Bytes > h.Most {
 		rows = append(rows, factRow{"lost in the heap", size.Format(h.Bytes - h.Most), fmt.Sprintf("of its %s; at most %s live in it at once", size.Format(h.Bytes), size.Format(h.Most))})
 	}
+
 	rows = append(rows, factRow{"pass's count", size.Format(s.PassPeak), "of temporaries, by XLA's recompute pass, at " + oneLine(s.TempPeakAt)})
 	if f != nil {
 		rows = append(rows, factRow{"lower bound", size.Format(f.Bound), "of that count: no plan goes below, in any order"})

@@ -81,10 +81,12 @@ func (c *contents) write(w io.Writer) error {
 	if err := pageTemplate.Execute(&body, c); err != nil {
 		return err
 	}
+
 	top := uint64(0)
 	for _, v := range c.Views {
 		top = max(top, v.Peak)
 	}
+
 	page := web.Page{Title: c.Title, Body: template.HTML(body.String()), Style: style, Script: script, Data: struct {
 		Views    []*view
 		Top      uint64 // of all views
@@ -117,10 +119,12 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	after, err := withoutDead(a.Module)
 	if err != nil {
 		return nil, err
 	}
+
 	rows := map[string]*layerRow{}
 	if err := count(rows, after, before, a.Request.Rates, 1); err != nil {
 		return nil, err
@@ -128,12 +132,14 @@ func layers(a *remat.Answer) ([]*layerRow, error) {
 	if err := count(rows, before, after, a.Request.Rates, -1); err != nil {
 		return nil, err
 	}
+
 	var list []*layerRow
 	for _, row := range rows {
 		if row.n != 0 || math.Abs(row.seconds) > 1e-9*a.RunSeconds {
 			list = append(list, row)
 		}
 	}
+
 	slices.SortFunc(list, func(x, y *layerRow) int {
 		return cmp.Or(cmp.Compare(y.seconds, x.seconds), cmp.Compare(y.bytes, x.bytes), cmp.Compare(x.Name, y.Name))
 	})
@@ -155,6 +161,7 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 	if err != nil {
 		return err
 	}
+
 	there := namesOf(other)
 	runs := map[*hlo.Computation]float64{m.Entry: 1}
 	for _, c := range slices.Backward(m.Computations) {
@@ -190,6 +197,7 @@ func count(rows map[string]*layerRow, m, other *hlo.Module, rates cost.Rates, si
 			row.seconds += float64(sign) * prices.Of(i).Seconds * runs[c]
 		}
 	}
+
 	return nil
 }
 
@@ -210,6 +218,7 @@ func (l *layerRow) figures(run, longest float64) {
 		}
 		return text
 	}
+
 	l.Instructions = strconv.Itoa(l.n)
 	l.Bytes = minus(l.bytes, size.Format(uint64(math.Abs(l.bytes))))
 	l.Seconds = minus(l.seconds, report.Seconds(math.Abs(l.seconds)))
@@ -253,6 +262,7 @@ func facts(a *remat.Answer) []factRow {
 		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
 		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
 	}
+
 	if a.HeapBefore > 0 && a.HeapAfter > 0 {
 		more := "the heap that this takes, and " + size.Format(a.HeapBefore) + " before"
 		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
@@ -260,18 +270,24 @@ func facts(a *remat.Answer) []factRow {
 		}
 		rows = append(rows, factRow{"packed", size.Format(a.HeapAfter), more})
 	}
+
 	if a.HostValues > 0 {
-		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s", report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
+		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s",
+			report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
 	}
+
 	switch {
 	case a.OutOfReach:
 		rows = append(rows, factRow{"proven", "out of reach", "while each instruction also runs at its place"})
 	case a.LowerPercent > 0:
-		rows = append(rows, factRow{"proven", fmt.Sprintf("%.1f %%", a.LowerPercent), "more compute at least while each instruction also runs at its place; moving some may do better"})
+		rows = append(rows, factRow{"proven", fmt.Sprintf("%.1f %%", a.LowerPercent),
+			"more compute at least while each instruction also runs at its place; moving some may do better"})
 	}
+
 	rows = append(rows, factRow{"algorithm", a.Algorithm, "the plan is by: " + a.By + "; it took " + report.Seconds(a.Seconds)})
 	for _, k := range a.Marked {
-		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s", k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))})
+		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s",
+			k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))})
 	}
 	return rows
 }
@@ -287,16 +303,20 @@ func Write(w io.Writer, a *remat.Answer) error {
 	if len(views) == 1 {
 		notes = append(slices.Clone(notes), "the plan changes nothing, so what follows is shown once: before and after are the same.")
 	}
+
 	rows, err := layers(a)
 	if err != nil {
 		return err
 	}
+
 	c := &contents{
 		Title: a.Given.Name + ": recomputing", Headline: headline(a), Facts: facts(a), Notes: notes,
 		Views: views, Frontier: newFrontier(a, a), Advice: a.Text, Plan: true,
 		Layers: shortened(rows, a.RunSeconds),
 	}
-	c.FrontierNotes = []string{fmt.Sprintf("Plans by the same algorithm for limits %d %% of the peak apart, and that of this page; those that others beat in both memory and time are left out.", a.Request.Frontier)}
+
+	c.FrontierNotes = []string{fmt.Sprintf("Plans by the same algorithm for limits %d %% of the peak apart, and that of this page; "+
+		"those that others beat in both memory and time are left out.", a.Request.Frontier)}
 	return c.write(w)
 }
 
@@ -306,10 +326,12 @@ func planViews(a *remat.Answer) ([]*view, error) {
 		both, err := planView(a, "before and after", a.Given, nil, nil)
 		return []*view{both}, err
 	}
+
 	before, err := planView(a, "before", a.Given, nil, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	after, err := planView(a, "after", a.Module, before, namesOf(a.Given))
 	return []*view{before, after}, err
 }
@@ -323,6 +345,7 @@ func shortened(layers []*layerRow, run float64) []*layerRow {
 		}
 		l.figures(run, layers[0].seconds)
 	}
+
 	if k := len(layers) - mostLayers; k > 0 {
 		rest.figures(run, 0)
 		rest.Name = fmt.Sprintf("%s more", report.Counted(uint64(k), "part"))

@@ -180,6 +180,7 @@ func moduleView(s *measure.Answer) (*view, error) {
 		}
 		v.items = append(v.items, it)
 	}
+
 	v.Heap = heap
 	v.Title, v.PeakAt = "What lives at the peak", s.PeakAt
 	name := func(step int) string {
@@ -188,6 +189,7 @@ func moduleView(s *measure.Answer) (*view, error) {
 		}
 		return a.Schedule[step].Name
 	}
+
 	return v, v.fill(a.Curve(), name, []string{kindParameter, kindResult, kindTemporary})
 }
 
@@ -206,6 +208,7 @@ func places(s *measure.Answer) (map[int]place, *heapView) {
 		}
 		return list, &heapView{Bytes: s.Assignment.Heap}
 	}
+
 	h := &heapView{Exact: true}
 	var largest *load.Allocation
 	for k := range s.Own.Allocations {
@@ -213,14 +216,17 @@ func places(s *measure.Answer) (map[int]place, *heapView) {
 			largest = x
 		}
 	}
+
 	if largest == nil {
 		return list, h
 	}
+
 	h.Bytes = largest.Bytes
 	named := map[string]*hlo.Instruction{}
 	for i := range s.Module.All() {
 		named[i.Name] = i
 	}
+
 	for _, b := range largest.Buffers {
 		var v memory.Value
 		i, ok := named[b.Instruction]
@@ -234,6 +240,7 @@ func places(s *measure.Answer) (map[int]place, *heapView) {
 		at := list[v.Buffer]
 		list[v.Buffer] = place{b.Offset, max(at.bytes, b.Bytes)}
 	}
+
 	return list, h
 }
 
@@ -247,15 +254,18 @@ func planView(a *remat.Answer, which string, m *hlo.Module, before *view, names 
 	if err != nil {
 		return nil, err
 	}
+
 	v.Steps, v.PeakStep = len(curve), slices.Index(curve, slices.Max(curve))
 	ranges, err := meter.Ranges(m.Entry)
 	if err != nil {
 		return nil, err
 	}
+
 	alive, err := meter.Alive(m.Entry)
 	if err != nil {
 		return nil, err
 	}
+
 	sources := m.Sources()
 	add := func(x memory.Temp, first, last int, called bool) {
 		it := item{
@@ -273,16 +283,19 @@ func planView(a *remat.Answer, which string, m *hlo.Module, before *view, names 
 		}
 		v.items = append(v.items, it)
 	}
+
 	for _, r := range ranges {
 		if !r.Called || r.First != v.PeakStep {
 			add(r.Temp, r.First, r.Last, r.Called)
 		}
 	}
+
 	for _, x := range alive { // what is called at the peak is listed by value
 		if x.Instruction.Parent != m.Entry {
 			add(x, v.PeakStep, v.PeakStep, false)
 		}
 	}
+
 	v.Title, v.PeakAt = "What lives at the peak "+which, m.Entry.Instructions[v.PeakStep].Name
 	kinds := []string{kindBefore}
 	if names != nil {
@@ -302,6 +315,7 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 			return fmt.Errorf("page: live ranges of %d bytes at step %d, where the curve has %d", total, add.steps[k], v.Total[k])
 		}
 	}
+
 	if h := v.Heap; h != nil {
 		h.Live = add.up(func(k int) uint64 {
 			if v.items[k].offset < 0 {
@@ -311,19 +325,23 @@ func (v *view) fill(curve []uint64, name func(step int) string, kinds []string) 
 		})
 		h.Most = slices.Max(add.sums)
 	}
+
 	for _, k := range kinds {
 		v.Kinds = append(v.Kinds, kindOf[k])
 	}
+
 	bands := [][]int{
 		v.colour(add, "kind", kinds, func(it *item) string { return it.kind }),
 		v.colour(add, "scope", v.likeBands(1), func(it *item) string { return it.key(it.part) }),
 		v.colour(add, "line", v.likeBands(2), func(it *item) string { return it.key(cmp.Or(oneLine(it.place), "(no line)")) }),
 	}
+
 	for n := len(v.Ways) - 1; n > 0; n-- { // the scopes, unless there is but one
 		if len(v.Ways[n].Bands) > 2 {
 			v.Way = n
 		}
 	}
+
 	v.list(bands, name)
 	return nil
 }
@@ -360,6 +378,7 @@ func (v *view) columns(curve []uint64, name func(step int) string) (steps []int)
 		v.At, v.Step = append(v.At, uint64(from)), append(v.Step, uint64(best))
 		v.Total, v.Names = append(v.Total, curve[best]), append(v.Names, oneLine(name(best)))
 	}
+
 	return steps
 }
 
@@ -378,9 +397,11 @@ func (a *adder) up(amount func(k int) uint64) (list web.Numbers) {
 		a.sums[a.items[k].first] += n
 		a.sums[a.items[k].last+1] -= n
 	}
+
 	for k := 1; k < len(a.sums); k++ {
 		a.sums[k] += a.sums[k-1]
 	}
+
 	for _, step := range a.steps {
 		list = append(list, a.sums[step])
 	}
@@ -401,9 +422,11 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		}
 		return k
 	}
+
 	for _, name := range names {
 		find(name)
 	}
+
 	of := make([]int, len(v.items)) // group, then band
 	for k := range v.items {
 		it := &v.items[k]
@@ -413,10 +436,12 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 			groups[of[k]].Values += it.count
 		}
 	}
+
 	order := make([]int, len(groups))
 	for k := range order {
 		order[k] = k
 	}
+
 	// Parameters are the floor.
 	rank := func(k int) int {
 		if k < len(names) {
@@ -426,13 +451,16 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		}
 		return 0
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(groups[b].Bytes, groups[a].Bytes))
 	})
+
 	named := len(order)
 	if named > mostBands+1 {
 		named = mostBands
 	}
+
 	w := &way{Name: name}
 	bandOf := make([]int, len(groups))
 	for at, k := range order {
@@ -445,12 +473,15 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 		}
 		w.Bands[bandOf[k]].Peak += g.Bytes
 	}
+
 	for k, text := range labels(w.Bands) {
 		w.Bands[k].Label = text
 	}
+
 	for k := range of {
 		of[k] = bandOf[of[k]]
 	}
+
 	for at, b := range w.Bands {
 		b.Values = add.up(func(k int) uint64 {
 			if of[k] != at {
@@ -459,6 +490,7 @@ func (v *view) colour(add *adder, name string, names []string, key func(*item) s
 			return v.items[k].bytes
 		})
 	}
+
 	w.Groups, w.More = largest(groups)
 	v.Ways = append(v.Ways, w)
 	return of
@@ -483,6 +515,7 @@ func largest(groups []*group) (list []group, more *group) {
 		}
 		more.Bytes, more.Values = more.Bytes+g.Bytes, more.Values+g.Values
 	}
+
 	return list, more
 }
 
@@ -496,6 +529,7 @@ func labels(bands []*band) []string {
 		list[k] = label(b.Name, mostLabel)
 		like[list[k]] = append(like[list[k]], k)
 	}
+
 	used := map[string]bool{}
 	for k := range bands {
 		if same := like[label(bands[k].Name, mostLabel)]; len(same) > 1 {
@@ -510,6 +544,7 @@ func labels(bands []*band) []string {
 		}
 		used[list[k]] = true
 	}
+
 	return list
 }
 
@@ -523,6 +558,7 @@ func commonEnd(names [][]rune) int {
 			break
 		}
 	}
+
 	first := names[0]
 	if word := slices.Index(first[len(first)-same:], '/'); word >= 0 {
 		same -= word
@@ -611,6 +647,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			v.Static = append(v.Static, row)
 		}
 	}
+
 	var bytes, values uint64
 	for k := range v.items {
 		if it := &v.items[k]; v.atPeak(it) {
@@ -619,6 +656,7 @@ func (v *view) list(bands [][]int, name func(step int) string) {
 			}
 		}
 	}
+
 	if n := values - uint64(len(v.Static)); n > 0 {
 		v.Rest = fmt.Sprintf("and %s more, %s", report.Counted(n, "value"), size.Format(bytes))
 	}
