@@ -59,10 +59,8 @@ func (r *runner) calleesOf(i *hlo.Instruction) (list []callee) {
 	case i.Opcode == hlo.Conditional:
 		from := r.countLeaves(i.Operands[0].Shape)
 		for n, c := range i.Branches() {
-			if n+1 < len(i.Operands) {
-				list = append(list, callee{role{c, subroutine}, from})
-				from += r.countLeaves(i.Operands[n+1].Shape)
-			}
+			list = append(list, callee{role{c, subroutine}, from})
+			from += r.countLeaves(i.Operands[n+1].Shape)
 		}
 	case isStart(i):
 		list = append(list, callee{role{i.Call("calls"), subroutine}, 0})

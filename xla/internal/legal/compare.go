@@ -452,7 +452,7 @@ func (k *pair) explainDifference(i, x *hlo.Instruction, what string) error {
 		if err := k.explainCallees(i, x, what); err != nil {
 			return err
 		}
-	} else if slices.Equal(k.before.numbersOf(x.Operands), k.after.numbersOf(i.Operands)) {
+	} else if bytes.Equal(k.before.appendOperands(nil, x), k.after.appendOperands(nil, i)) {
 		return refuse(i, "%s is a fusion with another kind or computation than %s", what, x.Name)
 	}
 

@@ -346,8 +346,9 @@ func (n *numbering) isPureFusion(i *hlo.Instruction) bool {
 
 // numberFusion returns the number of a fusion without effects whose result has a shape: of an array a
 // key with what the root of its computation makes of the operands, and of a tuple one for each
-// element.
-func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (int32, bool) {
+// element. ok is false if an operand has another shape or layout than its parameter, as then the
+// fusion is no more than a call.
+func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (number int32, ok bool) {
 	c := i.Call("calls")
 	roots, ok := n.numberFused(i, c)
 	if !ok {
@@ -372,6 +373,12 @@ func (n *numbering) numberFusion(i *hlo.Instruction, result *hlo.Shape) (int32, 
 // numberFused returns the numbers that the root of a fused computation has for the operands of a
 // fusion: of a tuple those of its elements.
 func (n *numbering) numberFused(i *hlo.Instruction, c *hlo.Computation) ([]int32, bool) {
+	for k, p := range c.Parameters() {
+		if n.t.shapeNumber(i.Operands[k].Shape) != n.t.shapeNumber(p.Shape) {
+			return nil, false // the bytes of the operand are not those of the parameter
+		}
+	}
+
 	args := string(n.appendOperands(appendNumbers(nil, n.functions[c].number), i))
 	if roots, ok := n.fused[args]; ok {
 		return roots, true
@@ -402,7 +409,7 @@ func (n *numbering) numberFused(i *hlo.Instruction, c *hlo.Computation) ([]int32
 // numberOutput returns the number of an output of a fusion with a shape, which an instruction of its
 // computation makes that has the number root. how are the attributes of the fusion.
 func (n *numbering) numberOutput(root int32, by *hlo.Instruction, s *hlo.Shape, how []byte) int32 {
-	if n.loops != nil && n.onlyMoves(by, root) {
+	if n.loops != nil && n.onlyMoves(by, root) && sameShape(by.Shape, s) {
 		return root
 	}
 	v := n.t.noteShape(n.t.numberOf(appendNumbers(slices.Clone(how), root, n.t.shapeNumber(s))), s)

@@ -392,8 +392,8 @@ func (n *numbering) numberRounds(s *loopSide, symbols []int32) {
 		s.relateLoops(n.reads, counter)
 	}
 	if f := s.forward; f != nil {
-		// forward = a*j + b, and so j = a*forward - a*b.
-		if v, ok := n.t.wholeNumber(f.id, s.a, -s.a*s.b); ok {
+		// forward is j, or rounds-1 - j: see relateLoops. Either is its own inverse.
+		if v, ok := n.t.wholeNumber(f.id, s.a, s.b); ok {
 			symbols[s.counter] = v
 		}
 	}
@@ -433,7 +433,7 @@ func isStatic(s *hlo.Shape) bool { return s.IsArray() && len(s.Dims) > 0 && s.Dy
 // of a kind belong to.
 func (s *loopSide) relateLoops(reads []slotRead, counter int32) {
 	for _, r := range reads {
-		if r.symbol != counter || r.stack.of == s.changedLoop || r.stack.of.before.rounds != s.rounds {
+		if r.symbol != counter || r.stack.of.before.rounds != s.rounds {
 			continue
 		}
 		// Slot r.a*j + r.b was written in round stack.a*(r.a*j + r.b - stack.b).
