@@ -237,6 +237,9 @@ func (c *Computation) appendHead(b []byte) []byte {
 	return append(b, " {\n"...)
 }
 
+// Text is the line of the module's text that has the instruction.
+func (i *Instruction) Text() string { return string(i.append(nil)) }
+
 func (i *Instruction) append(b []byte) []byte {
 	m := i.module()
 	b = append(b, "  "...)

@@ -60,6 +60,24 @@ type Buffer struct {
 	id int64 // of the instruction
 }
 
+// Fields of BufferAssignmentProto and, of what is in it, LogicalBufferProto with its Location,
+// BufferAllocationProto with Assigned, PeakBuffers, and HeapSimulatorTrace with Event.
+const (
+	assignmentLogicalBuffers, assignmentBufferAllocations, assignmentHeapSimulatorTraces, assignmentPeakBuffers no = 1, 3, 4, 5
+
+	bufferID, bufferSize, bufferDefinedAt, locationInstructionName, locationShapeIndex, locationInstructionID no = 1, 2, 3, 2, 3, 4
+
+	allocationSize, allocationIsThreadLocal, allocationIsEntryComputationParameter no = 2, 3, 5
+	allocationParameterNumber, allocationMaybeLiveOut, allocationColor             no = 6, 7, 8
+	allocationAssigned, allocationIsConstant                                       no = 9, 12
+	allocationIsParameterAliasedWithOutput                                         no = 13
+	assignedLogicalBufferID, assignedOffset, assignedSize                          no = 1, 2, 3
+
+	peakIndex, peakLogicalBufferIDs                     no = 1, 2
+	traceEvents, traceBufferAllocationIndex             no = 1, 3
+	eventKind, eventBufferID, eventShareWithCanonicalID no = 1, 2, 5
+)
+
 // mostSum bounds sizes, and the sum of all: 2^59 bytes, as package memory does.
 const mostSum = 1 << 59
 
@@ -80,7 +98,7 @@ func DecodeAssignment(b []byte, hold func(bytes int64) error) (*Assignment, erro
 	named := isModule(inner)
 	if named {
 		f := d.fields(b)
-		if b = f.bytes(3); *f.err != nil {
+		if b = f.bytes(protoBufferAssignment); *f.err != nil {
 			return nil, ErrNoAssignment
 		}
 	}
@@ -153,12 +171,12 @@ func isAssignment(b []byte) bool {
 		if x.typ != protowire.BytesType || x.n > 15 {
 			return errCut
 		}
-		if x.n != 3 || allocations {
+		if x.n != assignmentBufferAllocations || allocations {
 			return nil
 		}
 		allocations = true
 		return walk(x.bytes, func(y field) error {
-			if y.n == 2 && y.typ != protowire.VarintType || y.n == 9 && y.typ != protowire.BytesType {
+			if y.n == allocationSize && y.typ != protowire.VarintType || y.n == allocationAssigned && y.typ != protowire.BytesType {
 				return errCut
 			}
 			return nil
@@ -180,11 +198,11 @@ type assignmentDecoder struct {
 
 func (d *assignmentDecoder) assignment(b []byte) (*Assignment, error) {
 	f := d.fields(b)
-	f.messages(1, func(m *fields) {
-		id := m.int(1)
-		at := m.message(3)
-		x := &logical{Buffer{Instruction: at.string(2), Bytes: size(m, 2), id: at.int(4)}, -1}
-		for _, k := range at.ints(3) {
+	f.messages(assignmentLogicalBuffers, func(m *fields) {
+		id := m.int(bufferID)
+		at := m.message(bufferDefinedAt)
+		x := &logical{Buffer{Instruction: at.string(locationInstructionName), Bytes: readSize(m, bufferSize), id: at.int(locationInstructionID)}, -1}
+		for _, k := range at.ints(locationShapeIndex) {
 			x.Index = append(x.Index, int(k))
 		}
 		if d.buffers[id] != nil {
@@ -195,9 +213,17 @@ func (d *assignmentDecoder) assignment(b []byte) (*Assignment, error) {
 	})
 	a := &Assignment{}
 	sum := uint64(0)
-	f.messages(3, func(m *fields) {
-		x := Allocation{Bytes: size(m, 2), ThreadLocal: m.bool(3), Parameter: m.bool(5), Number: int(m.int(6)), LiveOut: m.bool(7), Constant: m.bool(12), Aliased: m.bool(13)}
-		if x.Space = uint64(m.int(8)); x.Space > 1<<32 {
+	f.messages(assignmentBufferAllocations, func(m *fields) {
+		x := Allocation{
+			Bytes:       readSize(m, allocationSize),
+			ThreadLocal: m.bool(allocationIsThreadLocal),
+			Parameter:   m.bool(allocationIsEntryComputationParameter),
+			Number:      int(m.int(allocationParameterNumber)),
+			LiveOut:     m.bool(allocationMaybeLiveOut),
+			Constant:    m.bool(allocationIsConstant),
+			Aliased:     m.bool(allocationIsParameterAliasedWithOutput),
+		}
+		if x.Space = uint64(m.int(allocationColor)); x.Space > 1<<32 {
 			m.fail(fmt.Errorf("allocation %d is in memory space %d", len(a.Allocations), int64(x.Space)))
 		}
 		// Releases before 2026 do not say which parameters are given away. What comes in
@@ -206,25 +232,25 @@ func (d *assignmentDecoder) assignment(b []byte) (*Assignment, error) {
 		if sum += x.Bytes; sum > mostSum {
 			m.fail(errors.New("its allocations have more than 2^59 bytes"))
 		}
-		m.messages(9, func(p *fields) { d.place(len(a.Allocations), &x, p) })
+		m.messages(allocationAssigned, func(p *fields) { d.placeBuffer(len(a.Allocations), &x, p) })
 		a.Allocations = append(a.Allocations, x)
 		m.fail(d.count(200))
 	})
 	said := false
-	f.messages(5, func(m *fields) {
+	f.messages(assignmentPeakBuffers, func(m *fields) {
 		said = true
-		n := m.int(1)
+		n := m.int(peakIndex)
 		if n < 0 || n >= int64(len(a.Allocations)) {
 			m.fail(fmt.Errorf("allocation %d is not there", n))
 			return
 		}
-		for _, id := range m.ints(2) {
-			d.peak(m, &a.Allocations[n], int(n), id)
+		for _, id := range m.ints(peakLogicalBufferIDs) {
+			d.addToPeak(m, &a.Allocations[n], int(n), id)
 		}
 	})
 	// Releases before 2026 do not say what lives at the peak: their events do.
 	if !said {
-		f.messages(4, func(m *fields) { d.replay(m, a) })
+		f.messages(assignmentHeapSimulatorTraces, func(m *fields) { d.replayHeap(m, a) })
 		for n := range a.Allocations {
 			if x := &a.Allocations[n]; len(x.Peak) == 0 && x.largest != nil && !x.Temporary() {
 				x.Peak = []Buffer{x.largest.Buffer}
@@ -237,8 +263,8 @@ func (d *assignmentDecoder) assignment(b []byte) (*Assignment, error) {
 	return a, nil
 }
 
-// size reads a size in bytes.
-func size(f *fields, n protowire.Number) uint64 {
+// readSize reads a size in bytes.
+func readSize(f *fields, n protowire.Number) uint64 {
 	v := f.int(n)
 	if v < 0 || v > mostSum {
 		f.fail(fmt.Errorf("a size of %d bytes", v))
@@ -247,9 +273,9 @@ func size(f *fields, n protowire.Number) uint64 {
 	return uint64(v)
 }
 
-// place reads where a buffer lies in allocation n.
-func (d *assignmentDecoder) place(n int, x *Allocation, f *fields) {
-	id, offset, bytes := f.int(1), size(f, 2), size(f, 3)
+// placeBuffer reads where a buffer lies in allocation n.
+func (d *assignmentDecoder) placeBuffer(n int, x *Allocation, f *fields) {
+	id, offset, bytes := f.int(assignedLogicalBufferID), readSize(f, assignedOffset), readSize(f, assignedSize)
 	buffer := d.buffers[id]
 	switch {
 	case *f.err != nil:
@@ -269,8 +295,8 @@ func (d *assignmentDecoder) place(n int, x *Allocation, f *fields) {
 	}
 }
 
-// peak notes that a buffer lives at the peak of allocation n.
-func (d *assignmentDecoder) peak(f *fields, x *Allocation, n int, id int64) {
+// addToPeak notes that a buffer lives at the peak of allocation n.
+func (d *assignmentDecoder) addToPeak(f *fields, x *Allocation, n int, id int64) {
 	buffer := d.buffers[id]
 	if buffer == nil || buffer.allocation != n {
 		f.fail(fmt.Errorf("buffer %d is said to live at the peak of allocation %d, in which it does not lie", id, n))
@@ -280,16 +306,16 @@ func (d *assignmentDecoder) peak(f *fields, x *Allocation, n int, id int64) {
 	x.Peak = append(x.Peak, buffer.Buffer)
 }
 
-// What an event of XLA's heap simulator is.
+// Kinds of events of XLA's heap simulator.
 const (
-	eventFree  = 1
-	eventShare = 2
+	eventFree      = 1
+	eventShareWith = 2
 )
 
-// replay goes through the events of one heap and notes what lives where the most does. A
+// replayHeap goes through the events of one heap and notes what lives where the most does. A
 // buffer that shares the memory of another is there as long as one of both is.
-func (d *assignmentDecoder) replay(f *fields, a *Assignment) {
-	n := f.int(3)
+func (d *assignmentDecoder) replayHeap(f *fields, a *Assignment) {
+	n := f.int(traceBufferAllocationIndex)
 	if n < 0 || n >= int64(len(a.Allocations)) {
 		f.fail(fmt.Errorf("allocation %d of a heap is not there", n))
 		return
@@ -303,13 +329,13 @@ func (d *assignmentDecoder) replay(f *fields, a *Assignment) {
 	first := map[int64]int64{}
 	live := map[int64]int{} // by first
 	bytes, most, at := uint64(0), uint64(0), -1
-	f.messages(1, func(m *fields) {
-		e := event{id: m.int(2)}
+	f.messages(traceEvents, func(m *fields) {
+		e := event{id: m.int(eventBufferID)}
 		if d.buffers[e.id] == nil {
 			m.fail(fmt.Errorf("an event is of buffer %d, which is not there", e.id))
 			return
 		}
-		switch kind := m.int(1); kind {
+		switch kind := m.int(eventKind); kind {
 		case eventFree:
 			known := false
 			if e.first, known = first[e.id]; !known || live[e.first] == 0 {
@@ -322,8 +348,8 @@ func (d *assignmentDecoder) replay(f *fields, a *Assignment) {
 			}
 		default:
 			e.first = e.id
-			if kind == eventShare {
-				with := m.int(5)
+			if kind == eventShareWith {
+				with := m.int(eventShareWithCanonicalID)
 				shared, known := first[with]
 				if !known {
 					m.fail(fmt.Errorf("buffer %d shares the memory of buffer %d, which was not made", e.id, with))

@@ -11,9 +11,9 @@ import (
 	"gpumem/xla/hlo"
 )
 
-// unwrap turns async-start and what follows it into the form of the text, where the
+// unwrapAsync turns async-start and what follows it into the form of the text, where the
 // computation that it calls is one operation on its parameters in their order.
-func (d *decoder) unwrap(built []*computation) {
+func (d *decoder) unwrapAsync(built []*computation) {
 	wrappers := map[*hlo.Computation]bool{}
 	for _, c := range built {
 		for _, x := range c.list {
@@ -21,7 +21,7 @@ func (d *decoder) unwrap(built []*computation) {
 				continue
 			}
 			w := x.i.Call("calls")
-			if w == nil || !wraps(w) {
+			if w == nil || !wrapsOneOperation(w) {
 				continue
 			}
 			thread := slices.DeleteFunc(slices.Clone(x.i.Attributes), func(a hlo.Attribute) bool { return a.Key != "async_execution_thread" })
@@ -35,7 +35,7 @@ func (d *decoder) unwrap(built []*computation) {
 			x.i.Attributes = append(thread, own...)
 			x.i.Opcode = w.Root.Opcode + "-start"
 			wrappers[w] = true
-			rename(x.i, w.Root.Opcode)
+			renameAsync(x.i, w.Root.Opcode)
 		}
 	}
 	if len(wrappers) == 0 {
@@ -52,14 +52,14 @@ func (d *decoder) unwrap(built []*computation) {
 	})
 }
 
-// wraps reports whether a computation is one operation on its parameters.
-func wraps(c *hlo.Computation) bool {
+// wrapsOneOperation reports whether a computation is one operation on its parameters.
+func wrapsOneOperation(c *hlo.Computation) bool {
 	parameters := c.Parameters()
 	return c.Root.Opcode != hlo.Parameter && len(c.Instructions) == len(parameters)+1 && slices.Equal(c.Root.Operands, parameters)
 }
 
-// rename gives the updates and the end that follow a start its operation's name.
-func rename(start *hlo.Instruction, op hlo.Opcode) {
+// renameAsync gives the updates and the end that follow a start its operation's name.
+func renameAsync(start *hlo.Instruction, op hlo.Opcode) {
 	for at := start; at != nil; {
 		var next *hlo.Instruction
 		for _, u := range at.Users {

@@ -22,47 +22,6 @@ import (
 	"gpumem/xla/internal/verify"
 )
 
-// Numbers of fields of xla/service/hlo.proto and xla/xla_data.proto that encode.go writes, too.
-// Those that are only read stand where they are.
-const (
-	moduleComputations = 3
-	moduleSchedule     = 7
-
-	computationName         = 1
-	computationInstructions = 2
-	computationShape        = 4 // of its parameters and result
-	computationID           = 5
-	computationRoot         = 6
-	computationFusion       = 7 // is_fusion_computation
-
-	instructionName     = 1
-	instructionOpcode   = 2
-	instructionShape    = 3
-	instructionLiteral  = 8
-	instructionNumber   = 9 // parameter_number
-	instructionKind     = 11
-	instructionIndex    = 13 // tuple_index
-	instructionSizes    = 20 // dynamic_slice_sizes
-	instructionID       = 35
-	instructionOperands = 36
-	instructionAfter    = 37
-	instructionCalled   = 38
-
-	shapeType     = 2
-	shapeDims     = 3
-	shapeElements = 4
-	shapeLayout   = 5
-	shapeDynamic  = 6
-	layoutOrder   = 1 // minor to major
-	tupleType     = 13
-
-	programParameters = 1
-	programResult     = 2
-	programNames      = 3
-
-	literalShape = 1
-)
-
 // maxBytes is what a message of protocol buffers may have.
 const maxBytes = 1<<31 - 1
 
@@ -93,7 +52,7 @@ func decode(b []byte, hold func(bytes int64) error) (*decoder, error) {
 	if len(b) > maxBytes {
 		return nil, ErrTooLarge
 	}
-	// An HloProto has the module in field 1, a snapshot an HloProto.
+	// An HloProto has the module in its first field, a snapshot an HloProto.
 	for range 3 {
 		if isModule(b) {
 			d := &decoder{
@@ -123,7 +82,7 @@ func isModule(b []byte) bool {
 	computations := 0
 	err := walk(b, func(x field) error {
 		switch x.n {
-		case 1, 2:
+		case moduleName, moduleEntryComputationName:
 			if x.typ != protowire.BytesType || !utf8.Valid(x.bytes) || bytes.ContainsFunc(x.bytes, func(r rune) bool { return r < ' ' }) {
 				return errCut
 			}
@@ -138,10 +97,10 @@ func isModule(b []byte) bool {
 	return err == nil && computations > 0
 }
 
-// first is field 1 of a message.
+// first is what a message has where an HloProto has its module.
 func first(b []byte) (inner []byte, ok bool) {
 	err := walk(b, func(x field) error {
-		if x.n == 1 && x.typ == protowire.BytesType && !ok {
+		if x.n == protoHloModule && x.typ == protowire.BytesType && !ok {
 			inner, ok = x.bytes, true
 		}
 		return nil
@@ -180,10 +139,10 @@ func (d *decoder) note(format string, a ...any) {
 
 func (d *decoder) module(b []byte) error {
 	f := d.fields(b)
-	d.m.Name = f.string(1)
-	entryName, entry := f.string(2), f.int(6)
-	// Prefetches and shardings of the whole have no place in a text.
-	for _, n := range []protowire.Number{10, 12, 14} {
+	d.m.Name = f.string(moduleName)
+	entryName, entry := f.string(moduleEntryComputationName), f.int(moduleEntryComputationID)
+	// cross_program_prefetches, spmd_output_sharding and spmd_parameters_shardings have no place in a text.
+	for _, n := range []no{10, 12, 14} {
 		if f.has(n) {
 			d.note("field %d of HloModuleProto is left out", n)
 		}
@@ -191,12 +150,12 @@ func (d *decoder) module(b []byte) error {
 	if *f.err != nil {
 		return *f.err
 	}
-	if err := named(d.m.Name); err != nil {
+	if err := checkName(d.m.Name); err != nil {
 		return fmt.Errorf("the module's name: %w", err)
 	}
 	var built []*computation
-	f.typed(moduleComputations, protowire.BytesType, "a message", func(x field) {
-		c, err := d.computation(x.bytes)
+	f.eachMessage(moduleComputations, func(b []byte) {
+		c, err := d.computation(b)
 		f.fail(err)
 		built = append(built, c)
 	})
@@ -210,48 +169,54 @@ func (d *decoder) module(b []byte) error {
 			}
 		}
 	}
-	d.unwrap(built)
-	if c := d.computations[entry]; f.has(6) && c != nil {
+	d.unwrapAsync(built)
+	if c := d.computations[entry]; f.has(moduleEntryComputationID) && c != nil {
 		d.m.Entry = c.c
 	} else if d.m.Entry = d.m.Computation(entryName); d.m.Entry == nil {
 		return fmt.Errorf("the entry %q is none of the computations", entryName)
 	}
-	f.message(moduleSchedule).messages(1, d.schedule)
-	if d.attributes(f); *f.err != nil {
+	f.message(moduleSchedule).messages(scheduleSequences, d.readOrder)
+	if d.readAttributes(f); *f.err != nil {
 		return *f.err
 	}
 	// A text cannot have a cycle or a second parameter 0; a message can.
 	return verify.Graph(d.m)
 }
 
-// attributes sets those of the module, in the printer's order.
-func (d *decoder) attributes(f *fields) {
-	a := &attributes{fields: f}
-	a.set("is_scheduled", d.m.Scheduled)
-	add := func(n protowire.Number, key string, text func(*fields) string) {
-		if f.has(n) {
-			f.within(key, func() { a.some(key, text(f.message(n))) })
+// readAttributes sets those of the module, in the printer's order.
+func (d *decoder) readAttributes(f *fields) {
+	add := func(key, text string) {
+		if text != "" {
+			d.m.Attributes = append(d.m.Attributes, hlo.Attribute{Key: key, Value: text})
 		}
 	}
-	add(8, "input_output_alias", d.aliases)
-	add(18, "buffer_donor", donors)
-	add(4, "entry_computation_layout", program)
-	add(19, "frontend_attributes", stringMap)
-	d.m.Attributes = a.list
-	f.within("stack_frame_index", func() { d.m.Tables = tables(f.message(17)) })
+	if d.m.Scheduled {
+		add("is_scheduled", "true")
+	}
+	for _, a := range []struct {
+		n    no
+		key  string
+		text func(*fields) string
+	}{
+		{moduleInputOutputAlias, "input_output_alias", d.readAliases},
+		{moduleBufferDonor, "buffer_donor", donorsText},
+		{moduleHostProgramShape, "entry_computation_layout", program},
+		{moduleFrontendAttributes, "frontend_attributes", stringMap},
+	} {
+		if f.has(a.n) {
+			f.within(a.key, func() { add(a.key, a.text(f.message(a.n))) })
+		}
+	}
+	f.within("stack_frame_index", func() { d.m.Tables = tablesText(f.message(moduleStackFrameIndex)) })
 }
 
 // program is the text of a ProgramShapeProto: {(shape, shape)->shape}.
 func program(f *fields) string {
-	var parameters []string
-	f.shapes(1, func(s *hlo.Shape) { parameters = append(parameters, s.String()) })
-	result := ""
-	f.shapes(2, func(s *hlo.Shape) { result = s.String() })
-	return "{(" + indexed(parameters) + ")->" + result + "}"
+	return "{(" + everyFifthNumbered(shapeTexts(f, programParameters)) + ")->" + lastShape(f, programResult) + "}"
 }
 
-// indexed is a list as the printer writes it, with the number of every fifth element.
-func indexed(list []string) string {
+// everyFifthNumbered is a list as the printer writes it, with the number of every fifth element.
+func everyFifthNumbered(list []string) string {
 	for n := 5; n < len(list); n += 5 {
 		list[n] = fmt.Sprintf("/*index=%d*/%s", n, list[n])
 	}
@@ -259,23 +224,24 @@ func indexed(list []string) string {
 }
 
 // braced is {1,2}.
-func braced(list []int64) string { return "{" + join(list) + "}" }
+func braced(list []int64) string { return "{" + joinNumbers(list) + "}" }
 
-// aliases reads those of the module and returns their text, which is empty if there are none.
-func (d *decoder) aliases(f *fields) string {
-	return listed(f, func(m *fields) string {
-		output, parameter, index := m.ints(1), m.int(2), m.ints(3)
-		a := hlo.Alias{Parameter: int(parameter), Must: m.int(4) == 2}
+const mustAlias = 2 // a kind of alias
+
+// readAliases reads those of the module and returns their text, which is empty if there are none.
+func (d *decoder) readAliases(f *fields) string {
+	return listText(f, func(m *fields) string {
+		output, parameter, index := m.ints(aliasOutputShapeIndex), m.int(aliasParameterNumber), m.ints(aliasParameterShapeIndex)
 		narrow := func(list []int64) (narrow []int) {
 			for _, n := range list {
-				if n < 0 || n > 1<<31 || parameter < 0 || parameter > 1<<31 {
+				if !isIndex(n) || !isIndex(parameter) {
 					m.fail(fmt.Errorf("index %d of parameter %d", n, parameter))
 				}
 				narrow = append(narrow, int(n))
 			}
 			return narrow
 		}
-		a.Output, a.Index = narrow(output), narrow(index)
+		a := hlo.Alias{Parameter: int(parameter), Must: m.int(aliasKind) == mustAlias, Output: narrow(output), Index: narrow(index)}
 		d.m.Aliases = append(d.m.Aliases, a)
 		how := "may-alias"
 		if a.Must {
@@ -285,22 +251,25 @@ func (d *decoder) aliases(f *fields) string {
 	})
 }
 
-func donors(f *fields) string {
-	return listed(f, func(m *fields) string { return fmt.Sprintf("(%d, %s)", m.int(1), braced(m.ints(2))) })
+// isIndex reports whether a number may count parameters or elements of tuples.
+func isIndex(n int64) bool { return n >= 0 && n <= 1<<31 }
+
+// donorsText is the text of an HloBufferDonorProto: parameter_number, parameter_shape_index.
+func donorsText(f *fields) string {
+	return listText(f, func(m *fields) string { return fmt.Sprintf("(%d, %s)", m.int(1), braced(m.ints(2))) })
 }
 
-// listed is the text of a message that is a list: empty, or "{ first, second }".
-func listed(f *fields, text func(m *fields) string) string {
-	var texts []string
-	f.messages(1, func(m *fields) { texts = append(texts, text(m)) })
+// listText is the text of a message that is a list in its first field: empty, or "{ first, second }".
+func listText(f *fields, text func(m *fields) string) string {
+	texts := f.texts(1, text)
 	if len(texts) == 0 {
 		return ""
 	}
 	return "{ " + strings.Join(texts, ", ") + " }"
 }
 
-// tables is the text of a StackFrameIndexProto.
-func tables(f *fields) string {
+// tablesText is the text of a StackFrameIndexProto.
+func tablesText(f *fields) string {
 	var text strings.Builder
 	table := func(head string, rows []string) {
 		if len(rows) == 0 {
@@ -314,28 +283,24 @@ func tables(f *fields) string {
 			text.WriteString(strconv.Itoa(k+1) + " " + row + "\n")
 		}
 	}
-	for n, head := range []string{"FileNames", "FunctionNames"} {
-		var rows []string
-		f.strings(protowire.Number(n+1), func(s string) { rows = append(rows, quoted(s)) })
-		table(head, rows)
+	names := func(n no) (rows []string) {
+		f.strings(n, func(s string) { rows = append(rows, quoted(s)) })
+		return rows
 	}
-	var locations, frames []string
-	f.messages(3, func(m *fields) {
-		locations = append(locations, fmt.Sprintf("{file_name_id=%d function_name_id=%d line=%d end_line=%d column=%d end_column=%d}", m.int(1), m.int(2), m.int(3), m.int(5), m.int(4), m.int(6)))
-	})
-	table("FileLocations", locations)
-	f.messages(4, func(m *fields) {
-		// The text counts parents from 1 on, so that 1 is none.
-		frames = append(frames, fmt.Sprintf("{file_location_id=%d parent_frame_id=%d}", m.int(1), m.int(2)+1))
-	})
-	table("StackFrames", frames)
+	messages := func(n no, rules []rule) []string {
+		return f.texts(n, func(m *fields) string { return joined(m, rules) })
+	}
+	table("FileNames", names(framesFileNames))
+	table("FunctionNames", names(framesFunctionNames))
+	table("FileLocations", messages(framesFileLocations, locationRules))
+	table("StackFrames", messages(framesStackFrames, frameRules))
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// schedule puts the instructions of a computation into the order in which they run. f is a
+// readOrder puts the instructions of a computation into the order in which they run. f is a
 // pair of a map.
-func (d *decoder) schedule(f *fields) {
-	id, ids := f.int(1), f.message(2).ints(1)
+func (d *decoder) readOrder(f *fields) {
+	id, ids := f.int(entryKey), f.message(entryValue).ints(sequenceInstructionIDs)
 	c := d.computations[id]
 	if c == nil {
 		f.fail(fmt.Errorf("the schedule is of computation %d, which is not there", id))

@@ -4,9 +4,6 @@ package load
 
 import (
 	"fmt"
-	"strings"
-
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"gpumem/xla/hlo"
 )
@@ -31,25 +28,32 @@ func (c *computation) find(id int64) *instruction {
 	return c.low[id&(1<<32-1)]
 }
 
-// named says what is wrong with a name that a text could not have.
-func named(s string) error {
-	bad := func(r rune) bool {
-		return r > 126 || !strings.ContainsRune("._-", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+// checkName says what is wrong with a name that a text could not have.
+func checkName(s string) error {
+	letters := 0
+	for letters < len(s) && (isFirstLetter(s[letters]) || letters > 0 && isLaterLetter(s[letters])) {
+		letters++
 	}
-	if s == "" || strings.ContainsFunc(s, bad) || s[0] >= '0' && s[0] <= '9' || s[0] == '-' || s[0] == '.' {
+	if s == "" || letters < len(s) {
 		return fmt.Errorf("%.40q: expected letters, digits, dots, dashes and underscores, a letter first", s)
 	}
 	return nil
 }
 
+func isFirstLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
+
+func isLaterLetter(c byte) bool { return c >= '0' && c <= '9' || c == '-' || c == '.' }
+
 func (d *decoder) computation(b []byte) (*computation, error) {
 	f := d.fields(b)
-	c := &computation{c: &hlo.Computation{Module: d.m, Name: f.string(computationName), Thread: f.string(8)}, raw: b, id: f.int(computationID), ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
-	root := f.int(computationRoot)
+	c := &computation{raw: b, ids: map[int64]*instruction{}, low: map[int64]*instruction{}}
+	c.c = &hlo.Computation{Module: d.m, Name: f.string(computationName), Thread: f.string(computationExecutionThread)}
+	c.id = f.int(computationID)
+	root := f.int(computationRootID)
 	if *f.err != nil {
 		return nil, fmt.Errorf("computation %d: %w", len(d.m.Computations), *f.err)
 	}
-	if err := named(c.c.Name); err != nil {
+	if err := checkName(c.c.Name); err != nil {
 		return nil, fmt.Errorf("computation %d: its name: %w", len(d.m.Computations), err)
 	}
 	if c.c.Thread == "main" {
@@ -59,9 +63,9 @@ func (d *decoder) computation(b []byte) (*computation, error) {
 		return nil, fmt.Errorf("computation %s: id %d is there twice", c.c.Name, c.id)
 	}
 	d.computations[c.id] = c
-	f.typed(computationInstructions, protowire.BytesType, "a message", func(x field) {
+	f.eachMessage(computationInstructions, func(b []byte) {
 		name := fmt.Sprint(len(c.list))
-		i, err := d.instruction(x.bytes)
+		i, err := d.instruction(b)
 		if i != nil && i.i != nil {
 			name = i.i.Name
 		}

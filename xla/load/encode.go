@@ -28,14 +28,6 @@ import (
 	"gpumem/xla/hlo"
 )
 
-// zeros are the values of a constant 0 of the types of which one can be written, as fields of
-// its literal.
-var zeros = map[hlo.Type]field{
-	"s32": {n: 4, typ: protowire.BytesType, bytes: make([]byte, 1)}, "u32": {n: 6, typ: protowire.BytesType, bytes: make([]byte, 1)},
-	"f32": {n: 8, typ: protowire.BytesType, bytes: make([]byte, 4)}, "f64": {n: 9, typ: protowire.BytesType, bytes: make([]byte, 8)},
-	"f16": {n: 11, typ: protowire.BytesType, bytes: make([]byte, 2)}, "bf16": {n: 13, typ: protowire.BytesType, bytes: make([]byte, 2)},
-}
-
 // Rewrite returns the HloModuleProto of a module that was made of the module in original by
 // a planner: instructions were cloned, moved or removed, computations cloned, and fusions lost
 // outputs and operands that nothing needs. But for that it is original's own message. What is
@@ -45,10 +37,22 @@ func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &encoder{d: d, m: m, names: map[string]bool{}, texts: map[string]*instruction{}, originals: map[string]*instruction{}, shapes: map[string][]byte{}, read: map[*hlo.Computation]*computation{}, of: map[*hlo.Computation]*computation{}, reshaped: map[*hlo.Instruction]bool{}, computations: map[*hlo.Computation]int64{}, ids: map[*hlo.Instruction]int64{}}
+	e := &encoder{
+		d: d, m: m,
+		texts:        map[string]*instruction{},
+		originals:    map[string]*instruction{},
+		shapes:       map[string][]byte{},
+		read:         map[*hlo.Computation]*computation{},
+		of:           map[*hlo.Computation]*computation{},
+		computations: map[*hlo.Computation]int64{},
+		ids:          map[*hlo.Instruction]int64{},
+		names:        map[string]bool{},
+		kept:         map[*hlo.Computation][]*instruction{},
+		reshaped:     map[*hlo.Instruction]bool{},
+	}
 	b, err := e.module()
 	if err == nil {
-		err = e.check(b)
+		err = e.checkWritten(b)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("xla/load: %s as a binary module: %w", m.Name, err)
@@ -83,26 +87,75 @@ type encoder struct {
 }
 
 func (e *encoder) module() ([]byte, error) {
-	byName := map[string]*computation{}
-	last := int64(0)
 	var built []*computation
-	for id, c := range e.d.computations {
-		last = max(last, id)
+	for _, c := range e.d.computations {
 		built = append(built, c)
 	}
 	slices.SortFunc(built, func(a, b *computation) int { return int(a.id - b.id) })
+	// Callers come first here, so that the original of what they call is known.
+	order := e.m.CalleesFirst()
+	if err := e.findOriginals(built, order); err != nil {
+		return nil, err
+	}
+	e.number(built, order)
+
+	// What a text has within the operation that starts it, see async.go, stays as it was.
+	// That is written where what calls it is.
+	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
+	inText := map[*hlo.Computation]bool{}
+	for _, c := range e.d.m.Computations {
+		inText[c] = true
+	}
+	for _, c := range built {
+		if !inText[c.c] {
+			w.write[c.id] = func() (b []byte, calls []int64) {
+				for _, i := range c.list {
+					calls = append(calls, i.called...)
+				}
+				return c.raw, calls
+			}
+		}
+	}
+	for _, c := range order {
+		w.write[e.computations[c]] = func() ([]byte, []int64) { return e.computation(c) }
+	}
+
+	var b []byte
+	err := walk(e.d.raw, func(x field) error {
+		switch x.n {
+		case moduleComputations:
+			for _, c := range order { // all at the place of the first
+				w.visit(e.computations[c])
+			}
+			e.written = w.done
+			b, w.b = append(b, w.b...), nil
+		case moduleSchedule:
+			if e.d.m.Scheduled {
+				b = e.appendSchedule(b, x)
+			}
+		default:
+			b = appendField(b, x)
+		}
+		return nil
+	})
+	if e.m.Scheduled && !e.d.m.Scheduled {
+		b = e.appendSchedule(b, field{n: moduleSchedule})
+	}
+	return b, err
+}
+
+// findOriginals finds the original of each computation and instruction.
+func (e *encoder) findOriginals(built []*computation, order []*hlo.Computation) error {
+	byName := map[string]*computation{}
 	for _, c := range built {
 		byName[c.c.Name], e.read[c.c] = c, c
 		for _, i := range c.list {
 			e.names[i.i.Name] = true
-			if err := e.know(i); err != nil {
-				return nil, err
+			if err := e.knowInstruction(i); err != nil {
+				return err
 			}
 		}
 	}
-	// Callers come first here, so that the original of what they call is known.
-	order := e.m.CalleesFirst()
-	e.kept = map[*hlo.Computation][]*instruction{}
 	e.of[e.m.Entry] = byName[e.m.Entry.Name]
 	runs := map[*hlo.Computation]bool{e.m.Entry: true} // all but those that only fusions call
 	for i := range e.m.All() {
@@ -115,71 +168,32 @@ func (e *encoder) module() ([]byte, error) {
 			e.of[c] = byName[c.Name]
 		}
 		if e.of[c] == nil && runs[c] {
-			return nil, fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
+			return fmt.Errorf("computation %s is none of the original's, and no clone of one", c.Name)
 		}
-		if err := e.sources(c); err != nil {
-			return nil, err
+		if err := e.findSources(c); err != nil {
+			return err
 		}
 	}
-	taken := map[int64]bool{}
+	return nil
+}
+
+// number gives the computations and their instructions ids: originals keep theirs.
+func (e *encoder) number(built []*computation, order []*hlo.Computation) {
+	last := int64(0)
+	for _, c := range built {
+		last = max(last, c.id)
+	}
 	for _, c := range order {
 		if o := e.of[c]; o != nil && o.c.Name == c.Name {
 			e.computations[c] = o.id
-			taken[o.id] = true
 		} else {
 			last++
 			e.computations[c] = last
 		}
 	}
 	for _, c := range order {
-		e.number(c)
+		e.numberInstructions(c)
 	}
-
-	// What a text has within the operation that starts it, see async.go, stays as it was.
-	// That is written where what calls it is.
-	w := &writer{done: map[int64]bool{}, write: map[int64]func() ([]byte, []int64){}}
-	inText := map[*hlo.Computation]bool{}
-	for _, c := range e.d.m.Computations {
-		inText[c] = true
-	}
-	var all []int64
-	for _, c := range built {
-		if !taken[c.id] && !inText[c.c] {
-			w.write[c.id] = func() (b []byte, calls []int64) {
-				for _, i := range c.list {
-					calls = append(calls, i.called...)
-				}
-				return c.raw, calls
-			}
-		}
-	}
-	for _, c := range order {
-		all = append(all, e.computations[c])
-		w.write[e.computations[c]] = func() ([]byte, []int64) { return e.computation(c) }
-	}
-
-	var b []byte
-	err := walk(e.d.raw, func(x field) error {
-		switch x.n {
-		case moduleComputations:
-			for _, id := range all { // all at the place of the first
-				w.visit(id)
-			}
-			e.written = w.done
-			b, w.b = append(b, w.b...), nil
-		case moduleSchedule:
-			if e.d.m.Scheduled {
-				b = e.schedule(b, x)
-			}
-		default:
-			b = appendField(b, x)
-		}
-		return nil
-	})
-	if e.m.Scheduled && !e.d.m.Scheduled {
-		b = e.schedule(b, field{n: moduleSchedule})
-	}
-	return b, err
 }
 
 // A writer writes computations behind those that they call, each once.
@@ -201,9 +215,9 @@ func (w *writer) visit(id int64) {
 	w.b = appendBytes(w.b, moduleComputations, b)
 }
 
-// know enters an original instruction, and its shapes.
-func (e *encoder) know(i *instruction) error {
-	if key := text(i.i); e.texts[key] == nil {
+// knowInstruction enters an original instruction, and its shapes.
+func (e *encoder) knowInstruction(i *instruction) error {
+	if key := textButNames(i.i); e.texts[key] == nil {
 		e.texts[key] = i
 	}
 	if e.originals[i.i.Name] == nil {
@@ -213,26 +227,26 @@ func (e *encoder) know(i *instruction) error {
 		if x.n != instructionShape {
 			return nil
 		}
-		return e.shape(x.bytes, i.i.Shape)
+		return e.knowShape(x.bytes, i.i.Shape)
 	})
 }
 
-func (e *encoder) shape(b []byte, s *hlo.Shape) error {
+func (e *encoder) knowShape(b []byte, s *hlo.Shape) error {
 	if name := s.String(); e.shapes[name] == nil {
 		e.shapes[name] = b
 	}
 	n := 0
 	return walk(b, func(x field) error {
-		if x.n != shapeElements || n >= len(s.Elements) {
+		if x.n != shapeTupleShapes || n >= len(s.Elements) {
 			return nil
 		}
 		n++
-		return e.shape(x.bytes, s.Elements[n-1])
+		return e.knowShape(x.bytes, s.Elements[n-1])
 	})
 }
 
-// text is what two instructions have in common whose messages differ in names and ids alone.
-func text(i *hlo.Instruction) string {
+// textButNames is what two instructions have in common whose messages differ in names and ids alone.
+func textButNames(i *hlo.Instruction) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %s", i.Opcode, i.Shape, i.Literal)
 	for _, a := range i.Attributes {
@@ -253,36 +267,46 @@ func reshaped(o, i *hlo.Instruction) bool {
 	return o.Opcode == i.Opcode && (o.Literal == i.Literal || i.Opcode == hlo.Parameter) && slices.EqualFunc(o.Attributes, i.Attributes, same)
 }
 
-// writable reports whether an instruction without an original can be written.
+// writable reports whether an instruction without an original can be written: of few opcodes, with
+// attributes that their rules can write.
 func writable(i *hlo.Instruction) bool {
-	known := map[string]bool{}
 	switch i.Opcode {
 	case hlo.Bitcast, hlo.GetTupleElement, hlo.TupleOp, hlo.OptBarrier:
 		return true
-	case hlo.Parameter, hlo.Add, hlo.Subtract, hlo.DynamicUpdateSlice:
+	case hlo.Parameter, hlo.Add, hlo.Subtract, hlo.DynamicUpdateSlice, hlo.DynamicSlice, hlo.Fusion:
 	case hlo.Constant:
-		_, err := strconv.ParseUint(i.Literal, 10, 31)
-		if _, zero := zeros[i.Shape.Type]; err != nil || len(i.Shape.Dims) > 0 || i.Literal != "0" && i.Shape.Type != "s32" || !zero {
+		if _, known := constantBytes(i); !known {
 			return false
 		}
-	case hlo.DynamicSlice:
-		known["dynamic_slice_sizes"] = true
 	case hlo.Broadcast:
-		known["dimensions"] = true
 		if v, _ := i.Attribute("dimensions"); v != "{}" {
 			return false
 		}
-	case hlo.Fusion:
-		known["kind"], known["calls"] = true, true
 	default:
 		return false
 	}
-	return !slices.ContainsFunc(i.Attributes, func(a hlo.Attribute) bool { return !known[a.Key] })
+	return !slices.ContainsFunc(i.Attributes, func(a hlo.Attribute) bool {
+		written := func(r rule) bool { return r.key == a.Key && r.form.write != nil }
+		return len(a.Calls) == 0 && !slices.ContainsFunc(opcodeRules[i.Opcode], written)
+	})
 }
 
-// sources finds the original of each instruction of a computation, nil for one that has none,
+// constantBytes returns the elements of a scalar constant: 0 of some types, any of s32 from 0 on.
+func constantBytes(i *hlo.Instruction) (b []byte, known bool) {
+	n, err := strconv.ParseUint(i.Literal, 10, 31)
+	switch {
+	case err != nil || len(i.Shape.Dims) > 0:
+		return nil, false
+	case i.Shape.Type == "s32":
+		return protowire.AppendVarint(nil, n), true
+	}
+	of := elementFields[i.Shape.Type]
+	return make([]byte, of.bytes), i.Literal == "0" && slices.Contains([]hlo.Type{"u32", "f32", "f64", "f16", "bf16"}, i.Shape.Type)
+}
+
+// findSources finds the original of each instruction of a computation, nil for one that has none,
 // and of the computations that they call.
-func (e *encoder) sources(c *hlo.Computation) error {
+func (e *encoder) findSources(c *hlo.Computation) error {
 	originals := map[string]*instruction{}
 	if o := e.of[c]; o != nil {
 		for _, i := range o.list {
@@ -291,10 +315,10 @@ func (e *encoder) sources(c *hlo.Computation) error {
 	}
 	list := make([]*instruction, len(c.Instructions))
 	for n, i := range c.Instructions {
-		want := text(i)
+		want := textButNames(i)
 		name, _, _ := strings.Cut(i.Name, ".remat")
 		home := []*instruction{originals[i.Name], originals[name]}
-		same := func(o *instruction) bool { return o != nil && text(o.i) == want }
+		same := func(o *instruction) bool { return o != nil && textButNames(o.i) == want }
 		like := func(o *instruction) bool { return o != nil && reshaped(o.i, i) }
 		if k := slices.IndexFunc(home, same); k >= 0 {
 			list[n] = home[k]
@@ -322,8 +346,8 @@ func (e *encoder) sources(c *hlo.Computation) error {
 	return nil
 }
 
-// number gives the instructions of a computation ids: originals at home keep theirs.
-func (e *encoder) number(c *hlo.Computation) {
+// numberInstructions gives the instructions of a computation ids: originals at home keep theirs.
+func (e *encoder) numberInstructions(c *hlo.Computation) {
 	o, id := e.of[c], e.computations[c]
 	high, last := int64(0), int64(-1)
 	like := o // whose ids are of the same kind
@@ -350,47 +374,45 @@ func (e *encoder) number(c *hlo.Computation) {
 // computation returns the message of a computation, and the ids of what it calls. The walk
 // has no error, here and in instruction, as the message was read before.
 func (e *encoder) computation(c *hlo.Computation) (b []byte, calls []int64) {
-	if e.of[c] == nil {
-		b = appendBytes(b, computationName, []byte(c.Name))
+	appendInstructions := func() {
 		for n, i := range c.Instructions {
 			m, called := e.instruction(i, e.kept[c][n])
 			b = appendBytes(b, computationInstructions, m)
 			calls = append(calls, called...)
 		}
-		b = appendBytes(b, computationShape, e.program(c))
+	}
+	if e.of[c] == nil {
+		b = appendBytes(b, computationName, []byte(c.Name))
+		appendInstructions()
+		b = appendBytes(b, computationProgramShape, e.programMessage(c))
 		b = appendInt(b, computationID, e.computations[c])
-		b = appendInt(b, computationRoot, e.ids[c.Root])
-		return appendInt(b, computationFusion, 1), calls
+		b = appendInt(b, computationRootID, e.ids[c.Root])
+		return appendInt(b, computationIsFusionComputation, 1), calls
 	}
 	written := false
 	_ = walk(e.of[c].raw, func(x field) error {
 		switch x.n {
-		case computationShape:
+		case computationProgramShape:
 			if e.sameProgram(c) {
 				b = appendField(b, x)
 			} else {
-				b = appendBytes(b, x.n, e.program(c))
+				b = appendBytes(b, x.n, e.programMessage(c))
 			}
 		case computationName:
 			b = appendBytes(b, x.n, []byte(c.Name))
-		case computationID, computationRoot: // an id of 0 has no field
+		case computationID, computationRootID: // an id of 0 has no field
 		case computationInstructions:
-			if written {
-				return nil
+			if !written {
+				appendInstructions()
 			}
 			written = true
-			for n, i := range c.Instructions {
-				m, called := e.instruction(i, e.kept[c][n])
-				b = appendBytes(b, x.n, m)
-				calls = append(calls, called...)
-			}
 		default:
 			b = appendField(b, x)
 		}
 		return nil
 	})
 	b = appendInt(b, computationID, e.computations[c])
-	return appendInt(b, computationRoot, e.ids[c.Root]), calls
+	return appendInt(b, computationRootID, e.ids[c.Root]), calls
 }
 
 // sameProgram reports whether a computation has the parameters and the result of its original.
@@ -400,62 +422,41 @@ func (e *encoder) sameProgram(c *hlo.Computation) bool {
 	return same(c.Root, o.Root) && slices.EqualFunc(c.Parameters(), o.Parameters(), same)
 }
 
-// program returns the message of what a computation takes and returns.
-func (e *encoder) program(c *hlo.Computation) (b []byte) {
+// programMessage returns the message of what a computation takes and returns.
+func (e *encoder) programMessage(c *hlo.Computation) (b []byte) {
 	for _, p := range c.Parameters() {
-		b = appendBytes(b, programParameters, e.shapeOf(p.Shape))
+		b = appendBytes(b, programParameters, e.shapeMessage(p.Shape))
 	}
-	b = appendBytes(b, programResult, e.shapeOf(c.Root.Shape))
+	b = appendBytes(b, programResult, e.shapeMessage(c.Root.Shape))
 	for _, p := range c.Parameters() {
-		b = appendBytes(b, programNames, []byte(p.Name))
+		b = appendBytes(b, programParameterNames, []byte(p.Name))
 	}
 	return b
 }
 
 // instruction returns the message of an instruction, and the ids of what it calls.
 func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, called []int64) {
-	name := i.Name
-	if from == nil || e.ids[i] != from.id {
-		for n := 1; e.names[name]; n++ {
-			name = fmt.Sprintf("%s.%d", i.Name, n)
-		}
-		e.names[name] = true
-	}
-	b = appendBytes(b, instructionName, []byte(name))
+	b = appendBytes(b, instructionName, []byte(e.uniqueName(i, from)))
 	if from == nil {
 		b = appendBytes(b, instructionOpcode, []byte(i.Opcode))
-		b = appendBytes(b, instructionShape, e.shapeOf(i.Shape))
-		b = e.numbered(b, i)
-		switch i.Opcode {
-		case hlo.Constant:
-			x := zeros[i.Shape.Type]
-			if n, _ := strconv.ParseUint(i.Literal, 10, 31); n > 0 {
-				x.bytes = protowire.AppendVarint(nil, n)
-			}
-			b = appendBytes(b, instructionLiteral, appendField(appendBytes(nil, literalShape, e.shapeOf(i.Shape)), x))
-		case hlo.DynamicSlice:
-			b = appendInts(b, instructionSizes, i.Shape.Dims)
-		case hlo.Fusion:
-			kind, _ := i.Attribute("kind")
-			b = appendBytes(b, instructionKind, []byte(kind))
-			for _, callee := range i.Called() {
-				called = append(called, e.computations[callee])
-			}
+		b = e.appendNew(b, i)
+		for _, callee := range i.Called() {
+			called = append(called, e.computations[callee])
 		}
 	} else {
 		if e.reshaped[i] {
-			b = e.numbered(appendBytes(b, instructionShape, e.shapeOf(i.Shape)), i)
+			b = e.appendReshaped(b, i)
 		}
 		_ = walk(from.raw, func(x field) error {
 			switch x.n {
-			case instructionName, instructionID, instructionOperands, instructionAfter, instructionCalled:
-			case instructionShape, instructionNumber, instructionIndex:
-				if !e.reshaped[i] {
-					b = appendField(b, x)
+			case instructionName, instructionID, instructionOperandIDs, instructionControlPredecessorIDs, instructionCalledComputationIDs:
+				return nil
+			case instructionShape, instructionParameterNumber, instructionTupleIndex:
+				if e.reshaped[i] {
+					return nil
 				}
-			default:
-				b = appendField(b, x)
 			}
+			b = appendField(b, x)
 			return nil
 		})
 		theirs, ours := from.i.Called(), i.Called()
@@ -466,54 +467,97 @@ func (e *encoder) instruction(i *hlo.Instruction, from *instruction) (b []byte, 
 			called = append(called, id)
 		}
 	}
-	list := func(of []*hlo.Instruction) (ids []int64) {
-		for _, o := range of {
-			ids = append(ids, e.ids[o])
-		}
-		return ids
-	}
 	b = appendInt(b, instructionID, e.ids[i])
-	b = appendInts(b, instructionOperands, list(i.Operands))
-	b = appendInts(b, instructionAfter, list(i.After))
-	return appendInts(b, instructionCalled, called), called
+	b = appendInts(b, instructionOperandIDs, e.idsOf(i.Operands))
+	b = appendInts(b, instructionControlPredecessorIDs, e.idsOf(i.After))
+	return appendInts(b, instructionCalledComputationIDs, called), called
 }
 
-// numbered appends the number of a parameter or of the element that an instruction gets.
-func (e *encoder) numbered(b []byte, i *hlo.Instruction) []byte {
-	if i.Opcode == hlo.Parameter {
-		return appendInt(b, instructionNumber, int64(i.Parameter))
+// uniqueName returns the name of an instruction, with a number if it is of another one.
+func (e *encoder) uniqueName(i *hlo.Instruction, from *instruction) string {
+	if from != nil && e.ids[i] == from.id {
+		return i.Name
 	}
-	if n, err := i.TupleIndex(); err == nil && i.Opcode == hlo.GetTupleElement {
-		return appendInt(b, instructionIndex, int64(n))
+	name := i.Name
+	for n := 1; e.names[name]; n++ {
+		name = fmt.Sprintf("%s.%d", i.Name, n)
+	}
+	e.names[name] = true
+	return name
+}
+
+func (e *encoder) idsOf(list []*hlo.Instruction) []int64 {
+	ids := make([]int64, len(list))
+	for n, i := range list {
+		ids[n] = e.ids[i]
+	}
+	return ids
+}
+
+// appendReshaped appends the shape of an instruction, and the number of a parameter or of the
+// element that it gets.
+func (e *encoder) appendReshaped(b []byte, i *hlo.Instruction) []byte {
+	b = appendBytes(b, instructionShape, e.shapeMessage(i.Shape))
+	switch i.Opcode {
+	case hlo.Parameter:
+		return appendInt(b, instructionParameterNumber, int64(i.Parameter))
+	case hlo.GetTupleElement:
+		return appendRules(b, i)
 	}
 	return b
 }
 
-// shapeOf returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
-func (e *encoder) shapeOf(s *hlo.Shape) []byte {
+// appendNew appends the shape, the value and the attributes of an instruction without an original.
+func (e *encoder) appendNew(b []byte, i *hlo.Instruction) []byte {
+	b = e.appendReshaped(b, i)
+	switch i.Opcode {
+	case hlo.Constant:
+		elements, _ := constantBytes(i)
+		l := appendBytes(nil, literalShape, e.shapeMessage(i.Shape))
+		return appendBytes(b, instructionLiteral, appendBytes(l, elementFields[i.Shape.Type].n, elements))
+	case hlo.DynamicSlice, hlo.Broadcast, hlo.Fusion:
+		return appendRules(b, i)
+	}
+	return b
+}
+
+// appendRules appends the attributes that the rules of an opcode can write.
+func appendRules(b []byte, i *hlo.Instruction) []byte {
+	for _, r := range opcodeRules[i.Opcode] {
+		if text, has := i.Attribute(r.key); has && r.form.write != nil {
+			b = r.form.write(b, r.field, text)
+		}
+	}
+	return b
+}
+
+// shapeMessage returns the message of a shape: the original's, or that of a new tuple; nil if it has none.
+func (e *encoder) shapeMessage(s *hlo.Shape) []byte {
 	b := e.shapes[s.String()]
 	if b == nil && s.Type == hlo.Tuple {
-		b = appendInt(nil, shapeType, tupleType)
+		b = appendInt(nil, shapeElementType, tupleType)
 		for _, x := range s.Elements {
-			b = appendBytes(b, shapeElements, e.shapeOf(x))
+			b = appendBytes(b, shapeTupleShapes, e.shapeMessage(x))
 		}
 	}
 	if b == nil {
-		b = e.array(s)
+		b = e.arrayMessage(s)
 	}
 	return b
 }
 
-// array returns the message of an array's shape, made of that of another array with dimensions and
+// arrayMessage returns the message of an array's shape, made of that of another array with dimensions and
 // the same type; nil if there is none, or if the layout says more than the order.
-func (e *encoder) array(s *hlo.Shape) (b []byte) {
+func (e *encoder) arrayMessage(s *hlo.Shape) (b []byte) {
 	order, ok := s.MinorToMajor()
 	if !ok || len(s.Dims) == 0 || s.Dynamic != nil || strings.Contains(s.Layout, ":") {
 		return nil
 	}
 	var like []byte
 	for name, x := range e.shapes {
-		if strings.HasPrefix(name, string(s.Type)+"[") && !strings.HasPrefix(name, string(s.Type)+"[]") && !strings.ContainsAny(name, ":<?") && (like == nil || bytes.Compare(x, like) < 0) {
+		rest, sameType := strings.CutPrefix(name, string(s.Type)+"[")
+		plain := sameType && rest[0] != ']' && !strings.ContainsAny(rest, ":<?")
+		if plain && (like == nil || bytes.Compare(x, like) < 0) {
 			like = x
 		}
 	}
@@ -523,18 +567,18 @@ func (e *encoder) array(s *hlo.Shape) (b []byte) {
 	}
 	_ = walk(like, func(x field) error {
 		switch x.n {
-		case shapeType:
-			b = appendInts(appendField(b, x), shapeDims, s.Dims)
+		case shapeElementType:
+			b = appendInts(appendField(b, x), shapeDimensions, s.Dims)
 		case shapeLayout:
-			l := appendInts(nil, layoutOrder, minor)
+			l := appendInts(nil, layoutMinorToMajor, minor)
 			_ = walk(x.bytes, func(y field) error {
-				if y.n != layoutOrder {
+				if y.n != layoutMinorToMajor {
 					l = appendField(l, y)
 				}
 				return nil
 			})
 			b = appendBytes(b, x.n, l)
-		case shapeDynamic:
+		case shapeIsDynamicDimension:
 			if x.typ == protowire.BytesType {
 				b = appendBytes(b, x.n, make([]byte, len(s.Dims)))
 			}
@@ -544,48 +588,42 @@ func (e *encoder) array(s *hlo.Shape) (b []byte) {
 	return b
 }
 
-// schedule appends the schedule, field x of the module: that of each computation of the
+// appendSchedule appends the schedule, field x of the module: that of each computation of the
 // original, then of the clones of those that have one. What the module does not have as a
 // computation, see async.go, stays as it was.
-func (e *encoder) schedule(b []byte, x field) []byte {
+func (e *encoder) appendSchedule(b []byte, x field) []byte {
 	var all []byte
 	add := func(id int64, ids []int64) {
-		key := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(id)) // of a map: 0 is written
-		all = appendBytes(all, 1, appendBytes(key, 2, appendInts(nil, 1, ids)))
-	}
-	order := func(c *hlo.Computation) (ids []int64) {
-		for _, i := range c.Instructions {
-			ids = append(ids, e.ids[i])
-		}
-		return ids
+		key := protowire.AppendVarint(protowire.AppendTag(nil, entryKey, protowire.VarintType), uint64(id)) // of a map: 0 is written
+		all = appendBytes(all, scheduleSequences, appendBytes(key, entryValue, appendInts(nil, sequenceInstructionIDs, ids)))
 	}
 	named := map[string]*hlo.Computation{}
 	for _, c := range e.m.Computations {
 		named[c.Name] = c
 	}
 	scheduled := map[int64]bool{}
-	e.d.fields(x.bytes).messages(1, func(f *fields) {
-		id := f.int(1)
+	e.d.fields(x.bytes).messages(scheduleSequences, func(f *fields) {
+		id := f.int(entryKey)
 		scheduled[id] = true
 		if c := named[e.d.computations[id].c.Name]; c != nil {
-			add(id, order(c))
+			add(id, e.idsOf(c.Instructions))
 		} else if e.written[id] && !slices.Contains(e.d.m.Computations, e.d.computations[id].c) {
-			add(id, f.message(2).ints(1))
+			add(id, f.message(entryValue).ints(sequenceInstructionIDs))
 		}
 	})
-	run := e.run()
+	run := e.scheduledComputations()
 	for _, c := range e.m.Computations {
 		switch o := e.of[c]; {
 		case !e.d.m.Scheduled && run[c], o != nil && o.c.Name != c.Name && scheduled[o.id]:
-			add(e.computations[c], order(c))
+			add(e.computations[c], e.idsOf(c.Instructions))
 		}
 	}
 	return appendBytes(b, x.n, all)
 }
 
-// run returns the computations that run by themselves, and not as a part of an operation such
+// scheduledComputations returns the computations that run by themselves, and not as a part of an operation such
 // as a fusion: a schedule has these.
-func (e *encoder) run() map[*hlo.Computation]bool {
+func (e *encoder) scheduledComputations() map[*hlo.Computation]bool {
 	found := map[*hlo.Computation]bool{e.m.Entry: true}
 	for _, c := range slices.Backward(e.m.CalleesFirst()) {
 		for _, i := range c.Instructions {
@@ -600,15 +638,19 @@ func (e *encoder) run() map[*hlo.Computation]bool {
 	return found
 }
 
-// check reads what was written, and reports how it differs from what was to be written.
-func (e *encoder) check(b []byte) error {
+// checkWritten reads what was written, and reports how it differs from what was to be written.
+func (e *encoder) checkWritten(b []byte) error {
 	got, _, err := Decode(b, nil)
 	if err != nil {
 		return err
 	}
-	if len(got.Computations) != len(e.m.Computations) || got.Entry.Name != e.m.Entry.Name || got.Scheduled != e.m.Scheduled {
-		return fmt.Errorf("it reads back with %d computations, entry %s, scheduled %v; want %d, %s, %v", len(got.Computations), got.Entry.Name, got.Scheduled, len(e.m.Computations), e.m.Entry.Name, e.m.Scheduled)
+	summary := func(m *hlo.Module) string {
+		return fmt.Sprintf("%d computations, entry %s, scheduled %v", len(m.Computations), m.Entry.Name, m.Scheduled)
 	}
+	if is, want := summary(got), summary(e.m); is != want {
+		return fmt.Errorf("it reads back with %s; want %s", is, want)
+	}
+	got.Style = e.m.Style
 	named := map[string]*hlo.Computation{}
 	for _, c := range got.Computations {
 		named[c.Name] = c
@@ -618,24 +660,14 @@ func (e *encoder) check(b []byte) error {
 		if d == nil || len(d.Instructions) != len(c.Instructions) {
 			return fmt.Errorf("computation %s reads back otherwise", c.Name)
 		}
-		place := func(c *hlo.Computation) map[*hlo.Instruction]int {
-			at := map[*hlo.Instruction]int{}
-			for n, i := range c.Instructions {
-				at[i] = n
-			}
-			return at
+		for n, i := range c.Instructions {
+			d.Instructions[n].Name = i.Name // which may have a number
 		}
-		x, y := place(c), place(d)
-		same := func(a, b []*hlo.Instruction) bool {
-			return slices.EqualFunc(a, b, func(i, j *hlo.Instruction) bool { return x[i] == y[j] })
-		}
-		if x[c.Root] != y[d.Root] {
+		if d.Root.Name != c.Root.Name {
 			return fmt.Errorf("the root of %s reads back otherwise", c.Name)
 		}
 		for n, i := range c.Instructions {
-			j := d.Instructions[n]
-			calls := slices.EqualFunc(i.Called(), j.Called(), func(a, b *hlo.Computation) bool { return a.Name == b.Name })
-			if text(i) != text(j) || !same(i.Operands, j.Operands) || !same(i.After, j.After) || !calls {
+			if i.Text() != d.Instructions[n].Text() {
 				return fmt.Errorf("%s in %s reads back otherwise", i.Name, c.Name)
 			}
 		}
@@ -656,12 +688,12 @@ func appendField(b []byte, x field) []byte {
 	return protowire.AppendBytes(b, x.bytes)
 }
 
-func appendBytes(b []byte, n protowire.Number, v []byte) []byte {
+func appendBytes(b []byte, n no, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), v)
 }
 
 // appendInt appends a number, and nothing if it is 0, which a missing field is.
-func appendInt(b []byte, n protowire.Number, v int64) []byte {
+func appendInt(b []byte, n no, v int64) []byte {
 	if v == 0 {
 		return b
 	}
@@ -669,13 +701,13 @@ func appendInt(b []byte, n protowire.Number, v int64) []byte {
 }
 
 // appendInts appends a packed list, and nothing if it is empty.
-func appendInts(b []byte, n protowire.Number, list []int64) []byte {
+func appendInts(b []byte, n no, list []int64) []byte {
 	if len(list) == 0 {
 		return b
 	}
-	var packed bytes.Buffer
+	var packed []byte
 	for _, v := range list {
-		packed.Write(protowire.AppendVarint(nil, uint64(v)))
+		packed = protowire.AppendVarint(packed, uint64(v))
 	}
-	return appendBytes(b, n, packed.Bytes())
+	return appendBytes(b, n, packed)
 }

@@ -266,7 +266,7 @@ func TestRewriteFusionsWithLess(t *testing.T) {
 				if c.c.Name != fusion.Called()[0].Name {
 					continue
 				}
-				d.fields(c.raw).messages(computationShape, func(f *fields) {
+				d.fields(c.raw).messages(computationProgramShape, func(f *fields) {
 					var shapes []string
 					add := func(s *hlo.Shape) { shapes = append(shapes, s.String()) }
 					f.shapes(programResult, add)

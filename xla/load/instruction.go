@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"gpumem/xla/hlo"
 )
 
@@ -26,50 +24,18 @@ type instruction struct {
 	order  string // of a comparison: TOTAL or PARTIAL
 }
 
-// attributes are those of an instruction, with the fields that they are read from.
-type attributes struct {
-	*fields
-	list []hlo.Attribute
-}
-
-func (a *attributes) add(key, value string) {
-	a.list = append(a.list, hlo.Attribute{Key: key, Value: value})
-}
-
-// some adds a value that is not empty.
-func (a *attributes) some(key, value string) {
-	if value != "" {
-		a.add(key, value)
-	}
-}
-
-// set adds what is true.
-func (a *attributes) set(key string, is bool) {
-	if is {
-		a.add(key, "true")
-	}
-}
-
-// above adds a number that is above least.
-func (a *attributes) above(key string, n, least int64) {
-	if n > least {
-		a.add(key, number(n))
-	}
-}
-
-// numbers adds a list that is not empty.
-func (a *attributes) numbers(key string, list []int64) {
-	if len(list) > 0 {
-		a.add(key, braced(list))
-	}
-}
-
 func (d *decoder) instruction(b []byte) (*instruction, error) {
 	f := d.fields(b)
 	if err := d.count(264 + 2*len(b) + 64*len(f.list)); err != nil {
 		return nil, err
 	}
-	x := &instruction{raw: b, id: f.int(instructionID), operands: f.ints(instructionOperands), after: f.ints(instructionAfter), called: f.ints(instructionCalled)}
+	x := &instruction{
+		raw:      b,
+		id:       f.int(instructionID),
+		operands: f.ints(instructionOperandIDs),
+		after:    f.ints(instructionControlPredecessorIDs),
+		called:   f.ints(instructionCalledComputationIDs),
+	}
 	name, op := f.string(instructionName), hlo.Opcode(f.string(instructionOpcode))
 	if *f.err != nil {
 		return nil, *f.err
@@ -77,11 +43,12 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if err := d.count(32 * (len(x.operands) + len(x.after) + len(x.called))); err != nil {
 		return nil, err
 	}
+
 	x.i = d.m.NewInstruction(name, op, nil)
-	if err := named(name); err != nil {
+	if err := checkName(name); err != nil {
 		return nil, fmt.Errorf("its name: %w", err)
 	}
-	if err := named(string(op)); err != nil {
+	if err := checkName(string(op)); err != nil {
 		return x, fmt.Errorf("its opcode: %w", err)
 	}
 	f.shapes(instructionShape, func(s *hlo.Shape) { x.i.Shape = s })
@@ -91,143 +58,59 @@ func (d *decoder) instruction(b []byte) (*instruction, error) {
 	if *f.err != nil {
 		return x, *f.err
 	}
-	own, common := &attributes{fields: f}, &attributes{fields: f}
-	d.own(x, own)
-	common.common()
-	x.i.Attributes, x.behind = own.list, common.list
+
+	d.readValue(x, f)
+	x.i.Attributes = appendAttributes(nil, f, opcodeRules[hlo.Opcode(strings.TrimSuffix(string(op), "-start"))])
+	if op == hlo.Compare {
+		x.order = f.string(instructionComparisonOrder)
+	}
+	for k, r := range commonRules {
+		if f.has(r.field) {
+			f.within("its "+r.key, func() { x.behind = appendAttributes(x.behind, f, commonRules[k:k+1]) })
+		}
+	}
+	if config := string(f.bytes(instructionBackendConfig)); config != "" {
+		x.behind = append(x.behind, hlo.Attribute{Key: "backend_config", Value: jsonOrQuoted(config)})
+	}
 	if *f.err != nil {
 		return x, *f.err
 	}
-	d.left(x.i, f)
+	d.noteUnread(x.i, f)
 	return x, nil
 }
 
-// silent are fields that mean something only for opcodes whose text shows them, or are
-// superseded by others: 4 to 6, 10 and 12 of old releases, 45 by the channel.
-var silent = []protowire.Number{4, 5, 6, 9, 10, 12, 14, 26, 45, 50, 51, 56, 57, 58, 63, 70, 77}
+// readValue reads what only some opcodes have and no attribute says.
+func (d *decoder) readValue(x *instruction, f *fields) {
+	i := x.i
+	switch i.Opcode {
+	case hlo.Parameter:
+		n := f.int(instructionParameterNumber)
+		if n < 0 || n > 1<<31 {
+			f.fail(fmt.Errorf("parameter number %d", n))
+		}
+		i.Parameter, i.Literal = int(n), number(n)
+	case hlo.Constant:
+		if !f.has(instructionLiteral) {
+			f.fail(errors.New("a constant without its literal"))
+		}
+		f.within("its literal", func() { i.Literal = literal(i.Shape, f.bytes(instructionLiteral), f) })
+	}
+}
 
-// left notes the fields with a value that nothing has read.
-func (d *decoder) left(i *hlo.Instruction, f *fields) {
-	var numbers []protowire.Number
+// noteUnread notes the fields with a value that nothing has read.
+func (d *decoder) noteUnread(i *hlo.Instruction, f *fields) {
+	var numbers []no
 	for _, x := range f.list {
 		if len(numbers) == maxNotes {
 			break
 		}
-		read := x.n < 256 && f.read[x.n/64]>>(x.n%64)&1 != 0
-		if !read && (x.value != 0 || len(x.bytes) > 0) && !slices.Contains(silent, x.n) && !slices.Contains(numbers, x.n) {
+		noted := f.wasRead(x.n) || x.value == 0 && len(x.bytes) == 0 || slices.Contains(unprinted, x.n)
+		if !noted && !slices.Contains(numbers, x.n) {
 			numbers = append(numbers, x.n)
 		}
 	}
 	for _, n := range numbers {
 		d.note("%s (%s): field %d of HloInstructionProto is left out", i.Name, i.Opcode, n)
-	}
-}
-
-// own adds the attributes that only its opcode has.
-func (d *decoder) own(x *instruction, a *attributes) {
-	i := x.i
-	switch i.Opcode {
-	case hlo.Parameter:
-		n := a.int(9)
-		if n < 0 || n > 1<<31 {
-			a.fail(fmt.Errorf("parameter number %d", n))
-		}
-		i.Parameter, i.Literal = int(n), number(n)
-		var list []string
-		for _, v := range a.message(61).ints(1) {
-			list = append(list, strconv.FormatBool(v != 0))
-		}
-		if len(list) > 0 {
-			a.add("parameter_replication", "{"+strings.Join(list, ",")+"}")
-		}
-	case hlo.Constant:
-		if !a.has(8) {
-			a.fail(errors.New("a constant without its literal"))
-		}
-		a.within("its literal", func() { i.Literal = literal(i.Shape, a.bytes(8), a.fields) })
-	case hlo.GetTupleElement:
-		a.add("index", number(a.int(instructionIndex)))
-	case hlo.Iota:
-		a.first("iota_dimension")
-	case hlo.Reverse, hlo.Concatenate, hlo.Reduce, hlo.Transpose, hlo.Broadcast, hlo.Map, "get-dimension-size", hlo.SetDimensionSize:
-		a.add("dimensions", braced(a.ints(14)))
-	case hlo.Sort:
-		a.add("dimensions", braced(a.ints(14)))
-		a.set("is_stable", a.bool(60))
-	case hlo.Reshape:
-		a.first("inferred_dimension")
-	case hlo.Compare:
-		a.add("direction", a.string(63))
-		// Up to 2025 field 72 said how to compare, then field 102: what is the operands'
-		// own way is not printed, see finish.
-		if a.string(72) == "TOTALORDER" {
-			a.add("type", "TOTALORDER")
-		}
-		x.order = a.string(102)
-	case hlo.Slice:
-		a.slices()
-	case hlo.DynamicSlice:
-		a.add("dynamic_slice_sizes", braced(a.ints(20)))
-	case hlo.Pad:
-		a.padding()
-	case hlo.ReduceWindow, hlo.SelectAndScatter:
-		a.window()
-	case hlo.Convolution:
-		a.convolution()
-	case hlo.Dot:
-		a.dot()
-	case hlo.Gather:
-		a.indices(33, "offset_dims", "collapsed_slice_dims", "start_index_map", "operand_batching_dims", "start_indices_batching_dims")
-	case hlo.Scatter:
-		a.indices(48, "update_window_dims", "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims", "scatter_indices_batching_dims")
-	case hlo.Fusion:
-		a.add("kind", a.string(11))
-		a.aliasing()
-	case hlo.CustomCall:
-		a.customCall()
-	case hlo.Rng:
-		a.add("distribution", pick(a.int(23), "rng_invalid", "rng_uniform", "rng_normal"))
-	case hlo.RngBitGenerator:
-		a.add("algorithm", pick(a.int(70), "rng_default", "rng_three_fry", "rng_philox"))
-	case hlo.RngGetAndUpdateState:
-		a.add("delta", number(a.int(66)))
-	case "reduce-precision":
-		a.add("exponent_bits", number(a.int(18)))
-		a.add("mantissa_bits", number(a.int(19)))
-	case "batch-norm-training", "batch-norm-inference", "batch-norm-grad":
-		a.add("epsilon", shortFloat(float64(a.float32(24)), 6))
-		a.add("feature_index", number(a.int(25)))
-	case "fft":
-		a.add("fft_type", pick(a.int(31), "FFT", "IFFT", "RFFT", "IRFFT"))
-		a.add("fft_length", braced(a.ints(32)))
-	case hlo.TriangularSolve:
-		o := a.message(59)
-		a.set("left_side", o.bool(1))
-		a.set("lower", o.bool(2))
-		a.set("unit_diagonal", o.bool(3))
-		if t := o.int(4); t != 0 {
-			a.add("transpose_a", pick(t, "TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"))
-		}
-	case "cholesky":
-		a.set("lower", a.message(62).bool(1))
-	case "topk":
-		a.add("k", number(a.int(81)))
-		a.add("largest", strconv.FormatBool(a.bool(85)))
-		a.set("is_stable", a.bool(60))
-	case hlo.Infeed:
-		if a.has(27) {
-			a.add("infeed_config", quoted(string(a.bytes(27))))
-		}
-	case hlo.Outfeed:
-		a.shapes(29, func(s *hlo.Shape) { a.add("outfeed_shape", s.String()) })
-		if config := a.bytes(22); len(config) > 0 {
-			a.add("outfeed_config", quoted(string(config)))
-		}
-	case hlo.Domain:
-		// What the text calls entry the message calls exit, and vice versa.
-		a.add("domain", `{kind="sharding", entry=`+sharding(a.message(55), 0)+", exit="+sharding(a.message(54), 0)+"}")
-	default:
-		a.collective(i.Opcode)
 	}
 }
 
@@ -282,58 +165,14 @@ func (d *decoder) finish(x *instruction, called []*hlo.Computation) error {
 	return err
 }
 
-// common adds the attributes that any instruction may have.
-func (a *attributes) common() {
-	if a.has(40) {
-		text := ""
-		a.within("its sharding", func() { text = sharding(a.message(40), 0) })
-		a.some("sharding", text)
-		a.use(40, text != "") // else it is noted as left out
-	}
-	if a.has(68) {
-		a.within("its frontend_attributes", func() { a.some("frontend_attributes", stringMap(a.message(68))) })
-	}
-	if a.has(7) {
-		a.within("its metadata", func() { a.some("metadata", metadata(a.message(7))) })
-	}
-	if config := string(a.bytes(43)); config != "" {
-		a.add("backend_config", jsonOrQuoted(config))
-	}
-}
-
 func number(n int64) string { return strconv.FormatInt(n, 10) }
 
-// pick is the name of an enum's value.
-func pick(n int64, names ...string) string {
+// enumName is the name of an enum's value.
+func enumName(n int64, names ...string) string {
 	if n < 0 || n >= int64(len(names)) {
 		return number(n)
 	}
 	return names[n]
-}
-
-// metadata is the text of an OpMetadata, empty if nothing is in it.
-func metadata(f *fields) string {
-	var parts []string
-	for _, x := range []struct {
-		key  string
-		n    protowire.Number
-		text bool
-	}{
-		{"op_type", 1, true}, {"op_name", 2, true}, {"source_file", 3, true}, {"source_line", 4, false}, {"source_end_line", 17, false},
-		{"source_column", 18, false}, {"source_end_column", 19, false}, {"deduplicated_name", 12, true}, {"scheduling_name", 16, true}, {"stack_frame_id", 15, false},
-	} {
-		if x.text {
-			if s := f.string(x.n); s != "" {
-				parts = append(parts, x.key+"="+quoted(s))
-			}
-		} else if n := f.int(x.n); n != 0 {
-			parts = append(parts, x.key+"="+number(n))
-		}
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "{" + strings.Join(parts, " ") + "}"
 }
 
 // quoted is a string with C escapes, as the printer writes it.
@@ -388,13 +227,10 @@ func jsonOrQuoted(s string) string {
 // stringMap is the text of FrontendAttributes, sorted by key, and empty if there are none.
 func stringMap(f *fields) string {
 	pairs := map[string]string{}
-	f.messages(1, func(pair *fields) { pairs[pair.string(1)] = pair.string(2) })
+	f.messages(frontendAttributesMap, func(pair *fields) { pairs[pair.string(entryKey)] = pair.string(entryValue) })
 	keys := slices.Sorted(maps.Keys(pairs))
-	if len(keys) == 0 {
-		return ""
-	}
 	for n, key := range keys {
 		keys[n] = key + "=" + jsonOrQuoted(pairs[key])
 	}
-	return "{" + strings.Join(keys, ",") + "}"
+	return bracedTexts(keys, ",")
 }

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"gpumem/xla/hlo"
 )
 
@@ -64,7 +62,7 @@ func literal(s *hlo.Shape, b []byte, f *fields) string {
 	for k := range order {
 		order[k] = int64(len(order) - 1 - k)
 	}
-	if list := f.message(1).message(5).ints(1); isOrder(list, len(order)) {
+	if list := f.message(literalShape).message(shapeLayout).ints(layoutMinorToMajor); isOrder(list, len(order)) {
 		order = list
 	}
 	strides := make([]int64, len(order))
@@ -74,7 +72,7 @@ func literal(s *hlo.Shape, b []byte, f *fields) string {
 		step *= s.Dims[k]
 	}
 	var w strings.Builder
-	nested(&w, s.Dims, strides, texts, nil, 0)
+	writeNested(&w, s.Dims, strides, texts, nil, 0)
 	return w.String()
 }
 
@@ -89,9 +87,9 @@ func isOrder(list []int64, rank int) bool {
 	return len(list) == rank
 }
 
-// nested writes elements in braces as XLA does: of more than three dimensions all
+// writeNested writes elements in braces as XLA does: of more than three dimensions all
 // but the outermost and the innermost begin with their index.
-func nested(w *strings.Builder, dims, strides []int64, texts []string, index []int64, place int64) {
+func writeNested(w *strings.Builder, dims, strides []int64, texts []string, index []int64, place int64) {
 	depth := len(index)
 	if depth == len(dims) {
 		w.WriteString(texts[place])
@@ -110,7 +108,7 @@ func nested(w *strings.Builder, dims, strides []int64, texts []string, index []i
 		if n > 0 {
 			w.WriteString(", ")
 		}
-		nested(w, dims, strides, texts, append(index, n), place+n*strides[depth])
+		writeNested(w, dims, strides, texts, append(index, n), place+n*strides[depth])
 	}
 	if spaces {
 		w.WriteByte(' ')
@@ -118,109 +116,129 @@ func nested(w *strings.Builder, dims, strides []int64, texts []string, index []i
 	w.WriteByte('}')
 }
 
-// repeated are the fields of types whose elements are varints.
-var repeated = map[hlo.Type]protowire.Number{"pred": 2, "s32": 4, "s64": 5, "u32": 6, "u64": 7}
-
-// A packing is a field, and the bytes that an element, or half a complex one, has in it.
-type packing struct {
-	n     protowire.Number
-	width int
+// An elements field is where a LiteralProto has the elements of a type, and how.
+type elementsField struct {
+	n       no
+	packing packing
+	bytes   int // of an element, or of half a complex one; of varints those of 0
 }
 
-// packed are those of types whose elements are little-endian bytes, floats those of types
-// whose elements are fixed numbers.
-var packed = map[hlo.Type]packing{"s8": {15, 1}, "u8": {3, 1}, "s16": {17, 2}, "u16": {16, 2}, "f16": {11, 2}, "bf16": {13, 2}}
+// A packing is how elements lie in their field.
+type packing int
 
-var floats = map[hlo.Type]packing{"f32": {8, 4}, "f64": {9, 8}, "c64": {12, 4}, "c128": {18, 8}}
+const (
+	varints      packing = iota
+	littleEndian         // in bytes
+	floats               // fixed numbers
+	nibbles              // 4 bits each
+)
 
-// nibbles are those of types of 4 bits.
-var nibbles = map[hlo.Type]protowire.Number{"s4": 21, "u4": 22}
+// elementFields are those of the types that are shown: not those of floats of 8 bits and less
+// and of whole numbers of less than 4 bits.
+var elementFields = map[hlo.Type]elementsField{
+	"pred": {2, varints, 1}, "s32": {4, varints, 1}, "s64": {5, varints, 1}, "u32": {6, varints, 1}, "u64": {7, varints, 1},
+	"s8": {15, littleEndian, 1}, "u8": {3, littleEndian, 1}, "s16": {17, littleEndian, 2}, "u16": {16, littleEndian, 2},
+	"f16": {11, littleEndian, 2}, "bf16": {13, littleEndian, 2},
+	"f32": {8, floats, 4}, "f64": {9, floats, 8}, "c64": {12, floats, 4}, "c128": {18, floats, 8},
+	"s4": {21, nibbles, 1}, "u4": {22, nibbles, 1},
+}
 
-// elements are the texts of an array's elements. known is false for types that are not
-// shown: floats of 8 bits and less, whole numbers of less than 4 bits.
+// elements are the texts of an array's elements. known is false for types that are not shown.
 func elements(t hlo.Type, f *fields, n int) (texts []string, known bool) {
-	if field, ok := repeated[t]; ok {
-		for _, v := range f.ints(field) {
-			switch t {
-			case "pred":
-				v &= 1
-			case "u32":
-				v = int64(uint32(v))
-			case "s32":
-				v = int64(int32(v))
-			}
-			if t == "u64" {
-				texts = append(texts, strconv.FormatUint(uint64(v), 10))
-			} else {
-				texts = append(texts, number(v))
-			}
+	field, known := elementFields[t]
+	if !known {
+		return nil, false
+	}
+	switch field.packing {
+	case varints:
+		for _, v := range f.ints(field.n) {
+			texts = append(texts, wholeNumber(t, v))
 		}
 		// A single pred is a word, those of an array are digits.
-		if t == "pred" && n == 1 && len(texts) == 1 && len(f.message(1).ints(3)) == 0 {
+		if t == "pred" && n == 1 && len(texts) == 1 && len(f.message(literalShape).ints(shapeDimensions)) == 0 {
 			texts[0] = map[string]string{"0": "false", "1": "true"}[texts[0]]
 		}
 		return texts, true
-	}
-	if p, ok := packed[t]; ok {
-		b := f.bytes(p.n)
-		if len(b)%p.width != 0 {
-			f.fail(fmt.Errorf("%d bytes of %s", len(b), t))
-			return nil, true
+	case floats:
+		for _, b := range f.fixed(field.n, field.bytes) {
+			texts = append(texts, wideFloatText(b, field.bytes == 8))
 		}
-		for ; len(b) > 0; b = b[p.width:] {
-			texts = append(texts, small(t, little(b[:p.width])))
+		if t == "c64" || t == "c128" {
+			return complexNumbers(t, f, texts), true
 		}
 		return texts, true
 	}
-	if field, ok := nibbles[t]; ok {
-		b := f.bytes(field)
-		if len(b) != n && len(b) != (n+1)/2 {
-			f.fail(fmt.Errorf("%d bytes of %s", len(b), t))
-			return nil, true
-		}
-		for k := range n {
-			// One in a byte, or two, the first in the low half.
-			v := int64(b[k*len(b)/n])
-			if len(b) < n && k%2 == 1 {
-				v >>= 4
-			}
-			v &= 15
-			if t == "s4" && v > 7 {
-				v -= 16
-			}
-			texts = append(texts, number(v))
-		}
-		return texts, true
+
+	b := f.bytes(field.n)
+	whole := len(b)%field.bytes == 0
+	if field.packing == nibbles {
+		whole = len(b) == n || len(b) == (n+1)/2
 	}
-	p, ok := floats[t]
-	if !ok {
-		return nil, false
+	if !whole {
+		f.fail(fmt.Errorf("%d bytes of %s", len(b), t))
+		return nil, true
 	}
-	for _, b := range f.fixed(p.n, p.width) {
-		texts = append(texts, wideFloat(b, p.width == 8))
+	if field.packing == nibbles {
+		return halfBytes(t, b, n), true
 	}
-	if t == "c64" || t == "c128" {
-		if len(texts)%2 != 0 {
-			f.fail(fmt.Errorf("%d halves of %s", len(texts), t))
-			return nil, true
-		}
-		for k := range len(texts) / 2 {
-			texts[k] = "(" + texts[2*k] + ", " + texts[2*k+1] + ")"
-		}
-		texts = texts[:len(texts)/2]
+	for ; len(b) > 0; b = b[field.bytes:] {
+		texts = append(texts, smallNumber(t, littleEndianNumber(b[:field.bytes])))
 	}
 	return texts, true
 }
 
-// small is a number of one or two bytes.
-func small(t hlo.Type, v uint64) string {
+// wholeNumber is the text of an element that is a varint.
+func wholeNumber(t hlo.Type, v int64) string {
+	switch t {
+	case "pred":
+		v &= 1
+	case "u32":
+		v = int64(uint32(v))
+	case "s32":
+		v = int64(int32(v))
+	case "u64":
+		return strconv.FormatUint(uint64(v), 10)
+	}
+	return number(v)
+}
+
+// complexNumbers joins the texts of halves.
+func complexNumbers(t hlo.Type, f *fields, halves []string) (texts []string) {
+	if len(halves)%2 != 0 {
+		f.fail(fmt.Errorf("%d halves of %s", len(halves), t))
+		return nil
+	}
+	for pair := range slices.Chunk(halves, 2) {
+		texts = append(texts, "("+pair[0]+", "+pair[1]+")")
+	}
+	return texts
+}
+
+// halfBytes are the texts of n numbers of 4 bits: one in a byte, or two, the first in the low half.
+func halfBytes(t hlo.Type, b []byte, n int) (texts []string) {
+	for k := range n {
+		v := int64(b[k*len(b)/n])
+		if len(b) < n && k%2 == 1 {
+			v >>= 4
+		}
+		v &= 15
+		if t == "s4" && v > 7 {
+			v -= 16
+		}
+		texts = append(texts, number(v))
+	}
+	return texts
+}
+
+// smallNumber is a number of one or two bytes.
+func smallNumber(t hlo.Type, v uint64) string {
 	switch t {
 	case "s8":
 		return strconv.FormatInt(int64(int8(v)), 10)
 	case "s16":
 		return strconv.FormatInt(int64(int16(v)), 10)
 	case "bf16":
-		return float(float64(math.Float32frombits(uint32(v)<<16)), v, 7, 16, 4)
+		return floatText(float64(math.Float32frombits(uint32(v)<<16)), v, 7, 16, 4)
 	case "f16":
 		sign, exponent, fraction := 1.0, int(v>>10&31), float64(v&1023)
 		if v>>15 != 0 {
@@ -235,33 +253,33 @@ func small(t hlo.Type, v uint64) string {
 		case exponent == 0:
 			value = sign * math.Ldexp(fraction, -24)
 		}
-		return float(value, v, 10, 16, 5)
+		return floatText(value, v, 10, 16, 5)
 	}
 	return strconv.FormatUint(v, 10)
 }
 
-// wideFloat is a float of 32 or 64 bits: with the digits that always stay, or
+// wideFloatText is a float of 32 or 64 bits: with the digits that always stay, or
 // with those that are always enough.
-func wideFloat(bits uint64, wide bool) string {
+func wideFloatText(bits uint64, wide bool) string {
 	if wide {
 		v := math.Float64frombits(bits)
-		text := float(v, bits, 52, 64, 15)
+		text := floatText(v, bits, 52, 64, 15)
 		if back, err := strconv.ParseFloat(text, 64); err == nil && back == v {
 			return text
 		}
-		return float(v, bits, 52, 64, 17)
+		return floatText(v, bits, 52, 64, 17)
 	}
 	v := math.Float32frombits(uint32(bits))
-	text := float(float64(v), bits, 23, 32, 6)
+	text := floatText(float64(v), bits, 23, 32, 6)
 	if back, err := strconv.ParseFloat(text, 32); err == nil && float32(back) == v {
 		return text
 	}
-	return float(float64(v), bits, 23, 32, 9)
+	return floatText(float64(v), bits, 23, 32, 9)
 }
 
-// float is a value with that many digits. A NaN that is not the usual one shows
+// floatText is a value with that many digits. A NaN that is not the usual one shows
 // its payload.
-func float(v float64, bits uint64, fraction, width, digits int) string {
+func floatText(v float64, bits uint64, fraction, width, digits int) string {
 	switch {
 	case math.IsNaN(v):
 		text := "nan"

@@ -75,7 +75,8 @@ func Any(ctx context.Context, path string) (c Contents, err error) {
 // Looks reports whether content begins as a module does, of which head is all or 4 KiB and
 // more. A binary one is a message whose first field is a message or a text, as many are.
 func Looks(head []byte) bool {
-	return bytes.HasPrefix(bytes.TrimSpace(head), []byte("HloModule")) || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
+	isText := bytes.HasPrefix(bytes.TrimSpace(head), []byte("HloModule"))
+	return isText || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
 }
 
 // Read is Module of input that is open.

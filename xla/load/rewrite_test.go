@@ -234,7 +234,7 @@ func TestCheckFindsDifferences(t *testing.T) {
 		{"a schedule", module(map[int]int{1: 4}, sub("left", 2), sub("right", 3), body(1, "main", 3, p, n, call, after)), "scheduled true"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if err := (&encoder{m: m}).check(test.given); !strings.Contains(fmt.Sprint(err), test.want) {
+			if err := (&encoder{m: m}).checkWritten(test.given); !strings.Contains(fmt.Sprint(err), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})

@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"gpumem/xla/hlo"
 )
 
@@ -24,7 +22,10 @@ var types = map[int64]hlo.Type{
 	tupleType: hlo.Tuple, 14: hlo.Opaque, 17: hlo.Token,
 }
 
-const bufferType = 34
+const (
+	tupleType  = 13
+	bufferType = 34
+)
 
 // maxDepth is how deep tuples may lie in each other.
 const maxDepth = 100
@@ -41,10 +42,10 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 		return nil, fmt.Errorf("a shape of tuples %d deep", depth)
 	}
 	f := d.fields(b)
-	s := &hlo.Shape{Dims: f.ints(3)}
-	element, dynamic := f.int(shapeType), f.ints(6)
-	f.typed(shapeElements, protowire.BytesType, "a message", func(x field) {
-		e, err := d.shapeAt(x.bytes, depth+1)
+	s := &hlo.Shape{Dims: f.ints(shapeDimensions)}
+	element, dynamic := f.int(shapeElementType), f.ints(shapeIsDynamicDimension)
+	f.eachMessage(shapeTupleShapes, func(b []byte) {
+		e, err := d.shapeAt(b, depth+1)
 		f.fail(err)
 		s.Elements = append(s.Elements, e)
 	})
@@ -83,7 +84,7 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 		return nil, fmt.Errorf("%s with dimensions or elements that it cannot have", s.Type)
 	}
 	if s.IsArray() {
-		if s.Layout = layout(f.message(5), depth); *f.err != nil {
+		if s.Layout = layoutText(f.message(shapeLayout), depth); *f.err != nil {
 			return nil, *f.err
 		}
 		s.HasLayout = s.Layout != ""
@@ -92,8 +93,8 @@ func (d *decoder) shapeAt(b []byte, depth int) (*hlo.Shape, error) {
 	return s, d.count(len(b) + 200 + len(s.Layout) + 16*(len(s.Dims)+len(s.Elements)))
 }
 
-// layout is the text between the braces.
-func layout(f *fields, depth int) string {
+// layoutText is the text between the braces.
+func layoutText(f *fields, depth int) string {
 	var text strings.Builder
 	add := func(name, value string, is bool) {
 		if is {
@@ -101,7 +102,7 @@ func layout(f *fields, depth int) string {
 		}
 	}
 	var levels []string
-	for _, level := range f.ints(9) {
+	for _, level := range f.ints(layoutDimLevelTypes) {
 		if level < 0 || level > 3 {
 			f.fail(errors.New("a dimension of a layout has a level type that is none"))
 			return ""
@@ -110,25 +111,26 @@ func layout(f *fields, depth int) string {
 	}
 	add("D", strings.Join(levels, ","), len(levels) > 0)
 	name := "T"
-	f.messages(6, func(tile *fields) {
+	f.messages(layoutTiles, func(tile *fields) {
 		// The smallest number is a dimension that is joined with the next.
-		add(name, strings.ReplaceAll(join(tile.ints(1)), number(math.MinInt64), "*"), true)
+		add(name, strings.ReplaceAll(joinNumbers(tile.ints(tileDimensions)), number(math.MinInt64), "*"), true)
 		name = "" // of all but the first
 	})
-	tail, bits, space, prefix := f.int(16), f.int(7), f.int(8), f.int(15)
-	index, pointer := f.int(11), f.int(12)
+	tail, bits := f.int(layoutTailPaddingAlignment), f.int(layoutElementSizeInBits)
+	space, prefix := f.int(layoutMemorySpace), f.int(layoutMetadataPrefixBytes)
+	index, pointer := f.int(layoutIndexPrimitiveType), f.int(layoutPointerPrimitiveType)
 	add("L", number(tail), tail > 1)
 	add("#", string(types[index]), index != 0)
 	add("*", string(types[pointer]), pointer != 0)
 	add("E", number(bits), bits != 0)
 	add("S", number(space), space != 0)
 	name = "SC"
-	f.messages(17, func(split *fields) {
-		add(name, fmt.Sprintf("%d:%s", split.int(1), join(split.ints(2))), true)
+	f.messages(layoutSplitConfigs, func(split *fields) {
+		add(name, fmt.Sprintf("%d:%s", split.int(splitDimension), joinNumbers(split.ints(splitIndices))), true)
 		name = ""
 	})
-	if f.has(10) {
-		s, err := f.d.shapeAt(f.bytes(10), depth+1)
+	if f.has(layoutPhysicalShape) {
+		s, err := f.d.shapeAt(f.bytes(layoutPhysicalShape), depth+1)
 		if err != nil {
 			f.fail(err)
 			return ""
@@ -136,15 +138,15 @@ func layout(f *fields, depth int) string {
 		add("P", s.String(), true)
 	}
 	add("M", number(prefix), prefix > 0)
-	order := join(f.ints(1))
+	order := joinNumbers(f.ints(layoutMinorToMajor))
 	if text.Len() > 0 {
 		order += ":" + text.String()
 	}
 	return order
 }
 
-// join is 1,2,3.
-func join(list []int64) string {
+// joinNumbers is 1,2,3.
+func joinNumbers(list []int64) string {
 	var b []byte
 	for n, v := range list {
 		if n > 0 {

@@ -16,7 +16,7 @@ import (
 
 // A field is one of a message: n its number in the .proto file.
 type field struct {
-	n     protowire.Number
+	n     no
 	typ   protowire.Type
 	value uint64 // of varints and fixed numbers
 	bytes []byte // of strings, messages and packed lists
@@ -109,7 +109,7 @@ func (f *fields) sub(b []byte) *fields {
 }
 
 // each reads all fields of a number.
-func (f *fields) each(n protowire.Number, read func(field)) {
+func (f *fields) each(n no, read func(field)) {
 	f.use(n, true)
 	for _, x := range f.list {
 		if x.n == n && *f.err == nil {
@@ -119,7 +119,7 @@ func (f *fields) each(n protowire.Number, read func(field)) {
 }
 
 // typed is each for a type. want is the type in words.
-func (f *fields) typed(n protowire.Number, typ protowire.Type, want string, read func(field)) {
+func (f *fields) typed(n no, typ protowire.Type, want string, read func(field)) {
 	f.each(n, func(x field) {
 		if x.typ != typ {
 			f.wrong(x, want)
@@ -140,37 +140,39 @@ var kinds = map[protowire.Type]string{
 }
 
 // use notes that a field was read, or that it was not after all.
-func (f *fields) use(n protowire.Number, read bool) {
+func (f *fields) use(n no, read bool) {
 	if f.read[n/64&3] |= 1 << (n % 64); !read {
 		f.read[n/64&3] &^= 1 << (n % 64)
 	}
 }
 
-func (f *fields) has(n protowire.Number) bool {
+func (f *fields) wasRead(n no) bool { return n < 256 && f.read[n/64]>>(n%64)&1 != 0 }
+
+func (f *fields) has(n no) bool {
 	return slices.ContainsFunc(f.list, func(x field) bool { return x.n == n })
 }
 
 // The last value counts where a number has several that cannot be repeated.
 
-func (f *fields) int(n protowire.Number) (v int64) {
+func (f *fields) int(n no) (v int64) {
 	f.typed(n, protowire.VarintType, "a varint", func(x field) { v = int64(x.value) })
 	return v
 }
 
-func (f *fields) bool(n protowire.Number) bool { return f.int(n) != 0 }
+func (f *fields) bool(n no) bool { return f.int(n) != 0 }
 
-func (f *fields) float32(n protowire.Number) (v float32) {
+func (f *fields) float32(n no) (v float32) {
 	f.typed(n, protowire.Fixed32Type, "a fixed number of 32 bits", func(x field) { v = math.Float32frombits(uint32(x.value)) })
 	return v
 }
 
-func (f *fields) string(n protowire.Number) (s string) {
+func (f *fields) string(n no) (s string) {
 	f.strings(n, func(t string) { s = t })
 	return s
 }
 
 // strings reads a repeated field.
-func (f *fields) strings(n protowire.Number, read func(s string)) {
+func (f *fields) strings(n no, read func(s string)) {
 	f.typed(n, protowire.BytesType, "a string", func(x field) {
 		if !utf8.Valid(x.bytes) {
 			f.fail(fmt.Errorf("field %d is no text in UTF-8", n))
@@ -179,21 +181,32 @@ func (f *fields) strings(n protowire.Number, read func(s string)) {
 	})
 }
 
+// eachMessage reads the bytes of a repeated field of messages.
+func (f *fields) eachMessage(n no, read func(b []byte)) {
+	f.typed(n, protowire.BytesType, "a message", func(x field) { read(x.bytes) })
+}
+
 // bytes is a bytes field, or the bytes of a message.
-func (f *fields) bytes(n protowire.Number) (b []byte) {
-	f.typed(n, protowire.BytesType, "a message", func(x field) { b = x.bytes })
+func (f *fields) bytes(n no) (b []byte) {
+	f.eachMessage(n, func(last []byte) { b = last })
 	return b
 }
 
-func (f *fields) message(n protowire.Number) *fields { return f.sub(f.bytes(n)) }
+func (f *fields) message(n no) *fields { return f.sub(f.bytes(n)) }
 
-// messages reads a repeated field.
-func (f *fields) messages(n protowire.Number, read func(m *fields)) {
-	f.typed(n, protowire.BytesType, "a message", func(x field) { read(f.sub(x.bytes)) })
+// messages reads a repeated field of messages.
+func (f *fields) messages(n no, read func(m *fields)) {
+	f.eachMessage(n, func(b []byte) { read(f.sub(b)) })
+}
+
+// texts are those of a repeated field.
+func (f *fields) texts(n no, text func(m *fields) string) (texts []string) {
+	f.messages(n, func(m *fields) { texts = append(texts, text(m)) })
+	return texts
 }
 
 // ints is a repeated field of whole numbers, packed or not.
-func (f *fields) ints(n protowire.Number) (list []int64) {
+func (f *fields) ints(n no) (list []int64) {
 	f.each(n, func(x field) {
 		switch x.typ {
 		case protowire.VarintType:
@@ -216,12 +229,12 @@ func (f *fields) ints(n protowire.Number) (list []int64) {
 }
 
 // fixed is a repeated field of floats of 4 or 8 bytes, packed or not.
-func (f *fields) fixed(n protowire.Number, width int) (list []uint64) {
+func (f *fields) fixed(n no, width int) (list []uint64) {
 	f.each(n, func(x field) {
 		switch {
 		case x.typ == protowire.BytesType && len(x.bytes)%width == 0:
 			for b := x.bytes; len(b) > 0; b = b[width:] {
-				list = append(list, little(b[:width]))
+				list = append(list, littleEndianNumber(b[:width]))
 			}
 		case x.typ == protowire.Fixed32Type && width == 4, x.typ == protowire.Fixed64Type && width == 8:
 			list = append(list, x.value)
@@ -232,8 +245,8 @@ func (f *fields) fixed(n protowire.Number, width int) (list []uint64) {
 	return list
 }
 
-// little is a little-endian number.
-func little(b []byte) (v uint64) {
+// littleEndianNumber is a little-endian number.
+func littleEndianNumber(b []byte) (v uint64) {
 	for k, c := range b {
 		v |= uint64(c) << (8 * k)
 	}
@@ -241,9 +254,9 @@ func little(b []byte) (v uint64) {
 }
 
 // shapes reads a repeated field of shapes.
-func (f *fields) shapes(n protowire.Number, read func(s *hlo.Shape)) {
-	f.typed(n, protowire.BytesType, "a message", func(x field) {
-		s, err := f.d.shape(x.bytes)
+func (f *fields) shapes(n no, read func(s *hlo.Shape)) {
+	f.eachMessage(n, func(b []byte) {
+		s, err := f.d.shape(b)
 		if err != nil {
 			f.fail(err)
 			return
