@@ -20,9 +20,7 @@ import (
 	"gpumem/internal/report"
 	"gpumem/policy/explain"
 	"gpumem/size"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
+	"gpumem/xla/measure"
 	"gpumem/xla/page"
 	"gpumem/xla/remat"
 )
@@ -69,8 +67,8 @@ func rematCommand() *cobra.Command {
 	flags.StringVar(&f.total, "total", "", "the limit with which the program fits `SIZE`, arguments and results included")
 	flags.StringVar(&f.inUse, "in-use", "0", "with --total: `SIZE` of that is in use, arguments of the program among it")
 	flags.StringVar(&f.out, "out", "", "write the changed module to `FILE`, as text; to FILE.pb a binary one, if MODULE is binary")
-	flags.Float64Var(&f.bandwidth, "bytes-per-second", cost.Default.Bytes, "memory bandwidth of the device, in bytes per second")
-	flags.Float64Var(&f.flops, "flops-per-second", cost.Default.Flops, "speed of the device, in operations per second")
+	flags.Float64Var(&f.bandwidth, "bytes-per-second", remat.DefaultRates.Bytes, "memory bandwidth of the device, in bytes per second")
+	flags.Float64Var(&f.flops, "flops-per-second", remat.DefaultRates.Flops, "speed of the device, in operations per second")
 	flags.Float64Var(&f.host, "host-bytes-per-second", 0, "bandwidth of the link to the host, each way: offload values there (default 0: none)")
 	flags.StringVar(&f.report, "report", "", "write a page of HTML about the plan to `FILE`")
 	flags.BoolVar(&f.frontier, "frontier", false, "plan for less and less memory instead of one limit")
@@ -134,14 +132,15 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return fmt.Errorf("--in-use: %w", err)
 	}
-	m, binary, err := load.File(cmd.Context(), path)
+	program, err := measure.Open(cmd.Context(), path)
 	if err != nil {
 		return err
 	}
 	toBinary := strings.HasSuffix(f.out, ".pb")
-	if toBinary && binary == nil {
+	if toBinary && !program.IsBinary() {
 		return fmt.Errorf("--out %s: %s is a text, and a binary module is made of a binary one", f.out, path)
 	}
+	m := program.Module
 	var notes []string
 	switch {
 	case f.total != "":
@@ -151,7 +150,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 		}
 		r.Limit, r.LimitFrom = remat.Bytes(limit), "95 % of what is left of "+from
 	case f.limit == "" && !f.frontier:
-		if notes, err = f.deviceLimit(cmd, m, r); err != nil {
+		if notes, err = f.deviceLimit(cmd, program, r); err != nil {
 			return err
 		}
 	}
@@ -174,7 +173,7 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 	if f.out != "" {
 		write := a.Module.Write
 		if toBinary {
-			write = func(w io.Writer) error { return load.WriteBinary(w, binary, a.Module) }
+			write = func(w io.Writer) error { return program.WriteBinary(w, a.Module) }
 		}
 		if err := output.Write(cmd.Context(), f.out, write); err != nil {
 			return fmt.Errorf("--out: %w", err)
@@ -205,9 +204,10 @@ func (f *rematFlags) run(cmd *cobra.Command, path string) error {
 func (f *rematFlags) request(line *progress) (r *remat.Request, err error) {
 	r = &remat.Request{
 		Algorithm: f.algorithm, Advice: f.advice, Packed: f.packed, BestHeap: !f.asJSON, Fuse: f.fuse, Collectives: f.together, HostSpeed: f.host,
-		Rates: cost.Rates{Bytes: f.bandwidth, Flops: f.flops}, Search: f.time,
+		Search:   f.time,
 		Progress: func(done float64) { line.show("plans for less memory", done) },
 	}
+	r.Rates.Bytes, r.Rates.Flops = f.bandwidth, f.flops
 	if r.Save, err = remat.SavePolicyNamed(f.save); err != nil {
 		return nil, fmt.Errorf("--save %s", notRegular(err))
 	}
@@ -246,7 +246,7 @@ func notRegular(err error) string {
 // deviceLimit sets the limit that XLA computes for the device, as the release
 // reads the environment, and returns notes about it. If the environment
 // switches the pass off, the algorithm is off.
-func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Request) (notes []string, err error) {
+func (f *rematFlags) deviceLimit(cmd *cobra.Command, program *measure.Program, r *remat.Request) (notes []string, err error) {
 	q, _, err := question(cmd, f.as, f.device, 0)
 	if err != nil {
 		return nil, err
@@ -261,9 +261,9 @@ func (f *rematFlags) deviceLimit(cmd *cobra.Command, m *hlo.Module, r *remat.Req
 	if len(e.Errors) > 0 {
 		return nil, fmt.Errorf("%s is refused: %s; gpumem explain says what to write", e.Errors[0].Name, e.Errors[0].Text)
 	}
-	limit, from, err := remat.DeviceLimit(m, e.Policy, q.On)
+	limit, from, err := remat.DeviceLimit(program.Module, e.Policy, q.On)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s on %s; --device or --limit name another", m.Name, err, from, q.Device.Spec)
+		return nil, fmt.Errorf("%s: %w: %s on %s; --device or --limit name another", program.Module.Name, err, from, q.Device.Spec)
 	}
 	r.Limit, r.LimitFrom = remat.Bytes(limit), fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, q.Device.Spec)
 	notes = q.Notes

@@ -24,9 +24,7 @@ import (
 	"gpumem/record/advise"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
-	"gpumem/xla/memory"
+	"gpumem/xla/measure"
 )
 
 // mostParts is how many of what fills the peak are listed.
@@ -51,7 +49,7 @@ type Module struct {
 	// Scheduled reports whether the module is as it runs. Otherwise the temporaries are
 	// an estimate: XLA has not fused and ordered it yet.
 	Scheduled bool `json:"scheduled"`
-	memory.Totals
+	measure.Totals
 }
 
 // Place is blocks that one place allocated.
@@ -85,7 +83,7 @@ func isAnswerable(path string) bool {
 	head := make([]byte, 4<<10)
 	n, _ := io.ReadFull(f, head)
 	head = head[:n]
-	return !bytes.HasPrefix(head, []byte("#!")) && (isRecording(head) || load.Looks(head))
+	return !bytes.HasPrefix(head, []byte("#!")) && (isRecording(head) || measure.Looks(head))
 }
 
 // isRecording reports whether content begins as a recording does.
@@ -124,7 +122,7 @@ func isNamed(message []byte) bool {
 }
 
 // File answers about a module of XLA or a recording, by its content; of the configuration
-// the card, Context, As and Progress count. Errors are those of load.Read, of trace.Formats.Open
+// the card, Context, As and Progress count. Errors are those of measure.Read, of trace.Formats.Open
 // or of advise.Run.
 func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	if cfg.GPUs > 1 {
@@ -149,7 +147,7 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 		return nil, pythonProgram(path)
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
 		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, and XLA_FLAGS=--xla_dump_to=DIR writes them")
-	case known || !load.Looks(head):
+	case known || !measure.Looks(head):
 		t, err := formats.All().ReadFrom(in, trace.Options{KeepPaths: true})
 		if err != nil {
 			return nil, err
@@ -157,43 +155,29 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 		defer t.Close()
 		return recording(ctx, t, cfg)
 	}
-	m, err := load.Read(ctx, in)
+	program, err := measure.Read(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	report, err := module(ctx, m, in.Name(), cfg)
+	report, err := module(ctx, program, in.Name(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.Name(), err)
 	}
 	return report, nil
 }
 
-// module answers about a module, which is changed if it is not scheduled.
-func module(ctx context.Context, m *hlo.Module, name string, cfg Config) (*FileReport, error) {
-	fact := &Module{Name: m.Name, Scheduled: m.Scheduled}
-	var largest []memory.LiveValue
-	err := until(ctx, func() error {
-		if !m.Scheduled {
-			if err := prepare(m); err != nil {
-				return err
-			}
-		}
-		sum, err := memory.Summarize(m, mostParts)
-		if err != nil {
-			return err
-		}
-		largest = sum.Largest
-		a, err := memory.AnalyzeModule(m)
-		if err != nil {
-			return err
-		}
-		fact.Totals, err = a.Totals()
+// module answers about a program, which is changed if it is not scheduled.
+func module(ctx context.Context, program *measure.Program, name string, cfg Config) (*FileReport, error) {
+	fact := &Module{Name: program.Module.Name, Scheduled: program.Module.Scheduled}
+	var largest []measure.LiveValue
+	err := until(ctx, func() (err error) {
+		fact.Totals, largest, err = program.Measure(mostParts)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	list := requests(m, fact.Temporaries)
+	list := requests(program, fact.Temporaries)
 	t, err := played(ctx, list, name)
 	if err != nil {
 		return nil, err
@@ -232,32 +216,14 @@ func until(ctx context.Context, f func() error) error {
 	}
 }
 
-// prepare brings a module that XLA has not compiled nearer to what it will run: elementwise
-// operations are fused, and what frees most comes first.
-func prepare(m *hlo.Module) error {
-	if _, err := hlo.Fuse(m); err != nil {
-		return err
-	}
-	orders, err := memory.Orders(m)
-	if err != nil {
-		return err
-	}
-	for _, o := range orders {
-		if o.Name == "list" {
-			o.Apply(m)
-		}
-	}
-	return nil
-}
-
 // requests returns those of one run of a module, in XLA's order.
-func requests(m *hlo.Module, temporaries uint64) (list []Place) {
-	for _, p := range memory.Arguments(m) {
-		list = append(list, Place{What: "the argument " + cmp.Or(named(p.Instruction.OpName()), p.Instruction.Name), Bytes: p.Bytes, Blocks: 1})
+func requests(program *measure.Program, temporaries uint64) (list []Place) {
+	for _, p := range program.Arguments() {
+		list = append(list, Place{What: "the argument " + cmp.Or(named(p.OpName), p.Instruction), Bytes: p.Bytes, Blocks: 1})
 	}
 	arguments := len(list)
-	for _, p := range memory.Results(m) {
-		if p.Aliased {
+	for _, p := range program.Results() {
+		if p.InPlace {
 			continue
 		}
 		what := "the result"

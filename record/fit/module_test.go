@@ -17,7 +17,6 @@ import (
 	"gpumem/record/fit"
 	"gpumem/record/trace"
 	"gpumem/xla/measure"
-	"gpumem/xla/memory"
 )
 
 // step is a scheduled module: two arguments of 4 MiB, the first of which is given away, a
@@ -78,7 +77,7 @@ func TestFileOfModule(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := *r.Module
-			if want := (fit.Module{Name: "jit_step", Scheduled: tc.scheduled, Totals: memory.Totals{Arguments: 8 * mib, Results: 8*mib + 16, Aliased: 4 * mib, Temporaries: 4 * mib, Total: 16*mib + 16}}); m != want {
+			if want := (fit.Module{Name: "jit_step", Scheduled: tc.scheduled, Totals: measure.Totals{Arguments: 8 * mib, Results: 8*mib + 16, Aliased: 4 * mib, Temporaries: 4 * mib, Total: 16*mib + 16}}); m != want {
 				t.Errorf("%+v, want %+v", m, want)
 			}
 			if m.Total != 16*mib+16 || r.Trace.PeakLive != m.Total {
@@ -333,8 +332,8 @@ func compareModules(t *testing.T, python string, env []string) {
 		if err := json.Unmarshal(text, &xla); err != nil {
 			t.Fatal(err)
 		}
-		want := memory.Totals{Arguments: xla.Argument, Results: xla.Output, Aliased: xla.Alias, Temporaries: xla.Temp, Total: xla.Argument + xla.Output - xla.Alias + xla.Temp}
-		var got [2]memory.Totals
+		want := measure.Totals{Arguments: xla.Argument, Results: xla.Output, Aliased: xla.Alias, Temporaries: xla.Temp, Total: xla.Argument + xla.Output - xla.Alias + xla.Temp}
+		var got [2]measure.Totals
 		for i, end := range []string{".hlo", ".before.hlo"} {
 			r, err := fit.File(t.Context(), base+end, fit.Config{Sim: sim.Config{Total: 24 << 30}})
 			if err != nil {

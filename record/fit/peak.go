@@ -16,9 +16,7 @@ import (
 	"strings"
 
 	"gpumem/record/trace"
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
-	"gpumem/xla/memory"
+	"gpumem/xla/measure"
 )
 
 // Peak is what is live on one GPU when most is.
@@ -33,7 +31,7 @@ type Peak struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Largest are the largest temporaries of Function where it has the most of them, by a
 	// model of XLA's buffer assignment.
-	Largest []memory.LiveValue `json:"largest_temporaries,omitempty"`
+	Largest []measure.LiveValue `json:"largest_temporaries,omitempty"`
 }
 
 // Peak returns that of the GPU with the most.
@@ -77,7 +75,7 @@ const mostTemporaries = 5
 // function is a compiled function with the blocks that it needs.
 type function struct {
 	Compiled
-	module    *hlo.Module
+	program   *measure.Program
 	arguments []argument
 	results   []uint64 // sizes of those that lie in new memory
 }
@@ -95,68 +93,40 @@ func functions(ctx context.Context, compiled []Compiled) (list []*function, note
 		if c.path == "" {
 			continue
 		}
-		f := &function{Compiled: c}
-		f.module, err = load.Module(ctx, c.path)
+		program, err := measure.Open(ctx, c.path)
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
-		}
-		if err == nil {
-			err = f.read()
 		}
 		if err != nil {
 			notes = append(notes, fmt.Sprintf("%s is not looked for at the peak: its module cannot be read (%v)", c.Name, err))
 			continue
 		}
-		list = append(list, f)
+		list = append(list, functionOf(c, program))
 	}
 	return list, notes, nil
 }
 
-// read finds the arguments and results of the module's entry.
-func (f *function) read() error {
-	var leaves []*hlo.Shape
-	inPlace, outputs := map[int]bool{}, map[int]bool{}
-	root := f.module.Entry.Root.Shape
-	if root.IsArray() {
-		leaves = []*hlo.Shape{root}
-	} else {
-		leaves = root.Elements
-	}
-	for _, a := range f.module.Aliases {
-		inPlace[a.Parameter] = true
-		if len(a.Output) > 0 {
-			outputs[a.Output[0]] = true
-		} else {
-			outputs[0] = true
-		}
-	}
+// functionOf finds the arguments and results of a function in its module.
+func functionOf(c Compiled, program *measure.Program) *function {
+	f := &function{Compiled: c, program: program}
 	fresh := map[string]int{} // results in new memory, by their shapes
-	for i, shape := range leaves {
-		if outputs[i] {
-			continue
+	for _, r := range program.Results() {
+		if !r.InPlace && !r.Table {
+			f.results = append(f.results, r.Bytes)
+			fresh[r.Shape]++
 		}
-		bytes, err := shape.TotalBytes()
-		if err != nil {
-			return err
-		}
-		f.results = append(f.results, bytes)
-		fresh[shape.String()]++
 	}
-	for _, p := range f.module.Entry.Parameters() {
-		bytes, err := p.Shape.TotalBytes()
-		if err != nil {
-			return err
-		}
-		a := argument{named(p.OpName()), bytes, Input}
-		if shape := p.Shape.String(); inPlace[p.Parameter] {
+	for _, p := range program.Arguments() {
+		a := argument{named(p.OpName), p.Bytes, Input}
+		if p.InPlace {
 			a.kind = InPlace
-		} else if fresh[shape] > 0 {
-			fresh[shape]--
+		} else if fresh[p.Shape] > 0 {
+			fresh[p.Shape]--
 			a.kind = State
 		}
 		f.arguments = append(f.arguments, a)
 	}
-	return nil
+	return f
 }
 
 // own are the sizes of the blocks that a call allocates, without small ones.
@@ -216,7 +186,7 @@ func peaks(ctx context.Context, t *trace.Trace, list []*function) (all []Peak, n
 			blocks := sizes(live)
 			if f := p.find(blocks, list); f != nil {
 				p.parts(f, blocks)
-				if p.Largest, err = f.temporaries(); err != nil {
+				if p.Largest, err = f.program.Temporaries(mostTemporaries); err != nil {
 					notes = append(notes, fmt.Sprintf("the temporaries of %s are not listed (%v)", f.Name, err))
 				}
 			}
@@ -343,23 +313,6 @@ func grouped(list []argument) []Part {
 	divide(members, 0)
 	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return parts
-}
-
-// temporaries returns the largest at the peak of f. The error is of a module that cannot be
-// analysed.
-func (f *function) temporaries() (list []memory.LiveValue, err error) {
-	a, err := memory.AnalyzeModule(f.module)
-	if err != nil {
-		return nil, err
-	}
-	_, _, alive := a.Peak()
-	sources := f.module.Sources()
-	for _, v := range alive {
-		if i := v.Instruction; i.Opcode != hlo.Parameter && !v.LiveOut && len(list) < mostTemporaries {
-			list = append(list, memory.LiveValue{Instruction: i.Name, Shape: i.Shape.At(v.Index...).String(), Bytes: v.Bytes, OpName: i.OpName(), Source: sources.Place(i)})
-		}
-	}
-	return list, nil
 }
 
 // or adds a name to those that are one or the other.

@@ -18,7 +18,6 @@ package load
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,15 +57,6 @@ func Rewrite(original []byte, m *hlo.Module) ([]byte, error) {
 		return nil, fmt.Errorf("xla/load: %s as a binary module: %w", m.Name, err)
 	}
 	return b, nil
-}
-
-// WriteBinary writes what [Rewrite] returns.
-func WriteBinary(w io.Writer, original []byte, m *hlo.Module) error {
-	b, err := Rewrite(original, m)
-	if err == nil {
-		_, err = w.Write(b)
-	}
-	return err
 }
 
 type encoder struct {

@@ -1,5 +1,5 @@
 // Package load reads modules from files: text or binary, gzip or not. It is the door for
-// them: a module that [Module] returns has passed xla/internal/verify, and the rooms that measure and
+// them: a module that [File] returns has passed xla/internal/verify, and the rooms that measure and
 // plan rely on that.
 //
 // Package hlo parses text. Of a binary module wire.go reads the fields of messages,
@@ -22,23 +22,23 @@ import (
 	"gpumem/xla/internal/verify"
 )
 
-// Module reads a module and checks it: it is well formed, and all its shapes have a size.
-// The path - is standard input. The error names the file and, where the problem is in its
-// text, the line and the column.
-func Module(ctx context.Context, path string) (*hlo.Module, error) {
-	m, _, err := File(ctx, path)
-	return m, err
-}
-
-// File is Module, with the bytes of a binary module, which [Rewrite] makes others of; nil
-// for a text.
+// File reads a module and checks it: it is well formed, and all its shapes have a size. binary
+// are the bytes of a binary module, which [Rewrite] makes others of; nil for a text. The path -
+// is standard input. The error names the file and, where the problem is in its text, the line
+// and the column.
 func File(ctx context.Context, path string) (m *hlo.Module, binary []byte, err error) {
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer in.Close()
-	return readFile(ctx, in)
+	return Read(ctx, in)
+}
+
+// Module is File without the bytes.
+func Module(ctx context.Context, path string) (*hlo.Module, error) {
+	m, _, err := File(ctx, path)
+	return m, err
 }
 
 // Contents are what a file has of a compiled program: a module, XLA's assignment of its
@@ -49,7 +49,7 @@ type Contents struct {
 	Assignment *Assignment
 }
 
-// Any is Module for a file that may also be XLA's buffer assignment, or have one in it.
+// Any is File for a file that may also be XLA's buffer assignment, or have one in it.
 func Any(ctx context.Context, path string) (c Contents, err error) {
 	in, err := input.Open(ctx, path, input.Options{Kind: "a module"})
 	if err != nil {
@@ -79,14 +79,8 @@ func Looks(head []byte) bool {
 	return isText || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
 }
 
-// Read is Module of input that is open.
-func Read(ctx context.Context, in *input.Reader) (*hlo.Module, error) {
-	m, _, err := readFile(ctx, in)
-	return m, err
-}
-
-// readFile is Read, with the bytes of a binary module.
-func readFile(ctx context.Context, in *input.Reader) (*hlo.Module, []byte, error) {
+// Read is File for input that is open.
+func Read(ctx context.Context, in *input.Reader) (*hlo.Module, []byte, error) {
 	m, binary, text, err := parse(in)
 	if err = place(ctx, in, text, check(m, err)); err != nil {
 		return nil, nil, err

@@ -54,6 +54,12 @@ type LiveValue struct {
 	Source      string `json:"source,omitempty"` // FILE:LINE, as far as it is known
 }
 
+// Describe says what a value is. sources are those of its module.
+func Describe(v Value, sources *hlo.Sources) LiveValue {
+	i := v.Instruction
+	return LiveValue{i.Name, i.Shape.At(v.Index...).String(), v.Bytes, i.OpName(), sources.Place(i)}
+}
+
 // Summarize measures a module in the order in which its instructions stand, with at most n
 // of the values that live at the peak. Both models are asked, each once. The errors are
 // those of [AnalyzeModule] and [TempPeak].
@@ -86,8 +92,7 @@ func Summarize(m *hlo.Module, n int) (*Summary, error) {
 	s.PeakAt, s.Alive, s.Curve = nameOf(at), len(alive), a.Curve()
 	sources := m.Sources()
 	for _, v := range alive[:min(len(alive), n)] {
-		i := v.Instruction
-		s.Largest = append(s.Largest, LiveValue{i.Name, i.Shape.At(v.Index...).String(), v.Bytes, i.OpName(), sources.Place(i)})
+		s.Largest = append(s.Largest, Describe(v, sources))
 	}
 	if e := Estimate(m); e != "" {
 		s.Notes = append(s.Notes, e)

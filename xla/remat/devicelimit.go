@@ -7,6 +7,7 @@ import (
 
 	"gpumem/policy"
 	"gpumem/size"
+	"gpumem/xla/cost"
 	"gpumem/xla/hlo"
 	"gpumem/xla/internal/pass"
 )
@@ -25,6 +26,9 @@ func DeviceLimit(m *hlo.Module, p policy.Policy, d policy.Device) (limit uint64,
 	limit, err = pass.Limit(m, base)
 	return limit, from, err
 }
+
+// DefaultRates are those of a device of which no others are known.
+var DefaultRates = cost.Default
 
 // RoomLimit returns the limit in bytes with which a module runs within total bytes of a
 // device, of which inUse are taken while it is compiled. Its arguments are among those that
