@@ -126,30 +126,15 @@ func (a *Analysis) timed(c Cost) Cost {
 }
 
 func plus(a, b Cost) Cost {
-	return Cost{
-		Flops:           add(a.Flops, b.Flops),
-		Transcendentals: add(a.Transcendentals, b.Transcendentals),
-		Bytes:           add(a.Bytes, b.Bytes),
-		Seconds:         a.Seconds + b.Seconds,
-	}
+	return Cost{add(a.Flops, b.Flops), add(a.Transcendentals, b.Transcendentals), add(a.Bytes, b.Bytes), a.Seconds + b.Seconds}
 }
 
 func times(a Cost, n uint64) Cost {
-	return Cost{
-		Flops:           mul(a.Flops, n),
-		Transcendentals: mul(a.Transcendentals, n),
-		Bytes:           mul(a.Bytes, n),
-		Seconds:         a.Seconds * float64(n),
-	}
+	return Cost{mul(a.Flops, n), mul(a.Transcendentals, n), mul(a.Bytes, n), a.Seconds * float64(n)}
 }
 
 func larger(a, b Cost) Cost {
-	return Cost{
-		Flops:           max(a.Flops, b.Flops),
-		Transcendentals: max(a.Transcendentals, b.Transcendentals),
-		Bytes:           max(a.Bytes, b.Bytes),
-		Seconds:         max(a.Seconds, b.Seconds),
-	}
+	return Cost{max(a.Flops, b.Flops), max(a.Transcendentals, b.Transcendentals), max(a.Bytes, b.Bytes), max(a.Seconds, b.Seconds)}
 }
 
 // add and mul stay at the largest number instead of wrapping around.

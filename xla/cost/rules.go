@@ -7,7 +7,6 @@ import (
 	"errors"
 	"math"
 	"math/bits"
-	"slices"
 	"strings"
 
 	"gpumem/xla/hlo"
@@ -321,35 +320,21 @@ func (a *Analysis) moved(i *hlo.Instruction) uint64 {
 }
 
 // bitcast reports whether a transpose only renames dimensions: the layouts have
-// them in the same order.
+// them in the same order, and no tiles.
 func bitcast(i *hlo.Instruction) bool {
-	order, err := i.Ints("dimensions")
-	from, to := minorToMajor(i.Operands[0].Shape), minorToMajor(i.Shape)
-	if err != nil || from == nil || to == nil || len(from) != len(order) || len(to) != len(order) {
+	renamed, err := i.Ints("dimensions")
+	from, known := i.Operands[0].Shape.MinorToMajor()
+	to, known2 := i.Shape.MinorToMajor()
+	tiled := strings.Contains(i.Operands[0].Shape.Layout+i.Shape.Layout, ":")
+	if err != nil || !known || !known2 || tiled || len(from) != len(renamed) || len(to) != len(renamed) {
 		return false
 	}
 	for n, d := range to {
-		if order[d] != from[n] {
+		if renamed[d] != int64(from[n]) {
 			return false
 		}
 	}
 	return true
-}
-
-// minorToMajor is the order of dimensions in memory, the last first where no
-// layout says otherwise; nil where there are tiles or it is no order.
-func minorToMajor(s *hlo.Shape) []int64 {
-	list := hlo.Instruction{Attributes: []hlo.Attribute{{Key: "layout", Value: "{" + s.FullLayout() + "}"}}}
-	order, err := list.Ints("layout")
-	if err != nil || len(order) != len(s.Dims) {
-		return nil
-	}
-	for n, d := range order {
-		if d < 0 || d >= int64(len(order)) || slices.Contains(order[:n], d) {
-			return nil
-		}
-	}
-	return order
 }
 
 // What follows notes the first error in a.err, and goes on with 0.

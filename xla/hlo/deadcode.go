@@ -66,17 +66,13 @@ func removeOnce(m *Module, effects Effects) (changed bool, err error) {
 
 // removeInstructions takes out what nothing in a computation uses.
 func removeInstructions(c *Computation, effects Effects) bool {
-	before := map[*Instruction]bool{} // control predecessors
-	for _, i := range c.Instructions {
-		for _, p := range i.After {
-			before[p] = true
-		}
-	}
+	before := predecessors(c)
 	removed := 0
 	// Backwards, operands come after their users.
 	for k := len(c.Instructions) - 1; k >= 0; k-- {
 		i := c.Instructions[k]
-		if !dead(i) || i.Opcode == Parameter || len(i.After) > 0 || before[i] || keepsSharding(i) || effects.Of(i) {
+		ordered := len(i.After) > 0 || before[i]
+		if !dead(i) || i.Opcode == Parameter || ordered || keepsSharding(i) || effects.Of(i) {
 			continue
 		}
 		i.Detach()
@@ -87,6 +83,17 @@ func removeInstructions(c *Computation, effects Effects) bool {
 		c.Instructions = slices.DeleteFunc(c.Instructions, func(i *Instruction) bool { return i.Parent == nil })
 	}
 	return removed > 0
+}
+
+// predecessors are the control predecessors of a computation's instructions.
+func predecessors(c *Computation) map[*Instruction]bool {
+	found := map[*Instruction]bool{}
+	for _, i := range c.Instructions {
+		for _, p := range i.After {
+			found[p] = true
+		}
+	}
+	return found
 }
 
 // keepsSharding reports whether an annotation without users still says something.
@@ -102,11 +109,7 @@ func keepsSharding(i *Instruction) bool {
 // removeOutputs takes out the outputs of a fusion that no get-tuple-element gets.
 func removeOutputs(c *Computation, fusion *Instruction, effects Effects) (bool, error) {
 	root := c.Root
-	kind, _ := fusion.Attribute("kind")
-	_, aliased := fusion.Attribute("output_to_operand_aliasing")
-	_, sharded := root.Attribute("sharding")
-	if root.Opcode != TupleOp || sharded || aliased || kind == "kCustom" || fusion.Parent.Root == fusion ||
-		len(fusion.Users) == 0 || len(fusion.After) > 0 || hasSuccessor(fusion) || len(fusion.Shape.Elements) != len(root.Operands) {
+	if !mayLoseOutputs(fusion, root) {
 		return false, nil
 	}
 	used := make([]bool, len(root.Operands))
@@ -162,18 +165,25 @@ func removeOutputs(c *Computation, fusion *Instruction, effects Effects) (bool, 
 	return true, nil
 }
 
-func hasSuccessor(i *Instruction) bool {
-	return slices.ContainsFunc(i.Parent.Instructions, func(j *Instruction) bool { return slices.Contains(j.After, i) })
+// mayLoseOutputs reports whether a fusion with that root may have fewer outputs.
+func mayLoseOutputs(fusion, root *Instruction) bool {
+	kind, _ := fusion.Attribute("kind")
+	_, aliased := fusion.Attribute("output_to_operand_aliasing")
+	_, sharded := root.Attribute("sharding")
+	if sharded || aliased || kind == "kCustom" {
+		return false
+	}
+	ordered := len(fusion.After) > 0 || predecessors(fusion.Parent)[fusion]
+	if ordered || len(fusion.Users) == 0 || fusion.Parent.Root == fusion {
+		return false
+	}
+	return root.Opcode == TupleOp && len(fusion.Shape.Elements) == len(root.Operands)
 }
 
 // passOver makes the users of a get-tuple-element use o instead, and what has to run
 // after it run after o.
 func passOver(i, o *Instruction) {
-	root := i.Parent.Root == i
 	i.ReplaceUses(o, nil)
-	if root {
-		i.Parent.Root = o
-	}
 	for _, j := range i.Parent.Instructions {
 		if n := slices.Index(j.After, i); n >= 0 {
 			j.After = slices.Delete(j.After, n, n+1)

@@ -23,23 +23,7 @@ func Fuse(m *Module) (int, error) {
 			return 0, err
 		}
 	}
-	run := map[*Computation]bool{}
-	var walk func(c *Computation)
-	walk = func(c *Computation) {
-		if run[c] {
-			return
-		}
-		run[c] = true
-		for _, i := range c.Instructions {
-			switch i.Opcode {
-			case Call, While, Conditional:
-				for _, callee := range i.Called() {
-					walk(callee)
-				}
-			}
-		}
-	}
-	walk(m.Entry)
+	run := m.Running(runs)
 	made := 0
 	for _, c := range slices.Clone(m.Computations) {
 		if run[c] {
@@ -102,12 +86,7 @@ func reduces(i *Instruction) bool {
 
 // fuseIn fuses in one computation.
 func fuseIn(c *Computation, made int) int {
-	waited := map[*Instruction]bool{} // by control dependencies
-	for _, i := range c.Instructions {
-		for _, p := range i.After {
-			waited[p] = true
-		}
-	}
+	waited := predecessors(c)
 	type cluster struct {
 		root    *Instruction
 		members map[*Instruction]bool

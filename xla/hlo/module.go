@@ -7,7 +7,10 @@
 // operands in step.
 package hlo
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 // A Module is a program: computations that call each other.
 //
@@ -133,6 +136,22 @@ func (m *Module) All() iter.Seq[*Instruction] {
 			}
 		}
 	}
+}
+
+// Running returns the computations that run by themselves, and not as a part of an operation: the
+// entry, and what is called from there by instructions for which runs is true.
+func (m *Module) Running(runs func(*Instruction) bool) map[*Computation]bool {
+	found := map[*Computation]bool{m.Entry: true}
+	for _, c := range slices.Backward(m.CalleesFirst()) {
+		for _, i := range c.Instructions {
+			if found[c] && runs(i) {
+				for _, callee := range i.Called() {
+					found[callee] = true
+				}
+			}
+		}
+	}
+	return found
 }
 
 // Attribute is the value of a module's attribute, and whether the module has it.

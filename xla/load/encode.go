@@ -601,7 +601,10 @@ func (e *encoder) appendSchedule(b []byte, x field) []byte {
 			add(id, f.message(entryValue).ints(sequenceInstructionIDs))
 		}
 	})
-	run := e.scheduledComputations()
+	// A schedule has the computations that run, and not as a part of an operation such as a fusion.
+	run := e.m.Running(func(i *hlo.Instruction) bool {
+		return i.Opcode == hlo.While || i.Opcode == hlo.Conditional || i.Opcode == hlo.Call || i.Opcode == hlo.AsyncStart
+	})
 	for _, c := range e.m.Computations {
 		switch o := e.of[c]; {
 		case !e.d.m.Scheduled && run[c], o != nil && o.c.Name != c.Name && scheduled[o.id]:
@@ -609,23 +612,6 @@ func (e *encoder) appendSchedule(b []byte, x field) []byte {
 		}
 	}
 	return appendBytes(b, x.n, all)
-}
-
-// scheduledComputations returns the computations that run by themselves, and not as a part of an operation such
-// as a fusion: a schedule has these.
-func (e *encoder) scheduledComputations() map[*hlo.Computation]bool {
-	found := map[*hlo.Computation]bool{e.m.Entry: true}
-	for _, c := range slices.Backward(e.m.CalleesFirst()) {
-		for _, i := range c.Instructions {
-			switch i.Opcode {
-			case hlo.While, hlo.Conditional, hlo.Call, hlo.AsyncStart:
-				for _, callee := range i.Called() {
-					found[callee] = found[callee] || found[c]
-				}
-			}
-		}
-	}
-	return found
 }
 
 // checkWritten reads what was written, and reports how it differs from what was to be written.

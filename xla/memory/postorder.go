@@ -20,19 +20,21 @@ import (
 // postOrder returns the place of each node in that order.
 func postOrder(f *alias.Flow) []int32 {
 	at := make([]int32, f.Nodes())
-	orders := map[*hlo.Computation][]int32{}
+	orders := map[*hlo.Computation][]*hlo.Instruction{}
+	p := &postOrderer{state: make([]byte, f.Module.IDs())}
 	next := int32(0)
 	for _, w := range callersFirst(f) {
 		walk := &f.Walks[w]
 		order, ok := orders[walk.Computation]
 		if !ok {
-			order = operandsFirst(f, w)
+			order = p.operandsFirst(walk.Instructions)
 			orders[walk.Computation] = order
 		}
-		for k, place := range order {
-			at[walk.First+alias.Node(k)] = next + place
+		for k, i := range order {
+			n, _ := f.Node(w, i)
+			at[n] = next + int32(k)
 		}
-		next += int32(len(order))
+		next += int32(len(walk.Instructions))
 	}
 	return at
 }
@@ -65,49 +67,53 @@ func callersFirst(f *alias.Flow) []int32 {
 	return list
 }
 
-// operandsFirst returns the place of each instruction of a walk's computation in its
-// post-order: from the instructions without users, in the order of the text, first to the
-// control predecessors, the last one first, then to the operands.
-func operandsFirst(f *alias.Flow, walk int32) []int32 {
-	list := f.Walks[walk].Instructions
-	place := make([]int32, len(list))
-	const fresh, open, done = 0, 1, 2
-	state := make([]byte, len(list))
-	next := int32(0)
-	index := func(i *hlo.Instruction) (int, bool) {
-		n, ok := f.Node(walk, i)
-		return int(n - f.Walks[walk].First), ok
-	}
-	var stack []int
-	push := func(i *hlo.Instruction) {
-		if k, ok := index(i); ok && state[k] != done {
-			stack = append(stack, k)
-		}
-	}
-	for k, i := range list {
-		if len(i.Users) > 0 || state[k] == done {
+// A postOrderer visits instructions behind what they run after. The stack is a list, as a chain of
+// operands may be as long as a computation.
+type postOrderer struct {
+	state []byte // by Instruction.ID: 0, visited or inOrder
+	order []*hlo.Instruction
+}
+
+const (
+	visited = 1
+	inOrder = 2
+)
+
+// visit lists what root runs after, and root, each after what it runs after itself. push adds to
+// a stack what an instruction runs after, the first last.
+func (p *postOrderer) visit(root *hlo.Instruction, push func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction) {
+	for stack := []*hlo.Instruction{root}; len(stack) > 0; {
+		x := stack[len(stack)-1]
+		if p.state[x.ID] == 0 {
+			p.state[x.ID] = visited
+			stack = push(stack, x)
 			continue
 		}
-		for stack = append(stack[:0], k); len(stack) > 0; {
-			k := stack[len(stack)-1]
-			switch state[k] {
-			case fresh:
-				state[k] = open
-				for _, o := range slices.Backward(list[k].Operands) {
-					push(o)
-				}
-				for _, o := range list[k].After {
-					push(o)
-				}
-			case open:
-				state[k] = done
-				place[k] = next
-				next++
-				fallthrough
-			case done:
-				stack = stack[:len(stack)-1]
-			}
+		stack = stack[:len(stack)-1]
+		if p.state[x.ID] == visited {
+			p.state[x.ID] = inOrder
+			p.order = append(p.order, x)
 		}
 	}
-	return place
+}
+
+// operandsFirst returns the instructions of a computation in post-order: from those without
+// users, in the order of the text, first to the control predecessors, the last one first, then
+// to the operands.
+func (p *postOrderer) operandsFirst(list []*hlo.Instruction) []*hlo.Instruction {
+	p.order = make([]*hlo.Instruction, 0, len(list))
+	for _, i := range list {
+		p.state[i.ID] = 0
+	}
+	for _, i := range list {
+		if len(i.Users) == 0 {
+			p.visit(i, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
+				for _, o := range slices.Backward(x.Operands) {
+					stack = append(stack, o)
+				}
+				return append(stack, x.After...)
+			})
+		}
+	}
+	return p.order
 }

@@ -81,7 +81,7 @@ func errCycle(c *hlo.Computation) error {
 type scheduler struct {
 	f     *alias.Flow
 	size  []uint64 // of a value; 0 in the host's memory
-	state []byte   // by Instruction.ID
+	posts postOrderer
 	// Of list, by value: kept from one computation to the next.
 	left, seen []int32
 }
@@ -92,7 +92,7 @@ func newScheduler(m *hlo.Module) (*scheduler, error) {
 		return nil, err
 	}
 	n := len(f.Values)
-	s := &scheduler{f: f, size: make([]uint64, n), state: make([]byte, m.IDs()), left: make([]int32, n), seen: make([]int32, n)}
+	s := &scheduler{f: f, size: make([]uint64, n), posts: postOrderer{state: make([]byte, m.IDs())}, left: make([]int32, n), seen: make([]int32, n)}
 	sum := uint64(0)
 	// Buffers do not count here: two values that have to lie in the same memory are two.
 	for k, v := range f.Values {
@@ -111,67 +111,31 @@ func newScheduler(m *hlo.Module) (*scheduler, error) {
 	return s, nil
 }
 
-// post appends to order what root runs after, and root, each after what it runs after
-// itself. The stack is a list, as a chain of operands may be as long as the computation.
-// push adds to a stack what an instruction runs after, the first last. What has a state
-// other than 0 has been visited.
-func (s *scheduler) post(order []*hlo.Instruction, root *hlo.Instruction, push func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction) []*hlo.Instruction {
-	for stack := []*hlo.Instruction{root}; len(stack) > 0; {
-		x := stack[len(stack)-1]
-		if s.state[x.ID] == 0 {
-			s.state[x.ID] = 1
-			stack = push(stack, x)
-			continue
-		}
-		stack = stack[:len(stack)-1]
-		if s.state[x.ID] == 1 {
-			s.state[x.ID] = 2
-			order = append(order, x)
-		}
-	}
-	return order
-}
-
 // postOrder visits what an instruction runs after, control predecessors first,
 // from each instruction that has no user.
 func (s *scheduler) postOrder(c *hlo.Computation) ([]*hlo.Instruction, error) {
-	for _, i := range c.Instructions {
-		s.state[i.ID] = 0
-	}
-	order := make([]*hlo.Instruction, 0, len(c.Instructions))
-	for _, i := range c.Instructions {
-		if len(i.Users) > 0 {
-			continue
-		}
-		order = s.post(order, i, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
-			for _, o := range slices.Backward(x.Operands) {
-				stack = append(stack, o)
-			}
-			return append(stack, x.After...)
-		})
-	}
-	if !ordered(c, order, s.state) {
-		return nil, errCycle(c)
-	}
-	return order, nil
+	return ordered(c, s.posts.operandsFirst(c.Instructions), s.posts.state)
 }
 
-// ordered reports whether everything is there, behind what it waits for. Instructions that
+// ordered returns an order if everything is there, behind what it waits for. Instructions that
 // wait for each other, by operands and control predecessors together, come out in some order
-// of post all the same, so that the result has to be checked.
-func ordered(c *hlo.Computation, order []*hlo.Instruction, done []byte) bool {
+// of a postOrderer all the same, so that the result has to be checked.
+func ordered(c *hlo.Computation, order []*hlo.Instruction, done []byte) ([]*hlo.Instruction, error) {
 	const there = 3
 	for _, i := range order {
 		for _, list := range [2][]*hlo.Instruction{i.Operands, i.After} {
 			for _, o := range list {
 				if done[o.ID] != there {
-					return false
+					return nil, errCycle(c)
 				}
 			}
 		}
 		done[i.ID] = there
 	}
-	return len(order) == len(c.Instructions)
+	if len(order) != len(c.Instructions) {
+		return nil, errCycle(c)
+	}
+	return order, nil
 }
 
 // ignored values are no reason to run anything early: they are there all the time.
@@ -242,7 +206,7 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 		for _, p := range i.After {
 			followed[place(p)] = true
 		}
-		s.state[i.ID] = 0
+		s.posts.state[i.ID] = 0
 	}
 	var roots []*hlo.Instruction
 	for _, i := range c.Instructions {
@@ -250,13 +214,13 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 			roots = append(roots, i)
 		}
 	}
-	order := make([]*hlo.Instruction, 0, len(post))
+	s.posts.order = make([]*hlo.Instruction, 0, len(post))
 	for _, root := range append(roots, c.Root) {
-		order = s.post(order, root, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
+		s.posts.visit(root, func(stack []*hlo.Instruction, x *hlo.Instruction) []*hlo.Instruction {
 			from := len(stack)
 			for _, list := range [2][]*hlo.Instruction{x.Operands, x.After} {
 				for _, o := range list {
-					if s.state[o.ID] == 0 {
+					if s.posts.state[o.ID] == 0 {
 						stack = append(stack, o)
 					}
 				}
@@ -266,8 +230,5 @@ func (s *scheduler) dfs(c *hlo.Computation) ([]*hlo.Instruction, error) {
 			return stack
 		})
 	}
-	if !ordered(c, order, s.state) {
-		return nil, errCycle(c)
-	}
-	return order, nil
+	return ordered(c, s.posts.order, s.posts.state)
 }

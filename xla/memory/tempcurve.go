@@ -88,11 +88,10 @@ func (p *Meter) Alive(entry *hlo.Computation) ([]Temp, error) {
 		return nil, err
 	}
 	var list []Temp
-	// How often each computation is there. Callees come to the list behind all
-	// that call them, since a count is only final then. Those that run elsewhere than at a
-	// peak are not there at all.
+	// How often each computation is there: callers first, since a count is only final behind all
+	// that call it. Those that run elsewhere than at a peak are not there at all.
 	copies := map[*hlo.Computation]uint64{entry: 1}
-	for _, c := range p.callersFirst(entry) {
+	for _, c := range slices.Backward(entry.Module.CalleesFirst()) {
 		n, at := copies[c], p.done[c].At
 		if n == 0 || at == nil {
 			continue
@@ -116,27 +115,4 @@ func (p *Meter) Alive(entry *hlo.Computation) ([]Temp, error) {
 	}
 	slices.SortStableFunc(list, func(x, y Temp) int { return cmp.Compare(y.Bytes*y.Copies, x.Bytes*x.Copies) })
 	return list, nil
-}
-
-// callersFirst are the computations that run at the peaks of others, each behind all
-// that call it there: the reverse of a post-order.
-func (p *Meter) callersFirst(entry *hlo.Computation) []*hlo.Computation {
-	var order []*hlo.Computation
-	seen := map[*hlo.Computation]bool{}
-	var visit func(*hlo.Computation)
-	visit = func(c *hlo.Computation) {
-		if seen[c] {
-			return
-		}
-		seen[c] = true
-		if at := p.done[c].At; at != nil {
-			for _, callee := range ControlFlow(at) {
-				visit(callee)
-			}
-		}
-		order = append(order, c)
-	}
-	visit(entry)
-	slices.Reverse(order)
-	return order
 }

@@ -250,62 +250,30 @@ func (v *verifier) order(c *hlo.Computation) error {
 	return nil
 }
 
-// recursion checks that what is called is in the module and never calls its
-// caller. It keeps its own stack: a chain of calls may be as long as the module.
+// recursion checks that what is called is in the module and never calls its caller.
 func (v *verifier) recursion() error {
-	const fresh, open, done = 0, 1, 2
-	state := make(map[*hlo.Computation]int, len(v.m.Computations))
+	place := make(map[*hlo.Computation]int, len(v.m.Computations))
 	for _, c := range v.m.Computations {
-		state[c] = fresh
+		place[c] = 0
 	}
-	type step struct {
-		c     *hlo.Computation
-		calls []call
-	}
-	for _, c := range v.m.Computations {
-		if state[c] != fresh {
-			continue
-		}
-		state[c] = open
-		stack := []step{{c, calls(c)}}
-		for len(stack) > 0 {
-			top := &stack[len(stack)-1]
-			if len(top.calls) == 0 {
-				state[top.c] = done
-				stack = stack[:len(stack)-1]
-				continue
+	for i := range v.m.All() {
+		for _, to := range i.Called() {
+			if _, in := place[to]; !in {
+				return &Error{i.Parent, i, "it calls a computation that is not in the module"}
 			}
-			next := top.calls[0]
-			top.calls = top.calls[1:]
-			s, ok := state[next.to]
-			switch {
-			case !ok:
-				return &Error{top.c, next.from, "it calls a computation that is not in the module"}
-			case s == open:
-				return &Error{top.c, next.from, "it calls " + next.to.Name + ", which calls it: recursion"}
-			case s == fresh:
-				state[next.to] = open
-				stack = append(stack, step{next.to, calls(next.to)})
+		}
+	}
+	for n, c := range v.m.CalleesFirst() {
+		place[c] = n
+	}
+	for i := range v.m.All() {
+		for _, to := range i.Called() {
+			if place[to] >= place[i.Parent] { // callees come first, unless they call a caller
+				return &Error{i.Parent, i, "it calls " + to.Name + ", which calls it: recursion"}
 			}
 		}
 	}
 	return nil
-}
-
-type call struct {
-	from *hlo.Instruction
-	to   *hlo.Computation
-}
-
-func calls(c *hlo.Computation) (list []call) {
-	for _, i := range c.Instructions {
-		for _, a := range i.Attributes {
-			for _, to := range a.Calls {
-				list = append(list, call{i, to})
-			}
-		}
-	}
-	return list
 }
 
 // checkAliases checks that outputs and parameters that share memory exist and are
