@@ -146,15 +146,6 @@ func totalOrder(f *fields, n no) string {
 	return ""
 }
 
-// apiVersion is the text of a custom_call_api_version. Modules of before 2021 have none: it is the
-// original one.
-func apiVersion(f *fields, n no) string {
-	if v := f.int(n); v > 1 {
-		return enumName(v, "", "", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI")
-	}
-	return ""
-}
-
 // otherThread is the text of a thread's name, empty for the main one.
 func otherThread(f *fields, n no) string {
 	if thread := f.string(n); thread != "" && thread != "main" {
@@ -164,9 +155,24 @@ func otherThread(f *fields, n no) string {
 }
 
 // threadOfStart reads the name of a thread that the text has at the operation's start.
-func threadOfStart(f *fields, n no) (string, bool) { return f.string(n), false }
+func threadOfStart(f *fields, n no) string {
+	_ = f.string(n)
+	return ""
+}
 
-func infeedConfig(f *fields, n no) (string, bool) { return quoted(string(f.bytes(n))), f.has(n) }
+func infeedConfig(f *fields, n no) string {
+	if f.has(n) {
+		return quoted(string(f.bytes(n)))
+	}
+	return ""
+}
+
+func presentInt(f *fields, n no) string {
+	if f.has(n) {
+		return number(f.int(n))
+	}
+	return ""
+}
 
 func outfeedConfig(f *fields, n no) string {
 	if config := f.bytes(n); len(config) > 0 {
@@ -188,11 +194,11 @@ func shapeTexts(f *fields, n no) (texts []string) {
 }
 
 // layoutConstraints is the text of operand_shapes_with_layout.
-func layoutConstraints(f *fields, n no) (text string, shown bool) {
+func layoutConstraints(f *fields, n no) string {
 	if !f.bool(instructionConstrainLayout) {
-		return "", false
+		return ""
 	}
-	return "{" + strings.Join(shapeTexts(f, n), ", ") + "}", true
+	return "{" + strings.Join(shapeTexts(f, n), ", ") + "}"
 }
 
 // outputAliases is the text of output_operand_aliasing: output_shape_index, operand_index,
