@@ -146,7 +146,8 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	case strings.HasSuffix(path, ".py") && !known:
 		return nil, pythonProgram(path)
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
-		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, and XLA_FLAGS=--xla_dump_to=DIR writes them")
+		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, " +
+			"and XLA_FLAGS=--xla_dump_to=DIR writes them")
 	case known || !measure.Looks(head):
 		t, err := formats.All().ReadFrom(in, trace.Options{KeepPaths: true})
 		if err != nil {
@@ -183,7 +184,8 @@ func module(ctx context.Context, program *measure.Program, name string, cfg Conf
 		return nil, err
 	}
 	defer t.Close()
-	report, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, Constants: fact.Constants, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress})
+	asked := advise.Config{Sim: cfg.Sim, Context: cfg.Context, Constants: fact.Constants, As: cmp.Or(cfg.As, "jax"), Progress: cfg.Progress}
+	report, err := advise.Run(ctx, t, asked)
 	if err != nil {
 		return nil, err
 	}

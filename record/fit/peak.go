@@ -272,7 +272,8 @@ func grouped(list []argument) []Part {
 	var parts []Part
 	add := func(members []int) {
 		common := 0 // steps that all names begin with
-		for common < len(paths[members[0]]) && !slices.ContainsFunc(members, func(i int) bool { return name(i, common+1) != name(members[0], common+1) }) {
+		differ := func(i int) bool { return name(i, common+1) != name(members[0], common+1) }
+		for common < len(paths[members[0]]) && !slices.ContainsFunc(members, differ) {
 			common++
 		}
 		sums := map[Kind]uint64{}

@@ -131,8 +131,13 @@ func stepped(body *hlo.Computation, n int) (int64, bool) {
 
 // iterations is how often start, start+step, ... is on the right side of bound.
 func iterations(start, step, bound int64, direction string) (uint64, bool) {
-	const limit = 1 << 62
-	if step == 0 || start > limit || start < -limit || bound > limit || bound < -limit || step > limit || step < -limit {
+	const limit = 1 << 62 // so that no difference overflows
+	for _, n := range []int64{start, step, bound} {
+		if n > limit || n < -limit {
+			return 0, false
+		}
+	}
+	if step == 0 {
 		return 0, false
 	}
 	if direction == "NE" {
@@ -175,7 +180,8 @@ func holds(t hlo.Type, start, step int64, n uint64) bool {
 		last = start + int64(n)*step
 	}
 	limits := map[hlo.Type][2]int64{
-		"s8": {math.MinInt8, math.MaxInt8}, "s16": {math.MinInt16, math.MaxInt16}, "s32": {math.MinInt32, math.MaxInt32}, "s64": {math.MinInt64, math.MaxInt64},
+		"s8": {math.MinInt8, math.MaxInt8}, "s16": {math.MinInt16, math.MaxInt16},
+		"s32": {math.MinInt32, math.MaxInt32}, "s64": {math.MinInt64, math.MaxInt64},
 		"u8": {0, math.MaxUint8}, "u16": {0, math.MaxUint16}, "u32": {0, math.MaxUint32}, "u64": {0, math.MaxInt64},
 	}[t]
 	return limits[1] > 0 && last >= limits[0] && last <= limits[1]

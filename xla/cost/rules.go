@@ -167,7 +167,8 @@ func windowed(i *hlo.Instruction, window []hlo.WindowDim, out uint64) uint64 {
 		if w.Low != 0 || w.High != 0 {
 			padded++
 		}
-		if whole < 0 && w.Size != 1 && w.Low != 0 && w.Low == w.High && w.Low < math.MaxInt64/4 && w.Size == 2*w.Low+1 {
+		centered := w.Low > 0 && w.Low == w.High && w.Low < math.MaxInt64/4 && w.Size == 2*w.Low+1
+		if whole < 0 && centered {
 			whole = d
 		}
 	}
@@ -326,7 +327,10 @@ func bitcast(i *hlo.Instruction) bool {
 	from, known := i.Operands[0].Shape.MinorToMajor()
 	to, known2 := i.Shape.MinorToMajor()
 	tiled := strings.Contains(i.Operands[0].Shape.Layout+i.Shape.Layout, ":")
-	if err != nil || !known || !known2 || tiled || len(from) != len(renamed) || len(to) != len(renamed) {
+	if err != nil || tiled || !known || !known2 {
+		return false
+	}
+	if len(from) != len(renamed) || len(to) != len(renamed) {
 		return false
 	}
 	for n, d := range to {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -175,46 +176,45 @@ func (i *Instruction) Window() ([]WindowDim, error) {
 	for _, p := range parts {
 		rank = max(rank, len(p))
 	}
-	window := make([]WindowDim, rank)
-	for d := range window {
-		window[d] = WindowDim{Size: 1, Stride: 1, BaseDilation: 1, Dilation: 1}
-	}
+	window := slices.Repeat([]WindowDim{{Size: 1, Stride: 1, BaseDilation: 1, Dilation: 1}}, rank)
 	for key, p := range parts {
 		if len(p) != rank {
 			return nil, fail
 		}
 		for d, s := range p {
-			w := &window[d]
-			var to *int64
-			switch key {
-			case "size":
-				to = &w.Size
-			case "stride":
-				to = &w.Stride
-			case "lhs_dilate":
-				to = &w.BaseDilation
-			case "rhs_dilate":
-				to = &w.Dilation
-			case "rhs_reversal":
-				w.Reversed = s == "1"
-				continue
-			case "pad":
-				n, ok := twoOrThree(s, "_")
-				if !ok || strings.Count(s, "_") > 1 {
-					return nil, fail
-				}
-				w.Low, w.High = n[0], n[1]
-				continue
-			default:
-				return nil, fail
-			}
-			var err error
-			if *to, err = strconv.ParseInt(s, 10, 64); err != nil {
+			if !window[d].setPart(key, s) {
 				return nil, fail
 			}
 		}
 	}
 	return window, nil
+}
+
+// setPart sets what a part of a window's text says, and reports whether it reads.
+func (w *WindowDim) setPart(key, text string) bool {
+	switch key {
+	case "rhs_reversal":
+		w.Reversed = text == "1"
+		return true
+	case "pad":
+		n, ok := twoOrThree(text, "_")
+		w.Low, w.High = n[0], n[1]
+		return ok && strings.Count(text, "_") == 1
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch key {
+	case "size":
+		w.Size = n
+	case "stride":
+		w.Stride = n
+	case "lhs_dilate":
+		w.BaseDilation = n
+	case "rhs_dilate":
+		w.Dilation = n
+	default:
+		return false
+	}
+	return err == nil
 }
 
 // A PadDim is what a pad adds to a dimension: elements in front and behind
@@ -320,16 +320,16 @@ func (i *Instruction) DimLabels() (input, kernel, output string, ok bool, err er
 	}
 	left, output, arrow := strings.Cut(strings.TrimSpace(text), "->")
 	input, kernel, bar := strings.Cut(left, "_")
-	if !arrow || !bar || !labels(input, "bf") || !labels(kernel, "io") || !labels(output, "bf") ||
-		len(input) != len(kernel) || len(input) != len(output) {
+	sameRank := len(input) == len(kernel) && len(input) == len(output)
+	if !arrow || !bar || !sameRank || !areLabels(input, "bf") || !areLabels(kernel, "io") || !areLabels(output, "bf") {
 		return "", "", "", false, &AttributeError{i, "dim_labels", "labels such as b01f_01io->b01f"}
 	}
 	return input, kernel, output, true, nil
 }
 
-// labels reports whether s has both letters and the digits from 0, each once. A ?
+// areLabels reports whether s has both letters and the digits from 0, each once. A ?
 // is a dimension of no meaning.
-func labels(s, letters string) bool {
+func areLabels(s, letters string) bool {
 	spatial := 0
 	for _, c := range s {
 		if c >= '0' && c <= '9' {

@@ -18,7 +18,8 @@ const (
 // gpuConfigs and cpuConfigs are keys in backend_config that one compiler alone writes;
 // gpuTargets begin the targets of custom calls of XLA:GPU.
 var (
-	gpuConfigs = []string{`"fusion_backend_config"`, `"gemm_backend_config"`, `"cudnn_conv_backend_config"`, `"cudnn_fmha_backend_config"`, `"collective_backend_config"`, `"operation_queue_id"`, `"force_earliest_schedule"`}
+	gpuConfigs = []string{`"fusion_backend_config"`, `"gemm_backend_config"`, `"cudnn_conv_backend_config"`, `"cudnn_fmha_backend_config"`,
+		`"collective_backend_config"`, `"operation_queue_id"`, `"force_earliest_schedule"`}
 	cpuConfigs = []string{`"outer_dimension_partitions"`, `"__ynn_fusion"`, `"onednn_`}
 	gpuTargets = []string{"__cublas$", "__cudnn$", "__cusolver$", "__cub$", "__triton", "__gpu$", "__nvjet", "__hipblas"}
 )

@@ -27,8 +27,13 @@ func (s *Shape) FullLayout() string {
 // Equal reports whether two shapes are the same, layouts included. It is false if one of
 // them is nil.
 func (s *Shape) Equal(t *Shape) bool {
-	return s != nil && t != nil && s.Type == t.Type && s.Buffer == t.Buffer && slices.Equal(s.Dims, t.Dims) &&
-		slices.Equal(s.Dynamic, t.Dynamic) && s.FullLayout() == t.FullLayout() && slices.EqualFunc(s.Elements, t.Elements, (*Shape).Equal)
+	if s == nil || t == nil || s.Type != t.Type || s.Buffer != t.Buffer {
+		return false
+	}
+	if !slices.Equal(s.Dims, t.Dims) || !slices.Equal(s.Dynamic, t.Dynamic) {
+		return false
+	}
+	return s.FullLayout() == t.FullLayout() && slices.EqualFunc(s.Elements, t.Elements, (*Shape).Equal)
 }
 
 // MinorToMajor returns the dimensions of an array in the order of its layout, the one that

@@ -33,7 +33,8 @@ func (p *parser) computation() {
 	}
 	c := p.body(name)
 	if result != nil && !c.Root.Shape.Compatible(result) {
-		panic(p.fail(at, "the result of %s is %s, but its root %s is %s", quote(name), shapeText(result), quote(c.Root.Name), shapeText(c.Root.Shape)))
+		is, root := shapeText(result), shapeText(c.Root.Shape)
+		panic(p.fail(at, "the result of %s is %s, but its root %s is %s", quote(name), is, quote(c.Root.Name), root))
 	}
 	p.computations[name] = c
 	if entry {

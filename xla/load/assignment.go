@@ -201,7 +201,8 @@ func (d *assignmentDecoder) assignment(b []byte) (*Assignment, error) {
 	f.messages(assignmentLogicalBuffers, func(m *fields) {
 		id := m.int(bufferID)
 		at := m.message(bufferDefinedAt)
-		x := &logical{Buffer{Instruction: at.string(locationInstructionName), Bytes: readSize(m, bufferSize), id: at.int(locationInstructionID)}, -1}
+		x := &logical{allocation: -1}
+		x.Instruction, x.Bytes, x.id = at.string(locationInstructionName), readSize(m, bufferSize), at.int(locationInstructionID)
 		for _, k := range at.ints(locationShapeIndex) {
 			x.Index = append(x.Index, int(k))
 		}

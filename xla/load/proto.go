@@ -29,7 +29,6 @@ const (
 	instructionParameterNumber          no = 9
 	instructionTupleIndex               no = 13
 	instructionDimensions               no = 14
-	instructionDynamicSliceSizes        no = 20
 	instructionID                       no = 35
 	instructionOperandIDs               no = 36
 	instructionControlPredecessorIDs    no = 37

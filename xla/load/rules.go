@@ -127,6 +127,7 @@ var (
 	isStable       = rule{"is_stable", 60, as(isTrue)}
 	channel        = rule{"channel_id", 26, above(0)}
 	layoutIsFixed  = rule{"constrain_layout", instructionConstrainLayout, as(isTrue)}
+	dynamicSizes   = rule{"slice_sizes", 20 /* dynamic_slice_sizes */, someInts}
 	prefetch       = rule{"cross_program_prefetch_index", 80, as(presentInt)}
 	globalDevices  = rule{"use_global_device_ids", 71, as(isTrue)}
 	replicaGroups  = rule{"replica_groups", instructionReplicaGroups, as(deviceGroups)}
@@ -167,7 +168,7 @@ var opcodeRules = map[hlo.Opcode][]rule{
 	// Up to 2025 comparison_type said how to compare, then comparison_order, see finish.
 	hlo.Compare:          {{"direction", 63 /* comparison_direction */, word}, {"type", 72 /* comparison_type */, as(totalOrder)}},
 	hlo.Slice:            {{"slice", 17 /* slice_dimensions */, as(sliceText)}},
-	hlo.DynamicSlice:     {{"dynamic_slice_sizes", instructionDynamicSliceSizes, integers}},
+	hlo.DynamicSlice:     {{"dynamic_slice_sizes", 20, integers}},
 	hlo.Pad:              {{"padding_config", 21, inside(rule{"padding", 1, form{read: paddingText, evenEmpty: true}})}},
 	hlo.ReduceWindow:     windowed,
 	hlo.SelectAndScatter: windowed,
@@ -189,7 +190,8 @@ var opcodeRules = map[hlo.Opcode][]rule{
 		{"operand_layout_constraints", 57 /* operand_shapes_with_layout */, as(layoutConstraints)},
 		{"custom_call_has_side_effect", 65, as(isTrue)},
 		{"schedule", 76 /* custom_call_schedule */, enumAbove(0, "SCHEDULE_NONE", "SCHEDULE_LATEST", "SCHEDULE_EARLIEST")}, aliasing,
-		{"api_version", 77 /* custom_call_api_version */, enumAbove(1, "", "", "API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI")}}...),
+		{"api_version", 77 /* custom_call_api_version */, enumAbove(1, "", "",
+			"API_VERSION_STATUS_RETURNING", "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI")}}...),
 	hlo.Rng:                  {{"distribution", 23, enum("rng_invalid", "rng_uniform", "rng_normal")}},
 	hlo.RngBitGenerator:      {{"algorithm", 70 /* rng_algorithm */, enum("rng_default", "rng_three_fry", "rng_philox")}},
 	hlo.RngGetAndUpdateState: {{"delta", 66, integer}},
@@ -211,7 +213,7 @@ var opcodeRules = map[hlo.Opcode][]rule{
 	"copy": {prefetch}, "copy-done": {prefetch},
 	"async":              {{"async_execution_thread", 79, as(otherThread)}},
 	hlo.AsyncDone:        {{"async_execution_thread", 79, as(threadOfStart)}},
-	"collective-permute": {channel, {"source_target_pairs", 52, as(sourceTargetPairs)}, {"slice_sizes", instructionDynamicSliceSizes, someInts}},
+	"collective-permute": {channel, {"source_target_pairs", 52, as(sourceTargetPairs)}, dynamicSizes},
 	"all-reduce":         {channel, replicaGroups, layoutIsFixed, globalDevices},
 	"all-gather":         {channel, replicaGroups, layoutIsFixed, someDimensions, globalDevices},
 	"reduce-scatter":     collective, "all-to-all": collective, "collective-broadcast": collective, "ragged-all-to-all": collective,

@@ -84,7 +84,8 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		}
 		t := totals(a)
 		if len(paths) > 1 && all.Module != nil && (t.Arguments != s.Arguments || t.Results != s.Results) {
-			return nil, fmt.Errorf("%s: the buffer assignment is that of another module: arguments of %d bytes and results of %d, the module's have %d and %d", at, t.Arguments, t.Results, s.Arguments, s.Results)
+			const format = "%s: the buffer assignment is that of another module: arguments of %d bytes and results of %d, the module's have %d and %d"
+			return nil, fmt.Errorf(format, at, t.Arguments, t.Results, s.Arguments, s.Results)
 		}
 		exact(s, a, t, all.Module, n)
 	}

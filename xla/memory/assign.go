@@ -188,7 +188,8 @@ func (a *Analysis) wrappedTables() (list []kept) {
 	generic := false // a start of one operand has it in a tuple
 	var wide []*hlo.Instruction
 	for _, i := range a.Schedule {
-		if !i.Opcode.IsAsyncStart() || i.Opcode == hlo.AsyncStart || i.Opcode == "call-start" || len(i.Shape.Elements) < 2 || i.Shape.Elements[0].Type != hlo.Tuple {
+		shown := !i.Opcode.IsAsyncStart() || i.Opcode == hlo.AsyncStart || i.Opcode == "call-start"
+		if shown || len(i.Shape.Elements) < 2 || i.Shape.Elements[0].Type != hlo.Tuple {
 			continue
 		}
 		generic = generic || len(i.Operands) == 1

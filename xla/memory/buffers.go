@@ -110,17 +110,14 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 			b.joinWhile(number[v], uses[v], liveOut[v], known)
 			continue
 		}
-		bytes, err := d.Shape.Bytes()
-		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
-			err = hlo.ErrTooLarge
-		}
+		bytes, err := addSize(&sum, d)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", hlo.Where(d.Instruction), err)
+			return nil, err
 		}
-		sum += bytes
 		id, definer := int32(len(b.List)), int32(d.Node)
 		number[v] = id
-		buffer := Buffer{Definer: definer, Index: d.Index, Shape: d.Shape, Bytes: int64(bytes), Uses: uses[v], LiveOut: liveOut[v], Indirect: indirect[v]}
+		buffer := Buffer{Definer: definer, Index: d.Index, Shape: d.Shape, Bytes: int64(bytes)}
+		buffer.Uses, buffer.LiveOut, buffer.Indirect = uses[v], liveOut[v], indirect[v]
 		for _, u := range buffer.Uses {
 			if last[u.User] != id+1 {
 				last[u.User] = id + 1
@@ -152,6 +149,20 @@ func (a *analyzer) analyze(c *hlo.Computation) (*Buffers, error) {
 		b.Outputs[k] = outputs[first:len(outputs):len(outputs)]
 	}
 	return b, nil
+}
+
+// addSize adds the bytes of a value to a sum, and returns them. The error names what makes the sum
+// too large, or has no size.
+func addSize(sum *uint64, v *alias.Value) (bytes uint64, err error) {
+	bytes, err = v.Shape.Bytes()
+	if err == nil && (bytes > mostBytes || *sum+bytes > mostBytes) {
+		err = hlo.ErrTooLarge
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", hlo.Where(v.Instruction), err)
+	}
+	*sum += bytes
+	return bytes, nil
 }
 
 // loopOperand is the operand of the while that defines v, and v's part of it. In this model the

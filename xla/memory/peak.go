@@ -67,7 +67,13 @@ type Meter struct {
 
 // NewMeter returns a meter that has looked at nothing yet.
 func NewMeter(o Options) *Meter {
-	return &Meter{newAnalyzer(o), map[*hlo.Computation]*Buffers{}, map[*hlo.Computation]Peak{}, map[*hlo.Computation]bool{}, map[*hlo.Computation][]*hlo.Computation{}}
+	return &Meter{
+		a:       newAnalyzer(o),
+		buffers: map[*hlo.Computation]*Buffers{},
+		done:    map[*hlo.Computation]Peak{},
+		open:    map[*hlo.Computation]bool{},
+		callers: map[*hlo.Computation][]*hlo.Computation{},
+	}
 }
 
 // Buffers are those of one computation, those that its instructions call not included. The

@@ -94,10 +94,9 @@ func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
 		n, _ := a.flow.Node(walk, o)
 		w := a.flow.Parts(n)[0]
 		y := &a.Values[w]
-		if a.flow.Walk(y.Node) != walk || y.End != step || len(a.members[y.Buffer]) > 1 || taken[w] || use != nil && !use[w] || y.Instruction.Opcode == hlo.Constant {
-			continue
-		}
-		if a.flow.MayShare(y.Position, x.Position) {
+		dies := a.flow.Walk(y.Node) == walk && y.End == step && y.Instruction.Opcode != hlo.Constant
+		alone := len(a.members[y.Buffer]) == 1 && !taken[w] && (use == nil || use[w])
+		if dies && alone && a.flow.MayShare(y.Position, x.Position) {
 			return w
 		}
 	}

@@ -92,21 +92,18 @@ func newScheduler(m *hlo.Module) (*scheduler, error) {
 		return nil, err
 	}
 	n := len(f.Values)
-	s := &scheduler{f: f, size: make([]uint64, n), posts: postOrderer{state: make([]byte, m.IDs())}, left: make([]int32, n), seen: make([]int32, n)}
+	s := &scheduler{f: f, size: make([]uint64, n), left: make([]int32, n), seen: make([]int32, n)}
+	s.posts.state = make([]byte, m.IDs())
 	sum := uint64(0)
 	// Buffers do not count here: two values that have to lie in the same memory are two.
-	for k, v := range f.Values {
-		bytes, err := v.Shape.Bytes()
-		if err == nil && (bytes > mostBytes || sum+bytes > mostBytes) {
-			err = hlo.ErrTooLarge
-		}
+	for k := range f.Values {
+		bytes, err := addSize(&sum, &f.Values[k])
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", hlo.Where(v.Instruction), err)
+			return nil, err
 		}
-		if v.Shape.Space() != hlo.HostSpace {
+		if f.Values[k].Shape.Space() != hlo.HostSpace {
 			s.size[k] = bytes
 		}
-		sum += bytes
 	}
 	return s, nil
 }

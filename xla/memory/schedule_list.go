@@ -73,7 +73,8 @@ type lister struct {
 // list returns the list scheduler's order of a computation.
 func (s *scheduler) list(c *hlo.Computation) ([]*hlo.Instruction, error) {
 	walk := s.f.FirstWalk[c]
-	l := &lister{scheduler: s, first: s.f.Walks[walk].First, place: s.place(c), uses: make([][]int32, len(c.Instructions)), now: make([]ready, len(c.Instructions))}
+	l := &lister{scheduler: s, first: s.f.Walks[walk].First, place: s.place(c)}
+	l.uses, l.now = make([][]int32, len(c.Instructions)), make([]ready, len(c.Instructions))
 	// An operand that occurs twice is waited for once: users are listed once each.
 	waits := make([]int32, len(c.Instructions)) // for operands and control predecessors
 	next := make([][]*hlo.Instruction, len(c.Instructions))

@@ -64,7 +64,8 @@ func Describe(v Value, sources *hlo.Sources) LiveValue {
 // of the values that live at the peak. Both models are asked, each once. The errors are
 // those of [AnalyzeModule] and [TempPeak].
 func Summarize(m *hlo.Module, n int) (*Summary, error) {
-	s := &Summary{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled, Largest: []LiveValue{}}
+	s := &Summary{Name: m.Name, Computations: len(m.Computations), Instructions: m.Instructions(), Scheduled: m.Scheduled}
+	s.Largest = []LiveValue{}
 	var err error
 	for _, p := range m.Entry.Parameters() {
 		bytes, e := p.Shape.TotalBytes()

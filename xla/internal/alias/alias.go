@@ -140,7 +140,8 @@ var maxValues = 1 << 22
 
 var (
 	errTooManyParts = errors.New("with it, the results have more than 2^24 parts, or define more than 2^22 values")
-	errTooManyCalls = errors.New("with a copy of each computation for each of its calls the module has more than 2^20 instructions or 2^24 parts of results; does it call itself?")
+	errTooManyCalls = errors.New("with a copy of each computation for each of its calls the module has more than 2^20 instructions " +
+		"or 2^24 parts of results; does it call itself?")
 )
 
 // A Flow is the result of an analysis. It does not follow later changes of the module.
@@ -239,7 +240,9 @@ func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error)
 	}
 	list := c.Instructions
 	w, base := int32(len(f.Walks)), Node(len(f.inst))
-	f.Walks = append(f.Walks, Walk{Computation: c, Instructions: list, First: base, Start: len(f.Schedule), Outer: -1, Async: -1, Done: -1, args: args, depth: depth})
+	walk := Walk{Computation: c, Instructions: list, First: base, Start: len(f.Schedule), Outer: -1, Async: -1, Done: -1}
+	walk.args, walk.depth = args, depth
+	f.Walks = append(f.Walks, walk)
 	if _, ok := f.FirstWalk[c]; !ok {
 		f.FirstWalk[c] = w
 		for k, i := range list {

@@ -76,7 +76,13 @@ func (s *sharing) kernel(u *hlo.Instruction, c *hlo.Computation) *kernel {
 	if k, ok := s.kernels[c]; ok {
 		return k
 	}
-	k := &kernel{params: c.Parameters(), outputs: []*hlo.Instruction{c.Root}, never: map[*hlo.Instruction]bool{}, some: map[*hlo.Instruction]bool{}, reached: map[*hlo.Instruction]*reach{}}
+	k := &kernel{
+		params:  c.Parameters(),
+		outputs: []*hlo.Instruction{c.Root},
+		never:   map[*hlo.Instruction]bool{},
+		some:    map[*hlo.Instruction]bool{},
+		reached: map[*hlo.Instruction]*reach{},
+	}
 	s.kernels[c] = k
 	if c.Root.Opcode == hlo.TupleOp {
 		k.outputs, k.many = c.Root.Operands, true
@@ -218,7 +224,8 @@ func addsInPlace(u *hlo.Instruction, to []int) bool {
 	target, _ := u.Attribute("custom_call_target")
 	config, _ := u.Attribute("backend_config")
 	_, beta, ok := strings.Cut(config, `"beta":`)
-	return strings.Trim(target, `"`) == "__cublas$lt$matmul" && ok && !strings.HasPrefix(beta, "0,") && !strings.HasPrefix(beta, "0}") && slices.Equal(to, []int{0})
+	adds := ok && !strings.HasPrefix(beta, "0,") && !strings.HasPrefix(beta, "0}")
+	return adds && strings.Trim(target, `"`) == "__cublas$lt$matmul" && slices.Equal(to, []int{0})
 }
 
 // sameElements reports whether two arrays have the same number of elements of the same width.
@@ -293,7 +300,10 @@ func allowed(e edge, made *hlo.Instruction, to []int) bool {
 		return e.to == made && number == 1
 	}
 	// A dynamic-slice of the array that the output updates.
-	if made.Opcode != hlo.DynamicUpdateSlice || len(made.Operands) < 2 || made.Operands[0] != e.to.Operands[0] || !e.to.Shape.Equal(made.Operands[1].Shape) {
+	if made.Opcode != hlo.DynamicUpdateSlice || len(made.Operands) < 2 {
+		return false
+	}
+	if made.Operands[0] != e.to.Operands[0] || !e.to.Shape.Equal(made.Operands[1].Shape) {
 		return false
 	}
 	if n, err := e.to.Shape.Elems(); err == nil && n == 1 {
@@ -466,8 +476,17 @@ func reduces(i *hlo.Instruction) (r reduced, ok bool) {
 		w := r.size[2]
 		return r, w >= warp || w > 0 && warp%w == 0
 	}
-	major, minor := r.size[1], r.size[2]
-	return r, !(major < warp || major < 2*warp && minor < warp || major < 4*warp && minor < 8 || major < 8*warp && minor < 3)
+	// The fewer columns there are, the more rows it takes.
+	rows := uint64(warp)
+	switch columns := r.size[2]; {
+	case columns < 3:
+		rows = 8 * warp
+	case columns < 8:
+		rows = 4 * warp
+	case columns < warp:
+		rows = 2 * warp
+	}
+	return r, r.size[1] >= rows
 }
 
 // middle returns the sizes of three groups of dimensions, of which the one in the middle are

@@ -19,7 +19,6 @@ package alias
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpumem/xla/hlo"
 )
@@ -156,8 +155,7 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 			}
 			break
 		}
-		// NVSHMEM's all-reduce needs a separate result.
-		if config, _ := i.Attribute("backend_config"); !strings.Contains(strings.ToLower(config), "nvshmem") {
+		if !needsOwnResult(i) {
 			list = inputs(len(i.Operands))
 		}
 	case "ragged-all-to-all":

@@ -44,8 +44,40 @@ func (f *Flow) resolve() {
 		return v
 	}
 
-	// only is the one value that is no phi and reaches a phi: unknown, or many. Phis whose
-	// value changes put those that take it in on the list again.
+	for k, v := range f.onlyValues(number) {
+		if v >= 0 {
+			became[f.phis[k].value] = v
+		}
+	}
+
+	// What is left may still be forwarded by a loop inside: its phis have become values of
+	// the outer loop by now, so that inputs that differed are the same.
+	for changed := true; changed; {
+		changed = false
+		for _, p := range f.phis {
+			if became[p.value] != p.value {
+				continue
+			}
+			one, several := int32(-1), false
+			for _, v := range p.in {
+				if v = find(v); v != p.value {
+					several = several || one >= 0 && one != v
+					one = v
+				}
+			}
+			if !several && one >= 0 {
+				became[p.value], changed = one, true
+			}
+		}
+	}
+	// Chains of replacements are followed to their ends by find.
+	f.drop(find)
+}
+
+// onlyValues returns, by phi, the one value that is no phi and reaches it, below 0 if there are
+// none or many. number is 1 + the number of the phi that makes a value.
+func (f *Flow) onlyValues(number []int32) []int32 {
+	// Phis whose value changes put those that take it in on the list again.
 	const unknown, many = -1, -2
 	only := make([]int32, len(f.phis))
 	users := make([][]int32, len(f.phis))
@@ -79,34 +111,7 @@ func (f *Flow) resolve() {
 			work = append(work, users[k]...)
 		}
 	}
-	for k, p := range f.phis {
-		if only[k] >= 0 {
-			became[p.value] = only[k]
-		}
-	}
-
-	// What is left may still be forwarded by a loop inside: its phis have become values of
-	// the outer loop by now, so that inputs that differed are the same.
-	for changed := true; changed; {
-		changed = false
-		for _, p := range f.phis {
-			if became[p.value] != p.value {
-				continue
-			}
-			one, several := int32(-1), false
-			for _, v := range p.in {
-				if v = find(v); v != p.value {
-					several = several || one >= 0 && one != v
-					one = v
-				}
-			}
-			if !several && one >= 0 {
-				became[p.value], changed = one, true
-			}
-		}
-	}
-	// Chains of replacements are followed to their ends by find.
-	f.drop(find)
+	return only
 }
 
 // drop takes the values out that became others and numbers the rest anew, in their old order.

@@ -272,9 +272,12 @@ func (f *Flow) part(n Node, from []int, to ...int) error {
 	return f.forward(n, target, f.inst[n].Shape.At(to...), source, f.inst[o].Shape.At(from...))
 }
 
+// A forwarder is forward or forwardLeaves.
+type forwarder func(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error
+
 // operands forwards operands as the elements of the first element of a result, from number
 // skip on: those of an asynchronous operation that came with its start are skipped.
-func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward func(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error) error {
+func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward forwarder) error {
 	i := f.inst[n]
 	for k, x := range list {
 		o, _ := f.Node(f.walk[n], x)

@@ -185,8 +185,8 @@ func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []i
 		case hlo.Fusion:
 			return s.onGPU(u, o, number, to)
 		case hlo.AllReduce, "collective-broadcast":
-			config, _ := u.Attribute("backend_config")
-			return !strings.Contains(strings.ToLower(config), "nvshmem") && (len(u.Operands) == 1 || len(to) == 1 && to[0] < len(u.Operands) && u.Operands[to[0]] == o)
+			own := len(u.Operands) == 1 || len(to) == 1 && to[0] < len(u.Operands) && u.Operands[to[0]] == o
+			return own && !needsOwnResult(u)
 		case hlo.CustomCall:
 			return once && number == 2 && addsInPlace(u, to)
 		}
@@ -207,6 +207,12 @@ func (s *sharing) may(o *hlo.Instruction, from []int, u *hlo.Instruction, to []i
 		return len(o.Users) == 1 && (len(u.Operands) == 1 || once && len(to) > 0 && to[0] == number)
 	}
 	return s.elementwise(u, number)
+}
+
+// needsOwnResult reports whether a collective is NVSHMEM's, which needs a separate result.
+func needsOwnResult(i *hlo.Instruction) bool {
+	config, _ := i.Attribute("backend_config")
+	return strings.Contains(strings.ToLower(config), "nvshmem")
 }
 
 // fusion reports whether the result of a fusion may lie where its operand with this number

@@ -121,7 +121,8 @@ func newPacker(blocks []Block, alignment uint64) (*packer, error) {
 	if alignment == 0 || alignment > maxHeap {
 		return nil, fmt.Errorf("pack: alignment %d: expected 1 or more", alignment)
 	}
-	p := &packer{blocks: blocks, alignment: alignment, groups: make([][]int32, len(blocks)), start: make([]int32, len(blocks)), end: make([]int32, len(blocks))}
+	p := &packer{blocks: blocks, alignment: alignment, groups: make([][]int32, len(blocks))}
+	p.start, p.end = make([]int32, len(blocks)), make([]int32, len(blocks))
 	var times []int
 	top := make([]int32, len(blocks)) // the first block of the group, -1: not known yet
 	for k, b := range blocks {

@@ -3,6 +3,7 @@ package verify
 // Shape rules of operations that move, cut and combine arrays.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -269,7 +270,7 @@ func convolutionRule(i *hlo.Instruction) string {
 	window, err2 := i.Window()
 	features, err3 := i.Int("feature_group_count", 1)
 	batches, err4 := i.Int("batch_group_count", 1)
-	if !ok || err != nil || err2 != nil || err3 != nil || err4 != nil || features < 1 || batches < 1 {
+	if err = cmp.Or(err, err2, err3, err4); !ok || err != nil || features < 1 || batches < 1 {
 		return "convolution: expected dim_labels, window and group counts of 1 or more"
 	}
 	in, ker, out := i.Operands[0].Shape.Dims, i.Operands[1].Shape.Dims, i.Shape.Dims

@@ -52,7 +52,8 @@ var operandCounts = func() map[hlo.Opcode]int {
 	counts := map[hlo.Opcode]int{}
 	for n, list := range [][]hlo.Opcode{
 		{hlo.Parameter, hlo.Constant, hlo.Iota, "partition-id", "replica-id", hlo.RngGetAndUpdateState},
-		{hlo.Bitcast, hlo.Broadcast, hlo.GetTupleElement, hlo.OptBarrier, hlo.Reshape, hlo.Reverse, hlo.Slice, hlo.Transpose, hlo.While, "get-dimension-size", "cholesky"},
+		{hlo.Bitcast, hlo.Broadcast, hlo.GetTupleElement, hlo.OptBarrier, hlo.Reshape, hlo.Reverse, hlo.Slice, hlo.Transpose, hlo.While,
+			"get-dimension-size", "cholesky"},
 		{hlo.Pad, hlo.Convolution, hlo.AddDependency, hlo.SetDimensionSize, hlo.TriangularSolve, hlo.Gather},
 		{hlo.Select, "clamp", hlo.SelectAndScatter},
 	} {
