@@ -253,7 +253,7 @@ func TestFileErrors(t *testing.T) {
 
 // TestFileOfBinaryModule: binary modules are told from the recordings that are messages, too.
 func TestFileOfBinaryModule(t *testing.T) {
-	modules, err := filepath.Glob("../../xla/load/testdata/*.pb")
+	modules, err := filepath.Glob("../../xla/internal/load/testdata/*.pb")
 	if err != nil || len(modules) == 0 {
 		t.Fatal(modules, err)
 	}

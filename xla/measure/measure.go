@@ -18,9 +18,9 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/load"
+	"gpumem/xla/internal/memory"
 )
 
 // An Answer is what a program takes.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/measure"
-	"gpumem/xla/memory"
 )
 
 const folder = "testdata/"

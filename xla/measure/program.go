@@ -7,9 +7,9 @@ import (
 	"io"
 
 	"gpumem/internal/input"
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/load"
+	"gpumem/xla/internal/memory"
 )
 
 // Totals are what XLA's memory_analysis says of a program, in bytes of the device.

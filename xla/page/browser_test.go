@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"gpumem/internal/test/browser"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/remat"
 )
 

@@ -13,8 +13,8 @@ import (
 	"gpumem/device/card"
 	"gpumem/internal/report"
 	"gpumem/size"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/measure"
 	"gpumem/xla/remat"
 )

@@ -21,11 +21,11 @@ import (
 	"gpumem/internal/report"
 	"gpumem/internal/report/web"
 	"gpumem/size"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/advice"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/measure"
-	"gpumem/xla/memory"
 	"gpumem/xla/remat"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"gpumem/internal/report"
 	"gpumem/internal/test/webtest"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/remat"
 )

@@ -13,11 +13,11 @@ import (
 	"gpumem/internal/report"
 	"gpumem/internal/report/web"
 	"gpumem/size"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/load"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/opname"
-	"gpumem/xla/load"
 	"gpumem/xla/measure"
-	"gpumem/xla/memory"
 	"gpumem/xla/remat"
 )
 

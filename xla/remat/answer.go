@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"gpumem/internal/report"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/advice"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/mark"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/memory"
 )
 
 // Algorithms are the names that Request.Algorithm takes.

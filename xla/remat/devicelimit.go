@@ -7,8 +7,8 @@ import (
 
 	"gpumem/policy"
 	"gpumem/size"
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/pass"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/xla/cost"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/test/remattest"
 )
 

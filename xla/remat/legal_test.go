@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/test/remattest"
 )

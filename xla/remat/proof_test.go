@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/cost"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/test/remattest"
 )
 

@@ -19,16 +19,16 @@ import (
 	"sync"
 	"time"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/advice"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/mark"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/plan"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // Regions returns the regions of a module that jax.checkpoint marked, the largest first.

@@ -7,8 +7,8 @@ import (
 	"regexp"
 	"testing"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/remattest"
 )
 

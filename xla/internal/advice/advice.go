@@ -7,10 +7,10 @@
 package advice
 
 import (
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/plan"
-	"gpumem/xla/memory"
 )
 
 // An Advice is what to do about a program's memory by hand. Scripts rely on its JSON.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/mark"
 	"gpumem/xla/internal/opname"
 	"gpumem/xla/internal/plan"

@@ -23,8 +23,8 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/mark"
 	"gpumem/xla/internal/opname"
 )

@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	"gpumem/size"
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/opname"
-	"gpumem/xla/memory"
 )
 
 // A Holder is the memory that one part of a program holds at the peak.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 func TestHolders(t *testing.T) {

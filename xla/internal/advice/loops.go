@@ -20,8 +20,8 @@ import (
 	"math"
 	"slices"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/opname"
 )
 

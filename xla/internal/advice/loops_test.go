@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/test/remattest"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 func parse(t testing.TB, text string) *hlo.Module {

@@ -13,7 +13,7 @@ package alias
 // value that f returns. All that f computes lives from the beginning of the caller to d,
 // since f runs at some time in between: Outer, Async and Done of its walk say so.
 
-import "gpumem/xla/hlo"
+import "gpumem/xla/internal/hlo"
 
 // An asyncRun is the computation of an asynchronous operation, and the walk through it, -1
 // if it is not walked yet.

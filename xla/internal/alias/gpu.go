@@ -36,7 +36,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A kernel is what the rule needs to know about a fused computation.

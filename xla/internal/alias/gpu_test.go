@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/alias"
+	"gpumem/xla/internal/hlo"
 )
 
 // onGPU is a module of XLA:GPU with one fusion of the given computation, result and operands.

@@ -20,7 +20,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Buffers groups the values of a module that have to lie in the same memory. The groups are
@@ -134,7 +134,7 @@ type pair struct {
 	from, to []int
 }
 
-// inPlace finds the pairs of instructions (xla/hlo/analysis/alias_info.cc, 2026). It keeps
+// inPlace finds the pairs of instructions (xla/internal/hlo/analysis/alias_info.cc, 2026). It keeps
 // those of fused computations.
 type inPlace map[*hlo.Computation][]pair
 

@@ -30,7 +30,7 @@ package alias
 import (
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // rule gives each part of a node's result a value: what the node forwards, and new ones for

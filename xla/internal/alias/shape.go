@@ -10,7 +10,7 @@ package alias
 import (
 	"sort"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // parts is how many parts a shape has, tables of tuples included: 1 for an array or a token.

@@ -25,7 +25,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Candidates are the operands whose memory a value may take over where it is defined, in

@@ -5,9 +5,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 // TestTimeBoundHolds: no plan that runs all instructions at their places is

@@ -15,7 +15,7 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // build changes the computation as planned. It returns how many instructions that added, those

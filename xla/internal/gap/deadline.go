@@ -17,9 +17,9 @@ import (
 	"slices"
 	"sort"
 
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/alias"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // never is the deadline of what is not overwritten.

@@ -14,8 +14,8 @@ import (
 	"math"
 	"time"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // Options are those of [Run]. The zero value is of no use, as Seconds has to be set; with a

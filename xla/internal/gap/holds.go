@@ -3,8 +3,8 @@ package gap
 // What holds a plan where it takes the most.
 
 import (
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // Holds is what lives at the peak of an entry, in bytes. The parts add up to the peak.

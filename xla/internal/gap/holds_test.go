@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 // TestHoldsAddsUp: the parts are the peak, and what is called is what the meter has for it.

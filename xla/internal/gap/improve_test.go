@@ -7,10 +7,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // TestImprove: a plan that was searched for is no worse, its profile is that of its

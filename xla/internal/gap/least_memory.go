@@ -14,8 +14,8 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // LeastMemory returns the bytes that the entry takes at least, in any order and with any amount of

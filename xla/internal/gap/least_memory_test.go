@@ -7,10 +7,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/pass"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 func TestLeastMemory(t *testing.T) {

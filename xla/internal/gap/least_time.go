@@ -21,8 +21,8 @@ package gap
 import (
 	"math"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // A pause is a gap between uses in which a value can be dropped. Its places count

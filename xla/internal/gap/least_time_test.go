@@ -4,8 +4,8 @@ import (
 	"math"
 	"testing"
 
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 func TestLeastSeconds(t *testing.T) {

@@ -42,7 +42,7 @@ import (
 	"container/heap"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Time is counted in slots, two for each instruction in the order of the list: in slot 2p

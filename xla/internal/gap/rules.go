@@ -9,8 +9,8 @@ package gap
 // plan is made for one module, but each device may plan for itself, with another result.
 
 import (
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // rules decide what may be recomputed. What they find out about computations is kept for the

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // insert puts a segment in its place among the others, which ascend by their starts: around

@@ -22,9 +22,9 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // Memory is the host's memory: how fast the link is, and how long the device computes

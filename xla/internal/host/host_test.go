@@ -7,11 +7,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/hlotest"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // TestLink compares the free times of a link with a search over all ends.

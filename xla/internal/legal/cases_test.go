@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // countLeaves returns the leaves of a shape: its parts that are no tuples.

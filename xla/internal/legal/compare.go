@@ -11,7 +11,7 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A comparison is one run of [Options.Check].

@@ -3,7 +3,7 @@ package legal_test
 import (
 	"fmt"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 )
 

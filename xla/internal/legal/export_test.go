@@ -1,6 +1,6 @@
 package legal
 
-import "gpumem/xla/hlo"
+import "gpumem/xla/internal/hlo"
 
 // Overwritten returns the first value of a module that is read after its memory was
 // overwritten, for tests of what they are given.

@@ -3,7 +3,7 @@ package legal_test
 import (
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/verify"
 )

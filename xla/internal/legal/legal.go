@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/verify"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/test/remattest"
 )

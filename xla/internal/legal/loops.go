@@ -21,7 +21,7 @@ import (
 	"slices"
 	"strconv"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A changedLoop is a loop whose state is another in the planned module.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/test/hlointerp"
 	"gpumem/xla/internal/test/remattest"

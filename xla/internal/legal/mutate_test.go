@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"

@@ -5,7 +5,7 @@ package legal
 import (
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A class is what holds for an operation, or for anything that it calls.

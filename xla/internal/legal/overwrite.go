@@ -21,7 +21,7 @@ import (
 	"cmp"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // findOverwrites returns the first fault of the planned module that the given one does not have.

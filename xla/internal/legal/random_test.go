@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/legal"
 	"gpumem/xla/internal/mark"

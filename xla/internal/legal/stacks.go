@@ -27,7 +27,7 @@ import (
 	"slices"
 	"strconv"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // facts are what is known of a number in such loops.

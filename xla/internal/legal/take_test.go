@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/load"
 	"gpumem/xla/internal/pass"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/load"
 )
 
 // TestCompilerTakesPlans hands plans of fused and scheduled modules to XLA's compiler for CPUs:

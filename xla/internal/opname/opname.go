@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Backward reports whether an instruction is of the backward pass.

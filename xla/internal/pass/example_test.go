@@ -3,7 +3,7 @@ package pass_test
 import (
 	"fmt"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/pass"
 )
 

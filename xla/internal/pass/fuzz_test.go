@@ -3,7 +3,7 @@ package pass
 import (
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/hlotest"
 	"gpumem/xla/internal/verify"
 )

@@ -16,9 +16,9 @@ import (
 	"testing"
 
 	"gpumem/internal/test/standin"
-	"gpumem/xla/hlo"
-	"gpumem/xla/load"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/load"
+	"gpumem/xla/internal/memory"
 )
 
 var jaxParts = flag.String("jax-parts", ".7", "parts of the peak that TestAsXLA takes for limits, with commas between")

@@ -12,7 +12,7 @@ import (
 	"errors"
 	"math/bits"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // slop is the percentage of what is left that the compiler plans with:

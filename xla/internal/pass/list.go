@@ -15,7 +15,7 @@ package pass
 import (
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // none is no item.

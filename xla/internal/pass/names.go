@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // names are those taken in a module, each by what stands before a last .N

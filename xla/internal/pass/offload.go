@@ -19,9 +19,9 @@ package pass
 import (
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/memory"
 )
 
 // offloadCost returns the cost of moving item k to the host. ok is false if that is not

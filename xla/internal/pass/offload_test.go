@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/memory"
 )
 
 // host takes half a second for each tanh and add of 1024, and a second for

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // What has to run after an instruction has to run after its clone, too.

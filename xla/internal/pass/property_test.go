@@ -8,12 +8,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/hlotest"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 func TestProperties(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // The pass on real modules: at most of them, single instructions do not get it far

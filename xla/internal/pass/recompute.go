@@ -16,8 +16,8 @@ import (
 	"slices"
 	"strconv"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // recompute clones item best for all of its users that are not placed, and returns how many

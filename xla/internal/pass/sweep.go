@@ -12,8 +12,8 @@ package pass
 // operand live on through places that were passed, which is not looked at again, as in XLA.
 
 import (
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // sweep goes once through a computation and frees memory wherever the limit is exceeded.

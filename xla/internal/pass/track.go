@@ -21,8 +21,8 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 )
 
 // A buffer is memory that an item defines. It is live from the placement of its definer to

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 func TestNames(t *testing.T) {

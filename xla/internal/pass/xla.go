@@ -1,6 +1,6 @@
 // Package pass changes a module so that it needs less memory, exactly as XLA's pass
 // rematerialization does, instruction by instruction
-// (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
+// (xla/internal/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
 //
 // A walk, with a limit of 14 KiB:
 //
@@ -30,9 +30,9 @@ package pass
 import (
 	"math"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
-	"gpumem/xla/memory"
+	"gpumem/xla/internal/memory"
 )
 
 // Options are those of [Run].

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // A pattern of two users far apart: 16 KiB at the first concatenation, 12 KiB

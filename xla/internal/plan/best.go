@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/pass"
 )

@@ -9,15 +9,15 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/pass"
 	"gpumem/xla/internal/test/hlotest"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // bestPlan returns the best plan without a search.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/remattest"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
-	"gpumem/xla/memory"
 )
 
 // heapByText is the heap of a module that is read from its text.

@@ -11,12 +11,12 @@ import (
 	"math"
 	"sync"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/host"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // A Plan is a changed module with its costs.

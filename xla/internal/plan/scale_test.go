@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 )
 
 // Fusions that call fusions twice each stand for 2^40 operations, and for 41 computations:

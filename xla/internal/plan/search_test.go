@@ -7,12 +7,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/gap"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // TestSearch: the same number of rounds finds the same plan each time, in what is called, too. A

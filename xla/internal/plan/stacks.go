@@ -17,8 +17,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/unstack"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/hlotest"
 	"gpumem/xla/internal/test/remattest"
 )

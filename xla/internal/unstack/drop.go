@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // ErrCannot is the error of [Drop] for a stack that the backward loop cannot compute from what is
@@ -368,7 +368,7 @@ func (w *writer) repeatInner(s *Stack) *hlo.Instruction {
 }
 
 // unplace takes from slices what the compiler wrote down about their place in each round, which is
-// another one in the backward loop; with metadata they would be none of xla/load's new ones.
+// another one in the backward loop; with metadata they would be none of xla/internal/load's new ones.
 func unplace(c *hlo.Computation) {
 	for _, i := range c.Instructions {
 		if i.Opcode == hlo.DynamicSlice || i.Opcode == hlo.DynamicUpdateSlice {

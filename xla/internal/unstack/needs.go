@@ -5,7 +5,7 @@ package unstack
 import (
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Key names a stack in the module and its clones.

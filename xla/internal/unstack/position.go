@@ -5,7 +5,7 @@ package unstack
 import (
 	"strconv"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // An affine is a*round + b. a is 1, -1, or 0 for a constant.

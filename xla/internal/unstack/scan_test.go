@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/legal"
+	"gpumem/xla/internal/load"
 	"gpumem/xla/internal/test/remattest"
 	"gpumem/xla/internal/unstack"
-	"gpumem/xla/load"
 )
 
 // layers is a forward loop that stacks up x, as xs, and tanh(x), as ts, of three layers, and a

@@ -24,8 +24,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/cost"
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/cost"
+	"gpumem/xla/internal/hlo"
 )
 
 // A Stack is a value that the forward loop stacks up for the backward loop.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // dimensions reads the attribute of that key and checks that each is a dimension

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // checkShapes is what is wrong with the shapes of an instruction, its operands

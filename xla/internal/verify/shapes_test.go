@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // given begins a module: each test of TestVerifyShapes is its last line.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // An Error is the first defect found in a module.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/hlotest"
 )
 

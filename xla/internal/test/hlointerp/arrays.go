@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 type arrayOp func(r *machine, i *hlo.Instruction, in []Value) (Value, error)

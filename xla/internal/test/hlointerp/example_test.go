@@ -3,7 +3,7 @@ package hlointerp_test
 import (
 	"fmt"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/hlointerp"
 )
 

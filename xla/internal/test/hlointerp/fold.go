@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A folder puts values into accumulators.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // An indexed says how an array of starts and the elements of a window lie in the

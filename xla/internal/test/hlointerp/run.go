@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/verify"
 )
 

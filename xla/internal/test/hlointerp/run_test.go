@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 
 	"pgregory.net/rapid"
 )

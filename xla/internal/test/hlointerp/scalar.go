@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 type kind int

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/test/hlotest"
 
 	"pgregory.net/rapid"

@@ -15,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A Value is what an instruction gives. Values are not changed once they are made.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // Equal compares two modules in all that makes a program: names, order, opcodes,

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 func parsed(t *testing.T, text string) *hlo.Module {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // files are the modules of real programs by name. They lie beside the repository; a

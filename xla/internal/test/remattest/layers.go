@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
+	"gpumem/xla/internal/memory"
 	"gpumem/xla/internal/test/hlointerp"
 	"gpumem/xla/internal/verify"
-	"gpumem/xla/memory"
 )
 
 // Layers returns a training step of n layers, out = tanh(sin(x*w)) + x, with their

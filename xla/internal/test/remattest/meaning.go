@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A term is a sum of the expression that makes it, or of a tuple its elements.

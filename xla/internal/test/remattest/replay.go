@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/xla/hlo"
+	"gpumem/xla/internal/hlo"
 )
 
 // A replay measures one module.
