@@ -1,6 +1,6 @@
 // Package alias finds the values that a module computes, the places where each can be
 // read, and the values that have to, or may, lie in the same memory, as XLA does
-// (xla/internal/hlo/analysis: hlo_dataflow_analysis.cc, hlo_alias_analysis.cc, alias_info.cc and
+// (xla/hlo/analysis: hlo_dataflow_analysis.cc, hlo_alias_analysis.cc, alias_info.cc and
 // tuple_points_to_analysis.cc, 2026). It knows neither sizes nor times: package memory adds
 // them.
 //

@@ -134,7 +134,7 @@ type pair struct {
 	from, to []int
 }
 
-// inPlace finds the pairs of instructions (xla/internal/hlo/analysis/alias_info.cc, 2026). It keeps
+// inPlace finds the pairs of instructions (xla/hlo/analysis/alias_info.cc, 2026). It keeps
 // those of fused computations.
 type inPlace map[*hlo.Computation][]pair
 

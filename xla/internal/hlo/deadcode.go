@@ -1,6 +1,6 @@
 package hlo
 
-// Removal of dead code (xla/internal/hlo/transforms/simplifiers/hlo_dce.cc, 2026).
+// Removal of dead code (xla/hlo/transforms/simplifiers/hlo_dce.cc, 2026).
 
 import (
 	"fmt"

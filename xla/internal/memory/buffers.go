@@ -1,8 +1,8 @@
 package memory
 
 // The buffers of a computation in the model of XLA's rematerialization pass
-// (xla/internal/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
-// xla/internal/hlo/analysis/tuple_points_to_analysis.cc, 2026).
+// (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, and below it
+// xla/hlo/analysis/tuple_points_to_analysis.cc, 2026).
 //
 // In the module of live.go there are four buffers: p, n, the table of t, and s; g defines
 // none. p is used by n and t. n is used by t as operand 1, and by s as operands 0 and 1: so

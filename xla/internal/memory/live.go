@@ -1,7 +1,7 @@
 package memory
 
 // Live ranges of values over the flattened schedule, as XLA has them
-// (xla/internal/hlo/utils/hlo_live_range.cc, 2026).
+// (xla/hlo/utils/hlo_live_range.cc, 2026).
 //
 // In
 //

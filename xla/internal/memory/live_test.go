@@ -216,7 +216,7 @@ ENTRY main {
 	}
 }
 
-// Ranges that XLA's tests expect (xla/internal/hlo/utils/hlo_live_range_test.cc, 2026).
+// Ranges that XLA's tests expect (xla/hlo/utils/hlo_live_range_test.cc, 2026).
 func TestLives(t *testing.T) {
 	const head = "HloModule m, is_scheduled=true"
 	muladd := `

@@ -1,7 +1,7 @@
 package memory
 
 // Orders of instructions that take little memory: those among which XLA chooses on GPUs
-// (xla/internal/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026). XLA then moves the starts
+// (xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc, 2026). XLA then moves the starts
 // of collectives forward and their ends back, which is not done here.
 //
 // A module that is not scheduled has no order but that of its text. XLA makes three, measures

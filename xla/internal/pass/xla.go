@@ -1,6 +1,6 @@
 // Package pass changes a module so that it needs less memory, exactly as XLA's pass
 // rematerialization does, instruction by instruction
-// (xla/internal/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
+// (xla/hlo/transforms/simplifiers/hlo_rematerialization.cc, 2026).
 //
 // A walk, with a limit of 14 KiB:
 //
