@@ -172,7 +172,7 @@ type Flow struct {
 	place []int32
 	base  int
 
-	// What is noted on the way and evaluated at the end, by resolve and by Buffers.
+	// What is noted on the way and evaluated at the end, by resolvePhis and by Buffers.
 	phis   []phi
 	bound  []bound
 	loops  map[Node]int32    // the walk through a while's body
@@ -207,11 +207,11 @@ func Analyze(m *hlo.Module) (*Flow, error) {
 	f := &Flow{Module: m, FirstWalk: map[*hlo.Computation]int32{}, loops: map[Node]int32{}, asyncs: map[Node]asyncRun{},
 		place: make([]int32, m.IDs()), sharing: newSharing()}
 	f.gpu = m.Backend() == hlo.GPU
-	if _, err := f.enter(m.Entry, nil, 0); err != nil {
+	if _, err := f.enterComputation(m.Entry, nil, 0); err != nil {
 		return nil, err
 	}
 	// Only now is it known what comes back from the bodies of loops.
-	f.resolve()
+	f.resolvePhis()
 	return f, nil
 }
 
@@ -224,17 +224,17 @@ func AnalyzeComputation(c *hlo.Computation) (*Flow, error) {
 		low, high = min(low, i.ID), max(high, i.ID+1)
 	}
 	f := &Flow{FirstWalk: map[*hlo.Computation]int32{}, place: make([]int32, max(0, high-low)), base: low, sharing: newSharing()}
-	_, err := f.enter(c, nil, 0)
+	_, err := f.enterComputation(c, nil, 0)
 	return f, err
 }
 
-// enter walks one computation and returns the number of the walk. It reserves the nodes and
+// enterComputation walks one computation and returns the number of the walk. It reserves the nodes and
 // positions of the whole computation before its first instruction, so that those of what it
 // calls come behind, and an operand's node follows from its place in the list.
 //
 // args are the first positions of the arguments, which the parameters forward, or nil if the
 // parameters define values: in the entry and in loops.
-func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error) {
+func (f *Flow) enterComputation(c *hlo.Computation, args []int32, depth int) (int32, error) {
 	if depth > maxDepth || len(f.inst) > maxNodes {
 		return 0, errTooManyCalls
 	}
@@ -260,7 +260,7 @@ func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error)
 		f.walk = append(f.walk, w)
 		f.step = append(f.step, -1)
 		f.first = append(f.first, int32(count))
-		if count += int(parts(i.Shape)); count > maxPositions {
+		if count += int(countParts(i.Shape)); count > maxPositions {
 			if w == 0 {
 				return 0, wrong(i, "%v", errTooManyParts)
 			}
@@ -283,7 +283,7 @@ func (f *Flow) enter(c *hlo.Computation, args []int32, depth int) (int32, error)
 				return 0, wrong(i, "operand %s comes later; expected an order in which operands come first", o.Name)
 			}
 		}
-		if err := f.rule(n); err != nil {
+		if err := f.applyRule(n); err != nil {
 			return 0, err
 		}
 		f.step[n] = int32(len(f.Schedule))
@@ -363,7 +363,7 @@ func (f *Flow) At(i *hlo.Instruction, index ...int) (value int32, ok bool) {
 	return f.val[p], true
 }
 
-// Root is the node of what a walk returns. Its computation has a root: enter has checked it.
+// Root is the node of what a walk returns. Its computation has a root: enterComputation has checked it.
 func (f *Flow) Root(walk int32) Node {
 	n, _ := f.Node(walk, f.Walks[walk].Computation.Root)
 	return n

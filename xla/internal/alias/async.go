@@ -22,11 +22,11 @@ type asyncRun struct {
 	c    *hlo.Computation
 }
 
-// async is a generic asynchronous operation: a start ((operands), result, context),
+// walkAsyncChain is a generic asynchronous operation: a start ((operands), result, context),
 // updates, and a done that returns the result. The computation is walked at the first of
 // them that has all operands and the result. An update may add operands to those of the start,
 // so that the start does not have all of them.
-func (f *Flow) async(n Node) error {
+func (f *Flow) walkAsyncChain(n Node) error {
 	i := f.inst[n]
 	run := asyncRun{walk: -1}
 	// Starts of other names run an operation, not a computation: all-gather-start and the like,
@@ -67,11 +67,11 @@ func (f *Flow) async(n Node) error {
 			}
 		}
 	}
-	if err := f.operands(n, old, fresh, f.forwardLeaves); err != nil {
+	if err := f.forwardOperands(n, old, fresh, f.forwardLeaves); err != nil {
 		return err
 	}
 	operands, result := i.Shape.Elements[0], i.Shape.Elements[1]
-	if c := run.c; c != nil && run.walk < 0 && c.Root != nil && len(operands.Elements) == len(c.Parameters()) && same(c.Root.Shape, result) {
+	if c := run.c; c != nil && run.walk < 0 && c.Root != nil && len(operands.Elements) == len(c.Parameters()) && sameParts(c.Root.Shape, result) {
 		if err := f.walkAsync(n, n, &run); err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (f *Flow) async(n Node) error {
 		if err := f.forwardLeaves(n, to, result, f.first[f.Root(run.walk)], run.c.Root.Shape); err != nil {
 			return err
 		}
-	} else if before >= 0 && same(i.Operands[0].Shape.At(1), result) {
+	} else if before >= 0 && sameParts(i.Operands[0].Shape.At(1), result) {
 		from, _ := f.position(before, 1)
 		if err := f.forwardLeaves(n, to, result, from, i.Operands[0].Shape.At(1)); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (f *Flow) asyncDone(n, before Node, run asyncRun) error {
 		}
 	}
 	if run.walk < 0 {
-		return f.leaves(n, 1)
+		return f.forwardLeavesOf(n, 1)
 	}
 	if w := &f.Walks[run.walk]; w.Done < 0 {
 		w.Done = n
@@ -124,13 +124,13 @@ func (f *Flow) walkAsync(n, from Node, run *asyncRun) (err error) {
 	args := make([]int32, len(list))
 	params := run.c.Parameters()
 	for k, s := range list {
-		if params[k] == nil || !same(params[k].Shape, s) {
+		if params[k] == nil || !sameParts(params[k].Shape, s) {
 			return wrong(f.inst[n], "operand %d does not fit parameter %d of %s", k, k, run.c.Name)
 		}
 		args[k], _ = f.position(from, 0, k)
 	}
 	first := len(f.Walks)
-	if run.walk, err = f.inner(n, run.c, args); err != nil {
+	if run.walk, err = f.walkInner(n, run.c, args); err != nil {
 		return err
 	}
 	for k := first; k < len(f.Walks); k++ {

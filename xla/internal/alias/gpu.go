@@ -91,7 +91,7 @@ func (s *sharing) kernel(u *hlo.Instruction, c *hlo.Computation) *kernel {
 	for _, o := range k.outputs {
 		k.output[o] = true
 	}
-	k.heroes(u)
+	k.findHeroes(u)
 	// Users stand behind what they use, so one pass from the end knows of each user before
 	// of what it uses. What is behind the hero does not count.
 	for _, i := range slices.Backward(c.Instructions) {
@@ -161,12 +161,12 @@ func (s *sharing) onGPU(u, o *hlo.Instruction, number int, to []int) bool {
 	if made.Opcode == hlo.Bitcast && len(made.Operands) == 1 {
 		made = made.Operands[0]
 	}
-	r := s.reach(k, k.params[number])
+	r := s.reachFrom(k, k.params[number])
 	if r == nil || !r.outputs[output] {
 		return false
 	}
 	for _, e := range r.edges {
-		if !allowed(e, made, to) {
+		if !mayReadOverwritten(e, made, to) {
 			return false
 		}
 	}
@@ -197,7 +197,7 @@ func (s *sharing) candidatesOnGPU(u *hlo.Instruction, to []int) []*hlo.Instructi
 			s.looked++
 			if p := k.params[n]; !seen[o] && p != nil && !k.never[p] {
 				seen[o] = true
-				if r := s.reach(k, p); r != nil {
+				if r := s.reachFrom(k, p); r != nil {
 					for x := range r.outputs {
 						for _, n := range place[x] {
 							all[n] = append(all[n], o)
@@ -245,8 +245,8 @@ func sameElements(a, b *hlo.Shape) bool {
 	return err == nil && err2 == nil && m == n && a.ElementBits() == b.ElementBits()
 }
 
-// reach finds what depends on a parameter, nil if that is too much to look at.
-func (s *sharing) reach(k *kernel, p *hlo.Instruction) *reach {
+// reachFrom finds what depends on a parameter, nil if that is too much to look at.
+func (s *sharing) reachFrom(k *kernel, p *hlo.Instruction) *reach {
 	if r, ok := k.reached[p]; ok {
 		return r
 	}
@@ -280,9 +280,9 @@ func (s *sharing) reach(k *kernel, p *hlo.Instruction) *reach {
 	return r
 }
 
-// allowed reports whether an operation that is not element by element may read what is
+// mayReadOverwritten reports whether an operation that is not element by element may read what is
 // overwritten by the output that made makes.
-func allowed(e edge, made *hlo.Instruction, to []int) bool {
+func mayReadOverwritten(e edge, made *hlo.Instruction, to []int) bool {
 	once := 0
 	for _, o := range e.to.Operands {
 		if o == e.from {
@@ -322,18 +322,18 @@ func elementwiseOpcode(i *hlo.Instruction) bool {
 	return i.Opcode.Unary() || i.Opcode.Binary()
 }
 
-// heroes finds how the kernel of a fusion computes its outputs: by a reduction first, by
+// findHeroes finds how the kernel of a fusion computes its outputs: by a reduction first, by
 // transpositions through shared memory, or one loop over the elements
 // (xla/service/gpu/hlo_fusion_analysis.cc, 2026).
-func (k *kernel) heroes(u *hlo.Instruction) {
+func (k *kernel) findHeroes(u *hlo.Instruction) {
 	if config, _ := u.Attribute("backend_config"); !strings.Contains(config, `"kind":"__`) {
-		k.hero = k.reduction()
+		k.hero = k.firstReduction()
 	}
 	if k.hero != nil || !k.many {
 		return
 	}
 	for _, o := range k.outputs {
-		if crosses(o) {
+		if crossesOnce(o) {
 			if k.crossed == nil {
 				k.crossed = map[*hlo.Instruction]bool{}
 			}
@@ -342,14 +342,14 @@ func (k *kernel) heroes(u *hlo.Instruction) {
 	}
 }
 
-// reduction returns the first reduction of an output whose kernel is one of reductions, if
+// firstReduction returns the first reduction of an output whose kernel is one of reductions, if
 // the other outputs fit in with it.
-func (k *kernel) reduction() *hlo.Instruction {
+func (k *kernel) firstReduction() *hlo.Instruction {
 	var first *hlo.Instruction
 	var how reduced
 	for _, o := range k.outputs {
 		hero := behindOne(o)
-		if r, ok := reduces(hero); ok && (hero == o || r.raceFree()) {
+		if r, ok := howItReduces(hero); ok && (hero == o || r.raceFree()) {
 			first, how = hero, r
 			break
 		}
@@ -360,7 +360,7 @@ func (k *kernel) reduction() *hlo.Instruction {
 	elements, err := first.Operands[0].Shape.Elems()
 	for _, o := range k.outputs {
 		hero := behindOne(o)
-		if r, ok := reduces(hero); ok && (hero == o || r.raceFree()) {
+		if r, ok := howItReduces(hero); ok && (hero == o || r.raceFree()) {
 			if r != how {
 				return nil
 			}
@@ -373,15 +373,15 @@ func (k *kernel) reduction() *hlo.Instruction {
 
 // behindOne goes back from an output through operations element by element of one operand.
 func behindOne(i *hlo.Instruction) *hlo.Instruction {
-	for len(i.Operands) == 1 && between(i) {
+	for len(i.Operands) == 1 && isBetween(i) {
 		i = i.Operands[0]
 	}
 	return i
 }
 
-// between reports whether an operation is none that a kernel is chosen by: element by
+// isBetween reports whether an operation is none that a kernel is chosen by: element by
 // element, or no more than another view of its operand.
-func between(i *hlo.Instruction) bool {
+func isBetween(i *hlo.Instruction) bool {
 	switch i.Opcode {
 	case hlo.Bitcast:
 		return true
@@ -391,8 +391,8 @@ func between(i *hlo.Instruction) bool {
 	return elementwiseOpcode(i)
 }
 
-// crosses reports whether an output is computed by way of one transposition.
-func crosses(o *hlo.Instruction) bool {
+// crossesOnce reports whether an output is computed by way of one transposition.
+func crossesOnce(o *hlo.Instruction) bool {
 	var found *hlo.Instruction
 	seen := map[*hlo.Instruction]bool{o: true}
 	for queue := []*hlo.Instruction{o}; len(queue) > 0; queue = queue[1:] {
@@ -404,7 +404,7 @@ func crosses(o *hlo.Instruction) bool {
 			found = i
 			continue
 		}
-		if len(i.Operands) > 3 || !between(i) {
+		if len(i.Operands) > 3 || !isBetween(i) {
 			continue
 		}
 		for _, x := range i.Operands {
@@ -441,9 +441,9 @@ func (r reduced) raceFree() bool {
 	return r.size[1] <= columnBlock
 }
 
-// reduces returns how an operation reduces, and false if it is no reduction, or one that
+// howItReduces returns how an operation reduces, and false if it is no reduction, or one that
 // the loop over the elements of the result computes better.
-func reduces(i *hlo.Instruction) (r reduced, ok bool) {
+func howItReduces(i *hlo.Instruction) (r reduced, ok bool) {
 	if i.Opcode != hlo.Reduce || len(i.Operands) == 0 {
 		return r, false
 	}
@@ -456,7 +456,7 @@ func reduces(i *hlo.Instruction) (r reduced, ok bool) {
 	slices.Reverse(order)
 	gone := func(d int) bool { return slices.Contains(dims, int64(d)) }
 	kept := func(d int) bool { return !gone(d) }
-	if p, ok := middle(s, order, kept); ok {
+	if p, ok := middleGroups(s, order, kept); ok {
 		switch {
 		case p[1] == 1:
 			r = reduced{true, [3]uint64{1, 1, p[0] * p[2]}}
@@ -465,7 +465,7 @@ func reduces(i *hlo.Instruction) (r reduced, ok bool) {
 		default:
 			r = reduced{true, p}
 		}
-	} else if p, ok := middle(s, order, gone); ok {
+	} else if p, ok := middleGroups(s, order, gone); ok {
 		if r = (reduced{false, p}); p[2] == 1 {
 			r = reduced{true, [3]uint64{1, p[0], p[1]}}
 		}
@@ -489,9 +489,9 @@ func reduces(i *hlo.Instruction) (r reduced, ok bool) {
 	return r, r.size[1] >= rows
 }
 
-// middle returns the sizes of three groups of dimensions, of which the one in the middle are
+// middleGroups returns the sizes of three groups of dimensions, of which the one in the middle are
 // those that in has. ok is false if other dimensions stand between them.
-func middle(s *hlo.Shape, order []int, in func(d int) bool) (p [3]uint64, ok bool) {
+func middleGroups(s *hlo.Shape, order []int, in func(d int) bool) (p [3]uint64, ok bool) {
 	p = [3]uint64{1, 1, 1}
 	group := 0
 	for _, d := range order {

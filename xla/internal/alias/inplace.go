@@ -54,7 +54,7 @@ func (f *Flow) Buffers() ([][]int32, error) {
 			set.join(f.val[from], f.val[to])
 		}
 	}
-	if err := f.donate(set); err != nil {
+	if err := f.joinDonated(set); err != nil {
 		return nil, err
 	}
 	count := make([]int32, len(set))
@@ -77,9 +77,9 @@ func (f *Flow) Buffers() ([][]int32, error) {
 	return groups, nil
 }
 
-// donate joins outputs with the parameters whose memory they have (input_output_alias). A
+// joinDonated joins outputs with the parameters whose memory they have (input_output_alias). A
 // parameter that is given away need not live to the end of the program.
-func (f *Flow) donate(set union) error {
+func (f *Flow) joinDonated(set union) error {
 	entry := f.Module.Entry
 	if len(f.Module.Aliases) == 0 {
 		return nil
@@ -144,9 +144,9 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	var list []pair
 	switch i.Opcode {
 	case hlo.DynamicUpdateSlice, hlo.SetDimensionSize:
-		list = inputs(1)
+		list = pairInputs(1)
 	case hlo.Scatter:
-		list = inputs((len(i.Operands) - 1) / 2)
+		list = pairInputs((len(i.Operands) - 1) / 2)
 	case "all-reduce-start":
 		if withOperands(i.Shape) {
 			var err error
@@ -156,7 +156,7 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 			break
 		}
 		if !needsOwnResult(i) {
-			list = inputs(len(i.Operands))
+			list = pairInputs(len(i.Operands))
 		}
 	case "ragged-all-to-all":
 		list = []pair{{operand: 1}} // the second operand is the output that it fills
@@ -179,7 +179,7 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 			return nil, err
 		}
 		if c := i.Call("calls"); i.Opcode == hlo.Fusion && c != nil && c.Root != nil {
-			list = append(list, p.fused(c)...)
+			list = append(list, p.fusedPairs(c)...)
 		}
 	}
 	for _, x := range list {
@@ -190,10 +190,10 @@ func (p inPlace) of(i *hlo.Instruction) ([]pair, error) {
 	return list, nil
 }
 
-// inputs pairs the first n operands with the elements of the result, or one
+// pairInputs pairs the first n operands with the elements of the result, or one
 // operand with the result: a scatter of three arrays returns a tuple of three, a scatter of
 // one array the array.
-func inputs(n int) []pair {
+func pairInputs(n int) []pair {
 	if n == 1 {
 		return []pair{{}}
 	}
@@ -204,11 +204,11 @@ func inputs(n int) []pair {
 	return list
 }
 
-// fused returns the pairs of a fusion that ends in an operation in place on one of its
+// fusedPairs returns the pairs of a fusion that ends in an operation in place on one of its
 // parameters. It goes back from each part of the root: over tuples and bitcasts to a
 // dynamic-update-slice, by its pair to the operand, and over bitcasts again. If that ends in
 // a parameter, the fusion has its result there. One fusion inside of it is looked through.
-func (p inPlace) fused(c *hlo.Computation) []pair {
+func (p inPlace) fusedPairs(c *hlo.Computation) []pair {
 	if list, ok := p[c]; ok {
 		return list
 	}
@@ -218,12 +218,12 @@ func (p inPlace) fused(c *hlo.Computation) []pair {
 		if s.Type == hlo.Tuple {
 			return nil
 		}
-		out, at := p.behind(follow(c.Root, slices.Clone(index)))
+		out, at := p.takenOver(followBack(c.Root, slices.Clone(index)))
 		if out == nil {
 			return nil
 		}
 		if out.Opcode == hlo.Fusion {
-			if o, from := p.behind(out, at); o != nil {
+			if o, from := p.takenOver(out, at); o != nil {
 				out, at = o, from
 			}
 		}
@@ -236,26 +236,26 @@ func (p inPlace) fused(c *hlo.Computation) []pair {
 	return list
 }
 
-// behind returns the part whose memory an instruction's part at an index takes over, or nil
+// takenOver returns the part whose memory an instruction's part at an index takes over, or nil
 // if it computes it elsewhere. Attributes that do not read are no reason for an error here:
 // Buffers meets the instruction itself, and reports it.
-func (p inPlace) behind(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
+func (p inPlace) takenOver(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	list, err := p.of(i)
 	if err != nil {
 		return nil, nil
 	}
 	for _, x := range list {
 		if slices.Equal(x.to, index) {
-			return follow(i.Operands[x.operand], x.from)
+			return followBack(i.Operands[x.operand], x.from)
 		}
 	}
 	return nil, nil
 }
 
-// follow goes back over tuples and over operations that change no byte: from the root of a
+// followBack goes back over tuples and over operations that change no byte: from the root of a
 // fused computation, or an operand, to what makes the part at an index. On GPUs XLA counts
 // reshapes among those.
-func follow(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
+func followBack(i *hlo.Instruction, index []int) (*hlo.Instruction, []int) {
 	for i.Opcode == hlo.TupleOp && len(index) > 0 && index[0] < len(i.Operands) {
 		i, index = i.Operands[index[0]], index[1:]
 	}

@@ -14,18 +14,18 @@ package alias
 // itself, and so 0. 5 and 17, which are 0 or 10, would be 0 then, too: the loop would forward
 // p, and nothing but the table and the counter would be its own.
 //
-// resolve works in two passes since phis refer to each other in circles. The first one sends
+// resolvePhis works in two passes since phis refer to each other in circles. The first one sends
 // values along phis until nothing changes: each phi knows no value, one, or many. Each phi
 // goes at most two steps down that list, so that it ends soon. The second one settles what
 // became equal only by the first, as inner loops forward what outer ones do.
 
 import "slices"
 
-// resolve replaces the phis that are one value whichever way control came, as
+// resolvePhis replaces the phis that are one value whichever way control came, as
 // XLA does (xla/service/hlo_phi_graph.cc): those whose inputs, themselves left
 // out, are the same, and those from which, through phis alone, only one value
 // that is no phi can be reached.
-func (f *Flow) resolve() {
+func (f *Flow) resolvePhis() {
 	n := len(f.Values)
 	number := make([]int32, n) // 1 + the number of the phi that makes the value
 	for k, p := range f.phis {
@@ -71,7 +71,7 @@ func (f *Flow) resolve() {
 		}
 	}
 	// Chains of replacements are followed to their ends by find.
-	f.drop(find)
+	f.dropReplaced(find)
 }
 
 // onlyValues returns, by phi, the one value that is no phi and reaches it, below 0 if there are
@@ -114,10 +114,10 @@ func (f *Flow) onlyValues(number []int32) []int32 {
 	return only
 }
 
-// drop takes the values out that became others and numbers the rest anew, in their old order.
+// dropReplaced takes the values out that became others and numbers the rest anew, in their old order.
 // Positions that had one of those get the one that it became. Nothing else may keep the ID of
 // a value while values are still found.
-func (f *Flow) drop(find func(int32) int32) {
+func (f *Flow) dropReplaced(find func(int32) int32) {
 	values := f.Values
 	renamed := make([]int32, len(values))
 	kept := values[:0]

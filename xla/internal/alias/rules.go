@@ -8,7 +8,7 @@ package alias
 // values 1 and 0 to the second and third position; the first one is left, and gets a new
 // value, 2. get-tuple-element writes its only position, so that nothing is left to define.
 //
-// The models have the rules of forwarded in common, and differ in:
+// The models have the rules of forwardValues in common, and differ in:
 //
 //	opcode                       buffer assignment             rematerialization pass
 //	parameter                    what the call passes          defined
@@ -33,10 +33,10 @@ import (
 	"gpumem/xla/internal/hlo"
 )
 
-// rule gives each part of a node's result a value: what the node forwards, and new ones for
+// applyRule gives each part of a node's result a value: what the node forwards, and new ones for
 // the rest. Before that, it walks what the node calls.
-func (f *Flow) rule(n Node) error {
-	if err := f.forwarded(n); err != nil {
+func (f *Flow) applyRule(n Node) error {
+	if err := f.forwardValues(n); err != nil {
 		return err
 	}
 	if !slices.Contains(f.Parts(n), -1) {
@@ -47,32 +47,32 @@ func (f *Flow) rule(n Node) error {
 		if sub++; f.val[f.first[n]+sub] >= 0 {
 			return nil
 		}
-		_, err := f.define(n, sub, index, s)
+		_, err := f.defineValue(n, sub, index, s)
 		return err
 	})
 }
 
-// forwarded has the rules that both models share.
-func (f *Flow) forwarded(n Node) error {
+// forwardValues has the rules that both models share.
+func (f *Flow) forwardValues(n Node) error {
 	switch f.inst[n].Opcode {
 	case hlo.Bitcast, hlo.AddDependency, hlo.Domain, hlo.OptBarrier:
-		return f.whole(n)
+		return f.forwardWhole(n)
 	case hlo.GetTupleElement:
 		return f.element(n)
 	case hlo.TupleOp:
-		return f.tuple(n)
+		return f.forwardTuple(n)
 	case hlo.Copy: // of a tuple it copies the table alone
-		err := f.whole(n)
+		err := f.forwardWhole(n)
 		f.Parts(n)[0] = -1
 		return err
 	case hlo.CopyStart:
-		return f.part(n, nil, 1)
+		return f.forwardPart(n, nil, 1)
 	case hlo.CopyDone:
-		return f.part(n, []int{0})
+		return f.forwardPart(n, []int{0})
 	case hlo.Send:
-		return f.part(n, nil, 0)
+		return f.forwardPart(n, nil, 0)
 	case hlo.RecvDone:
-		return f.part(n, []int{0}, 0)
+		return f.forwardPart(n, []int{0}, 0)
 	}
 	if f.Module == nil {
 		return f.inComputation(n)
@@ -84,27 +84,27 @@ func (f *Flow) forwarded(n Node) error {
 func (f *Flow) inModule(n Node) error {
 	switch o := f.inst[n].Opcode; {
 	case o == hlo.Parameter:
-		return f.parameter(n)
+		return f.forwardParameter(n)
 	case o == hlo.Call:
-		return f.call(n)
+		return f.walkCall(n)
 	case o == hlo.While:
-		return f.while(n)
+		return f.walkLoop(n)
 	case o == hlo.Conditional:
-		return f.conditional(n)
+		return f.walkBranches(n)
 	case o == "all-gather-start" || o == "collective-permute-start":
-		return f.inputs(n)
+		return f.forwardInputs(n)
 	case o == "all-gather-done" || o == "collective-permute-done":
-		return f.leaves(n, 1)
+		return f.forwardLeavesOf(n, 1)
 	case o == "all-reduce-start" && withOperands(f.inst[n].Shape):
-		return f.inputs(n)
+		return f.forwardInputs(n)
 	case o == "all-reduce-done" && len(f.inst[n].Operands) > 0 && withOperands(f.inst[n].Operands[0].Shape):
-		return f.leaves(n, 1)
+		return f.forwardLeavesOf(n, 1)
 	case o == "all-reduce-done":
-		return f.whole(n)
+		return f.forwardWhole(n)
 	case o == "all-reduce-start" || o == hlo.SendDone:
 		return nil
 	case o.IsAsyncStart() || o.IsAsyncUpdate() || o.IsAsyncDone():
-		return f.async(n)
+		return f.walkAsyncChain(n)
 	}
 	return nil
 }
@@ -117,26 +117,26 @@ func (f *Flow) inComputation(n Node) error {
 	i := f.inst[n]
 	switch o := i.Opcode; {
 	case o == hlo.Fusion:
-		return f.declared(n)
+		return f.forwardDeclared(n)
 	case o.WrapsStart():
-		if err := f.declared(n); err != nil {
+		if err := f.forwardDeclared(n); err != nil {
 			return err
 		}
-		return f.operands(n, 0, i.Operands, f.forward)
+		return f.forwardOperands(n, 0, i.Operands, f.forward)
 	case o.IsAsyncUpdate():
-		if err := f.part(n, []int{0}, 0); err != nil {
+		if err := f.forwardPart(n, []int{0}, 0); err != nil {
 			return err
 		}
-		return f.part(n, []int{1}, 1)
+		return f.forwardPart(n, []int{1}, 1)
 	case o.WrapsEnd():
-		return f.part(n, []int{1})
+		return f.forwardPart(n, []int{1})
 	}
 	return nil
 }
 
-// define makes a value at a part of a node's result. The index is copied, as eachPart reuses
+// defineValue makes a value at a part of a node's result. The index is copied, as eachPart reuses
 // it.
-func (f *Flow) define(n Node, sub int32, index []int, shape *hlo.Shape) (int32, error) {
+func (f *Flow) defineValue(n Node, sub int32, index []int, shape *hlo.Shape) (int32, error) {
 	if len(f.Values) >= maxValues {
 		return 0, wrong(f.inst[n], "%v", errTooManyParts)
 	}
@@ -150,14 +150,14 @@ func (f *Flow) define(n Node, sub int32, index []int, shape *hlo.Shape) (int32, 
 	return int32(id), nil
 }
 
-// merge makes each part of a node's result one of the values at the positions in. It
-// forwards the value if they turn out to be the same: see resolve. Until then it is a value
+// mergeParts makes each part of a node's result one of the values at the positions in. It
+// forwards the value if they turn out to be the same: see resolvePhis. Until then it is a value
 // of the node, so that users can be walked before that is known.
-func (f *Flow) merge(n Node, in ...int32) error {
+func (f *Flow) mergeParts(n Node, in ...int32) error {
 	sub := int32(-1)
 	return eachPart(f.inst[n].Shape, nil, func(s *hlo.Shape, index []int) error {
 		sub++
-		id, err := f.define(n, sub, index, s)
+		id, err := f.defineValue(n, sub, index, s)
 		if err != nil {
 			return err
 		}
@@ -174,10 +174,10 @@ func (f *Flow) merge(n Node, in ...int32) error {
 // from position from on, of shape t. The shapes need the same parts; types and dimensions may
 // differ, as a bitcast's do.
 func (f *Flow) forward(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error {
-	if s == nil || t == nil || !same(s, t) {
+	if s == nil || t == nil || !sameParts(s, t) {
 		return wrong(f.inst[n], "its shape has other parts than what it forwards")
 	}
-	k := parts(s)
+	k := countParts(s)
 	copy(f.val[to:to+k], f.val[from:from+k])
 	return nil
 }
@@ -197,9 +197,9 @@ func (f *Flow) forwardLeaves(n Node, to int32, s *hlo.Shape, from int32, t *hlo.
 	})
 }
 
-// parameter forwards what the caller passes. Without arguments, in the entry and in loops, it
+// forwardParameter forwards what the caller passes. Without arguments, in the entry and in loops, it
 // leaves all its parts to be defined.
-func (f *Flow) parameter(n Node) error {
+func (f *Flow) forwardParameter(n Node) error {
 	i, args := f.inst[n], f.Walks[f.walk[n]].args
 	if args == nil {
 		return nil
@@ -212,8 +212,8 @@ func (f *Flow) parameter(n Node) error {
 	return nil
 }
 
-// whole forwards all of operand 0, under the shape of the result.
-func (f *Flow) whole(n Node) error {
+// forwardWhole forwards all of operand 0, under the shape of the result.
+func (f *Flow) forwardWhole(n Node) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
 		return err
@@ -239,8 +239,8 @@ func (f *Flow) element(n Node) error {
 	return f.forward(n, f.first[n], i.Shape, f.first[o]+int32(f.places.element(s, k)), s.Elements[k])
 }
 
-// tuple forwards the operands, each as one element. The table is left to be defined.
-func (f *Flow) tuple(n Node) error {
+// forwardTuple forwards the operands, each as one element. The table is left to be defined.
+func (f *Flow) forwardTuple(n Node) error {
 	i := f.inst[n]
 	if len(i.Shape.Elements) != len(i.Operands) {
 		return wrong(i, "%d operands for %d elements", len(i.Operands), len(i.Shape.Elements))
@@ -256,10 +256,10 @@ func (f *Flow) tuple(n Node) error {
 	return nil
 }
 
-// part forwards the part of operand 0 at the index from as the part at the index to: of
+// forwardPart forwards the part of operand 0 at the index from as the part at the index to: of
 // copy-start ((to, from, context)) the whole operand as element 1, of copy-done element 0 as
 // the whole.
-func (f *Flow) part(n Node, from []int, to ...int) error {
+func (f *Flow) forwardPart(n Node, from []int, to ...int) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
 		return err
@@ -275,9 +275,9 @@ func (f *Flow) part(n Node, from []int, to ...int) error {
 // A forwarder is forward or forwardLeaves.
 type forwarder func(n Node, to int32, s *hlo.Shape, from int32, t *hlo.Shape) error
 
-// operands forwards operands as the elements of the first element of a result, from number
+// forwardOperands forwards operands as the elements of the first element of a result, from number
 // skip on: those of an asynchronous operation that came with its start are skipped.
-func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward forwarder) error {
+func (f *Flow) forwardOperands(n Node, skip int, list []*hlo.Instruction, forward forwarder) error {
 	i := f.inst[n]
 	for k, x := range list {
 		o, _ := f.Node(f.walk[n], x)
@@ -292,24 +292,24 @@ func (f *Flow) operands(n Node, skip int, list []*hlo.Instruction, forward forwa
 	return nil
 }
 
-// inputs are the starts of collectives whose result begins with their operands:
+// forwardInputs are the starts of collectives whose result begins with their operands:
 // (operand, result, ...), or a tuple of them for several. The collective-permute with four
 // operands, which writes into its second, forwards its first alone.
-func (f *Flow) inputs(n Node) error {
+func (f *Flow) forwardInputs(n Node) error {
 	i := f.inst[n]
 	if len(i.Operands) == 1 && !withOperands(i.Shape) || i.Opcode == "collective-permute-start" && len(i.Operands) == 4 {
-		return f.part(n, nil, 0)
+		return f.forwardPart(n, nil, 0)
 	}
-	return f.operands(n, 0, i.Operands, f.forward)
+	return f.forwardOperands(n, 0, i.Operands, f.forward)
 }
 
 // withOperands reports whether the result of a collective's start is a tuple that begins with
 // a tuple of the operands, as XLA writes it since 2026 for one operand, too.
 func withOperands(s *hlo.Shape) bool { return len(s.Elements) > 1 && len(s.Elements[0].Elements) > 0 }
 
-// leaves forwards element k of operand 0. It defines tables anew: of all-gather-done element 1
+// forwardLeavesOf forwards element k of operand 0. It defines tables anew: of all-gather-done element 1
 // of the start's result, (operands, results).
-func (f *Flow) leaves(n Node, k int) error {
+func (f *Flow) forwardLeavesOf(n Node, k int) error {
 	o, err := f.operand(n, 0)
 	if err != nil {
 		return err
@@ -321,9 +321,9 @@ func (f *Flow) leaves(n Node, k int) error {
 	return f.forwardLeaves(n, f.first[n], f.inst[n].Shape, from, f.inst[o].Shape.Elements[k])
 }
 
-// declared forwards what output_to_operand_aliasing names. In this model a result that lies in
+// forwardDeclared forwards what output_to_operand_aliasing names. In this model a result that lies in
 // an operand's memory is the operand's value, so that it takes nothing.
-func (f *Flow) declared(n Node) error {
+func (f *Flow) forwardDeclared(n Node) error {
 	i := f.inst[n]
 	list, err := outputAliases(i)
 	if err != nil {
@@ -348,9 +348,9 @@ func (f *Flow) declared(n Node) error {
 	return nil
 }
 
-// called walks a computation that is passed the given operands. Its parameters forward them,
+// walkCalled walks a computation that is passed the given operands. Its parameters forward them,
 // so that a value is the same inside and outside of the call.
-func (f *Flow) called(n Node, c *hlo.Computation, operands []*hlo.Instruction) (int32, error) {
+func (f *Flow) walkCalled(n Node, c *hlo.Computation, operands []*hlo.Instruction) (int32, error) {
 	i := f.inst[n]
 	params := c.Parameters()
 	if len(params) != len(operands) {
@@ -358,59 +358,59 @@ func (f *Flow) called(n Node, c *hlo.Computation, operands []*hlo.Instruction) (
 	}
 	args := make([]int32, len(operands))
 	for k, x := range operands {
-		if params[k] == nil || !same(params[k].Shape, x.Shape) {
+		if params[k] == nil || !sameParts(params[k].Shape, x.Shape) {
 			return 0, wrong(i, "operand %s does not fit parameter %d of %s", x.Name, k, c.Name)
 		}
 		o, _ := f.Node(f.walk[n], x)
 		args[k] = f.first[o]
 	}
-	return f.inner(n, c, args)
+	return f.walkInner(n, c, args)
 }
 
-// inner walks a computation that a node calls, one level deeper.
-func (f *Flow) inner(n Node, c *hlo.Computation, args []int32) (int32, error) {
-	w, err := f.enter(c, args, f.Walks[f.walk[n]].depth+1)
+// walkInner walks a computation that a node calls, one level deeper.
+func (f *Flow) walkInner(n Node, c *hlo.Computation, args []int32) (int32, error) {
+	w, err := f.enterComputation(c, args, f.Walks[f.walk[n]].depth+1)
 	if err == nil {
 		f.Walks[w].Caller = n
 	}
 	return w, err
 }
 
-// call walks the callee and forwards what it returns.
-func (f *Flow) call(n Node) error {
+// walkCall walks the callee and forwards what it returns.
+func (f *Flow) walkCall(n Node) error {
 	i := f.inst[n]
 	c := i.Call("to_apply")
-	if c == nil || c.Root == nil || !same(c.Root.Shape, i.Shape) {
+	if c == nil || c.Root == nil || !sameParts(c.Root.Shape, i.Shape) {
 		return wrong(i, "calls nothing, or what it calls returns something else")
 	}
-	w, err := f.called(n, c, i.Operands)
+	w, err := f.walkCalled(n, c, i.Operands)
 	if err != nil {
 		return err
 	}
 	return f.forward(n, f.first[n], i.Shape, f.first[f.Root(w)], c.Root.Shape)
 }
 
-// while walks the condition and then the body, once each, as if the loop had one round. What
+// walkLoop walks the condition and then the body, once each, as if the loop had one round. What
 // the body returns comes back as the parameter of both: so these parameters, and the parts
 // of the result, are phis of what the loop begins with and what the body returns.
-func (f *Flow) while(n Node) error {
+func (f *Flow) walkLoop(n Node) error {
 	i := f.inst[n]
 	cond, body := i.Call("condition"), i.Call("body")
 	o, err := f.operand(n, 0)
 	if err != nil {
 		return err
 	}
-	if cond == nil || body == nil || body.Root == nil || !same(i.Operands[0].Shape, i.Shape) || !same(body.Root.Shape, i.Shape) {
+	if cond == nil || body == nil || body.Root == nil || !sameParts(i.Operands[0].Shape, i.Shape) || !sameParts(body.Root.Shape, i.Shape) {
 		return wrong(i, "expected a condition, and a body that returns the shape of the operand")
 	}
 	var walks [2]int32
 	for k, c := range []*hlo.Computation{cond, body} {
 		params := c.Parameters()
-		if len(params) != 1 || params[0] == nil || !same(params[0].Shape, i.Shape) {
+		if len(params) != 1 || params[0] == nil || !sameParts(params[0].Shape, i.Shape) {
 			return wrong(i, "%s: expected one parameter, of the shape of the operand", c.Name)
 		}
 		// What the body returns comes back as its parameter: known only later.
-		if walks[k], err = f.inner(n, c, nil); err != nil {
+		if walks[k], err = f.walkInner(n, c, nil); err != nil {
 			return err
 		}
 	}
@@ -418,20 +418,20 @@ func (f *Flow) while(n Node) error {
 	// All five places of the state are bound to each other, by way of the result.
 	result, init, root := f.first[n], f.first[o], f.first[f.Root(walks[1])]
 	count := int32(len(f.Parts(n)))
-	f.bind(result, count, init, root)
+	f.bindTogether(result, count, init, root)
 	for k, c := range []*hlo.Computation{cond, body} {
 		p, _ := f.Node(walks[k], c.Parameters()[0])
 		for sub, v := range f.Parts(p) {
 			f.phis = append(f.phis, phi{v, []int32{f.val[root+int32(sub)], f.val[init+int32(sub)]}})
 		}
-		f.bind(result, count, f.first[p])
+		f.bindTogether(result, count, f.first[p])
 	}
-	return f.merge(n, root, init)
+	return f.mergeParts(n, root, init)
 }
 
-// conditional walks all branches, one after the other, each with its operand. A part of the
+// walkBranches walks all branches, one after the other, each with its operand. A part of the
 // result is one of those that the branches return.
-func (f *Flow) conditional(n Node) error {
+func (f *Flow) walkBranches(n Node) error {
 	i := f.inst[n]
 	branches := i.Branches()
 	if len(branches) == 0 || len(i.Operands) != len(branches)+1 {
@@ -439,23 +439,23 @@ func (f *Flow) conditional(n Node) error {
 	}
 	roots := make([]int32, len(branches))
 	for k, c := range branches {
-		if c.Root == nil || !same(c.Root.Shape, i.Shape) {
+		if c.Root == nil || !sameParts(c.Root.Shape, i.Shape) {
 			return wrong(i, "branch %s returns something else", c.Name)
 		}
-		w, err := f.called(n, c, i.Operands[k+1:k+2])
+		w, err := f.walkCalled(n, c, i.Operands[k+1:k+2])
 		if err != nil {
 			return err
 		}
 		roots[k] = f.first[f.Root(w)]
 	}
-	f.bind(f.first[n], int32(len(f.Parts(n))), roots...)
-	return f.merge(n, roots...)
+	f.bindTogether(f.first[n], int32(len(f.Parts(n))), roots...)
+	return f.mergeParts(n, roots...)
 }
 
-// bind notes that what is at n positions from p on has to lie where the values at n
+// bindTogether notes that what is at n positions from p on has to lie where the values at n
 // positions from each of the others do: the state of a loop in all of its places, and what the
 // branches of a conditional return with its result.
-func (f *Flow) bind(p, n int32, others ...int32) {
+func (f *Flow) bindTogether(p, n int32, others ...int32) {
 	for _, q := range others {
 		f.bound = append(f.bound, bound{p, q, n})
 	}

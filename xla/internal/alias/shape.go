@@ -13,23 +13,23 @@ import (
 	"gpumem/xla/internal/hlo"
 )
 
-// parts is how many parts a shape has, tables of tuples included: 1 for an array or a token.
-func parts(s *hlo.Shape) int32 {
+// countParts is how many parts a shape has, tables of tuples included: 1 for an array or a token.
+func countParts(s *hlo.Shape) int32 {
 	n := int32(1)
 	for _, e := range s.Elements {
-		n += parts(e)
+		n += countParts(e)
 	}
 	return n
 }
 
-// same reports whether values can be forwarded from one shape to another: they have the
+// sameParts reports whether values can be forwarded from one shape to another: they have the
 // same parts.
-func same(s, t *hlo.Shape) bool {
+func sameParts(s, t *hlo.Shape) bool {
 	if len(s.Elements) != len(t.Elements) || (s.Type == hlo.Tuple) != (t.Type == hlo.Tuple) {
 		return false
 	}
 	for k := range s.Elements {
-		if !same(s.Elements[k], t.Elements[k]) {
+		if !sameParts(s.Elements[k], t.Elements[k]) {
 			return false
 		}
 	}
@@ -67,7 +67,7 @@ func (t *places) element(s *hlo.Shape, k int) int {
 	if len(s.Elements) < wideTuple {
 		at := 1
 		for _, e := range s.Elements[:k] {
-			at += int(parts(e))
+			at += int(countParts(e))
 		}
 		t.looked += k
 		return at
@@ -79,7 +79,7 @@ func (t *places) element(s *hlo.Shape, k int) int {
 		at := int32(1)
 		for n, e := range s.Elements {
 			starts[n] = at
-			at += parts(e)
+			at += countParts(e)
 		}
 		if t.starts == nil {
 			t.starts = map[*hlo.Shape][]int32{}

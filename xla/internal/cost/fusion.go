@@ -7,11 +7,11 @@ import "gpumem/xla/internal/hlo"
 func (a *Analysis) fusion(i *hlo.Instruction) Cost {
 	inside := i.Call("calls")
 	c := a.sums[inside]
-	c.Bytes = a.written(i.Shape, inside.Root)
+	c.Bytes = a.bytesWritten(i.Shape, inside.Root)
 	for _, x := range inside.Instructions {
 		switch {
 		case x.Opcode == hlo.Parameter:
-			c.Bytes = add(c.Bytes, a.read(x))
+			c.Bytes = add(c.Bytes, a.bytesRead(x))
 		case x.Opcode == hlo.Constant && a.elems(x.Shape) > immediate:
 			// A constant of more than a few elements lies in memory and is read.
 			c.Bytes = add(c.Bytes, a.bytes(x.Shape))
@@ -24,12 +24,12 @@ func (a *Analysis) fusion(i *hlo.Instruction) Cost {
 // (HloCostAnalysis::immediate_constant_max_elements).
 const immediate = 1
 
-// written is what a fusion writes: of a dynamic-update-slice only the update,
+// bytesWritten is what a fusion writes: of a dynamic-update-slice only the update,
 // since its result lies where its operand was.
-func (a *Analysis) written(s *hlo.Shape, root *hlo.Instruction) (sum uint64) {
+func (a *Analysis) bytesWritten(s *hlo.Shape, root *hlo.Instruction) (sum uint64) {
 	if s.Type == hlo.Tuple && root.Opcode == hlo.TupleOp && len(root.Operands) == len(s.Elements) {
 		for n, e := range s.Elements {
-			sum = add(sum, a.written(e, root.Operands[n]))
+			sum = add(sum, a.bytesWritten(e, root.Operands[n]))
 		}
 		return sum
 	}
@@ -39,9 +39,9 @@ func (a *Analysis) written(s *hlo.Shape, root *hlo.Instruction) (sum uint64) {
 	return a.bytes(s)
 }
 
-// read is how much of a parameter a fusion reads: slices only what they cut
+// bytesRead is how much of a parameter a fusion reads: slices only what they cut
 // out, all others share one reading of the whole.
-func (a *Analysis) read(p *hlo.Instruction) (sum uint64) {
+func (a *Analysis) bytesRead(p *hlo.Instruction) (sum uint64) {
 	if r := a.reads[p.ID]; r.known {
 		return r.n
 	}
@@ -54,11 +54,11 @@ func (a *Analysis) read(p *hlo.Instruction) (sum uint64) {
 			inner := u.Call("calls").Parameters()
 			for k, o := range u.Operands {
 				if o == p {
-					n = add(n, a.read(inner[k]))
+					n = add(n, a.bytesRead(inner[k]))
 				}
 			}
 		case u.Opcode == hlo.GetTupleElement:
-			n = a.read(u)
+			n = a.bytesRead(u)
 		case u.Opcode == hlo.Slice, u.Opcode == hlo.DynamicSlice && u.Operands[0] == p:
 			n = a.bytes(u.Shape)
 		case u.Opcode == hlo.DynamicUpdateSlice && u.Operands[0] == p:

@@ -38,35 +38,35 @@ func TripCount(i *hlo.Instruction) (uint64, bool) {
 		return 0, false
 	}
 	left, right := test.Operands[0], test.Operands[1]
-	counter, ok := element(left)
-	bound, isConstant := fixed(i, right)
+	counter, ok := parameterElement(left)
+	bound, isConstant := unchangedValue(i, right)
 	if !ok || !isConstant {
 		// bound > counter.
 		left, right = right, left
 		direction = map[string]string{"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}[direction]
-		counter, ok = element(left)
-		if bound, isConstant = fixed(i, right); !ok || !isConstant {
+		counter, ok = parameterElement(left)
+		if bound, isConstant = unchangedValue(i, right); !ok || !isConstant {
 			return 0, false
 		}
 	}
-	start, ok := initial(i, counter)
+	start, ok := initialValue(i, counter)
 	if !ok {
 		return 0, false
 	}
-	step, ok := stepped(body, counter)
+	step, ok := constantStep(body, counter)
 	if !ok {
 		return 0, false
 	}
-	n, ok := iterations(start, step, bound, direction)
-	if !ok || !holds(left.Shape.Type, start, step, n) {
+	n, ok := countIterations(start, step, bound, direction)
+	if !ok || !holdsValues(left.Shape.Type, start, step, n) {
 		return 0, false
 	}
 	return n, true
 }
 
-// element is the number of the element of the computation's parameter that an
+// parameterElement is the number of the element of the computation's parameter that an
 // instruction takes.
-func element(i *hlo.Instruction) (int, bool) {
+func parameterElement(i *hlo.Instruction) (int, bool) {
 	if i.Opcode != hlo.GetTupleElement || len(i.Operands) != 1 || i.Operands[0].Opcode != hlo.Parameter {
 		return 0, false
 	}
@@ -74,8 +74,8 @@ func element(i *hlo.Instruction) (int, bool) {
 	return int(n), err == nil && n >= 0
 }
 
-// constant is the value of a whole number.
-func constant(i *hlo.Instruction) (int64, bool) {
+// constantValue is the value of a whole number.
+func constantValue(i *hlo.Instruction) (int64, bool) {
 	if i.Opcode != hlo.Constant || len(i.Shape.Dims) > 0 {
 		return 0, false
 	}
@@ -83,22 +83,22 @@ func constant(i *hlo.Instruction) (int64, bool) {
 	return n, err == nil
 }
 
-// initial is what an element of the while's tuple begins with.
-func initial(while *hlo.Instruction, n int) (int64, bool) {
+// initialValue is what an element of the while's tuple begins with.
+func initialValue(while *hlo.Instruction, n int) (int64, bool) {
 	tuple := while.Operands[0]
 	if tuple.Opcode != hlo.TupleOp || n >= len(tuple.Operands) {
 		return 0, false
 	}
-	return constant(tuple.Operands[n])
+	return constantValue(tuple.Operands[n])
 }
 
-// fixed is the value of an instruction of the condition that is the same each
+// unchangedValue is the value of an instruction of the condition that is the same each
 // time: a constant, or an element that begins as one and that the body does not change.
-func fixed(while, i *hlo.Instruction) (int64, bool) {
-	if n, ok := constant(i); ok {
+func unchangedValue(while, i *hlo.Instruction) (int64, bool) {
+	if n, ok := constantValue(i); ok {
 		return n, true
 	}
-	n, ok := element(i)
+	n, ok := parameterElement(i)
 	if !ok {
 		return 0, false
 	}
@@ -106,14 +106,14 @@ func fixed(while, i *hlo.Instruction) (int64, bool) {
 	if root.Opcode != hlo.TupleOp || n >= len(root.Operands) {
 		return 0, false
 	}
-	if same, ok := element(root.Operands[n]); !ok || same != n {
+	if same, ok := parameterElement(root.Operands[n]); !ok || same != n {
 		return 0, false
 	}
-	return initial(while, n)
+	return initialValue(while, n)
 }
 
-// stepped is the constant that the body adds to an element of its tuple.
-func stepped(body *hlo.Computation, n int) (int64, bool) {
+// constantStep is the constant that the body adds to an element of its tuple.
+func constantStep(body *hlo.Computation, n int) (int64, bool) {
 	if body.Root.Opcode != hlo.TupleOp || n >= len(body.Root.Operands) {
 		return 0, false
 	}
@@ -122,15 +122,15 @@ func stepped(body *hlo.Computation, n int) (int64, bool) {
 		return 0, false
 	}
 	for k, o := range sum.Operands {
-		if from, ok := element(o); ok && from == n {
-			return constant(sum.Operands[1-k])
+		if from, ok := parameterElement(o); ok && from == n {
+			return constantValue(sum.Operands[1-k])
 		}
 	}
 	return 0, false
 }
 
-// iterations is how often start, start+step, ... is on the right side of bound.
-func iterations(start, step, bound int64, direction string) (uint64, bool) {
+// countIterations is how often start, start+step, ... is on the right side of bound.
+func countIterations(start, step, bound int64, direction string) (uint64, bool) {
 	const limit = 1 << 62 // so that no difference overflows
 	for _, n := range []int64{start, step, bound} {
 		if n > limit || n < -limit {
@@ -168,9 +168,9 @@ func iterations(start, step, bound int64, direction string) (uint64, bool) {
 	return uint64((way-1)/width) + 1, true
 }
 
-// holds reports whether the counter's type has all its values up to the last: it
+// holdsValues reports whether the counter's type has all its values up to the last: it
 // would wrap around otherwise.
-func holds(t hlo.Type, start, step int64, n uint64) bool {
+func holdsValues(t hlo.Type, start, step int64, n uint64) bool {
 	if n > math.MaxInt64/2 {
 		return false
 	}

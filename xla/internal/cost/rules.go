@@ -33,7 +33,7 @@ func (a *Analysis) instruction(i *hlo.Instruction) Cost {
 	}
 	switch i.Opcode {
 	case hlo.Call, hlo.AsyncStart:
-		return a.called(i)
+		return a.costOfCalled(i)
 	case hlo.While:
 		return a.while(i)
 	case hlo.Conditional:
@@ -46,22 +46,22 @@ func (a *Analysis) instruction(i *hlo.Instruction) Cost {
 		return a.fusion(i)
 	case hlo.CustomCall:
 		target, _ := i.Attribute("custom_call_target")
-		if marker(strings.Trim(target, `"`)) {
+		if isMarker(strings.Trim(target, `"`)) {
 			return Cost{}
 		}
 		a.Unknown = append(a.Unknown, i)
 	}
 	if len(i.Called()) > 0 && i.Opcode.IsAsyncStart() {
-		return a.called(i)
+		return a.costOfCalled(i)
 	}
-	c := Cost{Bytes: a.moved(i)}
-	a.computed(i, &c)
+	c := Cost{Bytes: a.bytesMoved(i)}
+	a.addComputed(i, &c)
 	return a.timed(c)
 }
 
-// marker reports whether a custom call only carries a hint for the partitioner or
+// isMarker reports whether a custom call only carries a hint for the partitioner or
 // the layouts: the compiler takes it out.
-func marker(target string) bool {
+func isMarker(target string) bool {
 	switch target {
 	case "Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint":
 		return true
@@ -69,15 +69,15 @@ func marker(target string) bool {
 	return strings.HasPrefix(target, "xla.sdy.")
 }
 
-func (a *Analysis) called(i *hlo.Instruction) (sum Cost) {
+func (a *Analysis) costOfCalled(i *hlo.Instruction) (sum Cost) {
 	for _, c := range i.Called() {
 		sum = plus(sum, a.sums[c])
 	}
 	return sum
 }
 
-// computed adds an instruction's flops and transcendentals.
-func (a *Analysis) computed(i *hlo.Instruction, c *Cost) {
+// addComputed adds an instruction's flops and transcendentals.
+func (a *Analysis) addComputed(i *hlo.Instruction, c *Cost) {
 	out := a.elems(i.Shape)
 	// inner adds n runs of what the instruction calls by that attribute.
 	inner := func(key string, n uint64) {
@@ -119,10 +119,10 @@ func (a *Analysis) computed(i *hlo.Instruction, c *Cost) {
 		in := operand(0)
 		inner("to_apply", in-min(kept(), in))
 	case hlo.ReduceWindow:
-		inner("to_apply", windowed(i, a.window(i), kept()))
+		inner("to_apply", windowApplications(i, a.window(i), kept()))
 	case hlo.SelectAndScatter:
 		source := operand(1)
-		inner("select", mul(source, places(a.window(i))-1))
+		inner("select", mul(source, windowElements(a.window(i))-1))
 		inner("scatter", source)
 	case hlo.Scatter:
 		inner("to_apply", operand(len(i.Operands)/2+1))
@@ -146,8 +146,8 @@ func (a *Analysis) computed(i *hlo.Instruction, c *Cost) {
 	}
 }
 
-// places is how many elements a window has.
-func places(window []hlo.WindowDim) uint64 {
+// windowElements is how many elements a window has.
+func windowElements(window []hlo.WindowDim) uint64 {
 	n := uint64(1)
 	for _, w := range window {
 		n = mul(n, uint64(max(w.Size, 1)))
@@ -155,10 +155,10 @@ func places(window []hlo.WindowDim) uint64 {
 	return n
 }
 
-// windowed is how often reduce-window applies its function: once less than the
+// windowApplications is how often reduce-window applies its function: once less than the
 // window has elements for each of the result. One whose window sees the
 // whole dimension from every place is a reduce and a broadcast in disguise.
-func windowed(i *hlo.Instruction, window []hlo.WindowDim, out uint64) uint64 {
+func windowApplications(i *hlo.Instruction, window []hlo.WindowDim, out uint64) uint64 {
 	wide, padded, whole := 0, 0, -1
 	for d, w := range window {
 		if w.Size != 1 {
@@ -176,7 +176,7 @@ func windowed(i *hlo.Instruction, window []hlo.WindowDim, out uint64) uint64 {
 		n := uint64(i.Shape.Dims[whole])
 		return add(out/n, n-1)
 	}
-	return mul(places(window)-1, out)
+	return mul(windowElements(window)-1, out)
 }
 
 // dot is two flops for each element of the result and each of what is contracted.
@@ -271,8 +271,8 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// moved is what an instruction reads and writes.
-func (a *Analysis) moved(i *hlo.Instruction) uint64 {
+// bytesMoved is what an instruction reads and writes.
+func (a *Analysis) bytesMoved(i *hlo.Instruction) uint64 {
 	switch o := i.Operands; i.Opcode {
 	case hlo.TupleOp:
 		n, err := i.Shape.Bytes()
@@ -299,7 +299,7 @@ func (a *Analysis) moved(i *hlo.Instruction) uint64 {
 		}
 		return a.bytes(list...)
 	case hlo.Transpose:
-		if bitcast(i) {
+		if isBitcast(i) {
 			return 0
 		}
 	case hlo.CopyStart:
@@ -320,9 +320,9 @@ func (a *Analysis) moved(i *hlo.Instruction) uint64 {
 	return sum
 }
 
-// bitcast reports whether a transpose only renames dimensions: the layouts have
+// isBitcast reports whether a transpose only renames dimensions: the layouts have
 // them in the same order, and no tiles.
-func bitcast(i *hlo.Instruction) bool {
+func isBitcast(i *hlo.Instruction) bool {
 	renamed, err := i.Ints("dimensions")
 	from, known := i.Operands[0].Shape.MinorToMajor()
 	to, known2 := i.Shape.MinorToMajor()
@@ -367,7 +367,7 @@ func (a *Analysis) elems(s *hlo.Shape) (sum uint64) {
 		sum = add(sum, a.elems(e))
 	}
 	if s.IsArray() {
-		return a.full(s.Elems())
+		return a.limitToMax(s.Elems())
 	}
 	return sum
 }
@@ -379,15 +379,15 @@ func (a *Analysis) bytes(list ...*hlo.Shape) (sum uint64) {
 		if s.Type == hlo.Tuple {
 			n = a.bytes(s.Elements...)
 		} else {
-			n = a.full(s.Bytes())
+			n = a.limitToMax(s.Bytes())
 		}
 		sum = add(sum, n)
 	}
 	return sum
 }
 
-// full is the largest number in place of one that is too large.
-func (a *Analysis) full(n uint64, err error) uint64 {
+// limitToMax is the largest number in place of one that is too large.
+func (a *Analysis) limitToMax(n uint64, err error) uint64 {
 	if errors.Is(err, hlo.ErrTooLarge) {
 		return math.MaxUint64
 	}

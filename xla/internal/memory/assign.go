@@ -94,10 +94,10 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 		s.Total += bytes
 		all = append(all, kept{})
 	}
-	all = slices.Concat(all[:tables(all)], a.wrappedTables(), all[tables(all):])
+	all = slices.Concat(all[:lastTemporary(all)], a.wrappedTables(), all[lastTemporary(all):])
 	align := a.Alignment()
 	for _, space := range slices.Sorted(maps.Keys(heaps)) {
-		r := a.record(heaps[space])
+		r := a.recordBlocks(heaps[space])
 		heap, offsets, err := pack.Search(r.blocks, align, work)
 		if err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func (a *Analysis) AssignBest(work int) (*Assignment, error) {
 		all = append(all, kept{true, space, heap})
 		s.Fragmentation += heap - r.peak
 	}
-	s.Temp = together(append(all, make([]kept, inThreads(a.Module))...), align)
+	s.Temp = bytesTogether(append(all, make([]kept, inThreads(a.Module))...), align)
 	s.Total += s.Temp
 	s.TotalFragmentation = int64(s.Total) - int64(a.minimum)
 	return s, nil
@@ -138,12 +138,12 @@ type kept struct {
 	bytes uint64
 }
 
-// together returns what the temporary allocations take in one block for each memory space,
+// bytesTogether returns what the temporary allocations take in one block for each memory space,
 // one behind the other, each on a multiple of align. XLA first moves them behind all
 // others: it exchanges the first temporary one with the last one that is not, and so on,
 // which turns their order around. So the heap is mostly in front and tables of tuples, of
 // which the last one is not rounded up, behind it (BufferAssignment::CombineTempAllocations).
-func together(all []kept, align uint64) (sum uint64) {
+func bytesTogether(all []kept, align uint64) (sum uint64) {
 	for i, j := 0, len(all)-1; ; i, j = i+1, j-1 {
 		for i < j && !all[i].temp {
 			i++
@@ -168,8 +168,8 @@ func together(all []kept, align uint64) (sum uint64) {
 	return sum
 }
 
-// tables is the index behind the last temporary allocation.
-func tables(all []kept) int {
+// lastTemporary is the index behind the last temporary allocation.
+func lastTemporary(all []kept) int {
 	for k := len(all); k > 0; k-- {
 		if all[k-1].temp {
 			return k
@@ -319,7 +319,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 		case x.table:
 		case x.liveOut:
 			x.reusable = true
-		case g.reuse(b):
+		case g.reuseAllocation(b):
 			continue
 		default:
 			space := a.space(b)
@@ -339,7 +339,7 @@ func (g *assigner) allocations() map[uint64][]bool {
 				g.open = append(g.open, openAllocation{space: a.space(b), number: int32(len(g.list) - 1)})
 				at.open = int32(len(g.open))
 			}
-			g.occupy(at, b)
+			g.occupyWith(at, b)
 		}
 	}
 	return temp
@@ -356,14 +356,14 @@ func (a *Analysis) size(b int) (bytes uint64) {
 // space is a buffer's memory space: that of its first value, as all lie in the same memory.
 func (a *Analysis) space(b int) uint64 { return a.Values[a.members[b][0]].Space }
 
-// reuse puts a temporary buffer into the allocation of an operand, or else into
+// reuseAllocation puts a temporary buffer into the allocation of an operand, or else into
 // the smallest one in which nothing else lives at the time. What is returned
 // lives to the end, so nothing that is returned finds a place.
 //
 // g.open is in the order in which allocations were made, the largest first, so that it is
 // gone through from its end. Most are ruled out by the bits of their steps, without a search
 // of what lies in them: a module has thousands of buffers for each of its results.
-func (g *assigner) reuse(b int) bool {
+func (g *assigner) reuseAllocation(b int) bool {
 	a := g.a
 	for _, v := range a.members[b] {
 		x := &a.Values[v]
@@ -373,7 +373,7 @@ func (g *assigner) reuse(b int) bool {
 		for _, o := range x.Instruction.Operands {
 			n, _ := a.flow.Node(a.flow.Walk(x.Node), o)
 			w := a.Values[a.flow.Parts(n)[0]].Buffer
-			if k := g.in[w] - 1; k >= 0 && g.fits(b, k) {
+			if k := g.in[w] - 1; k >= 0 && g.fitsInto(b, k) {
 				return true
 			}
 		}
@@ -384,16 +384,16 @@ func (g *assigner) reuse(b int) bool {
 		g.spans = append(g.spans, a.span(v))
 	}
 	for k := len(g.open) - 1; k >= 0; k-- {
-		if o := &g.open[k]; o.space == space && !o.taken.any(g.spans) && g.fits(b, o.number) {
+		if o := &g.open[k]; o.space == space && !o.taken.any(g.spans) && g.fitsInto(b, o.number) {
 			return true
 		}
 	}
 	return false
 }
 
-// fits puts a buffer into an allocation if it may lie there. It is not too large, as
+// fitsInto puts a buffer into an allocation if it may lie there. It is not too large, as
 // the largest buffers come first. Each value of the buffer has to find its time free.
-func (g *assigner) fits(b int, k int32) bool {
+func (g *assigner) fitsInto(b int, k int32) bool {
 	a, x := g.a, &g.list[k]
 	if !x.reusable || a.space(b) != a.space(x.buffer) {
 		return false
@@ -409,12 +409,12 @@ func (g *assigner) fits(b int, k int32) bool {
 		}
 	}
 	g.in[b] = k + 1
-	g.occupy(x, b)
+	g.occupyWith(x, b)
 	return true
 }
 
-// occupy puts the values of a buffer into an allocation that is free while they live.
-func (g *assigner) occupy(x *allocation, b int) {
+// occupyWith puts the values of a buffer into an allocation that is free while they live.
+func (g *assigner) occupyWith(x *allocation, b int) {
 	for _, v := range g.a.members[b] {
 		value := &g.a.Values[v]
 		x.lives.Add(life{Start: value.Start, End: value.End, Value: v})
@@ -463,10 +463,10 @@ func (a *Analysis) takesOver(operand, made *Value) bool {
 	return a.flow.MayShare(at, made.Position)
 }
 
-// record makes blocks of the values that use says; their times count what is made
+// recordBlocks makes blocks of the values that use says; their times count what is made
 // and freed. XLA's heap simulator has such a clock instead of steps: within a step a value
 // that takes over another's memory comes after it, which steps could not say.
-func (a *Analysis) record(use []bool) *recorder {
+func (a *Analysis) recordBlocks(use []bool) *recorder {
 	r := &recorder{usage: a.usage(), block: make([]int32, len(a.Values))}
 	a.replay(use, r)
 	return r

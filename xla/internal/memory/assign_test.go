@@ -208,7 +208,7 @@ func TestSearchOfModules(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := &assigner{a: a, in: make([]int32, len(a.BufferBytes))}
-			blocks := a.record(g.allocations()[0]).blocks
+			blocks := a.recordBlocks(g.allocations()[0]).blocks
 			fit, offsets, err := pack.BestFit(blocks, pack.Alignment)
 			if err != nil {
 				t.Fatal(err)

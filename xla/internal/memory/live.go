@@ -113,17 +113,17 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 		return nil, err
 	}
 	a := &Analysis{Module: m, Schedule: f.Schedule, flow: f}
-	if err := a.buffers(); err != nil {
+	if err := a.joinBuffers(); err != nil {
 		return nil, err
 	}
-	a.ranges()
-	a.part()
-	a.keep()
-	a.measure()
+	a.setRanges()
+	a.splitDonated()
+	a.cutRanges()
+	a.measureAll()
 	return a, nil
 }
 
-// ranges sets Start, End and LiveOut of all values.
+// setRanges sets Start, End and LiveOut of all values.
 //
 // A value ends at the latest of three: the step at which it is made, or the end of its
 // computation if that returns it (made); the same of each result that forwards it (shown);
@@ -131,7 +131,7 @@ func AnalyzeModule(m *hlo.Module) (*Analysis, error) {
 // and read at 2 by t, which only forwards and so does not count as a reader; t is read at 3
 // by g, which reads the table alone; g forwards n, and is read at 4. So n ends at 4, and the
 // table of t at 3.
-func (a *Analysis) ranges() {
+func (a *Analysis) setRanges() {
 	f := a.flow
 	// The last step at which a value is part of a result other than the one that
 	// defines it, and how long that one needs it. Both are kept, as XLA asks through which
@@ -231,9 +231,9 @@ func (a *Analysis) uses(node alias.Node, i *hlo.Instruction, reads []lastRead) {
 	}
 }
 
-// buffers puts values together that have to lie in the same memory, with their sizes. The sum
+// joinBuffers puts values together that have to lie in the same memory, with their sizes. The sum
 // over all values is bounded here, so that no later sum overflows and none has to be checked.
-func (a *Analysis) buffers() (err error) {
+func (a *Analysis) joinBuffers() (err error) {
 	if a.members, err = a.flow.Buffers(); err != nil {
 		return err
 	}
@@ -266,11 +266,11 @@ func (a *Analysis) buffers() (err error) {
 	return nil
 }
 
-// part takes the outputs that are written while the donated parameter whose memory they have is
+// splitDonated takes the outputs that are written while the donated parameter whose memory they have is
 // still read out of its buffer: of p and y = transpose(p), where p is donated for y and read again
 // later. There XLA inserts a copy: the output is a temporary value first, and the parameter's memory
 // is returned. In a module that was compiled there is none left to insert.
-func (a *Analysis) part() {
+func (a *Analysis) splitDonated() {
 	for b := range a.members {
 		var p *Value // the parameter
 		for _, v := range a.members[b] {
@@ -304,9 +304,9 @@ func (a *Analysis) part() {
 	}
 }
 
-// keep cuts the ranges of the values of a buffer so that each ends where the next begins,
+// cutRanges cuts the ranges of the values of a buffer so that each ends where the next begins,
 // and sorts the values by their ends. Constants take no memory of the heap and are left out.
-func (a *Analysis) keep() {
+func (a *Analysis) cutRanges() {
 	for _, members := range a.members {
 		if len(members) < 2 {
 			continue

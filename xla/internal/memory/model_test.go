@@ -196,8 +196,8 @@ func (s *slow) values() []*slowValue {
 	return list
 }
 
-// buffers are sets of keys.
-func (s *slow) buffers(list []*slowValue) map[string]int {
+// joinBuffers are sets of keys.
+func (s *slow) joinBuffers(list []*slowValue) map[string]int {
 	set := map[string]int{}
 	for n, v := range list {
 		set[v.key] = n
@@ -236,10 +236,10 @@ func (s *slow) buffers(list []*slowValue) map[string]int {
 	return set
 }
 
-// measure is the ranges, the curve and XLA's figure.
-func (s *slow) measure() (ranges []string, curve []uint64, minimum uint64) {
+// measureAll is the ranges, the curve and XLA's figure.
+func (s *slow) measureAll() (ranges []string, curve []uint64, minimum uint64) {
 	list := s.values()
-	set := s.buffers(list)
+	set := s.joinBuffers(list)
 	members := map[int][]*slowValue{}
 	size := map[int]uint64{}
 	for _, v := range list {
@@ -317,7 +317,7 @@ func TestAgainstSlowModel(t *testing.T) {
 		}
 		s := &slow{step: map[run]int{}, span: map[string][2]int{}, comp: map[string]*hlo.Computation{}, caller: map[string]run{}, assumed: map[string]bool{}}
 		s.list("", m.Entry)
-		ranges, curve, minimum := s.measure()
+		ranges, curve, minimum := s.measureAll()
 		var got []string
 		for _, v := range a.Values {
 			got = append(got, fmt.Sprint(v.Instruction.Name, v.Index, ":", v.Start, "-", v.End))

@@ -60,7 +60,7 @@ func (a *Analysis) replay(use []bool, h ledger) {
 				continue
 			}
 			begun[b] = v + 1
-			if with := a.dying(v, step, use, taken); with >= 0 {
+			if with := a.dyingOperand(v, step, use, taken); with >= 0 {
 				taken[with] = true
 				h.free(with)
 				h.share(v, with)
@@ -79,11 +79,11 @@ func (a *Analysis) replay(use []bool, h ledger) {
 	}
 }
 
-// dying is an operand's value whose memory v may take over at a step, and -1. Neither may be
+// dyingOperand is an operand's value whose memory v may take over at a step, and -1. Neither may be
 // one of several values of a buffer: what has to stay in one place cannot move in elsewhere.
 // The operand must be of the same walk, as the memory of a caller's value is not for the
 // callee to take.
-func (a *Analysis) dying(v int32, step int, use, taken []bool) int32 {
+func (a *Analysis) dyingOperand(v int32, step int, use, taken []bool) int32 {
 	x := &a.Values[v]
 	if len(a.members[x.Buffer]) > 1 || x.Instruction.Opcode == hlo.Copy {
 		return -1
@@ -203,9 +203,9 @@ func (a *Analysis) MinimumMemory() uint64 { return a.minimum }
 // freed. It has one step more than Schedule, for the end. It is not to be changed.
 func (a *Analysis) Curve() []uint64 { return a.curve }
 
-// measure replays everything once, for all figures but who lives at the peak: Peak replays up to
+// measureAll replays everything once, for all figures but who lives at the peak: Peak replays up to
 // there when it is asked for, so that a list that is not shown costs nothing.
-func (a *Analysis) measure() {
+func (a *Analysis) measureAll() {
 	u := a.usage()
 	a.replay(nil, u)
 	a.peak, a.peakStep, a.curve, a.minimum = u.peak, u.step, u.curve, u.minimum

@@ -24,7 +24,7 @@ func TestTemporariesTogether(t *testing.T) {
 		{"two tables, turned around", []kept{{temp: true, bytes: 8}, table, heap, other, other, other}, 1024 + 256 + 8},
 		{"two memory spaces", []kept{{temp: true, space: 1, bytes: 10}, table, heap, other, other, other}, 1024 + 24 + 10},
 	} {
-		if got := together(tc.all, 256); got != tc.want {
+		if got := bytesTogether(tc.all, 256); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
 		}
 	}
