@@ -489,12 +489,6 @@ func (g *gpu) waits() uint64 { return g.started.Add(1) }
 // waited is a wait that has ended well. All work that was queued before its start is done.
 func (g *gpu) waited(number uint64) { advance(&g.completed, number) }
 
-// advance makes c at least n.
-func advance(c *atomic.Uint64, n uint64) {
-	for old := c.Load(); old < n && !c.CompareAndSwap(old, n); old = c.Load() {
-	}
-}
-
 // wait waits for all work of the program. While a graph is being captured the driver has no
 // such wait, and to ask for it would spoil the capture: of streams that the pool knows, and
 // of those that wait for the legacy stream, this is noticed.

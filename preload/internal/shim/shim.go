@@ -652,3 +652,9 @@ func (p *Pool) now() uint64 { return uint64(time.Since(p.start)) }
 func (p *Pool) recordAlloc(b gpumem.Block, r gpumem.Request) {
 	_ = p.record.Alloc(trace.Call{Pool: p.name, ID: b.Addr, Addr: b.Addr, Bytes: r.Bytes, Stream: r.Stream, Time: p.now()})
 }
+
+// advance makes c at least n.
+func advance(c *atomic.Uint64, n uint64) {
+	for old := c.Load(); old < n && !c.CompareAndSwap(old, n); old = c.Load() {
+	}
+}

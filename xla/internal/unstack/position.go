@@ -1,6 +1,7 @@
 package unstack
 
-// Positions in stacks: whole numbers that depend on the round of a loop.
+// Positions in stacks: whole numbers that depend on the round of a loop, and what they are
+// computed from in its body.
 
 import (
 	"strconv"
@@ -133,4 +134,24 @@ func (l *loop) test(i *hlo.Instruction, of func(*hlo.Instruction) (affine, bool)
 		return false, true
 	}
 	return false, false
+}
+
+// element returns which element of the loop's state an instruction of its body is, -1 if none.
+func (l *loop) element(i *hlo.Instruction) int {
+	if i.Opcode != hlo.GetTupleElement || i.Operands[0] != l.parameter {
+		return -1
+	}
+	n, err := i.TupleIndex()
+	if err != nil || n >= len(l.while.Shape.Elements) {
+		return -1
+	}
+	return n
+}
+
+// fused returns the computation of a fusion or of its start, nil if an instruction is none.
+func fused(i *hlo.Instruction) *hlo.Computation {
+	if i.Opcode == hlo.Fusion || wrapsFusion(i) {
+		return i.Call("calls")
+	}
+	return nil
 }

@@ -153,18 +153,6 @@ func only(list []*hlo.Instruction, o hlo.Opcode) bool {
 	return !slices.ContainsFunc(list, func(i *hlo.Instruction) bool { return i.Opcode != o })
 }
 
-// element returns which element of the loop's state an instruction of its body is, -1 if none.
-func (l *loop) element(i *hlo.Instruction) int {
-	if i.Opcode != hlo.GetTupleElement || i.Operands[0] != l.parameter {
-		return -1
-	}
-	n, err := i.TupleIndex()
-	if err != nil || n >= len(l.while.Shape.Elements) {
-		return -1
-	}
-	return n
-}
-
 // invariant reports whether each round hands on an element of the state as it is.
 func (l *loop) invariant(n int) bool { return l.element(l.body.Root.Operands[n]) == n }
 
@@ -369,14 +357,6 @@ func once(list []*hlo.Instruction, i *hlo.Instruction) bool {
 
 // wrapsFusion reports whether an instruction starts a fusion that runs beside others.
 func wrapsFusion(i *hlo.Instruction) bool { return i.Opcode == "fusion-start" }
-
-// fused returns the computation of a fusion or of its start, nil if an instruction is none.
-func fused(i *hlo.Instruction) *hlo.Computation {
-	if i.Opcode == hlo.Fusion || wrapsFusion(i) {
-		return i.Call("calls")
-	}
-	return nil
-}
 
 // isSlice reports whether s is one slot of a stack.
 func isSlice(s, stack *hlo.Shape) bool {
