@@ -1,3 +1,5 @@
+//go:build linux
+
 // The bytes of the file as Go sees them. The structs have no holes.
 
 package ledger

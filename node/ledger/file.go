@@ -1,3 +1,5 @@
+//go:build linux
+
 // The file: made, opened, mapped and locked.
 
 package ledger

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Ledgers and their members.
 
 package ledger
