@@ -21,6 +21,7 @@ func cannot(pid int) error {
 }
 
 func readStat(int) (Stat, bool) { return Stat{}, false }
+func self() Stat                { return Stat{} }
 func command(int) []string      { return nil }
 func cgroup(int) string         { return "" }
 func uptime() time.Duration     { return 0 }

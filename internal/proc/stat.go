@@ -31,6 +31,10 @@ func (s Stat) Age(up time.Duration) time.Duration {
 // not readable. It reads one file, where [Look] reads several.
 func ReadStat(pid int) (s Stat, ok bool) { return readStat(pid) }
 
+// Self returns this process's state, which is empty where it is not readable. It is that of
+// its own pid namespace, which the files of /proc may not be.
+func Self() Stat { return self() }
+
 // Cgroup returns a process's /proc/PID/cgroup, or "" if it is not readable.
 func Cgroup(pid int) string { return cgroup(pid) }
 

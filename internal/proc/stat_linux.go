@@ -18,6 +18,12 @@ func readStat(pid int) (Stat, bool) {
 	return parseStat(string(text))
 }
 
+func self() Stat {
+	text, _ := os.ReadFile(filepath.Join(string(system), "self", "stat"))
+	s, _ := parseStat(string(text))
+	return s
+}
+
 // parseStat reads PID (NAME) STATE PARENT ..., where the name may have anything
 // in it.
 func parseStat(text string) (s Stat, ok bool) {

@@ -13,6 +13,9 @@ func TestReadStat(t *testing.T) {
 	if age := self.Age(Uptime()); age < 0 {
 		t.Errorf("this process started in %v", -age)
 	}
+	if again := Self(); again.Name != self.Name || again.Start != self.Start {
+		t.Errorf("self: %+v, want %+v", again, self)
+	}
 	if s, ok := ReadStat(-1); ok {
 		t.Errorf("no process is %+v", s)
 	}

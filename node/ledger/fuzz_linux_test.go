@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"gpumem/internal/slotfile"
 )
 
 // FuzzOpen: whatever the file has in it, it is refused or it works. data is the
@@ -15,7 +17,7 @@ func FuzzOpen(f *testing.F) {
 		img := &image{limit: 100, total: 1000, number: Slots}
 		copy(img.magic[:], magic)
 		img.slots[0].store(Figures{PID: 1 << 22, Start: 5, Held: 3, InUse: 2})
-		return bytesOf(img)
+		return slotfile.Bytes(img)
 	}
 	f.Add([]byte{}, true)
 	f.Add(good()[:4000], true)

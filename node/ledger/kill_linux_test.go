@@ -191,7 +191,7 @@ func TestKilledAtRandom(t *testing.T) {
 			eventually("all are at work", func() bool { return b.members[i].calls.Load() > 0 })
 		}
 		for range rand.IntN(50) { // no request is granted meanwhile, so the sum is exact
-			must(t, l.f.guarded(func() error {
+			must(t, l.f.Guard(func() error {
 				return l.f.locked(func() error {
 					if sum, err := l.f.sum(0); err != nil || sum > limit {
 						t.Fatalf("sum %d of %d, %v", sum, limit, err)

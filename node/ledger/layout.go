@@ -1,13 +1,8 @@
-//go:build linux
-
 // The bytes of the file as Go sees them. The structs have no holes.
 
 package ledger
 
-import (
-	"sync/atomic"
-	"unsafe"
-)
+import "sync/atomic"
 
 const (
 	magic     = "gpumemL1"
@@ -69,11 +64,6 @@ func (s *slot) within(part uint64) bool {
 		}
 	}
 	return false
-}
-
-// bytesOf returns the memory of a file.
-func bytesOf(img *image) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(img)), unsafe.Sizeof(*img))
 }
 
 // word returns the word of a kind.

@@ -1,16 +1,14 @@
-//go:build linux
-
 // Ledgers and their members.
 
 package ledger
 
 import (
-	"bytes"
 	"errors"
 	"os"
-	"strconv"
 	"sync"
-	"syscall"
+
+	"gpumem/internal/ofd"
+	"gpumem/internal/proc"
 )
 
 // Ledger is an open ledger of a process that holds nothing in it. It may be used by
@@ -24,7 +22,7 @@ type Ledger struct {
 // Open opens the ledger at path, which [Create] made. It takes no slot. The error is
 // ErrDamaged or one of the file system, or says that the file is not a ledger.
 func Open(path string) (*Ledger, error) {
-	f, err := open(path, nil)
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -44,29 +42,33 @@ func (l *Ledger) Close() error {
 	}
 	f := l.f
 	l.f = nil
-	return f.close()
+	return f.Close()
+}
+
+// read calls op with the file if it is open and whole.
+func (l *Ledger) read(op func(f *file)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil || l.f.Check() != nil {
+		return
+	}
+	_ = l.f.Guard(func() error {
+		op(l.f)
+		return nil
+	})
 }
 
 // Members returns the figures of the processes that live, in no order, and clears the
 // slots of dead ones. It never waits. It is empty after Close, and if the file was
 // cut short.
 func (l *Ledger) Members() (list []Figures) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.f
-	if f == nil || f.check() != nil {
-		return nil
-	}
-	if f.guarded(func() error {
-		if f.tryLock() { // else another process is at work, which clears what it must
-			defer f.unlock()
+	l.read(func(f *file) {
+		if f.FileLock().Try(ofd.Write) == nil { // else another process is at work, which clears what it must
+			defer func() { _ = f.FileLock().Unlock() }()
 			f.clearDead(-1)
 		}
 		list = f.members(-1, 0)
-		return nil
-	}) != nil {
-		return nil
-	}
+	})
 	return list
 }
 
@@ -81,16 +83,7 @@ func (l *Ledger) Held() (sum uint64) {
 // Refusals returns how many requests programs of the lease were ever refused, see
 // [Member.Refuse], and the bytes of the last of them. Both are 0 after Close.
 func (l *Ledger) Refusals() (n, last uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f := l.f
-	if f == nil || f.check() != nil {
-		return 0, 0
-	}
-	_ = f.guarded(func() error {
-		n, last = f.img.refusals.Load(), f.img.lastRefused.Load()
-		return nil
-	})
+	l.read(func(f *file) { n, last = f.img.refusals.Load(), f.img.lastRefused.Load() })
 	return n, last
 }
 
@@ -103,16 +96,20 @@ func (l *Ledger) Join(parts ...Part) (*Member, error) {
 		return nil, ErrClosed
 	}
 	if len(parts) > MaxParts {
-		return nil, failed(l.f.path, "%d parts, one inside the other: want at most %d", len(parts), MaxParts)
+		return nil, l.f.Errorf("%d parts, one inside the other: want at most %d", len(parts), MaxParts)
 	}
-	f, err := open(l.f.path, l.f)
+	again, err := l.f.Reopen()
+	if err != nil {
+		return nil, err
+	}
+	f, err := mapped(again)
 	if err != nil {
 		return nil, err
 	}
 	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
-	m.own.PID, m.own.Start = os.Getpid(), startTime()
-	if err := f.guarded(func() error { return f.locked(m.claim) }); err != nil {
-		return nil, errors.Join(err, f.close())
+	m.own.PID, m.own.Start = os.Getpid(), proc.Self().Start
+	if err := f.Guard(func() error { return f.locked(m.claim) }); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return m, nil
 }
@@ -133,10 +130,9 @@ type Member struct {
 // claim takes a slot. Caller holds the lock of the ledger.
 func (m *Member) claim() error {
 	for i := range Slots {
-		if !m.f.lockSlot(i) {
+		if m.f.SlotLock(i).Try(ofd.Write) != nil {
 			continue
 		}
-		at("claim: slot locked")
 		m.slot = i
 		s := &m.f.img.slots[i]
 		s.pid.Store(0)
@@ -148,32 +144,18 @@ func (m *Member) claim() error {
 			s.parts[k].Store(id)
 		}
 		s.store(m.own)
-		at("claim: stored")
 		return nil
 	}
-	return m.f.errorf("%w: all %d slots are in use", ErrSlots, Slots)
+	return m.f.Errorf("%w: all %d slots are in use", ErrSlots, Slots)
 }
 
-// attached makes sure that the descriptor is the ledger's. A program may close all of its descriptors, and open others with their
-// numbers: then the mapping still keeps the description with the lock of the slot, and
-// another description does for the lock of the ledger. Caller holds mu.
+// attached makes sure that the descriptor is the ledger's: a program may close all of its
+// own, and open others with their numbers. Caller holds mu.
 func (m *Member) attached() error {
 	if pid := os.Getpid(); pid != m.own.PID {
-		return m.f.errorf("process %d was forked from process %d, which has the slot; it must join by itself", pid, m.own.PID)
+		return m.f.Errorf("process %d was forked from process %d, which has the slot; it must join by itself", pid, m.own.PID)
 	}
-	err := m.f.check()
-	if errors.Is(err, errLost) {
-		again, e := open(m.f.path, nil)
-		if e != nil {
-			return e
-		}
-		if again.dev != m.f.dev || again.ino != m.f.ino {
-			return errors.Join(m.f.errorf("another file has its name: %w", ErrDamaged), again.close())
-		}
-		m.f.fd = again.fd
-		err = syscall.Munmap(again.data)
-	}
-	return err
+	return m.f.Reattach()
 }
 
 // do calls op with this process's slot, which is safe to use. It makes no system call.
@@ -185,10 +167,10 @@ func (m *Member) do(op func(s *slot) error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.f.guarded(func() error {
+	return m.f.Guard(func() error {
 		s := &m.f.img.slots[m.slot]
 		if s.pid.Load() != uint32(m.own.PID) || s.start.Load() != m.own.Start {
-			return m.f.errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
+			return m.f.Errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
 		}
 		return op(s)
 	})
@@ -202,7 +184,7 @@ func (m *Member) mapped(op func(img *image) error) error {
 	if m.gone {
 		return ErrClosed
 	}
-	return m.f.guarded(func() error { return op(m.f.img) })
+	return m.f.Guard(func() error { return op(m.f.img) })
 }
 
 // word returns this process's figure of a kind.
@@ -215,7 +197,7 @@ func (g *Figures) word(k Kind) *uint64 {
 // error is a *[FullError] where the limit would be exceeded; then nothing has changed.
 func (m *Member) Take(kind Kind, n uint64) error {
 	if kind < 0 || kind >= kinds {
-		return m.f.errorf("take of %v: want one of the kinds", kind)
+		return m.f.Errorf("take of %v: want one of the kinds", kind)
 	}
 	return m.do(func(s *slot) error {
 		if err := m.attached(); err != nil {
@@ -236,7 +218,6 @@ func (m *Member) Take(kind Kind, n uint64) error {
 				}
 			}
 			s.word(kind).Add(n)
-			at("taken")
 			*m.own.word(kind) += n
 			if kind == Held && m.own.Held > m.own.PeakHeld {
 				m.own.PeakHeld = m.own.Held
@@ -251,14 +232,13 @@ func (m *Member) Take(kind Kind, n uint64) error {
 // then nothing has changed.
 func (m *Member) Give(kind Kind, n uint64) error {
 	if kind < 0 || kind >= kinds {
-		return m.f.errorf("give of %v: want one of the kinds", kind)
+		return m.f.Errorf("give of %v: want one of the kinds", kind)
 	}
 	return m.do(func(s *slot) error {
 		if own := *m.own.word(kind); n > own {
-			return m.f.errorf("%w: %d bytes of %d %v", ErrGive, n, own, kind)
+			return m.f.Errorf("%w: %d bytes of %d %v", ErrGive, n, own, kind)
 		}
 		s.word(kind).Add(-n)
-		at("given")
 		*m.own.word(kind) -= n
 		return nil
 	})
@@ -372,26 +352,20 @@ func (m *Member) Wanted() (number, n uint64) {
 // ErrClosed; leaving again does nothing. It waits for calls under way.
 func (m *Member) Leave() error {
 	return m.end(func() {
-		_ = m.f.guarded(func() error {
-			if m.f.check() != nil {
+		_ = m.f.Guard(func() error {
+			if m.f.Check() != nil {
 				return nil
 			}
 			if s := &m.f.img.slots[m.slot]; s.pid.Load() == uint32(m.own.PID) && s.start.Load() == m.own.Start {
 				s.clear()
 			}
 			// A child that was forked may have the description, too.
-			return m.f.fcntl(ofdSetlk, &syscall.Flock_t{Type: syscall.F_UNLCK, Start: slotByte + int64(m.slot), Len: 1})
+			return m.f.SlotLock(m.slot).Unlock()
 		})
 	})
 }
 
-// Forget ends the use of the ledger in a child that was forked: it closes the
-// descriptor and leaves the slot to the parent. A child that cannot run Go closes
-// [Member.Descriptor] itself. Until it does the slot stays taken after the parent's end.
-// The mapping is not there in a child (MADV_DONTFORK), because a mapping keeps the lock
-// of the slot as a descriptor does.
-func (m *Member) Forget() error { return m.end(func() {}) }
-
+// end ends the use of the ledger, after last.
 func (m *Member) end(last func()) error {
 	m.gate.Lock()
 	defer m.gate.Unlock()
@@ -400,29 +374,17 @@ func (m *Member) end(last func()) error {
 	}
 	m.gone = true
 	last()
-	return m.f.close()
+	return m.f.Close()
 }
 
-// Descriptor returns the number of the descriptor that keeps the slot, for a child that
-// was forked.
+// Descriptor returns the number of the descriptor that keeps the slot. A child that was
+// forked closes it, and leaves the slot to the parent: until then the slot stays taken after
+// the parent's end.
 func (m *Member) Descriptor() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.f.fd
+	return m.f.File.Descriptor()
 }
 
 // less is a difference, at least 0.
 func less(a, b uint64) uint64 { return a - min(a, b) }
-
-// startTime returns when this process was started, in clock ticks since the machine's
-// start; 0 if that is unknown.
-func startTime() uint64 {
-	b, _ := os.ReadFile("/proc/self/stat")
-	// The 22nd field. The 2nd is the name, in brackets, and may have blanks.
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 20 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(string(fields[19]), 10, 64)
-	return n
-}

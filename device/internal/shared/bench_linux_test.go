@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"gpumem/internal/ofd"
 )
 
 // big is a device that no benchmark fills.
@@ -28,8 +30,8 @@ func BenchmarkTakeGive(b *testing.B) {
 func BenchmarkLock(b *testing.B) {
 	f := openFile(b, makeFile(b, big()))
 	for b.Loop() {
-		must(b, f.h.lock(1, time.Time{}))
-		must(b, setLock(f.h.fd, 2, lockByte, 1))
+		must(b, f.h.lock(ofd.Write, time.Time{}))
+		must(b, f.h.FileLock().Unlock())
 	}
 }
 

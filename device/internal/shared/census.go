@@ -1,5 +1,3 @@
-//go:build linux
-
 package shared
 
 import (
@@ -8,6 +6,7 @@ import (
 	"slices"
 
 	"gpumem/device"
+	"gpumem/internal/slotfile"
 )
 
 // The count of all slots, by which the dead are found and damage is noticed. File.recount
@@ -19,8 +18,7 @@ import (
 
 // handle is an open file whose header is good: what Open and Look have in common.
 type handle struct {
-	path string
-	fd   int
+	*slotfile.File
 	devs []Descriptor
 	img  *image // the file mapped, or a copy of it
 	own  int    // the slot that this description holds; -1: none
@@ -43,10 +41,8 @@ func (h *handle) count() (census, error) {
 	var c census
 	var marks [MaxProcesses / 64]uint64
 	var sums [MaxDevices]uint64 // dead slots too
-	if n, err := h.size(); err != nil {
+	if err := h.Check(); err != nil {
 		return c, err
-	} else if n != int64(fileSize) {
-		return c, h.errorf("it had %d bytes and has %d: %w", fileSize, n, ErrDamaged)
 	}
 	for i := range marks {
 		marks[i] = h.img.state.marks[i].Load()
@@ -54,9 +50,9 @@ func (h *handle) count() (census, error) {
 	err := eachBit(&marks, func(number int) error {
 		s := &h.img.slots[number]
 		if s.check != s.checksum(number) {
-			return h.errorf("slot %d: its checksum is wrong: %w", number, ErrDamaged)
+			return h.Errorf("slot %d: its checksum is wrong: %w", number, ErrDamaged)
 		}
-		alive, err := h.alive(number)
+		alive, err := h.isAlive(number)
 		if err != nil {
 			return err
 		}
@@ -70,7 +66,7 @@ func (h *handle) count() (census, error) {
 			}
 			// Checked each time, the sum stays far below 2^64.
 			if sums[dev] += n; sums[dev] > h.devs[dev].Total {
-				return h.errorf("device %d: the slots hold more than its total: %w", dev, ErrDamaged)
+				return h.Errorf("device %d: the slots hold more than its total: %w", dev, ErrDamaged)
 			}
 			if alive {
 				c.held[dev] += n
@@ -87,7 +83,7 @@ func (h *handle) count() (census, error) {
 			return census{}, err
 		}
 		if sums[dev] > d.Total-d.Display-others {
-			return census{}, h.errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
+			return census{}, h.Errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
 		}
 		if h.img.state.dirty.Load() != 0 {
 			continue
@@ -97,7 +93,7 @@ func (h *handle) count() (census, error) {
 			return census{}, err
 		}
 		if used != sums[dev] {
-			return census{}, h.errorf("device %d: the slots hold %d bytes, by their sum %d: %w", dev, sums[dev], used, ErrDamaged)
+			return census{}, h.Errorf("device %d: the slots hold %d bytes, by their sum %d: %w", dev, sums[dev], used, ErrDamaged)
 		}
 	}
 	return c, nil
@@ -107,7 +103,7 @@ func (h *handle) count() (census, error) {
 func (h *handle) others(dev int) (uint64, error) {
 	n, err := h.word(h.img.state.others[dev].Load(), dev, "what others hold")
 	if d := &h.devs[dev]; err == nil && n > d.Total-d.Display {
-		err = h.errorf("device %d: others hold more than its total: %w", dev, ErrDamaged)
+		err = h.Errorf("device %d: others hold more than its total: %w", dev, ErrDamaged)
 	}
 	return n, err
 }
@@ -122,7 +118,7 @@ func (h *handle) used(dev int) (uint64, error) {
 func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, error) {
 	n, ok := unpack(w)
 	if !ok || n > h.devs[dev].Total {
-		return 0, h.errorf("device %d: %s is no sum (%#x): %w", dev, fmt.Sprintf(what, args...), w, ErrDamaged)
+		return 0, h.Errorf("device %d: %s is no sum (%#x): %w", dev, fmt.Sprintf(what, args...), w, ErrDamaged)
 	}
 	return n, nil
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
 )
 
 // A scenario is one call that a process can be killed in. prepare runs before;
@@ -97,7 +99,7 @@ func childStep(args []string) error {
 		}
 	}
 	steps := 0
-	crash = func(step string) {
+	crashpoint.Hook = func(step string) {
 		if steps == last {
 			fmt.Println(step)
 			// A signal to the process may reach another thread, and this one
@@ -113,7 +115,7 @@ func childStep(args []string) error {
 	if err := s.call(f, path); err != nil {
 		return err
 	}
-	crash = nil
+	crashpoint.Hook = nil
 	fmt.Println("done", steps)
 	os.Stdin.Read(make([]byte, 1))
 	return nil
@@ -274,7 +276,7 @@ func TestStopped(t *testing.T) {
 
 			// Who has waited in this process already waits no longer.
 			patience = time.Hour
-			if err := f.h.lock(syscall.F_WRLCK, time.Now().Add(-2*patience)); !errors.Is(err, ErrLocked) {
+			if err := f.h.lock(ofd.Write, time.Now().Add(-2*patience)); !errors.Is(err, ErrLocked) {
 				t.Errorf("lock, having waited: %v", err)
 			}
 			must(t, syscall.Kill(pid, tc.then))

@@ -1,5 +1,3 @@
-//go:build linux
-
 package shared
 
 import (
@@ -8,6 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/slotfile"
 )
 
 // Create makes a file of 1 to 16 devices at path, for its user alone (mode
@@ -17,9 +18,12 @@ import (
 func Create(path string, devs []Descriptor) (err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("sim@%s: %w", path, err)
+			err = layout.Errorf(path, "%w", err)
 		}
 	}()
+	if err := slotfile.Supported(); err != nil {
+		return fmt.Errorf("%w; use a private GPU, such as sim:80GiB", err)
+	}
 	img, err := newImage(devs)
 	if err != nil {
 		return err
@@ -30,14 +34,14 @@ func Create(path string, devs []Descriptor) (err error) {
 	}
 	defer os.Remove(f.Name())
 	// All of it is written, so that no store to the mapping lacks room later.
-	_, err = f.Write(bytesOf(img))
+	_, err = f.Write(slotfile.Bytes(img))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("cannot write the file: %w", err)
 	}
-	at("create: written")
+	crashpoint.At("create: written")
 	// A link is not made over another file, whereas a rename would replace it.
 	err = os.Link(f.Name(), path)
-	at("create: linked")
+	crashpoint.At("create: linked")
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%w; remove the file first, or leave out create to use it", fs.ErrExist)
 	}

@@ -1,6 +1,11 @@
 package shared
 
-import "gpumem/device"
+import (
+	"gpumem/device"
+	"gpumem/internal/slotfile"
+)
+
+func bytesOf[T any](v *T) []byte { return slotfile.Bytes(v) }
 
 // Processes lists who holds more than 0 bytes of a device, by pid. A process
 // that has the file open several times is listed once.

@@ -1,17 +1,14 @@
-//go:build linux
-
 package shared
 
 import (
 	"errors"
-	"runtime/debug"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"gpumem/device"
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
 )
 
 // Operations under the lock of the file.
@@ -27,64 +24,43 @@ import (
 //	exclusive   holder = 0; fcntl: unlocked
 //
 // That is two system calls and about a microsecond. Each step that another process could
-// see calls at, where tests kill or stop the process.
+// is a crashpoint, where tests kill or stop the process.
 
 // File is a process's use of a shared file: a slot. It is safe for use by
 // several goroutines. For the lock order see the package comment.
 type File struct {
 	pid uint64 // of this process
 
-	mu   sync.Mutex // guards h and what is mapped
-	h    handle     // h.img is nil when closed
-	data []byte     // the mapping, which h.img is
+	mu sync.Mutex // guards h, and the mapping behind it
+	h  handle     // h.img is nil when closed
 }
 
 // exclusive calls op with the lock of the file held. A page that is not there
 // any more is an error. For since, see lock.
-//
-// A file that is cut short while it is mapped gives SIGBUS, which the Go runtime turns
-// into a panic of this goroutine under SetPanicOnFault. The deferred calls run in the
-// reverse order: the lock is released first, then fault looks at the panic, then the
-// setting is restored.
-func (f *File) exclusive(since time.Time, op func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer f.fault(&err)
-	if err := f.h.lock(syscall.F_WRLCK, since); err != nil {
-		return err
-	}
-	defer func() {
-		if e := setLock(f.h.fd, syscall.F_UNLCK, lockByte, 1); e != nil && err == nil {
-			err = f.h.errorf("cannot unlock the file: %w", e)
+func (f *File) exclusive(since time.Time, op func() error) error {
+	return f.h.Guard(func() (err error) {
+		if err := f.h.lock(ofd.Write, since); err != nil {
+			return err
 		}
-		at("unlocked")
-	}()
-	at("locked")
-	img := f.h.img
-	img.state.holder.Store(f.pid)
-	at("named")
-	if fix := &img.fixed; string(fix.magic[:]) != magic || fix.order != order || fix.version != version {
-		err = f.h.errorf("the header is gone: %w", ErrDamaged)
-	} else {
-		err = op()
-	}
-	img.state.holder.Store(0)
-	at("unnamed")
-	return err
-}
-
-// fault, deferred, turns a fault in the mapping into an error. Any other panic goes on:
-// it is a bug, and the sums may be wrong; dirty tells the next process.
-func (f *File) fault(err *error) {
-	r := recover()
-	if r == nil {
-		return
-	}
-	start := uintptr(unsafe.Pointer(f.h.img))
-	if e, ok := r.(interface{ Addr() uintptr }); ok && e.Addr()-start < uintptr(len(f.data)) {
-		*err = f.h.errorf("byte %d is not there any more (the file was cut short, or its disk is full): %w", e.Addr()-start, ErrDamaged)
-		return
-	}
-	panic(r)
+		defer func() {
+			if e := f.h.FileLock().Unlock(); e != nil && err == nil {
+				err = f.h.Errorf("cannot unlock the file: %w", e)
+			}
+			crashpoint.At("unlocked")
+		}()
+		crashpoint.At("locked")
+		img := f.h.img
+		img.state.holder.Store(f.pid)
+		crashpoint.At("named")
+		if fix := &img.fixed; string(fix.magic[:]) != magic || fix.order != order || fix.version != version {
+			err = f.h.Errorf("the header is gone: %w", ErrDamaged)
+		} else {
+			err = op()
+		}
+		img.state.holder.Store(0)
+		crashpoint.At("unnamed")
+		return err
+	})
 }
 
 // do calls op with the lock of the file held, the own slot marked and the sums
@@ -99,14 +75,14 @@ func (f *File) do(dev int, op func(own *slot) error) error {
 	defer f.mu.Unlock()
 	h := &f.h
 	if h.img == nil {
-		return h.errorf("%w", device.ErrClosed)
+		return h.Errorf("%w", device.ErrClosed)
 	}
 	if dev < 0 || dev >= len(h.devs) {
-		return h.errorf("device %d of %d: %w", dev, len(h.devs), device.ErrInvalidValue)
+		return h.Errorf("device %d of %d: %w", dev, len(h.devs), device.ErrInvalidValue)
 	}
 	return f.exclusive(since, func() error {
 		if !h.img.state.marked(h.own) {
-			return h.errorf("slot %d, this program's, is marked as not in use: %w", h.own, ErrDamaged)
+			return h.Errorf("slot %d, this program's, is marked as not in use: %w", h.own, ErrDamaged)
 		}
 		if h.img.state.dirty.Load() != 0 {
 			if _, err := f.recount(); err != nil {
@@ -127,19 +103,19 @@ func (f *File) recount() (census, error) {
 	}
 	s := &f.h.img.state
 	s.dirty.Store(1)
-	at("recount: dirty")
+	crashpoint.At("recount: dirty")
 	for i := range s.marks {
 		if s.marks[i].Load() != c.alive[i] {
 			s.marks[i].Store(c.alive[i])
-			at("recount: dead slots unmarked")
+			crashpoint.At("recount: dead slots unmarked")
 		}
 	}
 	for dev := range f.h.devs {
 		s.used[dev].Store(pack(c.held[dev]))
-		at("recount: a sum stored")
+		crashpoint.At("recount: a sum stored")
 	}
 	s.dirty.Store(0)
-	at("recount: clean")
+	crashpoint.At("recount: clean")
 	return c, nil
 }
 
@@ -187,10 +163,10 @@ func (f *File) Give(dev int, n uint64) error {
 			return err
 		}
 		if n > held {
-			return f.h.errorf("device %d: cannot release %d bytes of %d: %w", dev, n, held, device.ErrInvalidValue)
+			return f.h.Errorf("device %d: cannot release %d bytes of %d: %w", dev, n, held, device.ErrInvalidValue)
 		}
 		if held > used {
-			return f.h.errorf("device %d: this program holds %d bytes, all together %d: %w", dev, held, used, ErrDamaged)
+			return f.h.Errorf("device %d: this program holds %d bytes, all together %d: %w", dev, held, used, ErrDamaged)
 		}
 		f.hold(own, dev, held-n, used-n)
 		return nil
@@ -210,7 +186,7 @@ func (f *File) room(dev int) (free, used uint64, err error) {
 	}
 	limit := f.h.devs[dev].Total - f.h.devs[dev].Display - others
 	if used > limit {
-		return 0, 0, f.h.errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
+		return 0, 0, f.h.Errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
 	}
 	return limit - used, used, nil
 }
@@ -225,13 +201,13 @@ func (f *File) held(own *slot, dev int) (uint64, error) {
 func (f *File) hold(own *slot, dev int, held, used uint64) {
 	s := &f.h.img.state
 	s.dirty.Store(1)
-	at("hold: dirty")
+	crashpoint.At("hold: dirty")
 	own.held[dev].Store(pack(held))
-	at("hold: held")
+	crashpoint.At("hold: held")
 	s.used[dev].Store(pack(used))
-	at("hold: summed")
+	crashpoint.At("hold: summed")
 	s.dirty.Store(0)
-	at("hold: clean")
+	crashpoint.At("hold: clean")
 }
 
 // Free returns the bytes of a device that no living process holds. It looks for dead ones,
@@ -259,7 +235,7 @@ func (f *File) SetUsed(dev int, n uint64) error {
 		}
 		d := &f.h.devs[dev]
 		f.h.img.state.others[dev].Store(pack(min(n, d.Total-d.Display-c.held[dev])))
-		at("others set")
+		crashpoint.At("others set")
 		return nil
 	})
 }
@@ -276,14 +252,9 @@ func (f *File) Close() error {
 	}
 	f.h.img = nil
 	// Unlocked here, as a child that is about to exec has the description too.
-	err := setLock(f.h.fd, syscall.F_UNLCK, 0, 0)
-	at("close: unlocked")
-	err = errors.Join(err, syscall.Munmap(f.data))
-	at("close: unmapped")
-	err = errors.Join(err, syscall.Close(f.h.fd))
-	at("close: closed")
-	if err != nil {
-		return f.h.errorf("cannot close the file: %w", err)
-	}
-	return nil
+	err := f.h.UnlockAll()
+	crashpoint.At("close: unlocked")
+	err = errors.Join(err, f.h.Close())
+	crashpoint.At("close: closed")
+	return err
 }

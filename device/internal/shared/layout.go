@@ -1,5 +1,3 @@
-//go:build linux
-
 package shared
 
 import (
@@ -14,6 +12,7 @@ import (
 	"unsafe"
 
 	"gpumem/device"
+	"gpumem/internal/slotfile"
 	"gpumem/size"
 )
 
@@ -115,22 +114,17 @@ type slot struct {
 	held  [MaxDevices]atomic.Uint64 // packed; that of this process alone
 }
 
-// bytesOf returns the memory of v, which it aliases.
-func bytesOf[T any](v *T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
-}
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // checksum is that of all before sum.
 func (f *fixed) checksum() uint64 {
-	return uint64(crc32.Checksum(bytesOf(f)[:unsafe.Offsetof(f.sum)], castagnoli))
+	return uint64(crc32.Checksum(slotfile.Bytes(f)[:unsafe.Offsetof(f.sum)], castagnoli))
 }
 
 // checksum has the slot's number above the sum, so that a record that was copied to
 // another slot is noticed.
 func (s *slot) checksum(number int) uint64 {
-	return uint64(number)<<32 | uint64(crc32.Checksum(bytesOf(s)[:unsafe.Offsetof(s.check)], castagnoli))
+	return uint64(number)<<32 | uint64(crc32.Checksum(slotfile.Bytes(s)[:unsafe.Offsetof(s.check)], castagnoli))
 }
 
 // pack returns the word that stands for n bytes, n < 2^56: n and below it a check

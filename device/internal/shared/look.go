@@ -1,10 +1,11 @@
-//go:build linux
-
 package shared
 
 import (
-	"syscall"
 	"time"
+
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
+	"gpumem/internal/slotfile"
 )
 
 // Look returns the state of all devices of the file at path at one moment, without
@@ -12,18 +13,18 @@ import (
 // as [Open] does. Of two devices whose memory a process takes one after the other, it
 // shows both takes, the first, or neither.
 func Look(path string) ([]State, error) {
-	h, err := open(path, syscall.O_RDONLY)
+	h, err := open(path, false)
 	if err != nil {
 		return nil, err
 	}
-	defer syscall.Close(h.fd) // and so unlocks
-	if err := h.lock(syscall.F_RDLCK, time.Time{}); err != nil {
+	defer h.Close() // and so unlocks
+	if err := h.lock(ofd.Read, time.Time{}); err != nil {
 		return nil, err
 	}
-	at("look: locked")
+	crashpoint.At("look: locked")
 	h.img = new(image)
-	if _, err := pread(h.fd, bytesOf(h.img), 0); err != nil { // too short a file is for count to see
-		return nil, h.errorf("cannot read the file: %w", err)
+	if _, err := h.ReadAt(slotfile.Bytes(h.img), 0); err != nil { // too short a file is for count to see
+		return nil, h.Errorf("cannot read the file: %w", err)
 	}
 	c, err := h.count()
 	if err != nil {

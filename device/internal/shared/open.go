@@ -1,17 +1,19 @@
-//go:build linux
-
 package shared
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 	"unsafe"
+
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
+	"gpumem/internal/proc"
+	"gpumem/internal/slotfile"
 )
 
 // Opening a file: the header is checked, the file is mapped, a slot is taken.
@@ -28,19 +30,17 @@ import (
 // ErrDamaged or ErrVersion for a file that is not as it should be, ErrFull if
 // all slots are in use, and ErrLocked.
 func Open(path string) (*File, error) {
-	h, err := open(path, syscall.O_RDWR)
+	h, err := open(path, true)
 	if err != nil {
 		return nil, err
 	}
-	at("opened")
+	crashpoint.At("opened")
 	f := &File{pid: uint64(os.Getpid()), h: h}
-	if f.data, err = syscall.Mmap(h.fd, 0, fileSize, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED); err != nil {
-		syscall.Close(h.fd)
-		return nil, h.errorf("cannot map the file: %w", err)
+	if f.h.img, err = slotfile.Map[image](h.File); err != nil {
+		return nil, errors.Join(err, h.Close())
 	}
-	f.h.img = (*image)(unsafe.Pointer(&f.data[0]))
-	name, started := comm(), startTime()
-	if err := f.exclusive(time.Time{}, func() error { return f.attach(name, started) }); err != nil {
+	self := proc.Self()
+	if err := f.exclusive(time.Time{}, func() error { return f.attach(nameOf(self), self.Start) }); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
@@ -48,26 +48,25 @@ func Open(path string) (*File, error) {
 
 // open opens a file and checks what never changes of it. An error says how to make such
 // a file, since most are about one that was never made.
-func open(path string, flags int) (handle, error) {
-	h := handle{path: path, own: -1}
-	var err error
-	// O_NONBLOCK: a FIFO does not wait for its other end.
-	for h.fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
-		h.fd, err = syscall.Open(path, flags|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	}
+func open(path string, write bool) (h handle, err error) {
+	h.own = -1
+	h.File, err = layout.Open(path, write, true)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return h, h.errorf("%w; make it: gpumem devices --device sim@%s,total=24GiB,create", err, path)
+		return h, h.Errorf("%w; make it: gpumem devices --device sim@%s,total=24GiB,create", err, path)
 	case errors.Is(err, os.ErrPermission):
-		return h, h.errorf("%w; it belongs to another user, who may open it to others (chmod a+rw)", err)
+		return h, h.Errorf("%w; it belongs to another user, who may open it to others (chmod a+rw)", err)
 	case err == syscall.EISDIR || err == syscall.ENXIO:
-		return h, h.errorf("%w; name a file that gpumem devices made", err)
+		return h, h.Errorf("%w; name a file that gpumem devices made", err)
+	case err == slotfile.ErrNotRegular:
+		return h, h.Errorf("%w; name one that gpumem devices made", err)
+	case errors.Is(err, errors.ErrUnsupported):
+		return h, h.Errorf("%w; use a private GPU, such as sim:80GiB", err)
 	case err != nil:
-		return h, h.errorf("cannot open the file: %w", err)
+		return h, h.Errorf("cannot open the file: %w", err)
 	}
 	if h.devs, err = h.header(); err != nil {
-		syscall.Close(h.fd)
-		return h, err
+		return h, errors.Join(err, h.Close())
 	}
 	return h, nil
 }
@@ -75,50 +74,19 @@ func open(path string, flags int) (handle, error) {
 // header reads and checks what never changes. It reads the file rather than mapping it:
 // a page of a mapping could be missing.
 func (h *handle) header() ([]Descriptor, error) {
-	length, err := h.size()
-	if err != nil {
-		return nil, err
-	}
 	var f fixed
-	n, err := pread(h.fd, bytesOf(&f), 0)
+	n, err := h.ReadAt(slotfile.Bytes(&f), 0)
 	if err != nil {
-		return nil, h.errorf("cannot read the file: %w", err)
+		return nil, h.Errorf("cannot read the file: %w", err)
 	}
 	if n < int(unsafe.Offsetof(f.size)) || string(f.magic[:]) != magic {
-		return nil, h.errorf("not a shared GPU, or no more than a piece of one; name a file that was made by gpumem devices --device sim@FILE,total=24GiB,create")
+		return nil, h.Errorf("not a shared GPU, or no more than a piece of one; name a file that was made by gpumem devices --device sim@FILE,total=24GiB,create")
 	}
-	devs, err := f.decode(length)
+	devs, err := f.decode(h.Length)
 	if err != nil {
-		return nil, h.errorf("%w", err)
+		return nil, h.Errorf("%w", err)
 	}
 	return devs, nil
-}
-
-// size returns how long the file is now, in bytes.
-func (h *handle) size() (int64, error) {
-	var st syscall.Stat_t
-	if err := syscall.Fstat(h.fd, &st); err != nil {
-		return 0, h.errorf("cannot stat the file: %w", err)
-	}
-	if st.Mode&syscall.S_IFMT != syscall.S_IFREG {
-		return 0, h.errorf("not a regular file; name one that gpumem devices made")
-	}
-	return st.Size, nil
-}
-
-// pread reads until b is full or the file ends, and returns how many bytes it read.
-func pread(fd int, b []byte, from int64) (n int, err error) {
-	for n < len(b) {
-		got, err := syscall.Pread(fd, b[n:], from+int64(n))
-		if err == syscall.EINTR {
-			continue
-		}
-		if err != nil || got == 0 {
-			return n, err
-		}
-		n += got
-	}
-	return n, nil
 }
 
 // attach takes a slot for this process: the first that is neither marked nor locked.
@@ -128,7 +96,7 @@ func (f *File) attach(name string, started uint64) error {
 	if _, err := f.recount(); err != nil {
 		return err
 	}
-	at("attach: counted")
+	crashpoint.At("attach: counted")
 	for dev := range h.devs {
 		var err error
 		if h.devs[dev].Used, err = h.others(dev); err != nil {
@@ -143,59 +111,42 @@ func (f *File) attach(name string, started uint64) error {
 		// Whoever leaves gives up his lock without the lock of the file, and
 		// marks are cleared of slots whose lock is gone. So that of one not
 		// marked is free, but for a child that was forked and has it still.
-		err := setLock(h.fd, syscall.F_WRLCK, slotByte+int64(i), 1)
+		err := h.SlotLock(i).Try(ofd.Write)
 		if err == nil {
 			number = i
 			break
 		}
-		if !taken(err) {
-			return h.errorf("cannot lock slot %d: %w", i, err)
+		if !ofd.Taken(err) {
+			return h.Errorf("cannot lock slot %d: %w", i, err)
 		}
 	}
 	if number < 0 {
-		return h.errorf("%w: all %d slots are in use; end some of them (gpumem devices lists who holds memory)", ErrFull, MaxProcesses)
+		return h.Errorf("%w: all %d slots are in use; end some of them (gpumem devices lists who holds memory)", ErrFull, MaxProcesses)
 	}
 	h.own = number
-	at("attach: slot locked")
+	crashpoint.At("attach: slot locked")
 	s := &h.img.slots[number]
 	for dev := range s.held {
 		s.held[dev].Store(pack(0))
 	}
-	at("attach: nothing held")
+	crashpoint.At("attach: nothing held")
 	s.pid = f.pid
 	s.start = started
 	s.name = [maxComm]byte{}
 	copy(s.name[:], name)
 	s.check = s.checksum(number)
-	at("attach: filled")
+	crashpoint.At("attach: filled")
 	m := &h.img.state.marks[number/64]
 	m.Store(m.Load() | 1<<(number%64))
-	at("attach: marked")
+	crashpoint.At("attach: marked")
 	return nil
 }
 
-// comm returns this process's name as the kernel has it, quoted if it is not printable.
-func comm() string {
-	b, err := os.ReadFile("/proc/self/comm")
-	if err != nil { // no /proc
-		b = []byte(filepath.Base(os.Args[0]))
-	}
-	name := strings.TrimSuffix(string(b), "\n")
+// nameOf returns a process's name as the kernel has it, quoted if it is not printable.
+func nameOf(self proc.Stat) string {
+	name := cmp.Or(self.Name, filepath.Base(os.Args[0])) // where there is no /proc
 	if !printable(name) {
 		name = strconv.QuoteToASCII(name)
 	}
 	return name
-}
-
-// startTime returns when this process was started, in the kernel's ticks since boot;
-// 0 if it is unknown. With the pid it identifies a process that has several slots.
-func startTime() uint64 {
-	b, _ := os.ReadFile("/proc/self/stat")
-	// The 22nd field. The 2nd is the name, in brackets, and may have blanks.
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
-	if len(fields) < 20 {
-		return 0
-	}
-	n, _ := strconv.ParseUint(string(fields[19]), 10, 64)
-	return n
 }

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gpumem/device"
+	"gpumem/internal/ofd"
 	"gpumem/internal/proc"
 )
 
@@ -248,7 +249,7 @@ func TestCloseWithChild(t *testing.T) {
 	path := makeFile(t)
 	f, g := openFile(t, path), openFile(t, path)
 	must(t, f.Take(0, 900))
-	fd, err := syscall.Dup(f.h.fd)
+	fd, err := syscall.Dup(f.h.Descriptor())
 	must(t, err)
 	defer syscall.Close(fd)
 	must(t, f.Close())
@@ -263,7 +264,7 @@ func TestFull(t *testing.T) {
 	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	must(t, err)
 	defer syscall.Close(fd)
-	must(t, setLock(fd, syscall.F_WRLCK, slotByte+1, MaxProcesses-1))
+	must(t, ofd.Lock{FD: uintptr(fd), Start: slotByte + 1, Len: MaxProcesses - 1}.Try(ofd.Write))
 	for i := 1; i < MaxProcesses; i++ {
 		fillSlot(&f.h.img.slots[i], i)
 		m := &f.h.img.state.marks[i/64]
@@ -272,14 +273,14 @@ func TestFull(t *testing.T) {
 	if _, err := Open(path); !errors.Is(err, ErrFull) {
 		t.Fatalf("the 1025th: %v", err)
 	}
-	must(t, setLock(fd, syscall.F_UNLCK, slotByte+777, 1))
+	must(t, ofd.Lock{FD: uintptr(fd), Start: slotByte + 777, Len: 1}.Unlock())
 	if g := openFile(t, path); g.h.own != 777 {
 		t.Errorf("the next has slot %d", g.h.own)
 	}
 	// A slot that is not marked but locked, as by a forked child of who left, is
 	// passed over.
 	f.h.img.state.marks[0].Store(1)
-	must(t, setLock(fd, syscall.F_UNLCK, slotByte+30, 1))
+	must(t, ofd.Lock{FD: uintptr(fd), Start: slotByte + 30, Len: 1}.Unlock())
 	if g := openFile(t, path); g.h.own != 30 {
 		t.Errorf("the next has slot %d", g.h.own)
 	}
@@ -302,7 +303,7 @@ func TestProcesses(t *testing.T) {
 	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	must(t, err)
 	defer syscall.Close(fd)
-	must(t, setLock(fd, syscall.F_WRLCK, slotByte+1, 4))
+	must(t, ofd.Lock{FD: uintptr(fd), Start: slotByte + 1, Len: 4}.Try(ofd.Write))
 	for i, s := range []struct{ pid, start, held uint64 }{{7, 1, 10}, {5, 1, 20}, {7, 2, 40}, {7, 1, 80}, {3, 1, 160}} {
 		r := &f.h.img.slots[i+1]
 		fillSlot(r, i+1)

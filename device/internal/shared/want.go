@@ -1,8 +1,4 @@
-//go:build linux
-
 package shared
-
-import "runtime/debug"
 
 // Announcements of processes that wait for memory. Others look at them every 50 ms and
 // release what is idle. They are made without the lock: a process must be able to ask
@@ -41,12 +37,13 @@ func (f *File) Wanted(index int) (number, n uint64) {
 // onWant calls do with the announcement. A file that was closed or cut short has
 // none.
 func (f *File) onWant(do func(*want)) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	var lost error // the same as none
-	defer f.fault(&lost)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.h.img != nil {
-		do(&f.h.img.want)
+	if f.h.img == nil {
+		return
 	}
+	_ = f.h.Guard(func() error {
+		do(&f.h.img.want)
+		return nil
+	})
 }

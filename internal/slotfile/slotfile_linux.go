@@ -1,0 +1,116 @@
+package slotfile
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+const (
+	// Of Linux's headers, the same on every architecture. Package syscall lacks them.
+	dupAbove = 1030 // F_DUPFD_CLOEXEC
+	dontFork = 10   // MADV_DONTFORK
+
+	firstHigh = 1000 // descriptors of guests are moved up to here
+)
+
+// Supported returns an error on a system without such files.
+func Supported() error { return nil }
+
+// Open opens a file by its name, for reading or for both. follow says that the name may be a
+// symbolic link. The error is the system's as it is, or [ErrNotRegular].
+func (l *Layout) Open(path string, write, follow bool) (*File, error) {
+	f := &File{Layout: l, Path: path}
+	return f, f.open(path, write, follow)
+}
+
+// open opens the file under a name that may be another than the one in errors.
+func (f *File) open(name string, write, follow bool) (err error) {
+	flags := syscall.O_CLOEXEC | syscall.O_NONBLOCK | syscall.O_NOCTTY // a FIFO does not wait for its other end
+	if write {
+		flags |= syscall.O_RDWR
+	}
+	if !follow {
+		flags |= syscall.O_NOFOLLOW
+	}
+	for f.fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
+		f.fd, err = syscall.Open(name, flags, 0)
+	}
+	if err != nil {
+		return err
+	}
+	if err = f.stat(); err != nil {
+		syscall.Close(f.fd)
+		return err
+	}
+	if f.Guest {
+		f.moveUp()
+	}
+	return nil
+}
+
+// moveUp gives the descriptor a high number, where that is allowed.
+func (f *File) moveUp() {
+	for from := firstHigh; from > f.fd; from /= 2 {
+		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), dupAbove, uintptr(from))
+		if errno == 0 {
+			syscall.Close(f.fd)
+			f.fd = int(fd)
+			return
+		}
+	}
+}
+
+// stat reads what the descriptor is open on.
+func (f *File) stat() error {
+	var st syscall.Stat_t
+	if err := syscall.Fstat(f.fd, &st); err != nil {
+		return fmt.Errorf("cannot stat the file: %w", err)
+	}
+	f.dev, f.ino, f.Length, f.Mode = uint64(st.Dev), st.Ino, st.Size, st.Mode&0o7777
+	if st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return ErrNotRegular
+	}
+	return nil
+}
+
+func (f *File) mapIn() (err error) {
+	f.data, err = syscall.Mmap(f.fd, 0, f.Size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return f.Errorf("cannot map the file: %w", err)
+	}
+	if f.Guest {
+		if err := syscall.Madvise(f.data, dontFork); err != nil {
+			return f.Errorf("cannot keep the mapping from children: %w", err)
+		}
+	}
+	return nil
+}
+
+// end unmaps the file and closes the descriptor if it is the file's own.
+func (f *File) end(own bool) (err error) {
+	if f.data != nil {
+		err = syscall.Munmap(f.data)
+		f.data = nil
+	}
+	if own {
+		err = errors.Join(err, syscall.Close(f.fd))
+	}
+	return err
+}
+
+// ReadAt reads until b is full or the file ends, and returns how many bytes it read. A page
+// that is missing is an error here, and not a fault as in the mapping.
+func (f *File) ReadAt(b []byte, from int64) (n int, err error) {
+	for n < len(b) {
+		got, err := syscall.Pread(f.fd, b[n:], from+int64(n))
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil || got == 0 {
+			return n, err
+		}
+		n += got
+	}
+	return n, nil
+}
