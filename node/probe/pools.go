@@ -48,9 +48,9 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 			all[l.Ledger] = f.Members()
 			_ = f.Close() // it was only read
 			if len(l.Containers) > 0 {
-				owners := share.NewOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
+				owners := newOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
 				own := slices.Clone(all[l.Ledger])
-				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.Of(pid); return ok })
+				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.leaseOf(pid); return ok })
 				inside.add(l.Device, own, all[l.Ledger])
 			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):

@@ -272,7 +272,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 			User: proc.UserName(l.UID), Wants: l.Bytes, Since: l.Since, Command: l.Command})
 	}
 
-	owners := share.NewOwners(held)
+	owners := newOwners(held)
 	for _, process := range listed.Processes {
 		p := machine.Program{PID: process.PID, Name: process.Name, Kind: process.Kind}
 		if process.Known {
@@ -280,7 +280,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 		}
 		r := read[p.PID]
 		describe(&p, r, !d.Simulated)
-		if l, ok := owners.Of(p.PID); ok && p.Started != nil {
+		if l, ok := owners.leaseOf(p.PID); ok && p.Started != nil {
 			p.Lease = of[identityOf(l)].Lease
 			p.Lease.Programs++
 			p.Lease.InUse += p.Holds()

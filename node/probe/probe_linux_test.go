@@ -12,6 +12,7 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/internal/test/holder"
+	"gpumem/node/internal/registry"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
 	"gpumem/node/share"
@@ -50,7 +51,7 @@ func TestLeases(t *testing.T) {
 		{"of another device", []share.Entry{{Device: "GPU-1", PID: pid, Bytes: 5}}, 0, 0, 0},
 		{"one that had its number before", []share.Entry{{Device: key, PID: pid, Start: 1, Namespace: of(pid, 5).Namespace, Bytes: 5}}, 0, 1, 0},
 		{"one with its number in a container", []share.Entry{{Device: key, PID: pid, Start: of(pid, 5).Start, Namespace: 1, Elsewhere: true, Bytes: 5}}, 0, 1, 0},
-		{"left to it by one that has ended", []share.Entry{{Device: key, PID: 1 << 30, Ended: true, Bytes: 5, HeldBy: []share.Holder{{PID: pid}}}}, 5, 0, 0},
+		{"left to it by one that has ended", []share.Entry{{Device: key, PID: 1 << 30, Ended: true, Bytes: 5, HeldBy: []registry.Holder{{PID: pid}}}}, 5, 0, 0},
 		{"one that holds nothing yet", []share.Entry{of(pid, 5), {Device: key, PID: 1 << 30, Bytes: 8}, {Device: key, Bytes: 9}, {Device: key, Bytes: 9}}, 5, 3, 0},
 		{"those who wait", []share.Entry{{Device: key, PID: pid, Bytes: 5, State: share.Waits}, {Device: key, PID: 9, Bytes: 5, State: share.Waits, Place: 1}}, 0, 0, 2},
 	} {

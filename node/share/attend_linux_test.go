@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpumem/device"
+	"gpumem/node/internal/registry"
 )
 
 // TestLeaseThatOnlyItsKeeperHoldsIsWaitedFor: the program has ended, and its keeper is
@@ -33,7 +34,7 @@ func TestLeaseThatOnlyItsKeeperHoldsIsWaitedFor(t *testing.T) {
 			program.kill(t)
 		}
 		if tc.marked {
-			again, err := os.OpenFile(r.path(old.key, old.ID(), lockKind), os.O_RDWR, 0)
+			again, err := os.OpenFile(old.gpu.Path(old.ID(), registry.LockKind), os.O_RDWR, 0)
 			must(t, err)
 			defer again.Close()
 			must(t, Attending(again))
@@ -61,16 +62,13 @@ func TestKeeperIsNotTheProgramOfItsLease(t *testing.T) {
 	r, gpu := newGPU(t)
 	leases, err := take(r, gpu, 5, 1)
 	must(t, err)
-	f := leases[0].File()
-	info, err := f.Stat()
-	must(t, err)
-	if by := heldBy(inodeOf(info)); len(by) != 1 || by[0] != os.Getpid() {
+	if by := holdersOf(t, r, leases[0].ID()); len(by) != 1 || by[0] != os.Getpid() {
 		t.Errorf("before: %v", by)
 	}
-	again, err := os.OpenFile(r.path(leases[0].key, leases[0].ID(), lockKind), os.O_RDWR, 0)
+	again, err := os.OpenFile(leases[0].gpu.Path(leases[0].ID(), registry.LockKind), os.O_RDWR, 0)
 	must(t, err)
 	must(t, Attending(again))
-	if by := heldBy(inodeOf(info)); len(by) != 0 {
+	if by := holdersOf(t, r, leases[0].ID()); len(by) != 0 {
 		t.Errorf("the keeper counts: %v", by)
 	}
 	must(t, again.Close())

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/node/internal/account"
 )
 
 var still = meterFunc(func() device.Status { return device.Status{Info: device.Info{Total: 80 << 30}, Free: 80 << 30} })
@@ -13,8 +14,8 @@ var still = meterFunc(func() device.Status { return device.Status{Info: device.I
 // BenchmarkAcquire is a pair of calls, nobody else about. That the one before
 // has just ended does not count as movement here.
 func BenchmarkAcquire(b *testing.B) {
-	defer func(old time.Duration) { recently = old }(recently)
-	recently = 0
+	defer func(old time.Duration) { account.Recently = old }(account.Recently)
+	account.Recently = 0
 	r, gpu := newGPU(b)
 	for _, m := range []struct {
 		name  string

@@ -20,6 +20,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/device/sim"
+	"gpumem/node/internal/registry"
 )
 
 // Tests with several processes run this binary again as a child: with asChild
@@ -150,6 +151,52 @@ func (c *child) signal(t testing.TB, s syscall.Signal) {
 		_, after, _ := strings.Cut(string(data), ") ")
 		return (after[0] == 'T') == (s == syscall.SIGSTOP)
 	})
+}
+
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// digits is the ID of a container.
+func digits(n int) string { return fmt.Sprintf("%064x", n) }
+
+// pod returns n containers with names.
+func pod(n int) (all []Container) {
+	for i := range n {
+		all = append(all, Container{ID: digits(i), Namespace: "team-a", Pod: fmt.Sprintf("trainer-%d", i), Name: "main"})
+	}
+	return all
+}
+
+// sample is a file's record.
+func sample(device string) registry.Record {
+	return registry.Record{Kind: registry.LeaseKind, ID: "0123456789abcdef", Device: device, Bytes: gib, PID: 1, Start: 1, Since: 1}
+}
+
+// lockFile is the name of the file with the lock of a GPU.
+func lockFile(r *Registry, gpu string) string {
+	return filepath.Join(r.r.Dir(), registry.KeyOf(gpu)+".lock")
+}
+
+// holdersOf returns the processes that hold a lease, as lists name them where they do not
+// know its program.
+func holdersOf(t testing.TB, r *Registry, id string) (pids []int) {
+	for _, e := range listed(t, r) {
+		if e.ID == id {
+			e.PID = 0
+			entries := []Entry{e}
+			registry.FindHolders(entries)
+			for _, h := range entries[0].HeldBy {
+				pids = append(pids, h.PID)
+			}
+		}
+	}
+	return pids
+}
+
+func process(pid int, used uint64) device.Process {
+	return device.Process{PID: pid, Name: "python", Kind: "compute", Used: used, Known: true}
 }
 
 type reporter interface {

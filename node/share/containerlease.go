@@ -24,6 +24,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"gpumem/node/internal/registry"
 )
 
 // ContainerLease is what a container may use of the GPUs of its node.
@@ -160,4 +162,28 @@ func (l ContainerLease) Entries() (all []Entry) {
 			Containers: []Container{{Namespace: namespace, Pod: l.Pod, Name: l.Container}}})
 	}
 	return all
+}
+
+// ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
+// does not check whether the lease still lives. Of a container's lease file it is the
+// lease on the first GPU; [ReadContainerLease] reads all. The error is ErrDamaged,
+// ErrVersion or one of the file system.
+func ReadLease(path string) (Entry, error) {
+	if text, err := readSome(path); err == nil && bytes.HasPrefix(text, []byte(containerBegin)) {
+		l, err := ReadContainerLease(path)
+		if err != nil {
+			return Entry{}, err
+		}
+		return l.Entries()[0], nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
+	}
+	defer f.Close()
+	r, err := registry.ReadRecord(f)
+	if err != nil {
+		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
+	}
+	return r.Entry(0), nil
 }

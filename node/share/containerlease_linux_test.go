@@ -115,7 +115,7 @@ func TestInContainer(t *testing.T) {
 	good, bad, record := filepath.Join(dir, "lease.json"), filepath.Join(dir, "bad.json"), filepath.Join(dir, "record")
 	must(t, WriteContainerLease(good, containerLease()))
 	must(t, os.WriteFile(bad, []byte(`{"gpumem":1}`), 0o644))
-	must(t, os.WriteFile(record, sample("gpu").encode(), 0o644))
+	must(t, os.WriteFile(record, sample("gpu").Encode(), 0o644))
 	for _, tc := range []struct {
 		name, path string
 		ok         bool

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"gpumem/internal/crashpoint"
+	"gpumem/node/internal/registry"
 )
 
 // A scenario is one call that a process can be killed in. prepare runs before;
@@ -37,7 +41,7 @@ func died(r *Registry, gpu string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, errors.Join(l.f.Close(), os.WriteFile(r.path(l.key, "0123456789abcdef", "new"), []byte("half"), 0o600))
+	return nil, errors.Join(l.f.Close(), os.WriteFile(l.gpu.Path("0123456789abcdef", "new"), []byte("half"), 0o600))
 }
 
 var scenarios = []scenario{
@@ -53,7 +57,7 @@ var scenarios = []scenario{
 		return nil
 	}},
 	{"wait", nil, func(r *Registry, gpu string, _ *Lease) error {
-		ctx, cancel := within(patience)
+		ctx, cancel := context.WithTimeout(background, registry.Patience)
 		defer cancel()
 		_, err := r.Acquire(ctx, Request{Device: gpu, Meter: simulated(gpu), Bytes: 20 * gib, Wait: func(Position) { cancel() }})
 		if !errors.Is(err, ctx.Err()) {
@@ -85,7 +89,7 @@ func childStep(args []string) error {
 		}
 	}
 	steps := 0
-	crash = func(step string) {
+	crashpoint.Hook = func(step string) {
 		if steps == last {
 			fmt.Println(step)
 			syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -96,7 +100,7 @@ func childStep(args []string) error {
 	if err := s.call(r, args[1], l); err != nil {
 		return err
 	}
-	crash = nil
+	crashpoint.Hook = nil
 	fmt.Println("done")
 	os.Stdin.Read(make([]byte, 1))
 	return nil
@@ -116,7 +120,7 @@ func TestCrashPoints(t *testing.T) {
 				r, gpu := newGPU(t)
 				mine, err := take(r, gpu, 8, 1)
 				must(t, err)
-				c := start(t, "step", r.dir, gpu, i, step)
+				c := start(t, "step", r.r.Dir(), gpu, i, step)
 				said := c.line()
 				if ended = said == "done"; said == "" || strings.HasPrefix(said, "error") {
 					t.Fatalf("step %d: the child says %q; %s", step, said, &c.errs)

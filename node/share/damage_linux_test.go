@@ -9,12 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// sample is a file's record.
-func sample(device string) record {
-	return record{Kind: leaseKind, ID: "0123456789abcdef", Device: device, Bytes: gib, PID: 1, Start: 1, Since: 1}
-}
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
+	"gpumem/node/internal/registry"
+)
 
 // TestDamagedRecordKeepsTheSizeOfTheLease: a record is written over, replaced,
 // hidden or removed while its lease lives. The lease counts as before, is listed
@@ -24,7 +23,7 @@ func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 	over := func(b []byte) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) { must(t, os.WriteFile(path, b, 0o644)) }
 	}
-	good := sample("gpu").encode()
+	good := sample("gpu").Encode()
 	for _, tc := range []struct {
 		name  string
 		spoil func(t *testing.T, path string)
@@ -113,7 +112,7 @@ func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 // without a lock, is nobody's, whatever it is; also for a user who may not remove
 // or open it.
 func TestDeadFilesAreIgnored(t *testing.T) {
-	for _, kind := range []string{leaseKind, lockKind, ticketKind} {
+	for _, kind := range []string{registry.LeaseKind, registry.LockKind, registry.TicketKind} {
 		for name, put := range map[string]func(t *testing.T, path string){
 			"empty":      func(t *testing.T, path string) { must(t, os.WriteFile(path, nil, 0o644)) },
 			"garbage":    func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0o644)) },
@@ -124,14 +123,14 @@ func TestDeadFilesAreIgnored(t *testing.T) {
 		} {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				r, gpu := newGPU(t)
-				put(t, r.path(keyOf(gpu), "00000000000000aa", kind))
+				put(t, r.r.GPU(gpu).Path("00000000000000aa", kind))
 				if all := listed(t, r); len(all) != 0 {
 					t.Errorf("listed: %+v", all)
 				}
 				if os.Getuid() == 0 {
 					reachable(t, filepath.Dir(gpu))
 					must(t, os.Chmod(gpu, 0o666))
-					other := asNobody(t, command("hold", r.dir, gpu, 24, 1, "")).begin(t)
+					other := asNobody(t, command("hold", r.r.Dir(), gpu, 24, 1, "")).begin(t)
 					other.said(t, "have")
 					other.end(t)
 				}
@@ -149,7 +148,7 @@ func TestDeadFilesAreIgnored(t *testing.T) {
 // TestLockFile: the lock's file says anything, is removed, or is no file.
 func TestLockFile(t *testing.T) {
 	r, gpu := newGPU(t)
-	path := filepath.Join(r.dir, keyOf(gpu)+".lock")
+	path := lockFile(r, gpu)
 	for _, text := range []string{"", "garbage", "1 2", strings.Repeat("9", 5000), "-1 -9223372036854775808 -1\n"} {
 		must(t, os.WriteFile(path, []byte(text), 0o666))
 		l, err := take(r, gpu, 24, 1)
@@ -164,7 +163,7 @@ func TestLockFile(t *testing.T) {
 	}
 	must(t, os.Remove(path))
 	must(t, os.Mkdir(path, 0o777))
-	if _, err := take(r, gpu, 1, 1); err == nil || !strings.Contains(err.Error(), path[len(r.dir)+1:]) {
+	if _, err := take(r, gpu, 1, 1); err == nil || !strings.Contains(err.Error(), path[len(r.r.Dir())+1:]) {
 		t.Errorf("a folder for a lock: %v", err)
 	}
 	must(t, l[0].Close())
@@ -195,13 +194,13 @@ func TestOtherUser(t *testing.T) {
 	r, gpu := newGPU(t)
 	reachable(t, filepath.Dir(gpu))
 	must(t, os.Chmod(gpu, 0o666))
-	hold := asNobody(t, command("hold", r.dir, gpu, 20, 1, "")).begin(t)
+	hold := asNobody(t, command("hold", r.r.Dir(), gpu, 20, 1, "")).begin(t)
 	hold.said(t, "have")
 	all := listed(t, r)
 	if len(all) != 1 || all[0].UID != 65534 {
 		t.Fatalf("listed: %+v", all)
 	}
-	info, err := os.Stat(r.path(keyOf(gpu), all[0].ID, leaseKind))
+	info, err := os.Stat(r.r.GPU(gpu).Path(all[0].ID, registry.LeaseKind))
 	must(t, err)
 	if info.Mode() != 0o644 {
 		t.Errorf("its file has mode %v", info.Mode())
@@ -212,10 +211,10 @@ func TestOtherUser(t *testing.T) {
 	hold.kill(t)
 	l, err := take(r, gpu, 24, 1)
 	must(t, err)
-	asNobody(t, command("hold", r.dir, gpu, 1, 1, "")).begin(t).said(t, "no")
+	asNobody(t, command("hold", r.r.Dir(), gpu, 1, 1, "")).begin(t).said(t, "no")
 	// Dead, and not removable for the other: it is no more in the way.
 	must(t, l[0].f.Close())
-	asNobody(t, command("hold", r.dir, gpu, 24, 1, "")).begin(t).said(t, "have")
+	asNobody(t, command("hold", r.r.Dir(), gpu, 24, 1, "")).begin(t).said(t, "have")
 	if n := len(files(t, r)); n != 4 {
 		t.Errorf("%d files, want two of a dead lease and two of one that lives", n)
 	}
@@ -239,10 +238,10 @@ func TestUnwritable(t *testing.T) {
 		}
 	}
 	r, gpu := newGPU(t)
-	must(t, os.Chmod(r.dir, 0o755))
+	must(t, os.Chmod(r.r.Dir(), 0o755))
 	reachable(t, filepath.Dir(gpu))
-	got := asNobody(t, command("hold", r.dir, gpu, 1, 1, "")).begin(t).line()
-	if want := "error registry " + r.dir + ": permission denied; let all users write there (as root: chmod 1777 " + r.dir + "), or set GPUMEM_RUN_DIR to another folder"; !strings.HasPrefix(got, want) {
+	got := asNobody(t, command("hold", r.r.Dir(), gpu, 1, 1, "")).begin(t).line()
+	if want := "error registry " + r.r.Dir() + ": permission denied; let all users write there (as root: chmod 1777 " + r.r.Dir() + "), or set GPUMEM_RUN_DIR to another folder"; !strings.HasPrefix(got, want) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
@@ -287,83 +286,17 @@ func TestFull(t *testing.T) {
 	must(t, l[0].Close())
 }
 
-// TestOpen: which folder it is, and its mode.
-func TestOpen(t *testing.T) {
-	defer func(a, b string) { runDir, shmDir = a, b }(runDir, shmDir)
-	dir := t.TempDir()
-	runDir, shmDir = filepath.Join(dir, "run"), filepath.Join(dir, "shm")
-	t.Setenv(EnvDir, "")
-	want := func(explicit, want string) {
-		t.Helper()
-		r, err := Open(explicit)
-		must(t, err)
-		if r.dir != want {
-			t.Errorf("it is %s, want %s", r.dir, want)
-		}
-		info, err := os.Stat(r.dir)
-		must(t, err)
-		if info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
-			t.Errorf("its mode is %v", info.Mode())
-		}
-	}
-	want("", shmDir)
-	must(t, os.Mkdir(runDir, 0o755)) // not for all
-	want("", shmDir)
-	must(t, os.Chmod(runDir, fs.ModeSticky|0o777))
-	want("", runDir)
-	t.Setenv(EnvDir, filepath.Join(dir, "env"))
-	want("", filepath.Join(dir, "env"))
-	want(filepath.Join(dir, "own"), filepath.Join(dir, "own"))
-	t.Setenv(EnvDir, "")
-	must(t, os.RemoveAll(runDir))
-	must(t, os.RemoveAll(shmDir))
-	must(t, os.Symlink(dir, shmDir))
-	if _, err := Open(""); err == nil || !strings.Contains(err.Error(), "symbolic link") {
-		t.Errorf("a symbolic link: %v", err)
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	f.Add(sample("gpu").encode())
-	ticket := sample("gpu")
-	ticket.Kind, ticket.Number, ticket.Command = ticketKind, 3, []string{"a", "\xff\x00"}
-	f.Add(ticket.encode())
-	used := sample("gpu")
-	used.Containers, used.More, used.Ledger = []Container{{digits(1), "team-a", "trainer", "main"}, {ID: digits(2)}}, 3, "/run/gpumem/shares/1/ledger"
-	f.Add(used.encode())
-	f.Add([]byte("gpumem-share 3 x\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := decode(b)
-		if err != nil {
-			if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrVersion) {
-				t.Fatal(err)
-			}
-			// A checksum keeps chance out; so put a right one on what is left.
-			r = sample("gpu")
-			r.Command = strings.Split(string(b), "\n")
-			for i, name := range r.Command[:min(len(r.Command), 60)] {
-				r.Containers = append(r.Containers, Container{ID: digits(i), Pod: name})
-			}
-		}
-		file := r.encode()
-		again, err := decode(file)
-		if err != nil || len(file) != fileSize || again.Bytes != r.Bytes || again.ID != r.ID || len(again.Containers)+again.More != len(r.Containers)+r.More {
-			t.Fatalf("%+v becomes %+v, %v", r, again, err)
-		}
-	})
-}
-
 // TestLeaseOfEarlierVersion: its record is locked itself and has no lock file. It is
 // named in lists, nothing is given while it lives, and who waits does so for its end.
 func TestLeaseOfEarlierVersion(t *testing.T) {
 	r, gpu := newGPU(t)
-	path := r.path(keyOf(gpu), "0123456789abcdef", leaseKind)
+	path := r.r.GPU(gpu).Path("0123456789abcdef", registry.LeaseKind)
 	f, err := os.Create(path)
 	must(t, err)
 	defer f.Close()
 	_, err = f.WriteString("gpumem-share 1 of another shape\n")
 	must(t, err)
-	must(t, setLock(f))
+	must(t, ofd.Lock{FD: f.Fd()}.Try(ofd.Write))
 	named := func(what string, err error) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
@@ -408,9 +341,11 @@ func TestLeaseOfEarlierVersion(t *testing.T) {
 func TestLockOfUnknownLengthBlocksTheGPU(t *testing.T) {
 	r, gpu := newGPU(t)
 	rec := sample(gpu)
-	f, err := r.publish(r.path(keyOf(gpu), rec.ID, lockKind), 0o644, setLock)
+	f, err := os.Create(r.r.GPU(gpu).Path(rec.ID, registry.LockKind))
 	must(t, err)
-	path := r.path(keyOf(gpu), rec.ID, leaseKind)
+	err = ofd.Lock{FD: f.Fd()}.Try(ofd.Write)
+	must(t, err)
+	path := r.r.GPU(gpu).Path(rec.ID, registry.LeaseKind)
 	for _, text := range []string{"", "garbage"} {
 		if text != "" {
 			must(t, os.WriteFile(path, []byte(text), 0o644))
@@ -428,7 +363,7 @@ func TestLockOfUnknownLengthBlocksTheGPU(t *testing.T) {
 			t.Errorf("record %q, listed: %v; want an error that names %s", text, err, path)
 		}
 	}
-	must(t, os.WriteFile(path, rec.encode(), 0o644))
+	must(t, os.WriteFile(path, rec.Encode(), 0o644))
 	if _, err := take(r, gpu, 24, 1); err == nil {
 		t.Error("25 of 24 GiB")
 	}
@@ -446,17 +381,17 @@ func TestRecordThatIsJustWrittenIsReadAgain(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(l[0].Path(), whole[:100], 0o644))
 	half := 0
-	crash = func(step string) {
+	crashpoint.Hook = func(step string) {
 		if step == "readLease: damaged" {
 			if half++; half == 2 {
 				must(t, os.WriteFile(l[0].Path(), whole, 0o644))
 			}
 		}
 	}
-	defer func() { crash = nil }()
-	got, note, err := r.readLease(l[0].key, l[0].ID())
-	if err != nil || note != nil || got.PID != os.Getpid() || half != 2 {
-		t.Errorf("after %d halves %+v, %v, %v; want the lease after 2", half, got, note, err)
+	defer func() { crashpoint.Hook = nil }()
+	all, err := r.List()
+	if err != nil || len(all) != 1 || all[0].PID != os.Getpid() || half != 2 {
+		t.Errorf("after %d halves %+v, %v; want the lease after 2", half, all, err)
 	}
 	must(t, l[0].Close())
 }

@@ -42,7 +42,7 @@ func TestDoubleStart(t *testing.T) {
 // startTwo starts two programs at once, each in a lease of half the GPU, and ends them.
 func startTwo(t *testing.T, r *Registry, gpu string) {
 	t.Helper()
-	pair := [2]*child{command("launch", r.dir, gpu, 12, 1, ""), command("launch", r.dir, gpu, 12, 1, "")}
+	pair := [2]*child{command("launch", r.r.Dir(), gpu, 12, 1, ""), command("launch", r.r.Dir(), gpu, 12, 1, "")}
 	var wg sync.WaitGroup
 	for _, c := range pair {
 		wg.Go(func() { c.begin(t) })
@@ -72,7 +72,7 @@ func TestKill(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	spawn := func() *party {
 		role := []string{"hold", "launch"}[rnd.IntN(2)]
-		p := &party{child: start(t, role, r.dir, gpu, 3+rnd.IntN(8), 1, "wait")}
+		p := &party{child: start(t, role, r.r.Dir(), gpu, 3+rnd.IntN(8), 1, "wait")}
 		go func() {
 			for line := p.line(); line != ""; line = p.line() {
 				p.mu.Lock()

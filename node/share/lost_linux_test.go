@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/node/internal/registry"
 )
 
 // wipe removes all files of a registry, and the folder, as a clean-up does. Another
@@ -21,9 +21,9 @@ import (
 // empty, which a clean-up tries again.
 func wipe(t *testing.T, r *Registry) {
 	t.Helper()
-	err := os.RemoveAll(r.dir)
+	err := os.RemoveAll(r.r.Dir())
 	for errors.Is(err, syscall.ENOTEMPTY) {
-		err = os.RemoveAll(r.dir)
+		err = os.RemoveAll(r.r.Dir())
 	}
 	must(t, err)
 }
@@ -35,7 +35,7 @@ func TestRemovedFilesFreeNothing(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("launcher killed %t", killed), func(t *testing.T) {
 			r, gpu := newGPU(t)
-			a := start(t, "launch", r.dir, gpu, 20, 1, "")
+			a := start(t, "launch", r.r.Dir(), gpu, 20, 1, "")
 			program := pid(t, a.said(t, "started"))
 			if killed {
 				a.kill(t)
@@ -82,7 +82,7 @@ func TestKeepMakesRemovedFilesAgain(t *testing.T) {
 	for _, remove := range []func(){
 		func() { wipe(t, r) },
 		func() { must(t, os.Remove(l[0].Path())) },
-		func() { must(t, os.Remove(r.path(l[0].key, l[0].ID(), lockKind))) },
+		func() { must(t, os.Remove(l[0].gpu.Path(l[0].ID(), registry.LockKind))) },
 		func() { wipe(t, r) },
 	} {
 		remove()
@@ -139,7 +139,7 @@ func TestLockFileRemovedUnderADecision(t *testing.T) {
 	asked := 0
 	m := meterFunc(func() device.Status {
 		if asked++; asked == 1 {
-			must(t, os.Remove(filepath.Join(r.dir, keyOf(gpu)+".lock")))
+			must(t, os.Remove(lockFile(r, gpu)))
 		}
 		st, err := simulated(gpu).Status()
 		must(t, err)
@@ -179,48 +179,10 @@ func TestLeaseLivesInADaemon(t *testing.T) {
 	if len(all) != 1 || !all[0].Ended || len(all[0].HeldBy) != 1 || all[0].HeldBy[0].PID != daemon.Process.Pid {
 		t.Errorf("listed: %+v", all)
 	}
-	if e, ok := NewOwners(all).Of(daemon.Process.Pid); !ok || e.ID != l[0].ID() {
-		t.Errorf("the daemon belongs to %+v, %t", e, ok)
-	}
 	daemon.kill(t)
 	rest, err := take(r, gpu, 24, 1)
 	must(t, err)
 	must(t, rest[0].Close())
-}
-
-// TestUntrustedFolderIsRefused: folders in which another user could remove leases.
-func TestUntrustedFolderIsRefused(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		mode os.FileMode
-		user int
-		want string // "": it is good
-	}{
-		{"own, for all and sticky", os.ModeSticky | 0o777, os.Geteuid(), ""},
-		{"own, for this user", 0o700, os.Geteuid(), ""},
-		{"own, for all", 0o777, os.Geteuid(), "its mode is 0777 without the sticky bit"},
-		{"own, for a group", 0o770, os.Geteuid(), "its mode is 0770 without the sticky bit"},
-		{"another's, for all and sticky", os.ModeSticky | 0o777, 5001, "it belongs to user 5001"},
-		{"another's", 0o755, 5001, "it belongs to user 5001"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir := filepath.Join(t.TempDir(), "registry")
-			must(t, os.Mkdir(dir, 0o700))
-			must(t, os.Chmod(dir, tc.mode))
-			if tc.user != os.Geteuid() {
-				if os.Geteuid() != 0 {
-					t.Skip("NOT TESTED: another user needs root")
-				}
-				must(t, os.Chown(dir, tc.user, -1))
-			}
-			_, err := Open(dir)
-			if tc.want == "" {
-				must(t, err)
-			} else if !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "mkdir -m 1777") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%v\nwant %q", err, tc.want)
-			}
-		})
-	}
 }
 
 // TestNested: a program in a lease asks again. It gets parts of that lease, at once
@@ -307,8 +269,8 @@ func TestEnclosingByInheritedLock(t *testing.T) {
 
 // TestNamedFiles: the same where the file system cannot make files without a name.
 func TestNamedFiles(t *testing.T) {
-	named = true
-	defer func() { named = false }()
+	registry.NamedOnly = true
+	defer func() { registry.NamedOnly = false }()
 	r, gpu := newGPU(t)
 	a, err := take(r, gpu, 8, 2)
 	must(t, err)
@@ -341,44 +303,11 @@ func TestReadLease(t *testing.T) {
 	}
 }
 
-func TestParseLock(t *testing.T) {
-	for _, tc := range []struct {
-		line string
-		want tableLock
-		ok   bool
-	}{
-		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359", tableLock{57, extent{1 << 62, 123456}}, true},
-		{"1: OFDLCK ADVISORY  WRITE 77 fe:00:10289281 0 EOF\n", tableLock{10289281, extent{0, 0}}, true},
-		{"\t1: OFDLCK ADVISORY  WRITE -1 00:1b:57 5 5", tableLock{57, extent{5, 1}}, true},
-		{"1: OFDLCK ADVISORY  READ  -1 00:1b:57 0 EOF", tableLock{}, false},
-		{"1: -> OFDLCK ADVISORY  WRITE -1 00:1b:57 0 EOF", tableLock{}, false},
-		{"1: POSIX  ADVISORY  WRITE 9 00:1b:57 0 EOF", tableLock{}, false},
-		{"1: FLOCK  ADVISORY  WRITE 9 00:1b:57 0 EOF", tableLock{}, false},
-		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:57 9 5", tableLock{}, false},
-		{"1: OFDLCK ADVISORY  WRITE -1 00:1b:x 0 EOF", tableLock{}, false},
-		{"", tableLock{}, false},
-	} {
-		if got, ok := parseLock(tc.line); ok != tc.ok || ok && got != tc.want {
-			t.Errorf("%q is %+v, %t; want %+v, %t", tc.line, got, ok, tc.want, tc.ok)
-		}
-	}
-}
-
-func FuzzParseLock(f *testing.F) {
-	f.Add("1: OFDLCK ADVISORY  WRITE -1 00:1b:57 4611686018427387904 4611686018427511359")
-	f.Add("1: -> OFDLCK ADVISORY  WRITE -1 00:1b:57 0 EOF")
-	f.Fuzz(func(t *testing.T, line string) {
-		if l, ok := parseLock(line); ok && l.start+l.length < l.start {
-			t.Errorf("%q is %+v", line, l)
-		}
-	})
-}
-
 // TestCloseDoesNotWaitForKeepOrTell: both wait for the GPU's lock, which a stopped
 // process has. Close ends the lease all the same.
 func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
-	defer func(old time.Duration) { patience = old }(patience)
-	patience = time.Hour
+	defer func(old time.Duration) { registry.Patience = old }(registry.Patience)
+	registry.Patience = time.Hour
 	defer func(old time.Duration) { keeps = old }(keeps)
 	keeps = time.Millisecond
 	for name, wait := range map[string]func(*Lease){
@@ -389,18 +318,18 @@ func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
 			r, gpu := newGPU(t)
 			l, err := take(r, gpu, 8, 1)
 			must(t, err)
-			g, err := r.lock(t.Context(), keyOf(gpu), patience, nil)
+			g, err := r.r.GPU(gpu).Lock(t.Context(), nil)
 			must(t, err)
 			must(t, os.Remove(l[0].Path()))
-			info, err := g.f.Stat()
+			info, err := os.Stat(lockFile(r, gpu))
 			must(t, err)
 			var waits sync.WaitGroup
 			waits.Go(func() { wait(l[0]) })
 			eventually(t, "it waits for the lock", func() bool {
-				table, err := os.ReadFile(tableFile)
+				table, err := os.ReadFile("/proc/locks")
 				must(t, err)
 				for line := range strings.Lines(string(table)) {
-					if strings.Contains(line, "-> OFDLCK") && strings.Contains(line, fmt.Sprintf(":%d ", inodeOf(info))) {
+					if strings.Contains(line, "-> OFDLCK") && strings.Contains(line, fmt.Sprintf(":%d ", registry.IDOf(info).Inode)) {
 						return true
 					}
 				}
@@ -414,10 +343,10 @@ func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
 			case <-time.After(20 * time.Second):
 				t.Fatal("Close waits for who waits for the GPU's lock")
 			}
-			if _, _, err := r.readLease(l[0].key, l[0].ID()); !errors.Is(err, errDead) {
-				t.Errorf("the lease is %v, want that it has ended", err)
+			if all := listed(t, r); len(all) != 0 {
+				t.Errorf("listed: %+v; want that the lease has ended", all)
 			}
-			g.unlock()
+			g.Unlock()
 			waits.Wait() // they find it closed
 			if all := listed(t, r); len(all) != 0 {
 				t.Errorf("listed: %+v", all)

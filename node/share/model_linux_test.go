@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/device"
-
 	"pgregory.net/rapid"
+
+	"gpumem/device"
+	"gpumem/node/internal/account"
 )
 
 // world is a GPU with programs, and leases that some have.
@@ -34,8 +35,8 @@ func (w *world) Status() (device.Status, error) {
 func TestModel(t *testing.T) {
 	dir := t.TempDir()
 	// Nothing moves but between the calls.
-	defer func(old time.Duration) { recently = old }(recently)
-	recently = 0
+	defer func(old time.Duration) { account.Recently = old }(account.Recently)
+	account.Recently = 0
 	round := 0
 	rapid.Check(t, func(t *rapid.T) {
 		round++

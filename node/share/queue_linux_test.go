@@ -7,30 +7,32 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"gpumem/device"
-	"gpumem/internal/proc"
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
+	"gpumem/node/internal/account"
+	"gpumem/node/internal/registry"
 )
 
 // noMovement makes the GPU count as settled at once, for a test.
 func noMovement(t *testing.T) {
-	old := recently
-	recently = 0
-	t.Cleanup(func() { recently = old })
+	old := account.Recently
+	account.Recently = 0
+	t.Cleanup(func() { account.Recently = old })
 }
 
 // queued waits until a number of waiters are in the queue.
 func queued(t *testing.T, r *Registry, gpu string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " wait"), func() bool {
-		files, err := r.files(keyOf(gpu))
+		ids, err := r.r.GPU(gpu).Tickets()
 		must(t, err)
-		return len(files[keyOf(gpu)][ticketKind]) == n
+		return len(ids) == n
 	})
 }
 
@@ -100,12 +102,12 @@ func TestOnlyTheNextLooks(t *testing.T) {
 	must(t, err)
 	var looks [5]atomic.Int64
 	var turns atomic.Int64
-	crash = func(step string) {
+	crashpoint.Hook = func(step string) {
 		if step == "lock: locked" {
 			turns.Add(1)
 		}
 	}
-	defer func() { crash = nil }()
+	defer func() { crashpoint.Hook = nil }()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for i := range looks {
@@ -139,8 +141,8 @@ func TestOnlyTheNextLooks(t *testing.T) {
 // take, all together, longer than one process may keep the lock.
 func TestNobodyFailsByContention(t *testing.T) {
 	noMovement(t)
-	defer func(old time.Duration) { patience = old }(patience)
-	patience = time.Second
+	defer func(old time.Duration) { registry.Patience = old }(registry.Patience)
+	registry.Patience = time.Second
 	r, gpu := newGPU(t)
 	slow := meterFunc(func() device.Status { // as a driver that is slow to answer
 		<-time.After(30 * time.Millisecond)
@@ -165,8 +167,8 @@ func TestNobodyFailsByContention(t *testing.T) {
 // TestRemovedTicketKeepsItsPlace: the tickets of two waiters are removed. They are
 // made again with their numbers, and the order holds.
 func TestRemovedTicketKeepsItsPlace(t *testing.T) {
-	defer func(old time.Duration) { silence = old }(silence)
-	silence = 60 * time.Millisecond // which also is how often a waiter looks
+	defer func(old time.Duration) { registry.Silence = old }(registry.Silence)
+	registry.Silence = 60 * time.Millisecond // which also is how often a waiter looks
 	r, gpu := newGPU(t)
 	first, err := take(r, gpu, 24, 1)
 	must(t, err)
@@ -186,47 +188,18 @@ func TestRemovedTicketKeepsItsPlace(t *testing.T) {
 		})
 		queued(t, r, gpu, i+1)
 	}
-	key := keyOf(gpu)
-	for _, id := range []string{ticketID(1), ticketID(2)} {
-		must(t, os.Remove(r.path(key, id, ticketKind)))
+	for _, id := range []string{registry.TicketID(1), registry.TicketID(2)} {
+		must(t, os.Remove(r.r.GPU(gpu).Path(id, registry.TicketKind)))
 	}
 	eventually(t, "both are in the queue again", func() bool {
-		files, err := r.files(key)
+		ids, err := r.r.GPU(gpu).Tickets()
 		must(t, err)
-		return slices.Equal(files[key][ticketKind], []string{ticketID(1), ticketID(2)})
+		return slices.Equal(ids, []string{registry.TicketID(1), registry.TicketID(2)})
 	})
 	must(t, first[0].Close())
 	all.Wait()
 	if a, b := <-order, <-order; a != 0 || b != 1 {
 		t.Errorf("served: %d, %d", a, b)
-	}
-}
-
-// TestRunning: a waiter that is silent is passed over when it is stopped, cannot be
-// seen, or is silent for long; one that is seen to run is not.
-func TestRunning(t *testing.T) {
-	r, _ := newGPU(t)
-	self, _ := proc.ReadStat(os.Getpid())
-	mine := record{PID: os.Getpid(), Start: self.Start, Namespace: r.namespace}
-	other := mine
-	other.Namespace++
-	ended := mine
-	ended.Start--
-	for _, tc := range []struct {
-		name   string
-		rec    record
-		silent time.Duration
-		want   bool
-	}{
-		{"just now", other, 0, true},
-		{"silent, and seen to run", mine, 2 * silence, true},
-		{"silent for very long", mine, (frozen + 1) * silence, false},
-		{"silent, of another namespace", other, 2 * silence, false},
-		{"silent, and another process has its number", ended, 2 * silence, false},
-	} {
-		if got := r.running(claim{record: tc.rec, beat: time.Now().Add(-tc.silent)}); got != tc.want {
-			t.Errorf("%s: running %t, want %t", tc.name, got, tc.want)
-		}
 	}
 }
 
@@ -243,7 +216,7 @@ func TestFileWithNameOfTicketDoesNotStopTheQueue(t *testing.T) {
 			return err
 		}
 		t.Cleanup(func() { f.Close() })
-		return setLock(f)
+		return ofd.Lock{FD: f.Fd()}.Try(ofd.Write)
 	}
 	for _, tc := range []struct {
 		name, id string
@@ -255,19 +228,19 @@ func TestFileWithNameOfTicketDoesNotStopTheQueue(t *testing.T) {
 		{"no number and locked", "zzz", locked, 1},
 		{"number of other length and locked", "1", locked, 1},
 		{"upper case and locked", "00000000000000AA", locked, 1},
-		{"number 0 and locked", ticketID(0), locked, 1},
+		{"number 0 and locked", registry.TicketID(0), locked, 1},
 		{"largest number and empty", most, empty, 1},
 		{"largest number and a folder", most, folder, 1},
 		{"largest number and locked", most, locked, 1},
 		{"nearly the largest and locked", most[:15] + "e", locked, 1},
-		{"first number and a folder", ticketID(1), folder, 2},
-		{"far number and a folder", ticketID(farthest), folder, 1},
+		{"first number and a folder", registry.TicketID(1), folder, 2},
+		{"far number and a folder", registry.TicketID(1 << 40), folder, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, gpu := newGPU(t)
 			first, err := take(r, gpu, 20, 1)
 			must(t, err)
-			must(t, tc.put(r.path(keyOf(gpu), tc.id, ticketKind)))
+			must(t, tc.put(r.r.GPU(gpu).Path(tc.id, registry.TicketKind)))
 			order := make(chan int, 2)
 			var all sync.WaitGroup
 			for i := range 2 {
@@ -284,7 +257,7 @@ func TestFileWithNameOfTicketDoesNotStopTheQueue(t *testing.T) {
 					}
 				})
 				eventually(t, "it waits", func() bool {
-					_, err := r.readTicket(keyOf(gpu), ticketID(tc.first+uint64(i)))
+					_, err := r.r.GPU(gpu).ReadTicket(registry.TicketID(tc.first + uint64(i)))
 					return err == nil || len(order) > 0
 				})
 			}
@@ -308,11 +281,11 @@ func TestFileWithNameOfTicketDoesNotStopTheQueue(t *testing.T) {
 func TestTicketOfAnotherVersionTakesItsTurn(t *testing.T) {
 	noMovement(t)
 	r, gpu := newGPU(t)
-	f, err := os.Create(r.path(keyOf(gpu), ticketID(1), ticketKind))
+	f, err := os.Create(r.r.GPU(gpu).Path(registry.TicketID(1), registry.TicketKind))
 	must(t, err)
 	_, err = f.WriteString("gpumem-share 1 of another shape\n")
 	must(t, err)
-	must(t, setLock(f))
+	must(t, ofd.Lock{FD: f.Fd()}.Try(ofd.Write))
 	if all := listed(t, r); len(all) != 1 || all[0].State != Waits || all[0].PID != 0 {
 		t.Errorf("listed: %+v", all)
 	}
@@ -335,22 +308,4 @@ func TestTicketOfAnotherVersionTakesItsTurn(t *testing.T) {
 	}
 	f.Close()
 	must(t, <-got)
-}
-
-func FuzzTicketsAmong(f *testing.F) {
-	f.Add("zzz ffffffffffffffff 0000000000000001")
-	f.Add("0000000000000001 0000010000000001 0000020000000002")
-	f.Fuzz(func(t *testing.T, names string) {
-		ids := strings.Fields(names)
-		slices.Sort(ids)
-		ids = slices.Compact(ids)
-		last := uint64(0)
-		for _, id := range ticketsAmong(ids) {
-			n, ok := numberOf(id)
-			if !ok || n <= last || n-last > farthest {
-				t.Errorf("%q after %d", id, last)
-			}
-			last = n
-		}
-	})
 }

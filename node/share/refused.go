@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"gpumem/device"
+	"gpumem/node/internal/queue"
 	"gpumem/size"
 )
 
@@ -80,9 +81,9 @@ func (e *InsufficientMemoryError) Error() string {
 	}
 	b.WriteString(")")
 	if !e.Never { // no end of a lease would help
-		list(&b, "leases", e.Holders, len(e.Holders), Entry.text)
+		list(&b, "leases", e.Holders, len(e.Holders), entryText)
 	}
-	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), Entry.text)
+	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), entryText)
 	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)
 	switch {
 	case e.Never && e.Reserve > 0 && e.Want <= e.Total:
@@ -111,11 +112,9 @@ func (e *InsufficientMemoryError) waited(b *strings.Builder) {
 	}
 }
 
-// shown is the number of entries of a list in a message.
-const shown = 8
-
+// list writes the first of some entries, of all of which there are more.
 func list[T any](b *strings.Builder, title string, some []T, all int, text func(T) string) {
-	some = some[:min(len(some), shown)]
+	some = some[:min(len(some), queue.Shown)]
 	for i, x := range some {
 		if i == 0 {
 			fmt.Fprintf(b, "; %s: ", title)
@@ -129,9 +128,9 @@ func list[T any](b *strings.Builder, title string, some []T, all int, text func(
 	}
 }
 
-// holder names the containers that a lease is for, else the process that has it or waits,
+// holderText names the containers that a lease is for, else the process that has it or waits,
 // if that is known here.
-func (e Entry) holder() string {
+func holderText(e Entry) string {
 	if n := len(e.Containers); n > 0 {
 		text := "container " + printable(e.Containers[0].String())
 		if n += e.MoreContainers - 1; n > 0 {
@@ -172,8 +171,9 @@ func processText(pid int, command []string) string {
 	return s
 }
 
-func (e Entry) text() string {
-	s := e.holder()
+// entryText names the holder of a lease or the waiter, and its bytes.
+func entryText(e Entry) string {
+	s := holderText(e)
 	if e.State == Waits && e.Bytes == 0 {
 		return s
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/node/internal/registry"
 )
 
 // Requests for several GPUs.
@@ -113,9 +113,8 @@ func TestSeveralHoldNothingWhileTheyWait(t *testing.T) {
 	<-before.done
 	must(t, before.err)
 	eventually(t, "it is its turn on both", func() bool {
-		ticket, err := r.readTicket(keyOf("A"), ticketID(1))
-		other := &bid{r: r, a: &acquisition{wants: map[string]bool{keyOf("A"): true}}}
-		return err == nil && !other.mayPass(ticket.record)
+		ticket, err := r.r.GPU("A").ReadTicket(registry.TicketID(1))
+		return err == nil && len(ticket.WaitsFor) == 0
 	})
 	if _, err := r.AcquireAll(t.Context(), ask(1, false, "A")...); err == nil || !strings.Contains(err.Error(), "waiting before") {
 		t.Errorf("a request behind it: %v", err)
@@ -264,12 +263,12 @@ func TestSeveralWaitInAChain(t *testing.T) {
 	}
 	for _, gpu := range []string{"A", "B", "C"} {
 		for i := 2; i <= n; i++ {
-			ticket, err := r.readTicket(keyOf(gpu), ticketID(uint64(i)))
+			ticket, err := r.r.GPU(gpu).ReadTicket(registry.TicketID(uint64(i)))
 			must(t, err)
 			var want []string
 			for _, other := range []string{"A", "B", "C"} {
 				if other != gpu {
-					want = append(want, keyOf(other)+"."+ticketID(uint64(i-1)))
+					want = append(want, registry.KeyOf(other)+"."+registry.TicketID(uint64(i-1)))
 				}
 			}
 			slices.Sort(want)
@@ -293,8 +292,8 @@ func TestSeveralWaitInAChain(t *testing.T) {
 // TestSeveralTakeTicketsAgain: a request whose ticket on one GPU is removed goes to the
 // end of the queue on all of its GPUs.
 func TestSeveralTakeTicketsAgain(t *testing.T) {
-	defer func(old time.Duration) { silence = old }(silence)
-	silence = 60 * time.Millisecond
+	defer func(old time.Duration) { registry.Silence = old }(registry.Silence)
+	registry.Silence = 60 * time.Millisecond
 	r := newRegistry(t)
 	full, err := r.AcquireAll(t.Context(), ask(24, false, "A", "B")...)
 	must(t, err)
@@ -303,11 +302,11 @@ func TestSeveralTakeTicketsAgain(t *testing.T) {
 		all = append(all, askLater(t, r, ask(24, true, "A", "B")))
 		queued(t, r, "B", i+1)
 	}
-	must(t, os.Remove(r.path(keyOf("A"), ticketID(2), ticketKind)))
+	must(t, os.Remove(r.r.GPU("A").Path(registry.TicketID(2), registry.TicketKind)))
 	for _, gpu := range []string{"A", "B"} {
 		eventually(t, "it is last on "+gpu, func() bool {
-			_, gone := r.readTicket(keyOf(gpu), ticketID(2))
-			_, last := r.readTicket(keyOf(gpu), ticketID(4))
+			_, gone := r.r.GPU(gpu).ReadTicket(registry.TicketID(2))
+			_, last := r.r.GPU(gpu).ReadTicket(registry.TicketID(4))
 			return gone != nil && last == nil
 		})
 	}
@@ -325,9 +324,8 @@ func TestSeveralTakeTicketsAgain(t *testing.T) {
 func TestAbandonedWaitsShareOneThread(t *testing.T) {
 	r := newRegistry(t)
 	waits := func() int {
-		watches.Lock()
-		defer watches.Unlock()
-		return len(watches.of)
+		stacks := make([]byte, 1<<20)
+		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "registry.WaitTicket(")
 	}
 	eventually(t, "the waits of other tests have ended", func() bool { return waits() == 0 })
 	full, err := r.AcquireAll(t.Context(), ask(24, false, "A")...)
@@ -416,7 +414,7 @@ func TestNumberOfAWaiterThatHasJustLeft(t *testing.T) {
 	})
 	a := askLater(t, r, qs)
 	eventually(t, "it has a number after that one's", func() bool {
-		_, err := r.readTicket(keyOf("A"), ticketID(2))
+		_, err := r.r.GPU("A").ReadTicket(registry.TicketID(2))
 		return err == nil
 	})
 	must(t, full[0][0].Close())
@@ -427,7 +425,7 @@ func TestNumberOfAWaiterThatHasJustLeft(t *testing.T) {
 // and B do not keep that of A, which others take at once.
 func TestLocksOfSeveralAreNotKept(t *testing.T) {
 	r := newRegistry(t)
-	g, err := r.lock(t.Context(), keyOf("B"), patience, nil)
+	g, err := r.r.GPU("B").Lock(t.Context(), nil)
 	must(t, err)
 	var both []*asked
 	for range 3 {
@@ -443,7 +441,7 @@ func TestLocksOfSeveralAreNotKept(t *testing.T) {
 			t.Error("served without the lock of B")
 		}
 	}
-	g.unlock()
+	g.Unlock()
 	for _, a := range both {
 		a.wait(t)
 	}
@@ -471,7 +469,7 @@ func TestLockOfOneOfSeveralRemovedUnderADecision(t *testing.T) {
 			for i := range qs {
 				qs[i].Meter = meterFunc(func() device.Status {
 					if looks++; looks == 2 { // both locks are held
-						must(t, os.Remove(filepath.Join(r.dir, keyOf(gpu)+".lock")))
+						must(t, os.Remove(lockFile(r, gpu)))
 					}
 					st, _ := fixed.Status()
 					return st
@@ -490,40 +488,4 @@ func TestLockOfOneOfSeveralRemovedUnderADecision(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestWaitsForIsCheckedOnTheOtherGPU: a waiter lets others pass only while a ticket that
-// it names stands, on a GPU that they do not want.
-func TestWaitsForIsCheckedOnTheOtherGPU(t *testing.T) {
-	r := newRegistry(t)
-	full, err := r.AcquireAll(t.Context(), ask(24, false, "B")...)
-	must(t, err)
-	waiter := askLater(t, r, ask(24, true, "B"))
-	queued(t, r, "B", 1)
-	first := keyOf("B") + "." + ticketID(1)
-	for _, tc := range []struct {
-		name     string
-		waitsFor []string
-		wants    []string
-		want     bool
-	}{
-		{"names none", nil, []string{"A"}, false},
-		{"a ticket that stands", []string{first}, []string{"A"}, true},
-		{"a ticket that stands, after one that is gone", []string{keyOf("C") + "." + ticketID(1), first}, []string{"A"}, true},
-		{"on a GPU that the other wants, too", []string{first}, []string{"A", "B"}, false},
-		{"a ticket that is gone", []string{keyOf("B") + "." + ticketID(2)}, []string{"A"}, false},
-		{"no number", []string{keyOf("B") + ".1"}, []string{"A"}, false},
-		{"a path", []string{"../" + filepath.Base(r.dir) + "/" + first}, []string{"A"}, false},
-		{"no key", []string{ticketID(1)}, []string{"A"}, false},
-	} {
-		b := &bid{r: r, a: &acquisition{wants: map[string]bool{}}}
-		for _, gpu := range tc.wants {
-			b.a.wants[keyOf(gpu)] = true
-		}
-		if got := b.mayPass(record{WaitsFor: tc.waitsFor}); got != tc.want {
-			t.Errorf("%s: may pass: %t, want %t", tc.name, got, tc.want)
-		}
-	}
-	must(t, full[0][0].Close())
-	waiter.wait(t)
 }

@@ -109,31 +109,48 @@
 package share
 
 import (
-	"errors"
 	"fmt"
-	"time"
 	"unicode/utf8"
 
 	"gpumem/device"
+	"gpumem/node/internal/account"
+	"gpumem/node/internal/registry"
 )
 
 // Errors, wrapped in others that name the file and the way out.
 var (
 	// ErrDamaged: a file of the registry is not as this package left it.
-	ErrDamaged = errors.New("the file is damaged")
+	ErrDamaged = registry.ErrDamaged
 	// ErrVersion: another version of gpumem made a file of the registry.
-	ErrVersion = errors.New("another version of gpumem made the file")
+	ErrVersion = registry.ErrVersion
 	// ErrLocked: one process has held a GPU's lock too long, as a stopped process
 	// does.
-	ErrLocked = errors.New("the GPU's lock is taken")
+	ErrLocked = registry.ErrLocked
 	// ErrUntrusted: another user could remove or rename the registry's files.
-	ErrUntrusted = errors.New("another user could remove the leases in this folder")
+	ErrUntrusted = registry.ErrUntrusted
 )
 
 // Environment variables.
 const (
-	EnvDir   = "GPUMEM_RUN_DIR" // the folder of the registry where [Open] is given none
-	EnvLease = "GPUMEM_LEASE"   // the record of the lease that a program runs in, see [Lease.Path] and [ReadLease]; in a container of Kubernetes its lease file, see [ContainerLease]
+	// EnvDir has the folder of the registry where [Open] is given none.
+	EnvDir = registry.EnvDir
+	// EnvLease has the record of the lease that a program runs in, see [Lease.Path] and
+	// [ReadLease]; in a container of Kubernetes its lease file, see [ContainerLease].
+	EnvLease = "GPUMEM_LEASE"
+)
+
+// What lists of leases contain.
+type (
+	// Entry is a lease that lives, or a waiter for one.
+	Entry = registry.Entry
+	// Container is one container that a lease is for, see [Lease.SetUse].
+	Container = registry.Container
+)
+
+// The states of entries.
+const (
+	Holds = registry.Holds // has a lease
+	Waits = registry.Waits // has a ticket
 )
 
 // Meter reads the status of a GPU without using it.
@@ -167,62 +184,6 @@ type Position struct {
 	Why     *InsufficientMemoryError // the leases, programs and waiters at that time
 }
 
-// State distinguishes leases from waiters.
-type State int
-
-// The states.
-const (
-	Holds State = iota // has a lease
-	Waits              // has a ticket
-)
-
-// String returns "holds" or "waits".
-func (s State) String() string {
-	if s == Waits {
-		return "waits"
-	}
-	return "holds"
-}
-
-// Entry is a lease that lives, or a waiter for one.
-type Entry struct {
-	ID, Device string // empty where the record cannot be read
-	State      State
-	Bytes      uint64    // of the lease; of a waiter: wanted in all, 0 where that was not known when it came
-	PID        int       // of the program if its launcher called Tell, else of the requesting process; 0: unknown
-	Start      uint64    // of that process, in clock ticks since the machine's
-	Namespace  uint64    // inode of the pid namespace that PID is of
-	UID        int       // the owner of the files; -1: unknown
-	Command    []string  // as [Request].Command
-	Since      time.Time // when the lease was granted or the wait began; zero: unknown
-	Place      int       // of a waiter, in the queue of its GPU; 0: next
-	Stopped    bool      // of a waiter: it gives no sign of life, and is passed over meanwhile
-	Elsewhere  bool      // PID is of another pid namespace than this process's
-	Ended      bool      // the process PID has ended, and others hold the lease
-	// HeldBy are the processes that have the lease's lock, with their pids in this
-	// namespace. It is set where PID is unknown, ended, or of another namespace.
-	// Only processes that this user may read are found.
-	HeldBy []Holder // the youngest first
-	// Containers are those that the lease is for, see [Lease.SetUse], and MoreContainers
-	// is the number of those that its record has no room for.
-	Containers     []Container
-	MoreContainers int
-	// Ledger is the file in which the lease's programs count what they hold, see package
-	// ledger; empty if there is none.
-	Ledger string
-	// Over is what its processes hold beyond Bytes; set only in a InsufficientMemoryError.
-	Over uint64
-
-	inode uint64 // of the file with the lock
-}
-
-// Holder is a process that has a lease's lock.
-type Holder struct {
-	PID     int
-	Command []string
-	start   uint64
-}
-
 // checked fills in defaults; the error names a field that makes no sense.
 func (q Request) checked() (Request, error) {
 	bad := func(format string, args ...any) (Request, error) {
@@ -232,8 +193,8 @@ func (q Request) checked() (Request, error) {
 		q.Copies = 1
 	}
 	switch {
-	case q.Device == "" || len(q.Device) > maxDevice || !utf8.ValidString(q.Device):
-		return bad("the device's key %.80q has %d bytes; want 1 to %d of text", q.Device, len(q.Device), maxDevice)
+	case q.Device == "" || len(q.Device) > registry.MaxDevice || !utf8.ValidString(q.Device):
+		return bad("the device's key %.80q has %d bytes; want 1 to %d of text", q.Device, len(q.Device), registry.MaxDevice)
 	case q.Meter == nil && !(q.Settled && q.Total > 0):
 		return bad("no meter for %s; want one, or Settled with the Total of the GPU", q.Device)
 	case q.Bytes != 0 && q.Share != 0:
@@ -246,7 +207,9 @@ func (q Request) checked() (Request, error) {
 	return q, nil
 }
 
-const (
-	maxDevice = 512 // bytes of a key; JSON may write six for one, and a record must fit
-	maxCopies = 1024
-)
+const maxCopies = 1024
+
+// ask is what the request wants, for the account.
+func (q Request) ask() account.Ask {
+	return account.Ask{Bytes: q.Bytes, Share: q.Share, Copies: q.Copies}
+}

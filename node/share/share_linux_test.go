@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/ofd"
+	"gpumem/node/internal/registry"
 )
 
 // listed is what the registry lists.
@@ -26,23 +27,15 @@ func listed(t reporter, r *Registry) []Entry {
 // files are the names in the registry's folder but for the locks.
 func files(t reporter, r *Registry) []string {
 	t.Helper()
-	all, err := r.files("")
+	all, err := os.ReadDir(r.r.Dir())
 	must(t, err)
 	var names []string
-	for key, kinds := range all {
-		for kind, ids := range kinds {
-			if kind == "lock" {
-				continue
-			}
-			for _, id := range ids {
-				names = append(names, key+"."+id+"."+kind)
-			}
+	for _, f := range all {
+		if !strings.HasSuffix(f.Name(), ".lock") {
+			names = append(names, f.Name())
 		}
 	}
-	// What was being made without a name's file system, or by an older version.
-	odd, err := filepath.Glob(filepath.Join(r.dir, ".*"))
-	must(t, err)
-	return append(names, odd...)
+	return names
 }
 
 func pid(t testing.TB, line string) int {
@@ -56,11 +49,11 @@ func pid(t testing.TB, line string) int {
 // ends it has.
 func TestTogether(t *testing.T) {
 	r, gpu := newGPU(t)
-	a := start(t, "hold", r.dir, gpu, 5, 2, "")
+	a := start(t, "hold", r.r.Dir(), gpu, 5, 2, "")
 	a.said(t, "have")
-	b := start(t, "launch", r.dir, gpu, 8, 1, "")
+	b := start(t, "launch", r.r.Dir(), gpu, 8, 1, "")
 	started := pid(t, b.said(t, "started"))
-	c := start(t, "hold", r.dir, gpu, 7, 1, "")
+	c := start(t, "hold", r.r.Dir(), gpu, 7, 1, "")
 	no := c.said(t, "no not enough free memory on "+gpu[:20])
 	for _, want := range []string{"requested 7GiB, available 6GiB (of 24GiB shareable, 24GiB total)",
 		fmt.Sprintf("leases: process %d (hold 8) 8GiB, process %d (hold 5) 5GiB, process %d (hold 5) 5GiB", started, a.Process.Pid, a.Process.Pid),
@@ -75,9 +68,9 @@ func TestTogether(t *testing.T) {
 		t.Errorf("listed: %+v", all)
 	}
 	a.end(t)
-	d := start(t, "hold", r.dir, gpu, 16, 1, "")
+	d := start(t, "hold", r.r.Dir(), gpu, 16, 1, "")
 	d.said(t, "have")
-	if e := start(t, "hold", r.dir, gpu, 25, 1, "wait"); !strings.Contains(e.said(t, "no"), "more than can ever be shared here") {
+	if e := start(t, "hold", r.r.Dir(), gpu, 25, 1, "wait"); !strings.Contains(e.said(t, "no"), "more than can ever be shared here") {
 		t.Error("25 of 24 GiB and no word of that")
 	}
 	d.end(t)
@@ -91,17 +84,17 @@ func TestTogether(t *testing.T) {
 // it. Memory of the program still counts for the lease.
 func TestInherited(t *testing.T) {
 	r, gpu := newGPU(t)
-	a := start(t, "launch", r.dir, gpu, 10, 1, "")
+	a := start(t, "launch", r.r.Dir(), gpu, 10, 1, "")
 	program := pid(t, a.said(t, "started"))
 	a.kill(t)
 	if all := listed(t, r); len(all) != 1 || all[0].PID != program {
 		t.Fatalf("listed: %+v", all)
 	}
-	b := start(t, "hold", r.dir, gpu, 14, 1, "")
+	b := start(t, "hold", r.r.Dir(), gpu, 14, 1, "")
 	b.said(t, "have")
-	start(t, "hold", r.dir, gpu, 1, 1, "").said(t, "no")
+	start(t, "hold", r.r.Dir(), gpu, 1, 1, "").said(t, "no")
 	b.end(t)
-	c := start(t, "hold", r.dir, gpu, 24, 1, "wait")
+	c := start(t, "hold", r.r.Dir(), gpu, 24, 1, "wait")
 	c.said(t, "place 0")
 	must(t, syscall.Kill(program, syscall.SIGKILL))
 	c.said(t, "have")
@@ -112,11 +105,11 @@ func TestInherited(t *testing.T) {
 // they came; three of them are killed meanwhile.
 func TestOrder(t *testing.T) {
 	r, gpu := newGPU(t)
-	first := start(t, "hold", r.dir, gpu, 24, 1, "")
+	first := start(t, "hold", r.r.Dir(), gpu, 24, 1, "")
 	first.said(t, "have")
 	var queue []*child
 	for i := range 20 {
-		c := start(t, "hold", r.dir, gpu, 24, 1, "wait")
+		c := start(t, "hold", r.r.Dir(), gpu, 24, 1, "wait")
 		c.said(t, fmt.Sprint("place ", i))
 		queue = append(queue, c)
 	}
@@ -125,7 +118,7 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%d is listed as %+v", i, e)
 		}
 	}
-	start(t, "hold", r.dir, gpu, 1, 1, "").said(t, "no")
+	start(t, "hold", r.r.Dir(), gpu, 1, 1, "").said(t, "no")
 	first.end(t)
 	for i, c := range queue {
 		if i == 5 || i == 6 || i == 19 {
@@ -152,25 +145,25 @@ func TestOrder(t *testing.T) {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	r, gpu := newGPU(t)
-	holder := start(t, "hold", r.dir, gpu, 20, 1, "")
+	holder := start(t, "hold", r.r.Dir(), gpu, 20, 1, "")
 	holder.said(t, "have")
-	stopped := start(t, "hold", r.dir, gpu, 24, 1, "wait")
+	stopped := start(t, "hold", r.r.Dir(), gpu, 24, 1, "wait")
 	stopped.said(t, "place 0")
-	behind := start(t, "hold", r.dir, gpu, 4, 1, "wait")
+	behind := start(t, "hold", r.r.Dir(), gpu, 4, 1, "wait")
 	behind.said(t, "place 1")
 	for stoppedOutsideTheLock := false; !stoppedOutsideTheLock; {
 		stopped.signal(t, syscall.SIGSTOP)
-		ctx, cancel := within(200 * time.Millisecond)
-		g, err := r.lock(ctx, keyOf(gpu), patience, nil)
+		ctx, cancel := context.WithTimeout(background, 200 * time.Millisecond)
+		g, err := r.r.GPU(gpu).Lock(ctx, nil)
 		cancel()
 		if stoppedOutsideTheLock = err == nil; err == nil {
-			g.unlock()
+			g.Unlock()
 		} else {
 			stopped.signal(t, syscall.SIGCONT)
 		}
 	}
 	behind.said(t, "have")
-	no := start(t, "hold", r.dir, gpu, 4, 1, "").said(t, "no")
+	no := start(t, "hold", r.r.Dir(), gpu, 4, 1, "").said(t, "no")
 	if want := fmt.Sprintf("process %d is stopped: continue it (kill -CONT %[1]d)", stopped.Process.Pid); !strings.Contains(no, want) {
 		t.Errorf("%s\nlacks %q", no, want)
 	}
@@ -184,7 +177,7 @@ func TestStopped(t *testing.T) {
 		return false
 	})
 	holder.end(t)
-	start(t, "hold", r.dir, gpu, 4, 1, "").said(t, "no") // it is the turn of the one that was stopped
+	start(t, "hold", r.r.Dir(), gpu, 4, 1, "").said(t, "no") // it is the turn of the one that was stopped
 	behind.end(t)
 	stopped.said(t, "have")
 }
@@ -192,10 +185,10 @@ func TestStopped(t *testing.T) {
 // TestLockTaken: somebody is stopped under the GPU's lock. The others give up
 // and name it.
 func TestLockTaken(t *testing.T) {
-	defer func(old time.Duration) { patience = old }(patience)
-	patience = 20 * time.Millisecond
+	defer func(old time.Duration) { registry.Patience = old }(registry.Patience)
+	registry.Patience = 20 * time.Millisecond
 	r, gpu := newGPU(t)
-	g, err := r.lock(t.Context(), keyOf(gpu), patience, nil)
+	g, err := r.r.GPU(gpu).Lock(t.Context(), nil)
 	must(t, err)
 	q := Request{Device: gpu, Meter: simulated(gpu)}
 	if _, err := r.Acquire(t.Context(), q); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint("kill -CONT ", os.Getpid())) {
@@ -206,7 +199,7 @@ func TestLockTaken(t *testing.T) {
 	if _, err := r.Acquire(ctx, q); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	g.unlock()
+	g.Unlock()
 	leases, err := r.Acquire(t.Context(), q)
 	must(t, err)
 	must(t, leases[0].Close())
@@ -364,11 +357,11 @@ func TestLedgerEndsWithItsLease(t *testing.T) {
 	}
 	must(t, l.Close())
 	for _, lives := range []bool{true, false} {
-		orphan := r.path(l.key, "00000000000000ab", ledgerKind)
+		orphan := l.gpu.Path("00000000000000ab", registry.LedgerKind)
 		f, err := os.Create(orphan)
 		must(t, err)
 		if lives {
-			must(t, setLock(f))
+			must(t, ofd.Lock{FD: f.Fd()}.Try(ofd.Write))
 		} else {
 			f.Close()
 		}
@@ -380,5 +373,24 @@ func TestLedgerEndsWithItsLease(t *testing.T) {
 	}
 	if all := files(t, r); len(all) != 0 {
 		t.Errorf("left: %q", all)
+	}
+}
+
+// TestNoRoomText: one line, whatever others call their programs.
+func TestNoRoomText(t *testing.T) {
+	e := &InsufficientMemoryError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
+		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded, After: 1010 * time.Millisecond}
+	for i := range 10 {
+		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}, Over: 2 * gib})
+	}
+	got := e.Error()
+	for _, want := range []string{"requested 12GiB (2 x 6GiB), available 4GiB (of 20GiB shareable, 24GiB total; 1GiB for the display and 2GiB in reserve)",
+		`process 100 ("a\x1b[2J\nb yyy`, "and 2 more", "waiting before: process 5 (x) 1GiB", "without a lease: process 9 (game) 1GiB, process 8 of unknown size", "wait for a turn", "gave up after 1s", "1GiB (and holds 2GiB more than it has)"} {
+		if !strings.Contains(strings.ReplaceAll(got, " GiB", "GiB"), want) {
+			t.Errorf("%s\nlacks %q", got, want)
+		}
+	}
+	if strings.ContainsAny(got, "\n\x1b") || strings.Contains(got, "process 108") {
+		t.Errorf("%q", got)
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/proc"
+	"gpumem/node/internal/account"
+	"gpumem/node/internal/queue"
+	"gpumem/node/internal/registry"
 )
 
 // settled asks for a lease as the agent of a node does, which reads no GPU.
@@ -73,6 +77,15 @@ func TestSetUse(t *testing.T) {
 	}
 }
 
+// kinOf returns the ancestry for leases.
+func kinOf(all []Entry) *account.Ancestry {
+	var counted []account.Lease
+	for _, e := range all {
+		counted = append(counted, e.Counted())
+	}
+	return account.NewAncestry(proc.ReadStat, counted, registry.Namespace())
+}
+
 // TestOwnersFindContainers: the memory of a process in a container is its lease's, of two
 // that one process has.
 func TestOwnersFindContainers(t *testing.T) {
@@ -82,28 +95,28 @@ func TestOwnersFindContainers(t *testing.T) {
 		l, err := settled(r, 8, 24)
 		must(t, err)
 		defer l.Close()
-		must(t, l.SetUse([]Container{{digits(i), "team-a", "trainer", "main"}}, ""))
+		must(t, l.SetUse([]Container{{ID: digits(i), Namespace: "team-a", Pod: "trainer", Name: "main"}}, ""))
 	}
 	all := listed(t, r)
-	o := NewOwners(all)
-	o.f.cgroup = func(pid int) string { return "0::/kubepods/" + digits(pid-100) + "\n" }
+	kin := kinOf(all)
+	kin.Cgroup = func(pid int) string { return "0::/kubepods/" + digits(pid-100) + "\n" }
 	for _, e := range all {
 		pid := 100
 		if e.Containers[0].ID == digits(1) {
 			pid = 101
 		}
-		if got, ok := o.Of(pid); !ok || got.ID != e.ID {
-			t.Errorf("process %d is of lease %+v, want %+v", pid, got, e)
+		if i, ok := kin.LeaseOf(pid); !ok || all[i].ID != e.ID {
+			t.Errorf("process %d is of lease %d, %t; want %+v", pid, i, ok, e)
 		}
 	}
 	if _, err := settled(r, 9, 24); err == nil || !strings.Contains(err.Error(), "leases: container team-a/trainer/main 8 GiB, container team-a/trainer/main 8 GiB;") {
 		t.Errorf("a refusal names the containers: %v", err)
 	}
-	if _, ok := o.Of(103); ok {
+	if _, ok := kin.LeaseOf(103); ok {
 		t.Error("a process of no container has a lease")
 	}
-	if got, ok := o.Of(os.Getpid()); !ok || got.PID != os.Getpid() {
-		t.Errorf("this process is of %+v", got)
+	if i, ok := kin.LeaseOf(os.Getpid()); !ok || all[i].PID != os.Getpid() {
+		t.Errorf("this process is of lease %d, %t", i, ok)
 	}
 }
 
@@ -115,8 +128,13 @@ func TestRefusalSaysWhatContainersHoldBeyondTheirLease(t *testing.T) {
 	of, own := sample("gpu"), sample("gpu")
 	of.ID, of.Containers = "a", []Container{{ID: digits(1)}}
 	own.ID = "b"
-	f := figures{over: map[identity]uint64{of.inside(): 2 * gib, own.identity(): gib}}
-	no := (&bid{r: r}).refusal(device.Status{}, f, []claim{{record: of}, {record: own}}, queueState{})
+	leases := []registry.Claim{{Record: of}, {Record: own}}
+	kin := account.NewAncestry(func(int) (proc.Stat, bool) { return proc.Stat{Start: own.Start}, true }, accountsOf(leases), 0)
+	kin.Cgroup = func(pid int) string { return map[int]string{20: "0::/" + digits(1)}[pid] }
+	st := device.Status{Info: device.Info{Total: 24 * gib}, Free: 19 * gib, Processes: []device.Process{process(20, 3*gib), process(own.PID, 2*gib)}}
+	f, err := account.Count(st, accountsOf(leases), 0, kin.Owner)
+	must(t, err)
+	no := (&bid{gpu: r.r.GPU("gpu")}).refusal(reading{Figures: f, leases: leases}, queue.Turn{})
 	for _, e := range no.Holders {
 		if want := map[string]uint64{"a": 2 * gib, "b": gib}[e.ID]; e.Over != want {
 			t.Errorf("lease %s holds %d more than it has, want %d", e.ID, e.Over, want)
@@ -124,36 +142,6 @@ func TestRefusalSaysWhatContainersHoldBeyondTheirLease(t *testing.T) {
 	}
 	if len(no.Holders) != 2 {
 		t.Errorf("%d holders, want 2", len(no.Holders))
-	}
-}
-
-// TestMovingGPUIsBelievedInTheEnd: readings that agree for 50 ms are believed, and after 2 s
-// those of a GPU that never keeps still. One on which nothing began lately is believed at once.
-func TestMovingGPUIsBelievedInTheEnd(t *testing.T) {
-	begin := time.Unix(1000, 0)
-	for _, tc := range []struct {
-		name   string
-		recent bool
-		moves  time.Duration // the GPU changes for so long
-		want   time.Duration // 0: at the first reading
-	}{
-		{"nothing recent", false, time.Hour, 0},
-		{"still", true, 0, apart},
-		{"moves for a second", true, time.Second, time.Second + apart},
-		{"moves for ever", true, time.Hour, settling},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var s settle
-			took, shareable := time.Duration(0), uint64(gib)
-			for !s.done(begin.Add(took), tc.recent, shareable) && took < time.Minute {
-				if took += apart / 2; took <= tc.moves {
-					shareable++
-				}
-			}
-			if took != tc.want {
-				t.Errorf("believed after %v, want %v", took, tc.want)
-			}
-		})
 	}
 }
 
@@ -208,8 +196,9 @@ func TestMemoryOfARealContainer(t *testing.T) {
 	if take(20) != nil || take(21) == nil {
 		t.Error("with the container 4 of 24 GiB are leased: 20 are left")
 	}
-	if e, ok := NewOwners(listed(t, r)).Of(child.Process.Pid); !ok || e.ID != l.ID() {
-		t.Errorf("the process is of %+v", e)
+	all := listed(t, r)
+	if i, ok := kinOf(all).LeaseOf(child.Process.Pid); !ok || all[i].ID != l.ID() {
+		t.Errorf("the process is of lease %d, %t", i, ok)
 	}
 }
 

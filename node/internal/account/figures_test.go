@@ -1,9 +1,7 @@
-package share
+package account
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,8 +56,8 @@ func TestCount(t *testing.T) {
 			if tc.alter != nil {
 				tc.alter(&st)
 			}
-			f, err := count(st, []record{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{pid: 10, start: 7}, pid == 10 })
-			if err != nil || f.shareable != tc.shareable || f.display != tc.display || f.leased != 8*gib || f.left() != less(tc.shareable, 8*gib) {
+			f, err := Count(st, []Lease{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{pid: 10, start: 7}, pid == 10 })
+			if err != nil || f.Shareable != tc.shareable || f.Display != tc.display || f.Leased != 8*gib || f.Left() != Less(tc.shareable, 8*gib) {
 				t.Errorf("%+v, %v; want %d, display %d", f, err, tc.shareable, tc.display)
 			}
 		})
@@ -73,13 +71,13 @@ func TestUnknownMemoryCountsForOneLease(t *testing.T) {
 		Info: device.Info{Total: 24 * gib}, Free: 18 * gib, Used: 6 * gib,
 		Processes: []device.Process{{PID: 10}, {PID: 12}, process(11, 2*gib)},
 	}
-	leases := []record{{PID: 10, Start: 7, Bytes: 3 * gib}, {PID: 12, Start: 8, Bytes: 3 * gib}}
+	leases := []Lease{{PID: 10, Start: 7, Bytes: 3 * gib}, {PID: 12, Start: 8, Bytes: 3 * gib}}
 	owner := func(pid int) (identity, bool) {
 		return map[int]identity{10: {pid: 10, start: 7}, 12: {pid: 12, start: 8}}[pid], pid != 11
 	}
-	f, err := count(st, leases, 0, owner)
-	if want := uint64(22 * gib); err != nil || f.shareable != want {
-		t.Errorf("%d can be shared, want %d (%v)", f.shareable, want, err)
+	f, err := Count(st, leases, 0, owner)
+	if want := uint64(22 * gib); err != nil || f.Shareable != want {
+		t.Errorf("%d can be shared, want %d (%v)", f.Shareable, want, err)
 	}
 }
 
@@ -87,7 +85,7 @@ func TestUnknownMemoryCountsForOneLease(t *testing.T) {
 // 4 GiB. What the containers of one use beyond it is not within the other.
 func TestMemoryOfContainersIsWithinTheirLeaseAlone(t *testing.T) {
 	const total = 24 * gib
-	one, two := []Container{{ID: digits(1)}}, []Container{{ID: digits(2)}}
+	one, two := []string{digits(1)}, []string{digits(2)}
 	a, b, agent := identity{lease: "a"}, identity{lease: "b"}, identity{pid: 10, start: 7}
 	of := map[int]identity{10: agent, 11: agent, 20: a, 21: a, 30: b}
 	for _, tc := range []struct {
@@ -112,10 +110,10 @@ func TestMemoryOfContainersIsWithinTheirLeaseAlone(t *testing.T) {
 				}
 			}
 			st.Free -= st.Used
-			leases := []record{{ID: "a", PID: 10, Start: 7, Bytes: 8 * gib, Containers: one}, {ID: "b", PID: 10, Start: 7, Bytes: 4 * gib, Containers: two}}
-			f, err := count(st, leases, 0, func(pid int) (identity, bool) { w, ok := of[pid]; return w, ok })
-			if err != nil || f.shareable != total-tc.foreign || f.leased != 12*gib {
-				t.Errorf("%d shareable, %d leased, %v; want %d foreign", f.shareable, f.leased, err, tc.foreign)
+			leases := []Lease{{ID: "a", PID: 10, Start: 7, Bytes: 8 * gib, Containers: one}, {ID: "b", PID: 10, Start: 7, Bytes: 4 * gib, Containers: two}}
+			f, err := Count(st, leases, 0, func(pid int) (identity, bool) { w, ok := of[pid]; return w, ok })
+			if err != nil || f.Shareable != total-tc.foreign || f.Leased != 12*gib {
+				t.Errorf("%d shareable, %d leased, %v; want %d foreign", f.Shareable, f.Leased, err, tc.foreign)
 			}
 			for w, over := range f.over {
 				if over != tc.over[w] {
@@ -131,46 +129,67 @@ func display(s *device.Status) { s.Display = true }
 // TestWant: how much each lease is.
 func TestWant(t *testing.T) {
 	for _, tc := range []struct {
-		q                 Request
+		q                 Ask
 		shareable, leased uint64
 		each              uint64
 		fits              bool
 	}{
-		{Request{Bytes: 10, Copies: 2}, 100, 80, 10, true},
-		{Request{Bytes: 10, Copies: 2}, 100, 81, 10, false},
-		{Request{Bytes: 1 << 63, Copies: 2}, 100, 0, 1 << 63, false},
-		{Request{Copies: 3}, 100, 0, 33, true},
-		{Request{Copies: 1}, 100, 10, 100, false},
-		{Request{Copies: 1}, 1000, 10, 990, true}, // a hundredth less
-		{Request{Copies: 1}, 1000, 11, 1000, false},
-		{Request{Share: 0.2, Copies: 5}, 24 * gib, 0, 24 * gib / 5, true},
-		{Request{Share: 0.25, Copies: 1}, 1000, 752, 248, true},
-		{Request{Share: 0.25, Copies: 1}, 1000, 753, 250, false},
-		{Request{Share: 1, Copies: 1}, 0, 0, 0, false},
-		{Request{Share: 1, Copies: 2}, 100, 0, 100, false},
+		{Ask{Bytes: 10, Copies: 2}, 100, 80, 10, true},
+		{Ask{Bytes: 10, Copies: 2}, 100, 81, 10, false},
+		{Ask{Bytes: 1 << 63, Copies: 2}, 100, 0, 1 << 63, false},
+		{Ask{Copies: 3}, 100, 0, 33, true},
+		{Ask{Copies: 1}, 100, 10, 100, false},
+		{Ask{Copies: 1}, 1000, 10, 990, true}, // a hundredth less
+		{Ask{Copies: 1}, 1000, 11, 1000, false},
+		{Ask{Share: 0.2, Copies: 5}, 24 * gib, 0, 24 * gib / 5, true},
+		{Ask{Share: 0.25, Copies: 1}, 1000, 752, 248, true},
+		{Ask{Share: 0.25, Copies: 1}, 1000, 753, 250, false},
+		{Ask{Share: 1, Copies: 1}, 0, 0, 0, false},
+		{Ask{Share: 1, Copies: 2}, 100, 0, 100, false},
 	} {
-		each, fits := tc.q.want(figures{shareable: tc.shareable, leased: tc.leased})
+		each, fits := tc.q.Size(Figures{Shareable: tc.shareable, Leased: tc.leased})
 		if each != tc.each || fits != tc.fits {
 			t.Errorf("%+v of %d, %d leased: %d, %t; want %d, %t", tc.q, tc.shareable, tc.leased, each, fits, tc.each, tc.fits)
 		}
 	}
 }
 
-// TestNoRoomText: one line, whatever others call their programs.
-func TestNoRoomText(t *testing.T) {
-	e := &InsufficientMemoryError{Device: "GPU-1", Want: 12 * gib, Copies: 2, Total: 24 * gib, Shareable: 20 * gib, Free: 4 * gib, Display: gib, Reserve: 2 * gib,
-		Ahead: []Entry{{PID: 5, State: Waits, Bytes: gib, Command: []string{"x"}}}, Foreign: []device.Process{{PID: 9, Name: "game", Known: true, Used: gib}, {PID: 8}}, Waited: context.DeadlineExceeded, After: 1010 * time.Millisecond}
-	for i := range 10 {
-		e.Holders = append(e.Holders, Entry{PID: 100 + i, Bytes: gib, Command: []string{"a\x1b[2J\nb", strings.Repeat("y", 100)}, Over: 2 * gib})
+// TestDesktopKeepsItsFloorOfWhatCouldEverBeShared: a desktop that uses much now may use
+// less later, so only its floor counts against what could ever be shared.
+func TestDesktopKeepsItsFloorOfWhatCouldEverBeShared(t *testing.T) {
+	st := device.Status{Info: device.Info{Total: 24 * gib, Display: true}, Free: 22 * gib, Used: 2 * gib}
+	f, err := Count(st, nil, 0, func(int) (identity, bool) { return identity{}, false })
+	if err != nil || f.Most != 23*gib || f.Shareable != 21*gib {
+		t.Errorf("at most %d could be shared, %d now (%v)", f.Most, f.Shareable, err)
 	}
-	got := e.Error()
-	for _, want := range []string{"requested 12GiB (2 x 6GiB), available 4GiB (of 20GiB shareable, 24GiB total; 1GiB for the display and 2GiB in reserve)",
-		`process 100 ("a\x1b[2J\nb yyy`, "and 2 more", "waiting before: process 5 (x) 1GiB", "without a lease: process 9 (game) 1GiB, process 8 of unknown size", "wait for a turn", "gave up after 1s", "1GiB (and holds 2GiB more than it has)"} {
-		if !strings.Contains(strings.ReplaceAll(got, " GiB", "GiB"), want) {
-			t.Errorf("%s\nlacks %q", got, want)
-		}
-	}
-	if strings.ContainsAny(got, "\n\x1b") || strings.Contains(got, "process 108") {
-		t.Errorf("%q", got)
+}
+
+// TestMovingGPUIsBelievedInTheEnd: readings that agree for 50 ms are believed, and after 2 s
+// those of a GPU that never keeps still. One on which nothing began lately is believed at once.
+func TestMovingGPUIsBelievedInTheEnd(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	for _, tc := range []struct {
+		name   string
+		recent bool
+		moves  time.Duration // the GPU changes for so long
+		want   time.Duration // 0: at the first reading
+	}{
+		{"nothing recent", false, time.Hour, 0},
+		{"still", true, 0, Apart},
+		{"moves for a second", true, time.Second, time.Second + Apart},
+		{"moves for ever", true, time.Hour, settling},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var s Settle
+			took, shareable := time.Duration(0), uint64(gib)
+			for !s.Done(begin.Add(took), tc.recent, shareable) && took < time.Minute {
+				if took += Apart / 2; took <= tc.moves {
+					shareable++
+				}
+			}
+			if took != tc.want {
+				t.Errorf("believed after %v, want %v", took, tc.want)
+			}
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package share
+package account
 
 import (
 	"testing"
@@ -29,10 +29,10 @@ func TestAncestry(t *testing.T) {
 		71: of(1, 70, 1, 9),
 		80: of(1, 80, 1, 5), // the pid of a lease of another namespace
 	}
-	leases := []record{{PID: 10, Start: 5, Namespace: 1}, {PID: 20, Start: 9, Namespace: 1}, {PID: 40, Start: 3, Namespace: 1}, {PID: 70, Start: 4, Namespace: 1}, {PID: 80, Start: 5, Namespace: 2}}
-	f := newAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	leases := []Lease{{PID: 10, Start: 5, Namespace: 1}, {PID: 20, Start: 9, Namespace: 1}, {PID: 40, Start: 3, Namespace: 1}, {PID: 70, Start: 4, Namespace: 1}, {PID: 80, Start: 5, Namespace: 2}}
+	f := NewAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
 	for pid, want := range map[int]int{10: 10, 11: 10, 12: 10, 20: 20, 21: 20, 30: 10, 31: 40, 32: 40, 33: 0, 50: 0, 60: 0, 61: 0, 70: 0, 71: 0, 80: 0, 1: 0, 99: 0, 0: 0, -1: 0} {
-		if got, ok := f.owner(pid); got.pid != want || ok != (want != 0) {
+		if got, ok := f.Owner(pid); got.pid != want || ok != (want != 0) {
 			t.Errorf("%d belongs to %+v, %t; want %d", pid, got, ok, want)
 		}
 	}
@@ -42,12 +42,12 @@ func TestAncestry(t *testing.T) {
 // parent 10 has lease a.
 func TestContainersComeBeforeAncestry(t *testing.T) {
 	table := map[int]proc.Stat{10: {Start: 5}, 11: {Parent: 10, Start: 6}, 20: {Parent: 10, Start: 6}, 21: {Parent: 20, Start: 7}, 30: {Start: 8}}
-	leases := []record{
-		{ID: "a", PID: 10, Start: 5, Namespace: 1, Containers: []Container{{ID: digits(1)}}},
-		{ID: "b", PID: 10, Start: 5, Namespace: 2, Containers: []Container{{ID: digits(2)}, {ID: digits(3)}}}, // of an agent elsewhere
+	leases := []Lease{
+		{ID: "a", PID: 10, Start: 5, Namespace: 1, Containers: []string{digits(1)}},
+		{ID: "b", PID: 10, Start: 5, Namespace: 2, Containers: []string{digits(2), digits(3)}}, // of an agent elsewhere
 	}
-	f := newAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
-	f.cgroup = func(pid int) string {
+	f := NewAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	f.Cgroup = func(pid int) string {
 		return map[int]string{
 			11: "0::/user.slice\n",
 			20: "0::/kubepods/burstable/pod1/" + digits(2) + "\n",
@@ -56,35 +56,31 @@ func TestContainersComeBeforeAncestry(t *testing.T) {
 	}
 	agent, b := identity{pid: 10, start: 5}, identity{lease: "b"}
 	for pid, want := range map[int]identity{10: agent, 11: agent, 20: b, 21: agent, 30: b} {
-		if got, ok := f.owner(pid); got != want || !ok {
+		if got, ok := f.Owner(pid); got != want || !ok {
 			t.Errorf("%d belongs to %+v, %t; want %+v", pid, got, ok, want)
 		}
 	}
 }
 
-func TestNamespaceIsKnown(t *testing.T) {
-	if namespace() == 0 {
-		t.Error("0")
-	}
-}
-
-// TestYoungest: numbers of processes do not count up with their starts.
-func TestYoungest(t *testing.T) {
-	starts := map[int]uint64{9: 50, 7: 80, 8: 60, 3: 80}
-	read := func(pid int) (proc.Stat, bool) { s, ok := starts[pid]; return proc.Stat{Start: s}, ok }
+func TestContainerOf(t *testing.T) {
+	leases := map[string]string{digits(1): "a", digits(2): "b"}
 	for _, tc := range []struct {
-		pids []int
-		want int
+		name, cgroup, want string
 	}{
-		{nil, 0},
-		{[]int{1}, 0}, // cannot be seen
-		{[]int{8}, 8},
-		{[]int{7, 8, 9}, 7},
-		{[]int{8, 9}, 8},
-		{[]int{1, 7, 3}, 3},
+		{"no file", "", ""},
+		{"cgroup 2", "0::/kubepods/besteffort/pod5/" + digits(1) + "\n", "a"},
+		{"systemd's names", "0::/kubepods.slice/kubepods-pod5.slice/cri-containerd-" + digits(2) + ".scope\n", "b"},
+		{"cgroup 1", "11:memory:/kubepods/pod5/" + digits(1) + "\n10:cpu:/\n", "a"},
+		{"seen from another container", "0::/../" + digits(2) + "\n", "b"},
+		{"a part of the container", "0::/kubepods/pod5/" + digits(1) + "/init", "a"},
+		{"a container in a container", "0::/docker/" + digits(1) + "/kubepods/" + digits(2) + "\n", "b"},
+		{"another's", "0::/kubepods/pod5/" + digits(3) + "\n", ""},
+		{"the beginning of an id", "0::/kubepods/" + digits(1)[:63] + "\n", ""},
 	} {
-		if pid, start := youngest(tc.pids, read); pid != tc.want || start != starts[pid] {
-			t.Errorf("of %v it is %d, started at %d; want %d", tc.pids, pid, start, tc.want)
-		}
+		t.Run(tc.name, func(t *testing.T) {
+			if got, ok := containerOf(tc.cgroup, leases); got != tc.want || ok != (tc.want != "") {
+				t.Errorf("%q, %t; want %q", got, ok, tc.want)
+			}
+		})
 	}
 }

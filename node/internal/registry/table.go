@@ -1,6 +1,6 @@
 // The kernel's table of locks, and the processes that hold one.
 
-package share
+package registry
 
 import (
 	"bytes"
@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // tableFile lists every lock that is held on the machine; see proc_locks(5). Those
@@ -18,8 +17,8 @@ var tableFile = "/proc/locks"
 
 // tableLock is one lock for writing of an open file description.
 type tableLock struct {
-	inode uint64
-	extent
+	inode         uint64
+	start, length uint64 // a length of 0 reaches to the end
 }
 
 // parseLock reads a line of /proc/locks, or of an fdinfo file after "lock:":
@@ -39,7 +38,7 @@ func parseLock(line string) (l tableLock, ok bool) {
 	if err1 != nil || err2 != nil {
 		return l, false
 	}
-	l = tableLock{inode, extent{start: start}}
+	l = tableLock{inode: inode, start: start}
 	if f[7] == "EOF" {
 		return l, true
 	}
@@ -82,29 +81,22 @@ func locksAt(start uint64) ([]tableLock, error) {
 }
 
 // lockOfInode returns the lock for writing on a file that cannot be opened.
-func lockOfInode(inode uint64) (h extent, ok bool, err error) {
+func lockOfInode(inode uint64) (l tableLock, ok bool, err error) {
 	data, err := os.ReadFile(tableFile)
 	if err != nil {
-		return extent{}, false, err
+		return tableLock{}, false, err
 	}
 	for line := range strings.Lines(string(data)) {
 		if l, ok := parseLock(line); ok && l.inode == inode {
-			return l.extent, true, nil
+			return l, true, nil
 		}
 	}
-	return extent{}, false, nil
+	return tableLock{}, false, nil
 }
 
-// heldBy returns the processes that have the description with the lock on a file.
-// Only processes that this user may look into are found.
-func heldBy(inode uint64) []int {
-	by, _ := holders(map[uint64]bool{inode: true})
-	return by[inode]
-}
-
-// holders returns, by inode, the processes that have the description with a lock
-// for writing on that file.
-func holders(inodes map[uint64]bool) (map[uint64][]int, error) {
+// holdersOf returns, by inode, the processes that have the description with a lock
+// for writing on that file. Only processes that this user may look into are found.
+func holdersOf(inodes map[uint64]bool) (map[uint64][]int, error) {
 	by := map[uint64][]int{}
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -129,8 +121,9 @@ func holders(inodes map[uint64]bool) (map[uint64][]int, error) {
 	return by, nil
 }
 
-// locksIn returns the inodes on which descriptions of a process hold locks for
-// writing, without those that it attends, see Attending. A file made without a name is still shown as "FOLDER/#INODE (deleted)".
+// locksIn returns the inodes on which descriptions of a process hold locks for writing,
+// without those that it attends, see Attend. A file made without a name is still shown as
+// "FOLDER/#INODE (deleted)".
 func locksIn(pid string) map[uint64]bool {
 	dir := filepath.Join("/proc", pid, "fd")
 	d, err := os.Open(dir)
@@ -146,7 +139,7 @@ func locksIn(pid string) map[uint64]bool {
 	var attends []uint64
 	for _, fd := range fds {
 		target, err := os.Readlink(filepath.Join(dir, fd))
-		if err != nil || !strings.HasSuffix(target, " (deleted)") && !strings.HasSuffix(target, "."+lockKind) && !strings.HasSuffix(target, ".lock") {
+		if err != nil || !strings.HasSuffix(target, " (deleted)") && !strings.HasSuffix(target, "."+LockKind) && !strings.HasSuffix(target, ".lock") {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", pid, "fdinfo", fd))
@@ -171,5 +164,3 @@ func locksIn(pid string) map[uint64]bool {
 	}
 	return all
 }
-
-func inodeOf(info os.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Ino }

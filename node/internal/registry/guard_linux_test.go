@@ -1,4 +1,4 @@
-package share
+package registry
 
 import (
 	"context"
@@ -9,20 +9,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpumem/node/internal/account"
 )
 
 // TestWaiterForReplacedLockFileTakesTheNewOne: the lock of a file that was removed
 // while it was waited for excludes nobody, so two processes would decide at once.
 func TestWaiterForReplacedLockFileTakesTheNewOne(t *testing.T) {
-	r, gpu := newGPU(t)
-	key := keyOf(gpu)
-	old, err := r.lock(t.Context(), key, patience, nil)
+	r := newGPU(t)
+	old, err := r.Lock(t.Context(), nil)
 	must(t, err)
-	got := make(chan *guard, 1)
+	got := make(chan *Guard, 1)
 	waits := make(chan bool, 100)
 	go func() {
-		// The first beat comes after a quarter of the patience.
-		g, err := r.lock(t.Context(), key, 40*time.Millisecond, func() {
+		// The first beat comes after a quarter of the Patience.
+		g, err := r.Lock(t.Context(), func() {
 			old.taken++
 			old.write() // as if others went on taking turns
 			select {
@@ -36,38 +37,37 @@ func TestWaiterForReplacedLockFileTakesTheNewOne(t *testing.T) {
 		got <- g
 	}()
 	<-waits
-	must(t, os.Remove(filepath.Join(r.dir, key+".lock")))
-	other, err := r.lock(t.Context(), key, patience, nil)
+	must(t, os.Remove(r.lockPath()))
+	other, err := r.Lock(t.Context(), nil)
 	must(t, err)
-	old.unlock()
-	other.unlock()
+	old.Unlock()
+	other.Unlock()
 	g := <-got
 	if g == nil {
 		return
 	}
-	if !g.stands() {
+	if !g.IsStanding() {
 		t.Error("it has the lock of the removed file")
 	}
-	g.unlock()
+	g.Unlock()
 }
 
 // TestAbandonedWaitForTheLockReleasesIt: the kernel gives the lock to a process that
 // no longer wants it.
 func TestAbandonedWaitForTheLockReleasesIt(t *testing.T) {
-	r, gpu := newGPU(t)
-	key := keyOf(gpu)
-	g, err := r.lock(t.Context(), key, patience, nil)
+	r := newGPU(t)
+	g, err := r.Lock(t.Context(), nil)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = r.lock(ctx, key, 40*time.Millisecond, cancel)
+	_, err = r.Lock(ctx, cancel)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want that the context is done", err)
 	}
-	g.unlock()
+	g.Unlock()
 	for range 3 { // the abandoned wait ends between two of them
-		g, err = r.lock(t.Context(), key, patience, nil)
+		g, err = r.Lock(t.Context(), nil)
 		must(t, err)
-		g.unlock()
+		g.Unlock()
 	}
 }
 
@@ -82,9 +82,9 @@ func TestLockFileOfAnotherKindIsRefused(t *testing.T) {
 		"link": {func(path string) error { return os.Symlink(os.DevNull, path) }, syscall.ELOOP.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, gpu := newGPU(t)
-			must(t, tc.make(filepath.Join(r.dir, keyOf(gpu)+".lock")))
-			if _, err := take(r, gpu, 4, 1); err == nil || !strings.Contains(err.Error(), tc.want) {
+			r := newGPU(t)
+			must(t, tc.make(r.lockPath()))
+			if _, err := r.Lock(t.Context(), nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 		})
@@ -94,11 +94,11 @@ func TestLockFileOfAnotherKindIsRefused(t *testing.T) {
 // TestEndedLeasesAreSeenOnce: a lease that ended makes memory move for a second, but
 // not again because a file of it cannot be removed.
 func TestEndedLeasesAreSeenOnce(t *testing.T) {
-	r, gpu := newGPU(t)
-	g, err := r.lock(t.Context(), keyOf(gpu), patience, nil)
+	r := newGPU(t)
+	g, err := r.Lock(t.Context(), nil)
 	must(t, err)
-	defer g.unlock()
-	if g.recent() {
+	defer g.Unlock()
+	if account.IsRecent(g.End()) {
 		t.Error("a new file: a lease has ended")
 	}
 	for _, tc := range []struct {
@@ -112,16 +112,36 @@ func TestEndedLeasesAreSeenOnce(t *testing.T) {
 		{1, 0, false}, // its owner removed it
 		{1, 0, true},
 	} {
-		g.ended = time.Now().Add(-2 * recently)
+		g.ended = time.Now().Add(-2 * account.Recently)
 		g.write()
-		g.saw(tc.dead, tc.left)
-		again := guard{f: g.f}
-		if again.read(); again.recent() != tc.want || again.dead != tc.left {
-			t.Errorf("%+v: recent %t, and %d are left", tc, again.recent(), again.dead)
+		g.noteDead(tc.dead, tc.left)
+		again := Guard{f: g.f}
+		if again.read(); account.IsRecent(again.End()) != tc.want || again.dead != tc.left {
+			t.Errorf("%+v: recent %t, and %d are left", tc, account.IsRecent(again.End()), again.dead)
 		}
 	}
-	g.ended = time.Now().Add(2 * recently) // the clock was set back
-	if g.recent() {
+	g.ended = time.Now().Add(2 * account.Recently) // the clock was set back
+	if account.IsRecent(g.End()) {
 		t.Error("a lease ended in the future")
+	}
+}
+
+// TestDamagedLockFileCountsAsALeaseThatEnded: memory may be about to become free then. A
+// new file says nothing.
+func TestDamagedLockFileCountsAsALeaseThatEnded(t *testing.T) {
+	for content, recent := range map[string]bool{"": false, "no numbers": true} {
+		path := filepath.Join(t.TempDir(), "lock")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		g := Guard{f: f}
+		if g.read(); account.IsRecent(g.End()) != recent {
+			t.Errorf("%q: a lease ended just now: %v", content, account.IsRecent(g.End()))
+		}
 	}
 }

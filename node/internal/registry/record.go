@@ -1,6 +1,6 @@
 // The files of a lease: the only description of their format, version 2.
 //
-// A lease with the id ID on the GPU with the key KEY (see registry_linux.go) has
+// A lease with the id ID on the GPU with the key KEY (see folder.go) has
 //
 //	KEY.ID.held     the lock; empty, and never read
 //	KEY.ID.lease    the record, which others read
@@ -21,7 +21,7 @@
 // and then line feeds. The first line is the version of the format and the CRC-32C
 // of all that follows it. A record is one page long, always, so that it is written
 // over in one piece, and a full disk has room for it once it is there. Its name is
-// what [EnvLease] gives to programs; [ReadLease] reads it.
+// what GPUMEM_LEASE gives to programs.
 //
 // The record of a lease for containers also has "containers", a list of those with id,
 // namespace, pod and name, and "ledger", the path of their ledger where that is not
@@ -35,7 +35,7 @@
 // Version 1 had the lock on KEY.ID.lease. Such a file that is locked is an error
 // that says so; version 1 in turn refuses a record of version 2 by its first line.
 
-package share
+package registry
 
 import (
 	"bytes"
@@ -44,6 +44,8 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,23 +53,30 @@ import (
 )
 
 const (
-	fileSize   = 4096
+	fileSize   = 4096 // bytes
 	magic      = "gpumem-share "
 	version    = 2
 	headerSize = len(magic) + len("1 ") + 8 + 1
+
+	// MaxDevice is the most bytes of a GPU's key. JSON may write six for one, and a record
+	// must fit.
+	MaxDevice = 512
+	maxLedger = 1024 // bytes of a path; the record must have room for it
+	// mostContainers is more than a record can have.
+	mostContainers = fileSize / idDigits
 )
 
 // The kinds of files, which are also how their names end.
 const (
-	leaseKind  = "lease"
-	lockKind   = "held"
-	ledgerKind = "ledger"
-	ticketKind = "ticket"
+	LeaseKind  = "lease"
+	LedgerKind = "ledger"
+	TicketKind = "ticket"
+	LockKind   = "held"
 	newKind    = "new" // being made, where files cannot be made without a name
 )
 
-// record is the content of a file.
-type record struct {
+// Record is the content of a file.
+type Record struct {
 	Kind      string   `json:"kind"`
 	ID        string   `json:"id"` // 16 hex digits, as in the file's name
 	Device    string   `json:"device"`
@@ -82,50 +91,20 @@ type record struct {
 	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
 	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 
-	// Of a lease for containers, see Lease.SetUse.
+	// Of a lease for containers, see Record.Use.
 	Containers []Container `json:"containers,omitempty"`
 	More       int         `json:"more_containers,omitempty"` // that had no room here
 	Ledger     string      `json:"ledger,omitempty"`          // absolute path
 }
 
-// identity is the process that the lease is for.
-func (r record) identity() identity { return identity{pid: r.PID, start: r.Start} }
-
-// inside is whose memory that of the lease's containers is.
-func (r record) inside() identity { return identity{lease: r.ID} }
-
-// ReadLease reads the record of a lease, such as the one that [EnvLease] names. It
-// does not check whether the lease still lives. Of a container's lease file it is the
-// lease on the first GPU; [ReadContainerLease] reads all. The error is ErrDamaged,
-// ErrVersion or one of the file system.
-func ReadLease(path string) (Entry, error) {
-	if text, err := readSome(path); err == nil && bytes.HasPrefix(text, []byte(containerBegin)) {
-		l, err := ReadContainerLease(path)
-		if err != nil {
-			return Entry{}, err
-		}
-		return l.Entries()[0], nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
-	}
-	defer f.Close()
-	r, err := recordIn(f)
-	if err != nil {
-		return Entry{}, fmt.Errorf("lease %s: %w", path, err)
-	}
-	return r.entry(0), nil
-}
-
-// recordIn reads a lease's record from the beginning of a file.
-func recordIn(f *os.File) (record, error) {
+// ReadRecord reads a lease's record from the beginning of a file.
+func ReadRecord(f *os.File) (Record, error) {
 	file, err := io.ReadAll(io.NewSectionReader(f, 0, fileSize+1))
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
-	r, err := decode(file)
-	if err == nil && r.Kind != leaseKind {
+	r, err := Decode(file)
+	if err == nil && r.Kind != LeaseKind {
 		err = fmt.Errorf("%w: it is a %s", ErrDamaged, r.Kind)
 	}
 	return r, err
@@ -133,8 +112,8 @@ func recordIn(f *os.File) (record, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns the file. What has no room in it is left out, see drop.
-func (r record) encode() []byte {
+// Encode returns the file. What has no room in it is left out, see drop.
+func (r Record) Encode() []byte {
 	body := r.trimmed()
 	file := make([]byte, fileSize)
 	n := copy(file[headerSize:], body)
@@ -146,7 +125,7 @@ func (r record) encode() []byte {
 }
 
 // trimmed returns the record as JSON, small enough for the file if that can be.
-func (r record) trimmed() []byte {
+func (r Record) trimmed() []byte {
 	r.Command = shorten(r.Command, 1024)
 	for {
 		body, _ := json.Marshal(r) // text and numbers never fail
@@ -154,6 +133,57 @@ func (r record) trimmed() []byte {
 			return body
 		}
 	}
+}
+
+// Use returns the record with these containers and this ledger in the place of its own. It
+// has room for all of them or counts the rest, see drop.
+func (r Record) Use(containers []Container, ledger string) (Record, error) {
+	for _, c := range containers {
+		if !isContainerID(c.ID) {
+			return r, fmt.Errorf("lease %s: container %.80q (%s/%s): its id has not %d hex digits", r.ID, c.ID, c.Namespace, c.Pod, idDigits)
+		}
+	}
+	if ledger != "" && (!filepath.IsAbs(ledger) || len(ledger) > maxLedger) {
+		return r, fmt.Errorf("lease %s: ledger %.80q has %d bytes; want an absolute path of at most %d", r.ID, ledger, len(ledger), maxLedger)
+	}
+	least := r
+	least.Command, least.Containers, least.More, least.Ledger = nil, nil, 1<<31, ledger
+	r.Containers, r.More, r.Ledger = slices.Clone(containers), 0, ledger
+	if len(least.trimmed()) > fileSize-headerSize {
+		return r, fmt.Errorf("lease %s: its record has no room for the ledger's path %.80q; want a shorter one", r.ID, ledger)
+	}
+	return r, nil
+}
+
+// drop leaves out of a record that is some bytes too large what is missed least: the names
+// of the last containers, then half of the command, then the last containers, which are
+// counted. What it leaves may still be too large. It reports false when nothing is left to
+// drop.
+func (r *Record) drop(excess int) bool {
+	if extra := len(r.Containers) - mostContainers; extra > 0 {
+		r.Containers, r.More = r.Containers[:mostContainers], r.More+extra
+		return true
+	}
+	named := slices.Clone(r.Containers)
+	saved := 0
+	for i, c := range slices.Backward(named) {
+		if c != c.bare() && saved < excess {
+			saved += c.length() - c.bare().length()
+			named[i] = c.bare()
+		}
+	}
+	switch n := len(r.Containers); {
+	case saved > 0:
+		r.Containers = named
+	case len(r.Command) > 0: // bytes that JSON writes as six
+		r.Command = r.Command[:len(r.Command)/2]
+	case n > 0:
+		cut := min(n, max(1, excess/(r.Containers[n-1].length()+1)))
+		r.Containers, r.More = r.Containers[:n-cut], r.More+cut
+	default:
+		return false
+	}
+	return true
 }
 
 // shorten keeps at most the first bytes of a command.
@@ -172,10 +202,10 @@ func shorten(command []string, most int) []string {
 	return out
 }
 
-// decode reads a file. Its error is ErrVersion or ErrDamaged with what is wrong.
-func decode(file []byte) (record, error) {
-	damaged := func(format string, args ...any) (record, error) {
-		return record{}, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+// Decode reads a file. Its error is ErrVersion or ErrDamaged with what is wrong.
+func Decode(file []byte) (Record, error) {
+	damaged := func(format string, args ...any) (Record, error) {
+		return Record{}, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 	}
 	head, _, ok := bytes.Cut(file[:min(len(file), 64)], []byte("\n"))
 	rest, ours := strings.CutPrefix(string(head), magic)
@@ -188,9 +218,9 @@ func decode(file []byte) (record, error) {
 	case err != nil || v == 0:
 		return damaged("its first line has no version")
 	case v > version:
-		return record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, version)
+		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, version)
 	case v < version:
-		return record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; wait until the program with it has ended", ErrVersion, v, version)
+		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; wait until the program with it has ended", ErrVersion, v, version)
 	case len(file) != fileSize:
 		return damaged("it has %d bytes and not %d", len(file), fileSize)
 	}
@@ -198,7 +228,7 @@ func decode(file []byte) (record, error) {
 	if want := fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)); sum != want {
 		return damaged("its checksum is wrong")
 	}
-	var r record
+	var r Record
 	if err := json.Unmarshal(body, &r); err != nil {
 		return damaged("%v", err)
 	}
@@ -206,13 +236,13 @@ func decode(file []byte) (record, error) {
 	switch {
 	case err != nil || fmt.Sprintf("%016x", id) != r.ID:
 		return damaged("its id is %.20q", r.ID)
-	case r.Kind != leaseKind && r.Kind != ticketKind:
+	case r.Kind != LeaseKind && r.Kind != TicketKind:
 		return damaged("it is a %.20q", r.Kind)
-	case r.Device == "" || len(r.Device) > maxDevice:
+	case r.Device == "" || len(r.Device) > MaxDevice:
 		return damaged("its device has %d bytes", len(r.Device))
 	case r.PID <= 0:
 		return damaged("its process is %d", r.PID)
-	case (r.Kind == ticketKind) != (r.Number > 0):
+	case (r.Kind == TicketKind) != (r.Number > 0):
 		return damaged("a %s with the number %d", r.Kind, r.Number)
 	case r.More < 0:
 		return damaged("it leaves out %d containers", r.More)
@@ -225,14 +255,14 @@ func decode(file []byte) (record, error) {
 	return r, nil
 }
 
-// entry returns the record for lists.
-func (r record) entry(uid int) Entry {
+// Entry returns the record for lists. The owner of its file is uid; -1: unknown.
+func (r Record) Entry(uid int) Entry {
 	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace,
 		Containers: r.Containers, MoreContainers: r.More, Ledger: r.Ledger}
 	if r.Since != 0 {
 		e.Since = time.Unix(0, r.Since)
 	}
-	if r.Kind == ticketKind {
+	if r.Kind == TicketKind {
 		e.State = Waits
 	}
 	return e

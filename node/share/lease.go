@@ -7,29 +7,33 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
+	"gpumem/internal/crashpoint"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/registry"
 )
+
+// patienceOfClose is how long Close waits for the GPU's lock to tidy up; without
+// it, the next one does.
+const patienceOfClose = 100 * time.Millisecond
 
 // keeps is how often Keep looks whether the files are there.
 var keeps = time.Second
 
 // Lease is a lease that this process has taken. It may be used by several goroutines.
 type Lease struct {
-	r   *Registry
-	key string
+	gpu registry.GPU
 	f   *os.File // has the lock; nil for a part of an enclosing lease
 
 	display, host uint64 // see Left
 	within        uint64 // see Within
 
-	// mu guards what follows, but of rec only the process, Lost and what SetUse sets. It comes after
-	// the GPU's lock, which is never waited for with mu held.
+	// mu guards what follows, but of rec only the process, Lost and what SetUse sets. It comes
+	// after the GPU's lock, which is never waited for with mu held.
 	mu     sync.Mutex
-	rec    record
+	rec    registry.Record
 	again  *os.File // has the lock of a lock file that replaces a removed one; nil: none
 	closed bool
 }
@@ -37,15 +41,20 @@ type Lease struct {
 // Attend returns the lease with the record at path, see [Lease.Path], for the process
 // that stays beside the program. It holds nothing: lock is the lease's lock file, open
 // for writing by another description than the one with the lock, see [Attending].
-// record is the open record, which may have been removed. Keep makes files again that are removed, and
-// Close closes lock and removes what is left of the lease if it has ended.
+// record is the open record, which may have been removed. Keep makes files again that are
+// removed, and Close closes lock and removes what is left of the lease if it has ended.
 func Attend(path string, record, lock *os.File) (*Lease, error) {
-	rec, err := recordIn(record)
+	rec, err := registry.ReadRecord(record)
 	if err != nil {
 		return nil, fmt.Errorf("lease %s: %w", path, err)
 	}
-	return &Lease{r: &Registry{dir: filepath.Dir(path), namespace: namespace()}, key: keyOf(rec.Device), f: lock, rec: rec}, nil
+	return &Lease{gpu: registry.At(path).GPU(rec.Device), f: lock, rec: rec}, nil
 }
+
+// Attending marks a lease as one whose program another process attends, and that
+// process as not the program. lock is the lease's lock file, open by the description
+// that is later given to [Attend]. The mark lasts as long as the description.
+func Attending(lock *os.File) error { return registry.Attend(lock) }
 
 // Bytes returns the size of the lease.
 func (l *Lease) Bytes() uint64 { return l.rec.Bytes }
@@ -62,7 +71,7 @@ func (l *Lease) ID() string { return l.rec.ID }
 
 // Path returns the name of the lease's record, which others can read, see
 // [ReadLease]. It is the value for [EnvLease].
-func (l *Lease) Path() string { return l.r.path(l.key, l.rec.ID, leaseKind) }
+func (l *Lease) Path() string { return l.gpu.Path(l.rec.ID, registry.LeaseKind) }
 
 // Ledger returns the name for the file in which the lease's programs count what they
 // hold, see package ledger. It is not made here, and is removed with the lease, unless
@@ -73,7 +82,7 @@ func (l *Lease) Ledger() string {
 	if l.rec.Ledger != "" {
 		return l.rec.Ledger
 	}
-	return l.r.path(l.key, l.rec.ID, ledgerKind)
+	return l.gpu.Path(l.rec.ID, registry.LedgerKind)
 }
 
 // File returns the open file whose description holds the lease. A program that
@@ -90,8 +99,8 @@ func (l *Lease) Tell(pid int) error {
 	if !ok {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
-	return l.rewrite(func(rec record) (record, error) {
-		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.r.namespace
+	return l.rewrite(func(rec registry.Record) (registry.Record, error) {
+		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.gpu.Namespace()
 		return rec, nil
 	})
 }
@@ -104,22 +113,22 @@ func (l *Lease) Tell(pid int) error {
 // It is an error if an ID has not 64 hex digits in lower case, and after Close. It
 // changes nothing in a part of an enclosing lease.
 func (l *Lease) SetUse(containers []Container, ledger string) error {
-	return l.rewrite(func(rec record) (record, error) { return rec.use(containers, ledger) })
+	return l.rewrite(func(rec registry.Record) (registry.Record, error) { return rec.Use(containers, ledger) })
 }
 
 // rewrite changes the record, of which change leaves alone all that mu does not guard.
-func (l *Lease) rewrite(change func(record) (record, error)) error {
-	ctx, cancel := within(patience)
+func (l *Lease) rewrite(change func(registry.Record) (registry.Record, error)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), registry.Patience)
 	defer cancel()
 	err := l.update(ctx, func() error {
 		rec, err := change(l.rec)
 		if err != nil {
 			return err
 		}
-		if err := l.r.write(l.key, rec); err != nil {
+		if err := l.gpu.WriteLease(rec); err != nil {
 			return err
 		}
-		at("rewrite: written")
+		crashpoint.At("rewrite: written")
 		l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
 		l.rec.Containers, l.rec.More, l.rec.Ledger = rec.Containers, rec.More, rec.Ledger
 		return nil
@@ -134,11 +143,11 @@ func (l *Lease) rewrite(change func(record) (record, error)) error {
 // nothing to update. The error is os.ErrClosed after Close.
 func (l *Lease) update(ctx context.Context, f func() error) error {
 	if l.f != nil {
-		g, err := l.r.lock(ctx, l.key, patience, nil)
+		g, err := l.gpu.Lock(ctx, nil)
 		if err != nil {
 			return err
 		}
-		defer g.unlock()
+		defer g.Unlock()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +187,7 @@ func (l *Lease) restore(ctx context.Context) error {
 	}
 	return l.update(ctx, func() error {
 		if !l.hasLockFile() {
-			f, err := l.r.lockFile(l.key, l.rec)
+			f, err := l.gpu.MakeLock(l.rec)
 			if err != nil {
 				return err
 			}
@@ -190,11 +199,11 @@ func (l *Lease) restore(ctx context.Context) error {
 				f.Close()
 				return err
 			}
-			l.again, l.rec.Lost = f, inodeOf(info)
-			_ = Attending(f) // without it a request right after the end may be refused
+			l.again, l.rec.Lost = f, registry.IDOf(info).Inode
+			_ = registry.Attend(f) // without it a request right after the end may be refused
 		}
-		at("restore: locked")
-		return l.r.write(l.key, l.rec)
+		crashpoint.At("restore: locked")
+		return l.gpu.WriteLease(l.rec)
 	})
 }
 
@@ -220,12 +229,7 @@ func (l *Lease) hasLockFile() bool {
 	if l.again != nil {
 		f = l.again
 	}
-	mine, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Lstat(l.r.path(l.key, l.rec.ID, lockKind))
-	return err == nil && os.SameFile(mine, there)
+	return l.gpu.HasLock(f, l.rec.ID)
 }
 
 // Close ends the lease, unless another process has its file. It waits at most a
@@ -241,23 +245,20 @@ func (l *Lease) Close() error {
 	defer taken.Delete(l.rec.ID)
 	// Under the lock, so that the next request knows that memory is about to become
 	// free. Without it the others remove the files.
-	ctx, cancel := within(patienceOfClose)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOfClose)
 	defer cancel()
-	g, err := l.r.lock(ctx, l.key, patience, nil)
+	g, err := l.gpu.Lock(ctx, nil)
 	// The lock is not released but by closing: it is the program's, too.
 	closeErr := l.f.Close()
 	if l.again != nil {
 		closeErr = errors.Join(closeErr, l.again.Close())
 	}
-	at("close: closed")
+	crashpoint.At("close: closed")
 	if err != nil {
 		return closeErr
 	}
-	defer g.unlock()
-	if _, _, err := l.r.readLease(l.key, l.rec.ID); errors.Is(err, errDead) && l.r.remove(l.key, l.rec.ID) == nil {
-		g.ended = time.Now()
-		g.write()
-	}
+	defer g.Unlock()
+	l.gpu.RemoveEnded(g, l.rec.ID)
 	return closeErr
 }
 

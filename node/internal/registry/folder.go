@@ -1,0 +1,168 @@
+// The registry: a folder with a lock file for each GPU and files for each lease
+// and ticket. Their names are
+//
+//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.ID.ledger   KEY.NUMBER.ticket   KEY.ID.new
+//
+// with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, and NUMBER of
+// 16 that count up. The last is a file that is being made, where the file system
+// cannot make one without a name. See record.go for what they hold.
+
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Errors, wrapped in others that name the file and the way out.
+var (
+	// ErrDamaged: a file of the registry is not as this package left it.
+	ErrDamaged = errors.New("the file is damaged")
+	// ErrVersion: another version of gpumem made a file of the registry.
+	ErrVersion = errors.New("another version of gpumem made the file")
+	// ErrLocked: one process has held a GPU's lock too long, as a stopped process
+	// does.
+	ErrLocked = errors.New("the GPU's lock is taken")
+	// ErrUntrusted: another user could remove or rename the registry's files.
+	ErrUntrusted = errors.New("another user could remove the leases in this folder")
+)
+
+// EnvDir is the environment variable with the folder of the registry.
+const EnvDir = "GPUMEM_RUN_DIR"
+
+// The folders where the machine's registry is, unless the environment says
+// otherwise. Tests have others.
+var (
+	RunDir = "/run/gpumem"
+	ShmDir = "/dev/shm/gpumem"
+)
+
+// Registry is a folder with leases. It may be used by several goroutines.
+type Registry struct {
+	dir       string // absolute
+	namespace uint64 // the inode of this process's pid namespace
+}
+
+// At returns the registry of the lease whose record is at path.
+func At(path string) *Registry { return &Registry{dir: filepath.Dir(path), namespace: Namespace()} }
+
+// Namespace returns the inode of this process's pid namespace, or 0 if it is unknown.
+func (r *Registry) Namespace() uint64 { return r.namespace }
+
+// Dir returns the folder, an absolute path.
+func (r *Registry) Dir() string { return r.dir }
+
+// Namespace returns the inode of this process's pid namespace, or 0 if it is unknown.
+func Namespace() uint64 {
+	text, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return 0
+	}
+	var n uint64
+	if _, err := fmt.Sscanf(text, "pid:[%d]", &n); err != nil {
+		return 0
+	}
+	return n
+}
+
+// Open opens the registry in a folder, which is made if it is missing, with mode
+// 1777: all may add files, and remove only their own. "" means the folder that
+// GPUMEM_RUN_DIR names, an absolute path, else /run/gpumem if all may write there,
+// else /dev/shm/gpumem. (/run/gpumem is not made: only root could, and where others
+// already use the second there would be two registries.)
+//
+// A folder that another user than root owns, or that others may write to without
+// the sticky bit, is refused with [ErrUntrusted]: there another user could remove
+// or rename the files of a lease. An error names the folder and the way out.
+func Open(dir string) (*Registry, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		if dir = os.Getenv(EnvDir); dir != "" && !filepath.IsAbs(dir) {
+			return nil, fmt.Errorf("registry %s: %s is a relative path, which is another folder in each working directory; give an absolute one", dir, EnvDir)
+		}
+	}
+	if dir == "" {
+		dir = ShmDir
+		if info, err := os.Lstat(RunDir); err == nil && info.IsDir() && info.Mode().Perm()&0o003 == 0o003 {
+			dir = RunDir
+		}
+		if info, err := os.Lstat(dir); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return nil, fmt.Errorf("registry %s: it is a symbolic link; remove it, or set %s to another folder", dir, EnvDir)
+		}
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("registry %s: %w", dir, err)
+	}
+	r := &Registry{dir: abs, namespace: Namespace()}
+	return r, r.makeFolder()
+}
+
+// makeFolder makes the folder if it is missing, and checks that it can be used.
+func (r *Registry) makeFolder() error {
+	if err := os.Mkdir(r.dir, 0o700); err == nil {
+		// Not by Mkdir, which leaves the sticky bit out and heeds the umask.
+		if err := os.Chmod(r.dir, fs.ModeSticky|0o777); err != nil {
+			return r.explain(r.dir, err)
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return r.explain(r.dir, err)
+	}
+	info, err := os.Stat(r.dir)
+	if err == nil && !info.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err == nil {
+		err = trusted(info)
+	}
+	if err == nil {
+		err = checkAccess(r.dir)
+	}
+	if err != nil {
+		return r.explain(r.dir, err)
+	}
+	return nil
+}
+
+// trusted returns an error that names the other users who could remove or rename files
+// in a folder.
+func trusted(info fs.FileInfo) error {
+	const others = 0o022
+	owner := ownerOf(info)
+	switch {
+	case owner != 0 && owner != os.Geteuid():
+		return fmt.Errorf("%w: it belongs to user %d", ErrUntrusted, owner)
+	case info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0:
+		return fmt.Errorf("%w: its mode is %04o without the sticky bit", ErrUntrusted, info.Mode().Perm())
+	}
+	return nil
+}
+
+// explain returns an error of the file system with a remedy.
+func (r *Registry) explain(path string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	way := fmt.Sprintf("set %s to another folder, the same for all who share the GPU", EnvDir)
+	switch {
+	case errors.Is(err, ErrUntrusted):
+		way = fmt.Sprintf("as root make a folder for all users (mkdir -m 1777 %s), or set %s to a folder of root's or of this user", RunDir, EnvDir)
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
+		way = fmt.Sprintf("let all users write there (as root: chmod 1777 %s), or %s", r.dir, way)
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG):
+		way = "make room on its disk, or " + way
+	case errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported):
+		err = fmt.Errorf("this system or this file system has no locks of open file descriptions (fcntl F_OFD_SETLK): %w", err)
+	}
+	if path != r.dir {
+		return fmt.Errorf("registry %s: %s: %w; %s", r.dir, filepath.Base(path), err, way)
+	}
+	return fmt.Errorf("registry %s: %w; %s", r.dir, err, way)
+}

@@ -1,0 +1,258 @@
+// The lock of each GPU, which guards every decision.
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"gpumem/internal/crashpoint"
+	"gpumem/internal/ofd"
+)
+
+// Patience is how long one process may have the GPU's lock before the others give
+// up; a decision takes milliseconds. Tests are less patient.
+var Patience = 10 * time.Second
+
+// Guard is a GPU's lock while it is held. Its file has the process that holds it or
+// held it last, the time at which a lease was last seen to have ended, the number of
+// files of ended leases that could not be removed, and how often the lock was taken.
+// All users write to it, so only Patience and the time until free memory is believed
+// depend on it.
+type Guard struct {
+	f     *os.File
+	path  string
+	pid   int
+	ended time.Time
+	dead  int
+	taken uint64
+}
+
+// guardText is the text of the file, of one length so that it is written over in one piece.
+const guardText = "%20d %20d %20d %20d\n"
+
+// wholeOf is the lock on all of a file. It must be open for writing to be locked, which only
+// its owner can do: no user prolongs another's lease.
+func wholeOf(f *os.File) ofd.Lock { return ofd.Lock{FD: f.Fd()} }
+
+// Lock takes the lock of the GPU, which the caller releases. Processes that find it
+// taken wait in the kernel, in order, for as long as others take it; beat is called
+// meanwhile, at least once a second. The error is ErrLocked if one process has
+// held the lock for longer than [Patience].
+func (r GPU) Lock(ctx context.Context, beat func()) (*Guard, error) {
+	return r.lockWith(func(f *os.File, path string) error { return await(ctx, f, path, beat) })
+}
+
+// errBusy is the error of a lock that another has, for those that do not wait.
+var errBusy = errors.New("locked")
+
+// TryLock is Lock for a caller that has other locks and must not wait: the guard is nil
+// if another has this one.
+func (r GPU) TryLock() (*Guard, error) {
+	g, err := r.lockWith(func(f *os.File, _ string) error {
+		f.Close()
+		return errBusy
+	})
+	if err == errBusy {
+		return nil, nil
+	}
+	return g, err
+}
+
+// isGivenUp reports whether an error of a wait is that it was given up. The file is closed
+// then, or will be.
+func isGivenUp(err error) bool {
+	return err == errBusy || errors.Is(err, ErrLocked) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// lockWith takes the lock. wait is called where another has it, as await is.
+func (r GPU) lockWith(wait func(f *os.File, path string) error) (*Guard, error) {
+	path := r.lockPath()
+	for range 1000 {
+		f, err := r.openLock()
+		if err != nil {
+			return nil, r.explain(path, err)
+		}
+		if err = wholeOf(f).Try(ofd.Write); ofd.Taken(err) {
+			if err = wait(f, path); isGivenUp(err) {
+				return nil, err
+			}
+		}
+		if err != nil {
+			f.Close()
+			return nil, r.explain(path, err)
+		}
+		g := &Guard{f: f, path: path}
+		if !g.IsStanding() { // a lock on a file that was removed is worth nothing
+			f.Close()
+			continue
+		}
+		crashpoint.At("lock: locked")
+		g.read()
+		g.pid, g.taken = os.Getpid(), g.taken+1
+		g.write()
+		return g, nil
+	}
+	return nil, fmt.Errorf("registry %s: %s: removed by another process while being acquired; check for cleanup jobs", r.dir, path)
+}
+
+// await waits in the kernel for the lock of f. Unless it returns nil or an error
+// of the kernel, f is closed when the wait in the kernel has ended.
+func await(ctx context.Context, f *os.File, path string, beat func()) error {
+	got, left := make(chan error), make(chan struct{})
+	go func() {
+		err := wholeOf(f).Wait(ofd.Write)
+		select {
+		case got <- err:
+		case <-left:
+			_ = wholeOf(f).Unlock()
+			f.Close()
+		}
+	}()
+	last := Guard{f: f}
+	last.read()
+	since := time.Now()
+	tick := time.NewTicker(min(time.Second, Patience/4))
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-got:
+			return err
+		case <-ctx.Done():
+			close(left)
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if beat != nil {
+			beat()
+		}
+		now := Guard{f: f}
+		if now.read(); now.taken != last.taken {
+			last, since = now, time.Now()
+		}
+		if waited := time.Since(since); waited > Patience {
+			err := stuck(f, path, last.pid, waited)
+			close(left)
+			return err
+		}
+	}
+}
+
+// stuck names the process that does not release a GPU's lock. Another user's process
+// is known only from the lock's file, which may be out of date.
+func stuck(f *os.File, path string, pid int, waited time.Duration) error {
+	waited = waited.Round(time.Millisecond)
+	if info, err := f.Stat(); err == nil {
+		inode := IDOf(info).Inode
+		if by, _ := holdersOf(map[uint64]bool{inode: true}); len(by[inode]) > 0 {
+			return fmt.Errorf("%w: process %d has held %s for %v; continue it (kill -CONT %[2]d) or end it (kill -KILL %[2]d)", ErrLocked, by[inode][0], path, waited)
+		}
+	}
+	return fmt.Errorf("%w: a process, probably %d, has held %s for %v; if it is stopped, continue it (kill -CONT %[2]d)", ErrLocked, pid, path, waited)
+}
+
+// lockPath returns the name of the GPU's lock file.
+func (r GPU) lockPath() string { return filepath.Join(r.dir, r.Key+".lock") }
+
+// openLock opens a GPU's lock file, and makes it where it is missing: with its
+// mode before its name, so that no process finds one that cannot be opened.
+func (r GPU) openLock() (*os.File, error) {
+	path := r.lockPath()
+	for range 100 {
+		f, err := os.OpenFile(path, os.O_RDWR|asIs, 0)
+		if err == nil {
+			info, err := f.Stat()
+			if err == nil && !info.Mode().IsRegular() {
+				err = errors.New("not a regular file; remove it")
+			}
+			if err != nil {
+				f.Close()
+				return nil, err
+			}
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		f, err = r.publish(path, 0o666, func(*os.File) error { return nil })
+		switch {
+		case err == nil:
+			f.Close()
+			crashpoint.At("lock: made")
+		case errors.Is(err, fs.ErrNotExist): // the folder is gone
+			if err := r.makeFolder(); err != nil {
+				return nil, err
+			}
+		case !errors.Is(err, fs.ErrExist):
+			return nil, err
+		}
+	}
+	return nil, errors.New("removed again and again; check for cleanup jobs")
+}
+
+// read reads the file. If it is damaged a lease counts as ended just now.
+func (g *Guard) read() {
+	var b [84]byte
+	n, _ := g.f.ReadAt(b[:], 0)
+	var ended int64
+	if _, err := fmt.Sscanf(string(b[:n]), guardText, &g.pid, &ended, &g.dead, &g.taken); err != nil {
+		g.pid, ended, g.dead, g.taken = 0, time.Now().UnixNano(), 0, 0
+		if n == 0 { // new
+			ended = 0
+		}
+	}
+	g.ended = time.Unix(0, ended)
+}
+
+// write has no error: on a full disk the file stays empty or as it was, which costs
+// only time.
+func (g *Guard) write() {
+	_, _ = g.f.WriteAt(fmt.Appendf(nil, guardText, g.pid, g.ended.UnixNano(), g.dead, g.taken), 0)
+}
+
+// noteDead records the number of files of ended leases that were found, and that are left.
+func (g *Guard) noteDead(dead, left int) {
+	if dead == g.dead && left == g.dead {
+		return
+	}
+	if dead > g.dead {
+		g.ended = time.Now()
+	}
+	g.dead = left
+	g.write()
+}
+
+// End returns the time at which a lease was last seen to have ended.
+func (g *Guard) End() time.Time { return g.ended }
+
+// noteEnd records that a lease has just ended.
+func (g *Guard) noteEnd() {
+	g.ended = time.Now()
+	g.write()
+}
+
+// IsStanding reports whether the lock's file still has its name. Without it others
+// lock another file.
+func (g *Guard) IsStanding() bool { return isFileAt(g.f, g.path) }
+
+// isFileAt reports whether an open file still has its name.
+func isFileAt(f *os.File, path string) bool {
+	mine, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Lstat(path)
+	return err == nil && os.SameFile(mine, there)
+}
+
+// Unlock releases the lock.
+func (g *Guard) Unlock() {
+	_ = wholeOf(g.f).Unlock()
+	g.f.Close()
+	crashpoint.At("unlocked")
+}

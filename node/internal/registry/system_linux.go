@@ -1,0 +1,68 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// supported returns an error on a system without locks of open file descriptions.
+func supported() error { return nil }
+
+// asIs are flags for files that others have made: a link is not followed, and a FIFO does
+// not wait for its other end.
+const asIs = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+// isNoFile reports whether such a file cannot be opened because it is a link or a socket.
+func isNoFile(err error) bool { return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) }
+
+// FileID is what no two files have in common while one of them is open.
+type FileID struct{ Device, Inode uint64 }
+
+// IDOf returns a file's identity.
+func IDOf(info fs.FileInfo) FileID {
+	st := info.Sys().(*syscall.Stat_t)
+	return FileID{uint64(st.Dev), st.Ino}
+}
+
+// ownerOf returns a file's user.
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// checkAccess returns an error if files cannot be made in a folder.
+func checkAccess(dir string) error {
+	const writable, searchable = 2, 1
+	return syscall.Access(dir, writable|searchable)
+}
+
+// openUnnamed makes a file that has no name yet. Some file systems have none, see isNamedOnly.
+func openUnnamed(dir string) (*os.File, error) {
+	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE of fcntl.h
+	return os.OpenFile(dir, tmpfile|os.O_RDWR, 0o600)
+}
+
+// isNamedOnly reports whether a file system has only files with names.
+func isNamedOnly(err error) bool {
+	return errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.EINVAL)
+}
+
+// nameFile gives a name to a file that has none.
+func nameFile(f *os.File, path string) error {
+	const follow = 0x400 // AT_SYMLINK_FOLLOW
+	here := -100         // AT_FDCWD
+	from, err := syscall.BytePtrFromString(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	if err != nil {
+		return err
+	}
+	to, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return err
+	}
+	_, _, errno := syscall.Syscall6(syscall.SYS_LINKAT, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), follow, 0)
+	if errno != 0 {
+		return &fs.PathError{Op: "linkat", Path: path, Err: errno}
+	}
+	return nil
+}
