@@ -28,7 +28,7 @@ func newOwners(leases []share.Entry) *owners {
 			o.held[h.PID] = l
 		}
 	}
-	o.kin = account.NewAncestry(proc.ReadStat, counted, registry.Namespace())
+	o.kin = account.NewAncestry(proc.ReadStat, counted, registry.PIDNamespace())
 	return o
 }
 

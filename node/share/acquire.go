@@ -39,7 +39,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gpumem/device"
@@ -75,11 +74,6 @@ func Open(dir string) (*Registry, error) {
 // too, on GPUs that other files or the given device keys show. It takes no lock. An
 // error names the files that cannot be read; the list has the others.
 func (r *Registry) List(devices ...string) ([]Entry, error) { return r.r.List(devices...) }
-
-// taken are the leases that this process took and has not closed, by id. It keeps them
-// from the garbage collector, which would close the file of a lease that the program has
-// dropped, and so end the lease.
-var taken sync.Map
 
 // Enclosing returns the lease on a GPU that this process runs in: one whose lock it
 // has inherited, else that of this process or its nearest ancestor, of several the
@@ -465,7 +459,7 @@ func (b *bid) read(leases []registry.Claim) (r reading, err error) {
 func (b *bid) count(r *reading, leases []registry.Claim) (err error) {
 	b.gpu.Identify(leases)
 	counted := accountsOf(leases)
-	r.leases, r.kin = leases, account.NewAncestry(proc.ReadStat, counted, b.gpu.Namespace())
+	r.leases, r.kin = leases, account.NewAncestry(proc.ReadStat, counted, b.gpu.PIDNamespace())
 	if r.Figures, err = account.Count(r.status, counted, b.q.Reserve, r.kin.Owner); err != nil {
 		return fmt.Errorf("%s: %w", b.q.Device, err)
 	}

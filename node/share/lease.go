@@ -22,6 +22,11 @@ const patienceOfClose = 100 * time.Millisecond
 // keeps is how often Keep looks whether the files are there.
 var keeps = time.Second
 
+// taken are the leases that this process took and has not closed, by id. It keeps them
+// from the garbage collector, which would close the file of a lease that the program has
+// dropped, and so end the lease.
+var taken sync.Map
+
 // Lease is a lease that this process has taken. It may be used by several goroutines.
 type Lease struct {
 	gpu registry.GPU
@@ -100,7 +105,7 @@ func (l *Lease) Tell(pid int) error {
 		return fmt.Errorf("lease %s: there is no process %d", l.rec.ID, pid)
 	}
 	return l.rewrite(func(rec registry.Record) (registry.Record, error) {
-		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.gpu.Namespace()
+		rec.PID, rec.Start, rec.Namespace = pid, s.Start, l.gpu.PIDNamespace()
 		return rec, nil
 	})
 }

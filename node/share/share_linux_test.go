@@ -153,7 +153,7 @@ func TestStopped(t *testing.T) {
 	behind.said(t, "place 1")
 	for stoppedOutsideTheLock := false; !stoppedOutsideTheLock; {
 		stopped.signal(t, syscall.SIGSTOP)
-		ctx, cancel := context.WithTimeout(background, 200 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
 		g, err := r.r.GPU(gpu).Lock(ctx, nil)
 		cancel()
 		if stoppedOutsideTheLock = err == nil; err == nil {

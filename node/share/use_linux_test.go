@@ -83,7 +83,7 @@ func kinOf(all []Entry) *account.Ancestry {
 	for _, e := range all {
 		counted = append(counted, e.Counted())
 	}
-	return account.NewAncestry(proc.ReadStat, counted, registry.Namespace())
+	return account.NewAncestry(proc.ReadStat, counted, registry.PIDNamespace())
 }
 
 // TestOwnersFindContainers: the memory of a process in a container is its lease's, of two

@@ -27,10 +27,6 @@ const (
 	refreshPlace = 100 * time.Millisecond // for each place
 )
 
-// beats returns how often a waiter shows that it is alive, and checks the one that it
-// waits for.
-func beats() time.Duration { return registry.Silence / 2 }
-
 // Line has the tickets of one request, one for each of its GPUs.
 type Line struct {
 	Tickets []*Ticket

@@ -13,6 +13,10 @@ import (
 	"gpumem/node/internal/registry"
 )
 
+// beats returns how often a waiter shows that it is alive, and checks the one that it
+// waits for.
+func beats() time.Duration { return registry.Silence / 2 }
+
 // Ticket is a request's place in the queue of one GPU.
 type Ticket struct {
 	gpu   registry.GPU

@@ -11,7 +11,6 @@ package registry
 
 import (
 	"os"
-	"strings"
 
 	"gpumem/internal/ofd"
 )
@@ -28,11 +27,4 @@ func Attend(lock *os.File) error { return mark(lock).Try(ofd.Read) }
 func isAttended(lock *os.File) bool {
 	_, marked, err := mark(lock).Other(ofd.Write)
 	return err == nil && marked
-}
-
-// parseMark reads the mark in a line of /proc/locks, see parseLock.
-func parseMark(line string) (inode uint64, ok bool) {
-	before, after, _ := strings.Cut(line, " READ ")
-	l, ok := parseLock(before + " WRITE " + after)
-	return l.inode, ok && l.start == 0 && l.length == 1
 }

@@ -1,15 +1,20 @@
-// The registry: a folder with a lock file for each GPU and files for each lease
-// and ticket. Their names are
+// Package registry has the leases of a machine and those who wait for one: files in a folder,
+// and the locks by which the kernel knows which of them are alive. It says what is there.
+// Package account adds that up, package queue orders those who wait, and package share
+// decides.
+//
+// The folder has a lock file for each GPU and files for each lease and ticket. Their names
+// are
 //
 //	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.ID.ledger   KEY.NUMBER.ticket   KEY.ID.new
 //
 // with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, and NUMBER of
 // 16 that count up. The last is a file that is being made, where the file system
 // cannot make one without a name. See record.go for what they hold.
-
 package registry
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,16 +53,16 @@ type Registry struct {
 }
 
 // At returns the registry of the lease whose record is at path.
-func At(path string) *Registry { return &Registry{dir: filepath.Dir(path), namespace: Namespace()} }
+func At(path string) *Registry { return &Registry{dir: filepath.Dir(path), namespace: PIDNamespace()} }
 
-// Namespace returns the inode of this process's pid namespace, or 0 if it is unknown.
-func (r *Registry) Namespace() uint64 { return r.namespace }
+// PIDNamespace returns the inode of this process's pid namespace, or 0 if it is unknown.
+func (r *Registry) PIDNamespace() uint64 { return r.namespace }
 
 // Dir returns the folder, an absolute path.
 func (r *Registry) Dir() string { return r.dir }
 
-// Namespace returns the inode of this process's pid namespace, or 0 if it is unknown.
-func Namespace() uint64 {
+// PIDNamespace returns the inode of this process's pid namespace, or 0 if it is unknown.
+func PIDNamespace() uint64 {
 	text, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
 		return 0
@@ -100,7 +105,7 @@ func Open(dir string) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry %s: %w", dir, err)
 	}
-	r := &Registry{dir: abs, namespace: Namespace()}
+	r := &Registry{dir: abs, namespace: PIDNamespace()}
 	return r, r.makeFolder()
 }
 
@@ -165,4 +170,19 @@ func (r *Registry) explain(path string, err error) error {
 		return fmt.Errorf("registry %s: %s: %w; %s", r.dir, filepath.Base(path), err, way)
 	}
 	return fmt.Errorf("registry %s: %w; %s", r.dir, err, way)
+}
+
+// GPU is one GPU's part of a registry.
+type GPU struct {
+	*Registry
+	Key string // the beginning of the names of its files
+}
+
+// GPU returns the part of a GPU by its device's key.
+func (r *Registry) GPU(device string) GPU { return GPU{r, KeyOf(device)} }
+
+// KeyOf returns the beginning of the names of a GPU's files.
+func KeyOf(device string) string {
+	sum := sha256.Sum256([]byte(device))
+	return fmt.Sprintf("%x", sum[:8])
 }

@@ -17,21 +17,6 @@ import (
 	"gpumem/internal/crashpoint"
 )
 
-// GPU is one GPU's part of a registry.
-type GPU struct {
-	*Registry
-	Key string // the beginning of the names of its files
-}
-
-// GPU returns the part of a GPU by its device's key.
-func (r *Registry) GPU(device string) GPU { return GPU{r, KeyOf(device)} }
-
-// KeyOf returns the beginning of the names of a GPU's files.
-func KeyOf(device string) string {
-	sum := sha256.Sum256([]byte(device))
-	return fmt.Sprintf("%x", sum[:8])
-}
-
 // base returns the offset at which the locks of a GPU's leases begin. It differs
 // between registries, by folder and file system. A lease is at most MostBytes.
 func (r GPU) base() uint64 {

@@ -53,10 +53,10 @@ import (
 )
 
 const (
-	fileSize   = 4096 // bytes
-	magic      = "gpumem-share "
-	version    = 2
-	headerSize = len(magic) + len("1 ") + 8 + 1
+	fileSize      = 4096 // bytes
+	magic         = "gpumem-share "
+	formatVersion = 2
+	headerSize    = len(magic) + len("1 ") + 8 + 1
 
 	// MaxDevice is the most bytes of a GPU's key. JSON may write six for one, and a record
 	// must fit.
@@ -120,7 +120,7 @@ func (r Record) Encode() []byte {
 	for i := headerSize + n; i < fileSize; i++ {
 		file[i] = '\n'
 	}
-	copy(file, fmt.Sprintf("%s%d %08x\n", magic, version, crc32.Checksum(file[headerSize:], castagnoli)))
+	copy(file, fmt.Sprintf("%s%d %08x\n", magic, formatVersion, crc32.Checksum(file[headerSize:], castagnoli)))
 	return file
 }
 
@@ -217,10 +217,10 @@ func Decode(file []byte) (Record, error) {
 	switch {
 	case err != nil || v == 0:
 		return damaged("its first line has no version")
-	case v > version:
-		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, version)
-	case v < version:
-		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; wait until the program with it has ended", ErrVersion, v, version)
+	case v > formatVersion:
+		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; upgrade this one", ErrVersion, v, formatVersion)
+	case v < formatVersion:
+		return Record{}, fmt.Errorf("%w: its format is version %d, this program's is %d; wait until the program with it has ended", ErrVersion, v, formatVersion)
 	case len(file) != fileSize:
 		return damaged("it has %d bytes and not %d", len(file), fileSize)
 	}

@@ -50,6 +50,13 @@ func parseLock(line string) (l tableLock, ok bool) {
 	return l, true
 }
 
+// parseMark reads the mark in a line of /proc/locks, see parseLock.
+func parseMark(line string) (inode uint64, ok bool) {
+	before, after, _ := strings.Cut(line, " READ ")
+	l, ok := parseLock(before + " WRITE " + after)
+	return l.inode, ok && l.start == 0 && l.length == 1
+}
+
 // locksAt returns the locks for writing that begin at an offset. The kernel writes
 // the table in pieces, so a lock that goes meanwhile can hide the next one: the
 // table is read until two answers agree. An error means that there is no table.

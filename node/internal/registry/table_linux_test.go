@@ -61,7 +61,7 @@ func TestYoungest(t *testing.T) {
 }
 
 func TestNamespaceIsKnown(t *testing.T) {
-	if Namespace() == 0 {
+	if PIDNamespace() == 0 {
 		t.Error("0")
 	}
 }
