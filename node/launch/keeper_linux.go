@@ -11,7 +11,7 @@
 // for processes that the program has left behind, and goes on for them.
 //
 // A command that follows the program at once may find the lease still held. It waits
-// for the keeper then, see [share.Attending].
+// for the keeper then, see [registry.Attend].
 
 package launch
 
@@ -30,7 +30,9 @@ import (
 
 	"gpumem/device/open"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/lease"
 	"gpumem/node/internal/overhead"
+	"gpumem/node/internal/registry"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
 )
@@ -117,7 +119,7 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 			return err
 		}
 		defer again.Close()
-		if err := share.Attending(again); err != nil {
+		if err := registry.Attend(again); err != nil {
 			return err
 		}
 		record, err := os.Open(l.record)
@@ -199,7 +201,7 @@ func (k *keeper) run() {
 		at := uintptr(filesAt + perLease*i)
 		lock, record := os.NewFile(at+1, "lock"), os.NewFile(at+2, "record")
 		holding = append(holding, os.NewFile(at, "lease"))
-		if l, err := share.Attend(path, record, lock); err == nil {
+		if l, err := lease.Attend(path, record, lock); err == nil {
 			attended = append(attended, l)
 			go l.Keep(ctx)
 		}

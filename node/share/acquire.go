@@ -45,6 +45,7 @@ import (
 	"gpumem/internal/crashpoint"
 	"gpumem/internal/proc"
 	"gpumem/node/internal/account"
+	"gpumem/node/internal/lease"
 	"gpumem/node/internal/queue"
 	"gpumem/node/internal/registry"
 )
@@ -80,7 +81,7 @@ func (r *Registry) List(devices ...string) ([]Entry, error) { return r.r.List(de
 // largest. A lease that this process took itself does not count. ok is false if
 // there is none.
 func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
-	return r.r.GPU(device).Enclosing(func(id string) bool { _, own := taken.Load(id); return own })
+	return r.r.GPU(device).Enclosing(func(id string) bool { _, own := lease.Taken.Load(id); return own })
 }
 
 // Acquire takes the requested leases, all or none. A refusal is a *[InsufficientMemoryError]. With
@@ -164,10 +165,7 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	}
 	var leases []*Lease
 	for range q.Copies {
-		leases = append(leases, &Lease{
-			gpu: r.r.GPU(q.Device), within: e.Bytes,
-			rec: registry.Record{Kind: registry.LeaseKind, ID: e.ID, Device: e.Device, Bytes: each, Ledger: e.Ledger},
-		})
+		leases = append(leases, lease.PartOf(r.r.GPU(q.Device), e, each))
 	}
 	return leases, nil
 }
@@ -360,7 +358,7 @@ func (a *acquisition) grant(guards []*registry.Guard, steps []step) (done bool, 
 	}
 	for _, b := range a.bids {
 		for _, l := range b.leases {
-			taken.Store(l.rec.ID, l)
+			lease.Taken.Store(l.ID(), l)
 		}
 	}
 	a.line.Leave()
@@ -520,11 +518,11 @@ func (b *bid) makeLeases(f account.Figures) error {
 	}
 	for range b.q.Copies {
 		rec := b.newRecord(registry.LeaseKind, registry.NewID(), b.each)
-		file, err := b.gpu.MakeLease(rec)
+		l, err := lease.Make(b.gpu, rec, f.Display, f.Host)
 		if err != nil {
 			return err
 		}
-		b.leases = append(b.leases, &Lease{gpu: b.gpu, f: file, rec: rec, display: f.Display, host: f.Host})
+		b.leases = append(b.leases, l)
 	}
 	return nil
 }
@@ -532,8 +530,7 @@ func (b *bid) makeLeases(f account.Figures) error {
 // undoLeases ends the leases that makeLeases has made.
 func (b *bid) undoLeases() {
 	for _, l := range b.leases {
-		_ = b.gpu.RemoveLease(l.rec.ID)
-		l.f.Close()
+		l.Undo()
 	}
 	b.leases = nil
 }

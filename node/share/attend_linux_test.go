@@ -20,7 +20,7 @@ func TestLeaseThatOnlyItsKeeperHoldsIsWaitedFor(t *testing.T) {
 		var old *Lease
 		m := meterFunc(func() device.Status {
 			if looks++; looks == 3 { // the keeper lets go
-				must(t, old.f.Close())
+				must(t, old.File().Close())
 			}
 			return device.Status{Info: device.Info{Total: 100}, Free: 100}
 		})
@@ -34,10 +34,10 @@ func TestLeaseThatOnlyItsKeeperHoldsIsWaitedFor(t *testing.T) {
 			program.kill(t)
 		}
 		if tc.marked {
-			again, err := os.OpenFile(old.gpu.Path(old.ID(), registry.LockKind), os.O_RDWR, 0)
+			again, err := os.OpenFile(leaseGPU(r, old).Path(old.ID(), registry.LockKind), os.O_RDWR, 0)
 			must(t, err)
 			defer again.Close()
-			must(t, Attending(again))
+			must(t, registry.Attend(again))
 		}
 		got, err := r.Acquire(t.Context(), q)
 		var no *InsufficientMemoryError
@@ -65,9 +65,9 @@ func TestKeeperIsNotTheProgramOfItsLease(t *testing.T) {
 	if by := holdersOf(t, r, leases[0].ID()); len(by) != 1 || by[0] != os.Getpid() {
 		t.Errorf("before: %v", by)
 	}
-	again, err := os.OpenFile(leases[0].gpu.Path(leases[0].ID(), registry.LockKind), os.O_RDWR, 0)
+	again, err := os.OpenFile(leaseGPU(r, leases[0]).Path(leases[0].ID(), registry.LockKind), os.O_RDWR, 0)
 	must(t, err)
-	must(t, Attending(again))
+	must(t, registry.Attend(again))
 	if by := holdersOf(t, r, leases[0].ID()); len(by) != 0 {
 		t.Errorf("the keeper counts: %v", by)
 	}

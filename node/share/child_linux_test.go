@@ -179,6 +179,9 @@ func lockFile(r *Registry, gpu string) string {
 	return filepath.Join(r.r.Dir(), registry.KeyOf(gpu)+".lock")
 }
 
+// leaseGPU is the part of the registry that a lease is in.
+func leaseGPU(r *Registry, l *Lease) registry.GPU { return r.r.GPU(l.Device()) }
+
 // holdersOf returns the processes that hold a lease, as lists name them where they do not
 // know its program.
 func holdersOf(t testing.TB, r *Registry, id string) (pids []int) {
@@ -326,7 +329,7 @@ func childLaunch(args []string) error {
 	return errors.Join(err, leases[0].Close())
 }
 
-// childUse GPU GIB: takes 1 GiB less from the GPU and keeps it, until there is a
+// childUse GPU GIB: takes 1 GiB less from the GPU and lease.KeepEvery it, until there is a
 // file GPU.stop or the test is over.
 func childUse(args []string) error {
 	n, _ := strconv.ParseUint(args[1], 10, 64)

@@ -41,7 +41,7 @@ func died(r *Registry, gpu string) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, errors.Join(l.f.Close(), os.WriteFile(l.gpu.Path("0123456789abcdef", "new"), []byte("half"), 0o600))
+	return nil, errors.Join(l.File().Close(), os.WriteFile(leaseGPU(r, l).Path("0123456789abcdef", "new"), []byte("half"), 0o600))
 }
 
 var scenarios = []scenario{
@@ -107,7 +107,7 @@ func childStep(args []string) error {
 }
 
 // TestCrashPoints kills a child at every step of every call, in turn. The
-// survivor keeps its own lease, sees nothing else, gets all that is left and
+// survivor lease.KeepEvery its own lease, sees nothing else, gets all that is left and
 // not more, and nothing is left behind.
 func TestCrashPoints(t *testing.T) {
 	t.Parallel()

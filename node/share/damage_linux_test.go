@@ -93,7 +93,7 @@ func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 			for _, l := range append(other, one...) {
 				must(t, l.Close())
 			}
-			must(t, l[0].f.Close()) // as if it were killed
+			must(t, l[0].File().Close()) // as if it were killed
 			rest, err := take(r, gpu, 8, 2)
 			must(t, err)
 			for _, l := range append(rest, l...) {
@@ -213,7 +213,7 @@ func TestOtherUser(t *testing.T) {
 	must(t, err)
 	asNobody(t, command("hold", r.r.Dir(), gpu, 1, 1, "")).begin(t).said(t, "no")
 	// Dead, and not removable for the other: it is no more in the way.
-	must(t, l[0].f.Close())
+	must(t, l[0].File().Close())
 	asNobody(t, command("hold", r.r.Dir(), gpu, 24, 1, "")).begin(t).said(t, "have")
 	if n := len(files(t, r)); n != 4 {
 		t.Errorf("%d files, want two of a dead lease and two of one that lives", n)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/node/internal/lease"
 	"gpumem/node/internal/registry"
 )
 
@@ -70,8 +71,8 @@ func TestRemovedFilesFreeNothing(t *testing.T) {
 // TestKeepMakesRemovedFilesAgain: with Keep a lease is listed again with its
 // program, counts once, and ends when it is closed.
 func TestKeepMakesRemovedFilesAgain(t *testing.T) {
-	defer func(old time.Duration) { keeps = old }(keeps)
-	keeps = 5 * time.Millisecond
+	defer func(old time.Duration) { lease.KeepEvery = old }(lease.KeepEvery)
+	lease.KeepEvery = 5 * time.Millisecond
 	r, gpu := newGPU(t)
 	l, err := take(r, gpu, 8, 1)
 	must(t, err)
@@ -82,7 +83,7 @@ func TestKeepMakesRemovedFilesAgain(t *testing.T) {
 	for _, remove := range []func(){
 		func() { wipe(t, r) },
 		func() { must(t, os.Remove(l[0].Path())) },
-		func() { must(t, os.Remove(l[0].gpu.Path(l[0].ID(), registry.LockKind))) },
+		func() { must(t, os.Remove(leaseGPU(r, l[0]).Path(l[0].ID(), registry.LockKind))) },
 		func() { wipe(t, r) },
 	} {
 		remove()
@@ -168,7 +169,7 @@ func TestLeaseLivesInADaemon(t *testing.T) {
 	daemon.ExtraFiles = []*os.File{l[0].File()}
 	daemon.begin(t).said(t, "uses")
 	program.kill(t)
-	must(t, l[0].f.Close())
+	must(t, l[0].File().Close())
 	var no *InsufficientMemoryError
 	_, err = take(r, gpu, 5, 1)
 	want := fmt.Sprintf("process %d (/proc/self/exe use %s", daemon.Process.Pid, gpu[:10])
@@ -192,7 +193,7 @@ func TestNested(t *testing.T) {
 	r, gpu := newGPU(t)
 	l, err := take(r, gpu, 20, 1)
 	must(t, err)
-	taken.Delete(l[0].ID()) // as in a program that it was taken for
+	lease.Taken.Delete(l[0].ID()) // as in a program that it was taken for
 	for _, program := range []int{os.Getpid(), os.Getppid()} {
 		must(t, l[0].Tell(program))
 		if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
@@ -241,7 +242,7 @@ func TestNested(t *testing.T) {
 		})
 	}
 	// A lease that this process took is no enclosing one.
-	taken.Store(l[0].ID(), true)
+	lease.Taken.Store(l[0].ID(), true)
 	if e, ok, _ := r.Enclosing(gpu); ok {
 		t.Errorf("this process is inside of its own lease %+v", e)
 	}
@@ -259,7 +260,7 @@ func TestEnclosingByInheritedLock(t *testing.T) {
 	if e, ok, err := r.Enclosing(gpu); err != nil || ok {
 		t.Errorf("a lease that this process took: %+v, %v", e, err)
 	}
-	taken.Delete(l[0].ID())
+	lease.Taken.Delete(l[0].ID())
 	if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
 		t.Errorf("with the lock: %+v, %t, %v", e, ok, err)
 	}
@@ -308,8 +309,8 @@ func TestReadLease(t *testing.T) {
 func TestCloseDoesNotWaitForKeepOrTell(t *testing.T) {
 	defer func(old time.Duration) { registry.Patience = old }(registry.Patience)
 	registry.Patience = time.Hour
-	defer func(old time.Duration) { keeps = old }(keeps)
-	keeps = time.Millisecond
+	defer func(old time.Duration) { lease.KeepEvery = old }(lease.KeepEvery)
+	lease.KeepEvery = time.Millisecond
 	for name, wait := range map[string]func(*Lease){
 		"keep": func(l *Lease) { l.Keep(background) },
 		"tell": func(l *Lease) { _ = l.Tell(os.Getpid()) },
@@ -376,6 +377,6 @@ func TestDroppedLeaseStays(t *testing.T) {
 	if _, err := take(r, gpu, 1, 1); err == nil {
 		t.Error("its memory is given again")
 	}
-	kept, _ := taken.Load(id)
+	kept, _ := lease.Taken.Load(id)
 	must(t, kept.(*Lease).Close())
 }

@@ -30,7 +30,7 @@ func (w *world) Status() (device.Status, error) {
 }
 
 // TestModel: leases are taken and given back while programs come, grow and go.
-// A model that keeps them in a list says what must be given: exactly what fits,
+// A model that lease.KeepEvery them in a list says what must be given: exactly what fits,
 // so never more than can be shared.
 func TestModel(t *testing.T) {
 	dir := t.TempDir()

@@ -421,7 +421,7 @@ func TestNumberOfAWaiterThatHasJustLeft(t *testing.T) {
 	a.wait(t)
 }
 
-// TestLocksOfSeveralAreNotKept: while one process keeps the lock of B, requests for A
+// TestLocksOfSeveralAreNotKept: while one process lease.KeepEvery the lock of B, requests for A
 // and B do not keep that of A, which others take at once.
 func TestLocksOfSeveralAreNotKept(t *testing.T) {
 	r := newRegistry(t)

@@ -108,7 +108,10 @@
 // allocating more than its lease.
 package share
 
-import "gpumem/node/internal/registry"
+import (
+	"gpumem/node/internal/lease"
+	"gpumem/node/internal/registry"
+)
 
 // Errors, wrapped in others that name the file and the way out.
 var (
@@ -132,8 +135,10 @@ const (
 	EnvLease = "GPUMEM_LEASE"
 )
 
-// What lists of leases contain.
+// What is behind the door.
 type (
+	// Lease is a lease that this process has taken. It may be used by several goroutines.
+	Lease = lease.Lease
 	// Entry is a lease that lives, or a waiter for one.
 	Entry = registry.Entry
 	// Container is one container that a lease is for, see [Lease.SetUse].

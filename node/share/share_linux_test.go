@@ -284,7 +284,7 @@ func TestSettling(t *testing.T) {
 	q := Request{Device: "x", Meter: m, Bytes: 60}
 	a, err := r.Acquire(t.Context(), q)
 	must(t, err)
-	must(t, a[0].f.Close()) // as if killed
+	must(t, a[0].File().Close()) // as if killed
 	b, err := r.Acquire(t.Context(), q)
 	must(t, err)
 	if calls != 9 {
@@ -357,7 +357,7 @@ func TestLedgerEndsWithItsLease(t *testing.T) {
 	}
 	must(t, l.Close())
 	for _, lives := range []bool{true, false} {
-		orphan := l.gpu.Path("00000000000000ab", registry.LedgerKind)
+		orphan := leaseGPU(r, l).Path("00000000000000ab", registry.LedgerKind)
 		f, err := os.Create(orphan)
 		must(t, err)
 		if lives {

@@ -55,7 +55,7 @@ func TestSetUse(t *testing.T) {
 	must(t, l.Tell(os.Getppid()))
 	check(2, "/run/gpumem/shares/1/ledger")
 	must(t, os.Remove(l.Path()))
-	must(t, l.restore(background))
+	must(t, l.Restore(background))
 	check(2, "/run/gpumem/shares/1/ledger")
 	if l.SetUse([]Container{{ID: "x"}}, "") == nil {
 		t.Error("an id of one letter is taken")

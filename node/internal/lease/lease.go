@@ -1,6 +1,5 @@
-// A granted lease, until the last description of its lock is closed.
-
-package share
+// Package lease has a granted lease, until the last description of its lock is closed.
+package lease
 
 import (
 	"context"
@@ -19,13 +18,13 @@ import (
 // it, the next one does.
 const patienceOfClose = 100 * time.Millisecond
 
-// keeps is how often Keep looks whether the files are there.
-var keeps = time.Second
+// KeepEvery is how often Keep looks whether the files are there. Tests shorten it.
+var KeepEvery = time.Second
 
-// taken are the leases that this process took and has not closed, by id. It keeps them
+// Taken are the leases that this process took and has not closed, by id. It keeps them
 // from the garbage collector, which would close the file of a lease that the program has
 // dropped, and so end the lease.
-var taken sync.Map
+var Taken sync.Map
 
 // Lease is a lease that this process has taken. It may be used by several goroutines.
 type Lease struct {
@@ -43,9 +42,32 @@ type Lease struct {
 	closed bool
 }
 
+// Make makes a lease with the record. display and host are those of [Lease.Left]. Caller
+// holds the GPU's lock, and calls Undo, or adds the lease to Taken.
+func Make(gpu registry.GPU, rec registry.Record, display, host uint64) (*Lease, error) {
+	f, err := gpu.MakeLease(rec)
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{gpu: gpu, f: f, rec: rec, display: display, host: host}, nil
+}
+
+// Undo ends a lease that was just made.
+func (l *Lease) Undo() {
+	_ = l.gpu.RemoveLease(l.rec.ID)
+	l.f.Close()
+}
+
+// PartOf returns a part of an enclosing lease. Nothing is taken.
+func PartOf(gpu registry.GPU, e registry.Entry, bytes uint64) *Lease {
+	rec := registry.Record{Kind: registry.LeaseKind, ID: e.ID, Device: e.Device, Bytes: bytes, Ledger: e.Ledger}
+	return &Lease{gpu: gpu, within: e.Bytes, rec: rec}
+}
+
 // Attend returns the lease with the record at path, see [Lease.Path], for the process
 // that stays beside the program. It holds nothing: lock is the lease's lock file, open
-// for writing by another description than the one with the lock, see [Attending].
+// for writing by another description than the one with the lock, see
+// [registry.Attend].
 // record is the open record, which may have been removed. Keep makes files again that are
 // removed, and Close closes lock and removes what is left of the lease if it has ended.
 func Attend(path string, record, lock *os.File) (*Lease, error) {
@@ -55,11 +77,6 @@ func Attend(path string, record, lock *os.File) (*Lease, error) {
 	}
 	return &Lease{gpu: registry.At(path).GPU(rec.Device), f: lock, rec: rec}, nil
 }
-
-// Attending marks a lease as one whose program another process attends, and that
-// process as not the program. lock is the lease's lock file, open by the description
-// that is later given to [Attend]. The mark lasts as long as the description.
-func Attending(lock *os.File) error { return registry.Attend(lock) }
 
 // Bytes returns the size of the lease.
 func (l *Lease) Bytes() uint64 { return l.rec.Bytes }
@@ -75,7 +92,7 @@ func (l *Lease) Device() string { return l.rec.Device }
 func (l *Lease) ID() string { return l.rec.ID }
 
 // Path returns the name of the lease's record, which others can read, see
-// [ReadLease]. It is the value for [EnvLease].
+// share.ReadLease. It is the value for share.EnvLease.
 func (l *Lease) Path() string { return l.gpu.Path(l.rec.ID, registry.LeaseKind) }
 
 // Ledger returns the name for the file in which the lease's programs count what they
@@ -93,7 +110,7 @@ func (l *Lease) Ledger() string {
 // File returns the open file whose description holds the lease. A program that
 // inherits it keeps the lease alive until it ends, whatever becomes of this
 // process; what it writes there is never read. Only Close closes it. It is nil for
-// a part of an enclosing lease, see [Request].Nested.
+// a part of an enclosing lease, see share.Request.Nested.
 func (l *Lease) File() *os.File { return l.f }
 
 // Tell sets the process that the lease is for: lists show it, and memory of it and
@@ -114,10 +131,10 @@ func (l *Lease) Tell(pid int) error {
 // count what they hold, in the place of those set before. Memory of processes in these
 // containers counts for the lease. The ledger is an absolute path in the namespace of the
 // caller, "" for the lease's own, see [Lease.Ledger]. The record keeps as many containers
-// as it has room for, see [Entry].MoreContainers; the others' memory counts as foreign.
+// as it has room for, see [registry.Entry].MoreContainers; the others' memory counts as foreign.
 // It is an error if an ID has not 64 hex digits in lower case, and after Close. It
 // changes nothing in a part of an enclosing lease.
-func (l *Lease) SetUse(containers []Container, ledger string) error {
+func (l *Lease) SetUse(containers []registry.Container, ledger string) error {
 	return l.rewrite(func(rec registry.Record) (registry.Record, error) { return rec.Use(containers, ledger) })
 }
 
@@ -171,7 +188,7 @@ func (l *Lease) update(ctx context.Context, f func() error) error {
 // since the kernel knows the lock, but lists cannot name the program. It is for the
 // process that stays beside the program. If a file cannot be made, Keep tries again.
 func (l *Lease) Keep(ctx context.Context) {
-	t := time.NewTicker(keeps)
+	t := time.NewTicker(KeepEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -179,14 +196,14 @@ func (l *Lease) Keep(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if err := l.restore(ctx); errors.Is(err, os.ErrClosed) {
+		if err := l.Restore(ctx); errors.Is(err, os.ErrClosed) {
 			return
 		}
 	}
 }
 
-// restore makes the files that are missing.
-func (l *Lease) restore(ctx context.Context) error {
+// Restore makes the files that are missing.
+func (l *Lease) Restore(ctx context.Context) error {
 	if done, err := l.complete(); done || err != nil {
 		return err
 	}
@@ -247,7 +264,7 @@ func (l *Lease) Close() error {
 	if !first || l.f == nil {
 		return nil
 	}
-	defer taken.Delete(l.rec.ID)
+	defer Taken.Delete(l.rec.ID)
 	// Under the lock, so that the next request knows that memory is about to become
 	// free. Without it the others remove the files.
 	ctx, cancel := context.WithTimeout(context.Background(), patienceOfClose)
