@@ -289,13 +289,6 @@ func (m *Member) Publish(f Figures) {
 	})
 }
 
-// Own returns what this process has taken and published.
-func (m *Member) Own() Figures {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.own
-}
-
 // Limit returns the smallest limit that holds for this process, in bytes.
 func (m *Member) Limit() uint64 {
 	least := m.limits[0].Limit
@@ -304,9 +297,6 @@ func (m *Member) Limit() uint64 {
 	}
 	return least
 }
-
-// Header returns what the ledger was made with.
-func (m *Member) Header() Header { return m.f.header }
 
 // Alone reports whether no other process has a slot. One that was killed may still have its
 // slot.

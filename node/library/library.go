@@ -105,7 +105,7 @@ func find(get func(string) string, variable, name, folder string) (string, error
 		return abs, nil
 	}
 	var candidates []string
-	for _, dir := range Folders(get(EnvSearch)) {
+	for _, dir := range foldersOf(get(EnvSearch)) {
 		candidates = append(candidates, filepath.Join(dir, name))
 	}
 	if data, err := readCache(); err == nil {
@@ -125,7 +125,7 @@ func find(get func(string) string, variable, name, folder string) (string, error
 
 // Folders splits the value of LD_LIBRARY_PATH. An empty one, the working directory, is
 // left out.
-func Folders(value string) []string {
+func foldersOf(value string) []string {
 	return strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ';' })
 }
 

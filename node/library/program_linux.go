@@ -17,7 +17,7 @@ func capable(path string) bool {
 // it was started in a lease that has it: what it reports of a GPU and of leases is the
 // driver's own. It returns if there is nothing to do, or if that fails.
 func Leave() {
-	folder, search := os.Getenv(EnvFolder), Folders(os.Getenv(EnvSearch))
+	folder, search := os.Getenv(EnvFolder), foldersOf(os.Getenv(EnvSearch))
 	if folder == "" || !slices.Contains(search, folder) {
 		return
 	}

@@ -7,8 +7,6 @@
 package machine
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -21,7 +19,7 @@ type Snapshot struct {
 	// Process is the program that failed, in a snapshot for doctor.
 	Process *Process `json:"process,omitempty"`
 	// Tried lists settings that were tried, in a snapshot for doctor.
-	Tried []Attempt `json:"tried,omitempty"`
+	Tried []attempt `json:"tried,omitempty"`
 	Notes []string  `json:"-"` // readings that failed, with the reason
 }
 
@@ -102,27 +100,6 @@ type Container struct {
 	Name      string `json:"name,omitempty"`
 }
 
-// String returns NAMESPACE/POD/NAME, or the first digits of the ID without them.
-func (c Container) String() string {
-	if c == (Container{ID: c.ID}) {
-		return c.ID[:min(12, len(c.ID))]
-	}
-	return c.Namespace + "/" + c.Pod + "/" + c.Name
-}
-
-// Where returns the first of the lease's containers and the number of the others, in
-// words; "" if it is for none.
-func (l *Lease) Where() string {
-	if l == nil || len(l.Containers) == 0 {
-		return ""
-	}
-	text := l.Containers[0].String()
-	if n := len(l.Containers) + l.MoreContainers - 1; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
-}
-
 // PoolUse describes the memory of a process, or of several, that the driver library
 // serves from a pool. Bytes unless noted.
 type PoolUse struct {
@@ -134,21 +111,6 @@ type PoolUse struct {
 	Outside     uint64 `json:"outside_bytes"` // by its context and its libraries
 	Refused     uint64 `json:"refused"`       // number of requests
 	DriverCalls uint64 `json:"driver_calls"`  // number
-}
-
-// Counted returns what counts against the lease.
-func (u PoolUse) Counted() uint64 { return u.Held + u.Charged + u.Outside }
-
-// Add adds what another process has.
-func (u *PoolUse) Add(v PoolUse) {
-	u.Held += v.Held
-	u.InUse += v.InUse
-	u.PeakHeld += v.PeakHeld
-	u.PeakInUse += v.PeakInUse
-	u.Charged += v.Charged
-	u.Outside += v.Outside
-	u.Refused += v.Refused
-	u.DriverCalls += v.DriverCalls
 }
 
 // Asks is what a program's environment asks for, as its framework reads it.
@@ -187,8 +149,8 @@ type Process struct {
 	BackendRecreated *bool    `json:"backend_recreated,omitempty"` // JAX made its client again
 }
 
-// Attempt is a setting that was tried.
-type Attempt struct {
+// attempt is a setting that was tried.
+type attempt struct {
 	Env    map[string]string `json:"env"`
 	Helped bool              `json:"helped"`
 }
@@ -204,13 +166,6 @@ func orZero(p *uint64) uint64 {
 		return 0
 	}
 	return *p
-}
-
-// Sort orders the programs: the largest first, and those that hold as much by process.
-func (d *Device) Sort() {
-	slices.SortStableFunc(d.Programs, func(a, b Program) int {
-		return cmp.Or(cmp.Compare(b.Holds(), a.Holds()), cmp.Compare(a.PID, b.PID))
-	})
 }
 
 // Device returns the GPU with this index, or the only one if index is below zero. It is

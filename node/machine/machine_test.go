@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -73,28 +72,5 @@ func TestPoolJSON(t *testing.T) {
 		`"lease_bytes":9,"lease_pool":{"held_bytes":10,"in_use_bytes":0,"held_peak_bytes":0,"in_use_peak_bytes":0,"charged_bytes":0,"outside_bytes":0,"refused":0,"driver_calls":0}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestSort(t *testing.T) {
-	d := machinetest.Example().Devices[0]
-	d.Sort()
-	var got []int
-	for _, p := range d.Programs {
-		got = append(got, p.PID)
-	}
-	if diff := cmp.Diff([]int{11, 12, 0, 13, 14}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestAge(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m", time.Hour - 1: "59m",
-		time.Hour: "1h00m", 24*time.Hour - 1: "23h59m", 24 * time.Hour: "1d00h", 1000 * time.Hour: "41d16h",
-	} {
-		if got := machine.Age(d); got != want {
-			t.Errorf("%v: %s, want %s", d, got, want)
-		}
 	}
 }

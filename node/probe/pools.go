@@ -14,6 +14,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
 	"gpumem/node/runenv"
@@ -149,7 +150,7 @@ func addPool(d *machine.Device, l *leased, ms []ledger.Figures, read map[int]*re
 	}
 	for _, m := range ms {
 		use := useOf(m)
-		l.Sum.Add(*use)
+		view.AddUse(l.Sum, *use)
 		seen := here(m)
 		at := slices.IndexFunc(d.Programs, func(p machine.Program) bool { return seen && p.PID == m.PID && p.Started != nil })
 		if at < 0 {

@@ -15,6 +15,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
 	"gpumem/node/share"
@@ -299,7 +300,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 		}
 		p := machine.Program{PID: l.Holder, Lease: l.Lease, Command: l.first.Command}
 		if len(l.Containers) > 0 { // the agent has it, which is no program of the GPU
-			p.Command, p.Name = nil, l.Where()
+			p.Command, p.Name = nil, view.Where(l.Lease)
 			d.Programs = append(d.Programs, p)
 			continue
 		}
@@ -318,7 +319,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 	if d.Programs == nil && len(d.Notes) == 0 {
 		d.Programs = []machine.Program{}
 	}
-	d.Sort()
+	view.SortPrograms(&d)
 	return d
 }
 

@@ -13,6 +13,7 @@ import (
 	"gpumem/internal/proc"
 	"gpumem/internal/test/holder"
 	"gpumem/node/internal/registry"
+	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
 	"gpumem/node/share"
@@ -119,10 +120,10 @@ func TestLeasesOfContainers(t *testing.T) {
 	}
 	rows := map[string]machine.Program{}
 	for _, p := range s.Devices[0].Programs {
-		rows[p.Lease.Where()] = p
+		rows[view.Where(p.Lease)] = p
 	}
 	idle, busy := rows["n/p/c and 1 more"], rows["n/r/c"]
-	if idle.PID != 0 || idle.Lease == nil || idle.Lease.Bytes != 10 || idle.Lease.ID != "1" || idle.CommandLine() != "no program yet" || idle.Unknown != "" {
+	if idle.PID != 0 || idle.Lease == nil || idle.Lease.Bytes != 10 || idle.Lease.ID != "1" || view.CommandLine(&idle) != "no program yet" || idle.Unknown != "" {
 		t.Errorf("a lease without a program: %+v", idle)
 	}
 	if busy.PID != os.Getpid() || busy.Pool == nil || busy.Lease.ID != "2" || busy.Lease.Sum == nil {
@@ -232,7 +233,7 @@ func TestInContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := s.Devices[0]; d.Leased != 5 || len(d.Programs) != 2 || d.Programs[1].Lease.Where() != "n/p/c" {
+	if d := s.Devices[0]; d.Leased != 5 || len(d.Programs) != 2 || view.Where(d.Programs[1].Lease) != "n/p/c" {
 		t.Errorf("%+v", d)
 	}
 	if err := os.WriteFile(path, []byte(`{"gpumem":1}`), 0o644); err != nil {

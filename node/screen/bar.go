@@ -6,18 +6,19 @@ import (
 	"strings"
 
 	"gpumem/internal/report"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/size"
 )
 
 // bar draws the shares of a device in one line of the screen's width. Each program's part
 // begins with its letter, and has its name and size where they fit.
-func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int) int) line {
+func (v *screenView) bar(d *machine.Device, s view.Shares, number func(program int) int) line {
 	var bytes []uint64
 	free := "free " // the heading's free memory has what is left of leases in it
 	for _, p := range s.Parts {
 		bytes = append(bytes, p.Bytes)
-		if p.Kind == machine.PartLease {
+		if p.Kind == view.PartLease {
 			free = "free, not leased "
 		}
 	}
@@ -29,11 +30,11 @@ func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int)
 		p := s.Parts[i]
 		sized := size.Format(p.Bytes)
 		switch p.Kind {
-		case machine.PartProgram:
+		case view.PartProgram:
 			key := letter(number(p.Program))
-			name := report.OneLine(d.Programs[p.Program].Title())
+			name := report.OneLine(view.Title(&d.Programs[p.Program]))
 			fill := " "
-			if v.Colours == NoColours {
+			if v.Colours == noColours {
 				fill = "="
 			}
 			some := key
@@ -42,13 +43,13 @@ func (v *View) bar(d *machine.Device, s machine.Shares, number func(program int)
 			}
 			l = l.add(labelled(room, fill, 0, key+" "+name+" "+sized+" ", key+" "+name+" ", some, key),
 				look{mark: mark(number(p.Program)), back: true})
-		case machine.PartLease:
+		case view.PartLease:
 			key := letter(number(p.Program))
 			l = l.add(labelled(room, v.sign("╱"), 1, " "+key+"'s lease: "+sized+" left ", " "+key+" "+sized+" left ", " "+sized+" "),
 				look{mark: mark(number(p.Program))})
-		case machine.PartUnlisted:
+		case view.PartUnlisted:
 			l = l.add(labelled(room, v.sign("▒"), 1, " unlisted "+sized+" ", " unlisted "), look{mark: greyMark})
-		case machine.PartUnknown:
+		case view.PartUnknown:
 			l = l.add(labelled(room, "?", 1, " unknown "), look{mark: greyMark})
 		default:
 			l = l.add(labelled(room, v.sign("·"), 1, " "+free+sized+" ", " "+sized+" ", " "+strings.TrimSpace(free)+" "), look{quiet: true})

@@ -7,6 +7,19 @@ var (
 	Cells      = cells
 	UTF8Locale = utf8Locale
 	NewModel   = newModel
+	Frame      = drawFrame
+)
+
+// How a screen looks, and the terminals.
+type (
+	View    = screenView
+	Palette = palette
+)
+
+const (
+	NoColours  = noColours
+	Colours16  = colours16
+	Colours256 = colours256
 )
 
 // Looked is the message with a snapshot.
@@ -16,4 +29,4 @@ var Looked = func(m any) bool { _, ok := m.(seen); return ok }
 func Seen(s *machine.Snapshot) any { return seen{s, nil} }
 
 // How returns how the model looks at its snapshot.
-func (m *model) How() *View { return &m.view }
+func (m *model) How() *screenView { return &m.view }

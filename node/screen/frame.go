@@ -9,14 +9,15 @@ import (
 
 	"gpumem/internal/report"
 	"gpumem/node/internal/history"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/size"
 )
 
-// View is how a snapshot is looked at: the screen, and what its reader chose.
-type View struct {
+// screenView is how a snapshot is looked at: the screen, and what its reader chose.
+type screenView struct {
 	Width, Height int // of the screen, in cells, both above 0
-	Colours       Colours
+	Colours       palette
 	ASCII         bool // the terminal has no other characters
 
 	Every  time.Duration // between looks, above 0
@@ -28,9 +29,9 @@ type View struct {
 	Err    error  // of a later snapshot
 }
 
-// Frame draws a screen: at most v.Height lines of at most v.Width cells. The snapshot is
+// drawFrame draws a screen: at most v.Height lines of at most v.Width cells. The snapshot is
 // the last that the history has seen.
-func Frame(s *machine.Snapshot, h *history.History, v View) string {
+func drawFrame(s *machine.Snapshot, h *history.History, v screenView) string {
 	body := v.body(s, h)
 	down := v.clamp(len(body))
 	shown := body[down:min(len(body), down+v.room())]
@@ -57,13 +58,13 @@ func Frame(s *machine.Snapshot, h *history.History, v View) string {
 }
 
 // room returns the number of lines for the body: there is one above it and one below.
-func (v *View) room() int { return max(0, v.Height-2) }
+func (v *screenView) room() int { return max(0, v.Height-2) }
 
 // clamp returns how many of the body's lines have gone off at the top.
-func (v *View) clamp(lines int) int { return max(0, min(v.Down, lines-v.room())) }
+func (v *screenView) clamp(lines int) int { return max(0, min(v.Down, lines-v.room())) }
 
 // sign returns a character, or what stands for it on a terminal without it.
-func (v *View) sign(s string) string {
+func (v *screenView) sign(s string) string {
 	if !v.ASCII {
 		return s
 	}
@@ -71,7 +72,7 @@ func (v *View) sign(s string) string {
 }
 
 // body returns the lines between the first and the last.
-func (v *View) body(s *machine.Snapshot, h *history.History) (lines []line) {
+func (v *screenView) body(s *machine.Snapshot, h *history.History) (lines []line) {
 	if v.Help {
 		return v.help()
 	}
@@ -92,7 +93,7 @@ func (v *View) body(s *machine.Snapshot, h *history.History) (lines []line) {
 
 // graphRows returns the height of each graph. It does not depend on the programs, so that
 // the screen does not change its parts as they come and go.
-func (v *View) graphRows(devices int) int {
+func (v *screenView) graphRows(devices int) int {
 	if v.Height < 10 {
 		return 0
 	}
@@ -100,7 +101,7 @@ func (v *View) graphRows(devices int) int {
 }
 
 // say adds a text, wrapped where the screen is too narrow.
-func (v *View) say(lines []line, text string, at look) []line {
+func (v *screenView) say(lines []line, text string, at look) []line {
 	for l := range strings.SplitSeq(report.Wrap(text, v.Width), "\n") {
 		lines = append(lines, line{{text: fit(l, v.Width), look: at}})
 	}
@@ -108,10 +109,10 @@ func (v *View) say(lines []line, text string, at look) []line {
 }
 
 // device draws a device.
-func (v *View) device(d *machine.Device, now time.Time, h *history.History, graphRows int) []line {
+func (v *screenView) device(d *machine.Device, now time.Time, h *history.History, graphRows int) []line {
 	names := history.Programs(d)
 	number := func(program int) int { return h.Number(d, names[program]) }
-	shares := d.Shares()
+	shares := view.SharesOf(d)
 	lines := v.say(nil, v.heading(d), look{bold: true})
 	lines = append(lines, v.bar(d, shares, number))
 	lines = append(lines, v.graph(h.Values(history.Device(d)), d.Total, graphRows)...)
@@ -137,14 +138,14 @@ func (v *View) device(d *machine.Device, now time.Time, h *history.History, grap
 	} else if len(rows) == 0 {
 		more = append(more, "no program holds memory")
 	}
-	for _, m := range append(append(more, shares.Remarks()...), d.Remarks(now)...) {
+	for _, m := range append(append(more, shares.Remarks()...), view.Remarks(d, now)...) {
 		lines = v.say(lines, "  "+m, look{})
 	}
 	return lines
 }
 
 // heading describes the device in one line where it fits.
-func (v *View) heading(d *machine.Device) string {
+func (v *screenView) heading(d *machine.Device) string {
 	long := heading(d)
 	if width(long) <= v.Width || d.Used == nil {
 		return long
@@ -161,7 +162,7 @@ func (v *View) heading(d *machine.Device) string {
 // matches reports whether a program has the text of a filter: in its number, user,
 // command, framework or container. Upper and lower case are the same.
 func matches(p *machine.Program, filter string) bool {
-	for _, s := range []string{fmt.Sprint(p.PID), p.User, p.CommandLine(), strings.Join(p.Command, " "), frameworksOf(p), p.Container} {
+	for _, s := range []string{fmt.Sprint(p.PID), p.User, view.CommandLine(p), strings.Join(p.Command, " "), frameworksOf(p), p.Container} {
 		if strings.Contains(strings.ToLower(s), strings.ToLower(filter)) {
 			return true
 		}
@@ -170,7 +171,7 @@ func matches(p *machine.Program, filter string) bool {
 }
 
 // foot returns the last line: where the screen is, the filter, and as many keys as fit.
-func (v *View) foot(down, shown, all int) line {
+func (v *screenView) foot(down, shown, all int) line {
 	if v.Typing {
 		text := "filter: " + report.OneLine(v.Filter) + "_"
 		for _, more := range []string{"  enter keeps it, esc drops it", "  enter, esc"} {
@@ -205,7 +206,7 @@ func (v *View) foot(down, shown, all int) line {
 }
 
 // help returns what the keys do and what the signs mean.
-func (v *View) help() (lines []line) {
+func (v *screenView) help() (lines []line) {
 	const keys, signs = 12, 5
 	for _, entry := range []struct {
 		head, text string
@@ -233,7 +234,7 @@ func (v *View) help() (lines []line) {
 
 // entry returns a text that is wrapped in its column, beside its head; without a column a
 // paragraph, whose later lines are indented.
-func (v *View) entry(head, text string, column int) (lines []line) {
+func (v *screenView) entry(head, text string, column int) (lines []line) {
 	if column == 0 {
 		return v.say(nil, text, look{})
 	}

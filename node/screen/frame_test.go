@@ -16,6 +16,7 @@ import (
 
 	"gpumem/internal/test/machinetest"
 	"gpumem/node/internal/history"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/node/screen"
 )
@@ -50,7 +51,7 @@ func shared(second int) *machine.Snapshot {
 	add(106, 300, nil, "chen", "python3", "训练模型.py")
 	free := d.Total - used
 	d.Used, d.Free = &used, &free
-	d.Sort()
+	view.SortPrograms(&d)
 	return &machine.Snapshot{Time: now, Devices: []machine.Device{d}}
 }
 
@@ -65,7 +66,7 @@ func after(seconds int, snapshot func(second int) *machine.Snapshot) (*machine.S
 	return s, h
 }
 
-func view(width, height int, change func(*screen.View)) screen.View {
+func viewOf(width, height int, change func(*screen.View)) screen.View {
 	v := screen.View{Width: width, Height: height, Every: time.Second, By: history.ByMemory}
 	if change != nil {
 		change(&v)
@@ -94,24 +95,24 @@ func TestFrames(t *testing.T) {
 		snapshot func(int) *machine.Snapshot
 		view     screen.View
 	}{
-		{"80x24", 300, shared, view(80, 24, nil)},
-		{"40x12", 300, shared, view(40, 12, nil)},
-		{"20x6", 300, shared, view(20, 6, nil)},
-		{"200x60", 300, shared, view(200, 60, nil)},
-		{"colours-100x24", 300, shared, view(100, 24, func(v *screen.View) { v.Colours = screen.Colours256 })},
-		{"colours16-100x24", 300, shared, view(100, 24, func(v *screen.View) { v.Colours = screen.Colours16 })},
-		{"ascii-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.ASCII = true })},
-		{"first-look-80x24", 1, shared, view(80, 24, nil)},
-		{"a-program-ended-80x24", 400, ended, view(80, 24, nil)},
-		{"by-growth-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.By = history.ByGrowth })},
-		{"filter-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Filter = "ANN" })},
-		{"typing-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Filter, v.Typing = "nothing", true })},
-		{"help-80x24", 300, shared, view(80, 24, func(v *screen.View) { v.Help = true })},
-		{"help-40x40", 300, shared, view(40, 40, func(v *screen.View) { v.Help = true })},
-		{"several-devices-100x40", 1, mixed, view(100, 40, nil)},
-		{"scrolled-60x12", 1, mixed, view(60, 12, func(v *screen.View) { v.Down = 5 })},
-		{"failed-60x9", 300, shared, view(60, 9, func(v *screen.View) { v.Err = errors.New("the file\nis gone") })},
-		{"no-driver-60x9", 1, none, view(60, 9, nil)},
+		{"80x24", 300, shared, viewOf(80, 24, nil)},
+		{"40x12", 300, shared, viewOf(40, 12, nil)},
+		{"20x6", 300, shared, viewOf(20, 6, nil)},
+		{"200x60", 300, shared, viewOf(200, 60, nil)},
+		{"colours-100x24", 300, shared, viewOf(100, 24, func(v *screen.View) { v.Colours = screen.Colours256 })},
+		{"colours16-100x24", 300, shared, viewOf(100, 24, func(v *screen.View) { v.Colours = screen.Colours16 })},
+		{"ascii-80x24", 300, shared, viewOf(80, 24, func(v *screen.View) { v.ASCII = true })},
+		{"first-look-80x24", 1, shared, viewOf(80, 24, nil)},
+		{"a-program-ended-80x24", 400, ended, viewOf(80, 24, nil)},
+		{"by-growth-80x24", 300, shared, viewOf(80, 24, func(v *screen.View) { v.By = history.ByGrowth })},
+		{"filter-80x24", 300, shared, viewOf(80, 24, func(v *screen.View) { v.Filter = "ANN" })},
+		{"typing-80x24", 300, shared, viewOf(80, 24, func(v *screen.View) { v.Filter, v.Typing = "nothing", true })},
+		{"help-80x24", 300, shared, viewOf(80, 24, func(v *screen.View) { v.Help = true })},
+		{"help-40x40", 300, shared, viewOf(40, 40, func(v *screen.View) { v.Help = true })},
+		{"several-devices-100x40", 1, mixed, viewOf(100, 40, nil)},
+		{"scrolled-60x12", 1, mixed, viewOf(60, 12, func(v *screen.View) { v.Down = 5 })},
+		{"failed-60x9", 300, shared, viewOf(60, 9, func(v *screen.View) { v.Err = errors.New("the file\nis gone") })},
+		{"no-driver-60x9", 1, none, viewOf(60, 9, nil)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, h := after(tt.seconds, tt.snapshot)
@@ -150,7 +151,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, h := after(300, shared)
-	lines := strings.Split(screen.Frame(s, h, view(80, 24, nil)), "\n")
+	lines := strings.Split(screen.Frame(s, h, viewOf(80, 24, nil)), "\n")
 	if want := strings.Join(lines[:16], "\n") + "\n...\n" + lines[23] + "\n"; !strings.Contains(string(page), want) {
 		t.Errorf("docs/live.md lacks\n%s", want)
 	}
@@ -191,7 +192,7 @@ func TestFrameFits(t *testing.T) {
 		}
 		v := screen.View{
 			Width: rapid.IntRange(1, 220).Draw(t, "width"), Height: rapid.IntRange(1, 70).Draw(t, "height"),
-			Colours: screen.Colours(rapid.IntRange(0, 2).Draw(t, "colours")), ASCII: rapid.Bool().Draw(t, "ASCII"),
+			Colours: screen.Palette(rapid.IntRange(0, 2).Draw(t, "colours")), ASCII: rapid.Bool().Draw(t, "ASCII"),
 			Every:  time.Duration(rapid.Int64Range(1, int64(24*time.Hour)).Draw(t, "every")),
 			By:     rapid.SampledFrom([]history.By{history.ByMemory, history.ByPID, history.ByAge, history.ByGrowth, history.ByName}).Draw(t, "by"),
 			Typing: rapid.Bool().Draw(t, "typing"), Help: rapid.Bool().Draw(t, "help"), Filter: rapid.SampledFrom(words).Draw(t, "filter"),
@@ -261,9 +262,9 @@ func TestNothingMovesWithoutCause(t *testing.T) {
 	for second := range 100 {
 		s := shared(second)
 		h.See(s, nil)
-		got := places(screen.Frame(s, h, view(120, 30, nil)))
+		got := places(screen.Frame(s, h, viewOf(120, 30, nil)))
 		// Alone, the one whose figure changes its length.
-		got = append(got, places(screen.Frame(s, h, view(120, 30, func(v *screen.View) { v.Filter = "103" })))...)
+		got = append(got, places(screen.Frame(s, h, viewOf(120, 30, func(v *screen.View) { v.Filter = "103" })))...)
 		if second == 1 { // from then on it is known that the trainer has its peaks
 			want = got
 		}

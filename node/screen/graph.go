@@ -22,7 +22,7 @@ const (
 // below; with one row both stand in it. Each column is the largest value of equal times
 // that do not begin anew with each look, so that the picture moves by whole columns. The
 // scale ends at the device's memory, or at 3/4, 1/2, 3/8, 1/4... of it.
-func (v *View) graph(values []history.Value, total uint64, rows int) []line {
+func (v *screenView) graph(values []history.Value, total uint64, rows int) []line {
 	if rows == 0 || v.Width < gutter+graphLeast+1 {
 		return nil
 	}
@@ -85,7 +85,7 @@ func pad(s string, n int) string { return strings.Repeat(" ", max(0, n-width(s))
 // columns returns the largest value in each of the last n slices of time, which of them
 // are known, and the largest of all. Between two looks that are not far apart the value
 // of the first one stands.
-func (v *View) columns(values []history.Value, n int, slice time.Duration) (columns []uint64, known []bool, most uint64) {
+func (v *screenView) columns(values []history.Value, n int, slice time.Duration) (columns []uint64, known []bool, most uint64) {
 	columns, known = make([]uint64, n), make([]bool, n)
 	if len(values) == 0 {
 		return columns, known, 0
@@ -113,7 +113,7 @@ func (v *View) columns(values []history.Value, n int, slice time.Duration) (colu
 
 // level returns a row of a graph, counted from below. A value that is known leaves a mark
 // in the lowest row, whatever it is.
-func (v *View) level(columns []uint64, known []bool, top uint64, row, rows int) string {
+func (v *screenView) level(columns []uint64, known []bool, top uint64, row, rows int) string {
 	eighths := []rune(" ▁▂▃▄▅▆▇█")
 	if v.ASCII {
 		eighths = []rune(" ...::::#")

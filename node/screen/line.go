@@ -37,14 +37,14 @@ func (l line) text() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// Colours is what a terminal can show.
-type Colours int
+// palette is what a terminal can show.
+type palette int
 
 // The kinds of terminals. NoColours has no other attributes either.
 const (
-	NoColours Colours = iota
-	Colours16
-	Colours256
+	noColours palette = iota
+	colours16
+	colours256
 )
 
 // marks are the colours of Okabe and Ito without black, which readers who are blind for
@@ -79,7 +79,7 @@ func letter(number int) string {
 }
 
 // render returns the line as a terminal takes it, at most room cells of it.
-func (l line) render(room int, colours Colours) string {
+func (l line) render(room int, colours palette) string {
 	var b strings.Builder
 	for _, s := range l {
 		text := cut(s.text, room)
@@ -90,15 +90,15 @@ func (l line) render(room int, colours Colours) string {
 		}
 		b.WriteString(text)
 	}
-	if colours == NoColours {
+	if colours == noColours {
 		return strings.TrimRight(b.String(), " ")
 	}
 	return b.String()
 }
 
 // codes returns the parameters of "select graphic rendition".
-func (l look) codes(colours Colours) string {
-	if colours == NoColours {
+func (l look) codes(colours palette) string {
+	if colours == noColours {
 		return ""
 	}
 	var codes []string
@@ -111,9 +111,9 @@ func (l look) codes(colours Colours) string {
 	if l.mark > 0 {
 		m := marks[l.mark-1]
 		switch {
-		case colours == Colours16 && l.back:
+		case colours == colours16 && l.back:
 			codes = append(codes, fmt.Sprintf("3%d;4%d", m.text16, m.in16))
-		case colours == Colours16:
+		case colours == colours16:
 			codes = append(codes, fmt.Sprintf("3%d", m.in16))
 		case l.back:
 			codes = append(codes, fmt.Sprintf("38;5;%d;48;5;%d", m.text256, m.in256))

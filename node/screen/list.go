@@ -1,7 +1,7 @@
 // Package screen shows snapshots of a machine as text: once, as gpumem ps does, and live
 // on a terminal, as gpumem top does.
 //
-// [List] and [Once] need no terminal. [Frame] draws what is on the screen of one, from a
+// [List] and [Once] need no terminal. [drawFrame] draws what is on the screen of one, from a
 // snapshot, what came before it, and the screen's size; [Run] is the program around it
 // that reads keys. See frame.go, bar.go, graph.go and table.go for the parts of a frame.
 package screen
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"gpumem/internal/report"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/size"
 )
@@ -35,7 +36,7 @@ func List(s *machine.Snapshot) string {
 		for _, l := range listTable(d, s.Time) {
 			b.WriteString(l.text() + "\n")
 		}
-		for _, l := range d.Remarks(s.Time) {
+		for _, l := range view.Remarks(d, s.Time) {
 			b.WriteString("  " + l + "\n")
 		}
 	}

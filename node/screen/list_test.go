@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpumem/internal/test/machinetest"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/node/screen"
 )
@@ -70,7 +71,7 @@ func TestListPool(t *testing.T) {
 		if l.Sum == nil {
 			l.Sum = new(machine.PoolUse)
 		}
-		l.Sum.Add(pool)
+		view.AddUse(l.Sum, pool)
 		return machine.Program{PID: pid, Name: "python3", Kind: "compute", User: "ann", Command: []string{"python3", "train.py"}, Frameworks: []string{}, Started: &started, Pool: &pool, Lease: l}
 	}
 	l := &machine.Lease{Bytes: 6 << 30, Holder: 11}

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/internal/report"
 	"gpumem/node/internal/history"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/size"
 )
@@ -42,7 +43,7 @@ var columns = []column{
 		if r.Started == nil {
 			return "-"
 		}
-		return machine.Age(r.now.Sub(*r.Started))
+		return view.Age(r.now.Sub(*r.Started))
 	}},
 	{title: "holds", right: true, least: 10, by: history.ByMemory, mark: "▼", cell: func(r row) string {
 		switch {
@@ -79,7 +80,7 @@ var columns = []column{
 		}
 		return "-"
 	}},
-	{title: "command", by: history.ByName, mark: "▲", cell: func(r row) string { return r.CommandLine() }},
+	{title: "command", by: history.ByName, mark: "▲", cell: func(r row) string { return view.CommandLine(r.Program) }},
 }
 
 // containerCell is the container that the program is in, by its names where its lease has
@@ -87,9 +88,9 @@ var columns = []column{
 func containerCell(r row) string {
 	switch {
 	case r.Pod != nil:
-		return r.Pod.String()
-	case r.Started == nil && r.Lease.Where() != "":
-		return r.Lease.Where()
+		return view.ContainerName(*r.Pod)
+	case r.Started == nil && view.Where(r.Lease) != "":
+		return view.Where(r.Lease)
 	}
 	return orDash(r.Container)
 }
@@ -184,7 +185,7 @@ func listTable(d *machine.Device, now time.Time) []line {
 }
 
 // screenTable is the table on a screen.
-func screenTable(rows []row, v *View) []line {
+func screenTable(rows []row, v *screenView) []line {
 	list := make([]column, 0, len(columns)+1)
 	for _, c := range columns {
 		list = append(list, c)

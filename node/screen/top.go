@@ -18,8 +18,8 @@ import (
 	"gpumem/node/machine"
 )
 
-// Source takes a snapshot.
-type Source func() (*machine.Snapshot, error)
+// source takes a snapshot.
+type source func() (*machine.Snapshot, error)
 
 // CanRun reports whether Run can show a screen on f: f is a terminal that moves its
 // cursor.
@@ -27,7 +27,7 @@ func CanRun(f *os.File) bool { return term.IsTerminal(f.Fd()) && os.Getenv("TERM
 
 // Run shows the snapshots of a source on a terminal, one each time, until its reader
 // ends it or the context does, of which it returns the error. s is the first one.
-func Run(ctx context.Context, terminal *os.File, s *machine.Snapshot, source Source, every time.Duration) error {
+func Run(ctx context.Context, terminal *os.File, s *machine.Snapshot, source source, every time.Duration) error {
 	m := newModel(s, source, every)
 	m.view.ASCII = !utf8Locale(os.Getenv)
 	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithOutput(terminal), tea.WithoutSignalHandler()} // signals are the caller's
@@ -55,15 +55,15 @@ func utf8Locale(getenv func(string) string) bool {
 
 // model is the state of the program. Its methods are called one at a time.
 type model struct {
-	source Source
+	source source
 	s      *machine.Snapshot
 	h      *history.History
-	view   View
+	view   screenView
 	plain  bool // no colours, whatever the terminal has
 }
 
-func newModel(s *machine.Snapshot, source Source, every time.Duration) *model {
-	m := &model{source: source, h: history.New(history.Keep), view: View{Every: every, By: history.ByMemory}}
+func newModel(s *machine.Snapshot, source source, every time.Duration) *model {
+	m := &model{source: source, h: history.New(history.Keep), view: screenView{Every: every, By: history.ByMemory}}
 	m.see(s)
 	return m
 }
@@ -97,11 +97,11 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.ColorProfileMsg:
 		switch {
 		case m.plain || msg.Profile < colorprofile.ANSI:
-			m.view.Colours = NoColours
+			m.view.Colours = noColours
 		case msg.Profile == colorprofile.ANSI:
-			m.view.Colours = Colours16
+			m.view.Colours = colours16
 		default:
-			m.view.Colours = Colours256
+			m.view.Colours = colours256
 		}
 	case again:
 		return m, func() tea.Msg {
@@ -198,7 +198,7 @@ func (m *model) View() tea.View {
 	if m.view.Width == 0 { // the size comes first
 		return tea.NewView("")
 	}
-	v := tea.NewView(Frame(m.s, m.h, m.view))
+	v := tea.NewView(drawFrame(m.s, m.h, m.view))
 	v.AltScreen = true
 	return v
 }

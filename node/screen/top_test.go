@@ -125,7 +125,7 @@ func TestPaste(t *testing.T) {
 }
 
 func TestColoursOfTheTerminal(t *testing.T) {
-	for profile, want := range map[colorprofile.Profile]screen.Colours{
+	for profile, want := range map[colorprofile.Profile]screen.Palette{
 		colorprofile.NoTTY: screen.NoColours, colorprofile.ASCII: screen.NoColours, colorprofile.ANSI: screen.Colours16,
 		colorprofile.ANSI256: screen.Colours256, colorprofile.TrueColor: screen.Colours256,
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"gpumem/internal/report"
 	"gpumem/node/internal/history"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -37,7 +38,7 @@ func follow(h *history.History, s *State) {
 			sizes[k] = h.Peak(names[k], history.Lately)
 			u.Grows = h.Grows(names[k])
 		}
-		var live []Site
+		var live []shownSite
 		for _, k := range h.Largest(poolName(p, "sites"), names, sizes) {
 			live = append(live, p.Live[k])
 		}
@@ -47,43 +48,43 @@ func follow(h *history.History, s *State) {
 
 // stayed adds the places of the program that hold nothing now and did a few looks ago, as
 // far as there is room: those that allocate and free in each step do not come and go.
-func stayed(h *history.History, p *Pool) {
+func stayed(h *history.History, p *shownPool) {
 	present := map[string]bool{}
 	for _, u := range p.Live {
 		present[u.Stack] = true
 	}
-	prefix := siteName(p, &Site{})
+	prefix := siteName(p, &shownSite{})
 	for _, name := range h.Recent(prefix, history.Lately) {
 		if stack := strings.TrimPrefix(name, prefix); !present[stack] && len(p.Live) < mostSites {
-			p.Live = append(p.Live, Site{Stack: stack})
+			p.Live = append(p.Live, shownSite{Stack: stack})
 		}
 	}
 }
 
-func followDevice(h *history.History, v *Device, d *machine.Device, s *State) {
+func followDevice(h *history.History, v *shownDevice, d *machine.Device, s *State) {
 	for k, name := range history.Programs(d) {
 		p := &v.Programs[k]
-		p.Key, p.Title, p.Number, p.Grows = name, report.OneLine(d.Programs[k].Title()), h.Number(d, name), h.Grows(name)
+		p.Key, p.Title, p.Number, p.Grows = name, report.OneLine(view.Title(&d.Programs[k])), h.Number(d, name), h.Grows(name)
 	}
 	v.Unlisted = history.Unlisted(d)
-	v.Orders, v.Parts = map[history.By][]int{}, []Part{}
+	v.Orders, v.Parts = map[history.By][]int{}, []shownPart{}
 	for _, by := range []history.By{history.ByMemory, history.ByPID, history.ByAge, history.ByGrowth, history.ByName} {
 		v.Orders[by] = h.Order(d, by)
 	}
-	shares := d.Shares()
-	v.Remarks = append(shares.Remarks(), d.Remarks(s.Time)...)
+	shares := view.SharesOf(d)
+	v.Remarks = append(shares.Remarks(), view.Remarks(d, s.Time)...)
 	leases := map[*machine.Lease]int{}
 	for _, p := range shares.Parts {
 		if p.Lease != nil && leases[p.Lease] == 0 {
 			leases[p.Lease] = len(leases) + 1
 		}
-		v.Parts = append(v.Parts, Part{p.Kind, p.Program, leases[p.Lease], p.Bytes})
+		v.Parts = append(v.Parts, shownPart{p.Kind, p.Program, leases[p.Lease], p.Bytes})
 	}
 }
 
-func poolName(p *Pool, what string) string { return "pool " + p.Name + "\x00" + what }
+func poolName(p *shownPool, what string) string { return "pool " + p.Name + "\x00" + what }
 
-func siteName(p *Pool, u *Site) string { return poolName(p, "site "+u.Stack) }
+func siteName(p *shownPool, u *shownSite) string { return poolName(p, "site "+u.Stack) }
 
 // snapshotOf returns the devices of a state that was made from no snapshot. Programs share
 // no leases there.

@@ -10,7 +10,7 @@ import (
 
 	"gpumem/internal/test/machinetest"
 	"gpumem/node/internal/history"
-	"gpumem/node/machine"
+	"gpumem/node/internal/view"
 )
 
 // TestSitesStay: a place that allocates and frees in each step keeps its row and its
@@ -18,9 +18,9 @@ import (
 func TestSitesStay(t *testing.T) {
 	h := history.New(history.Keep)
 	look := 0
-	see := func(sites ...Site) string {
+	see := func(sites ...shownSite) string {
 		look++
-		s := &State{Time: time.Unix(int64(look), 0), Pools: []Pool{{Name: "x", Live: sites}}}
+		s := &State{Time: time.Unix(int64(look), 0), Pools: []shownPool{{Name: "x", Live: sites}}}
 		follow(h, s)
 		var list []string
 		for _, u := range s.Pools[0].Live {
@@ -28,7 +28,7 @@ func TestSitesStay(t *testing.T) {
 		}
 		return strings.Join(list, ", ")
 	}
-	step, keep := Site{Stack: "step", Bytes: 900}, Site{Stack: "keep", Bytes: 100}
+	step, keep := shownSite{Stack: "step", Bytes: 900}, shownSite{Stack: "keep", Bytes: 100}
 	for n := range 6 {
 		want := "step 900, keep 100"
 		got := ""
@@ -93,11 +93,11 @@ func TestFollowWithoutSnapshot(t *testing.T) {
 		if d.Programs[0].Key == d.Programs[1].Key {
 			t.Error("two programs have one key")
 		}
-		kinds := map[machine.PartKind]int{}
+		kinds := map[view.PartKind]int{}
 		for _, p := range d.Parts {
 			kinds[p.Kind]++
 		}
-		if diff := cmp.Diff(map[machine.PartKind]int{machine.PartProgram: 3, machine.PartLease: 1, machine.PartUnlisted: 1, machine.PartFree: 1}, kinds); diff != "" {
+		if diff := cmp.Diff(map[view.PartKind]int{view.PartProgram: 3, view.PartLease: 1, view.PartUnlisted: 1, view.PartFree: 1}, kinds); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"gpumem/internal/report"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 	"gpumem/size"
 )
@@ -67,13 +68,13 @@ func Machine(title string, snapshot func() (*machine.Snapshot, error)) Look {
 }
 
 func stateOf(title string, s *machine.Snapshot) *State {
-	out := &State{Time: s.Time, Title: title, Driver: s.Driver, Devices: []Device{}, snapshot: s}
+	out := &State{Time: s.Time, Title: title, Driver: s.Driver, Devices: []shownDevice{}, snapshot: s}
 	for _, n := range s.Notes {
 		out.Notes = append(out.Notes, report.OneLine(n))
 	}
 	for _, d := range s.Devices {
-		v := Device{Device: d.Spec, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Total: d.Total, Leased: d.Leased,
-			Told: d.Used != nil, Programs: []Program{}, Waiting: []Waiting{}}
+		v := shownDevice{Device: d.Spec, Name: d.Name, UUID: d.UUID, Simulated: d.Simulated, Total: d.Total, Leased: d.Leased,
+			Told: d.Used != nil, Programs: []shownProgram{}, Waiting: []shownWaiting{}}
 		if v.Told {
 			v.Used, v.Free = *d.Used, *d.Free
 		}
@@ -81,15 +82,15 @@ func stateOf(title string, s *machine.Snapshot) *State {
 			v.Programs = append(v.Programs, programOf(p))
 		}
 		for _, l := range d.Waiting {
-			v.Waiting = append(v.Waiting, Waiting{PID: l.PID, User: l.User, Command: commandOf(l.Command), Wants: l.Wants, Since: l.Since})
+			v.Waiting = append(v.Waiting, shownWaiting{PID: l.PID, User: l.User, Command: commandOf(l.Command), Wants: l.Wants, Since: l.Since})
 		}
 		out.Devices = append(out.Devices, v)
 	}
 	return out
 }
 
-func programOf(p machine.Program) Program {
-	v := Program{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == "", Started: p.Started} // with a lease alone it holds nothing
+func programOf(p machine.Program) shownProgram {
+	v := shownProgram{PID: p.PID, Name: p.Name, User: p.User, Command: commandOf(p.Command), Used: p.Holds(), Told: p.Used != nil || p.Kind == "", Started: p.Started} // with a lease alone it holds nothing
 	mark := func(format string, args ...any) { v.Marks = append(v.Marks, fmt.Sprintf(format, args...)) }
 	if p.Lease != nil {
 		v.Lease, v.LeasePool, v.lease = p.Lease.Bytes, p.Lease.Sum, cmp.Or(p.Lease.ID, strconv.Itoa(p.Lease.Holder))
@@ -107,7 +108,7 @@ func programOf(p machine.Program) Program {
 	if p.ParentGone != nil && *p.ParentGone {
 		mark("parent gone")
 	}
-	switch where := p.Lease.Where(); {
+	switch where := view.Where(p.Lease); {
 	case p.Pod != nil:
 		mark("container %s", p.Pod)
 	case p.Started == nil && where != "":

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -117,10 +118,10 @@ func addPool(add func(name, kind, help, labels string, value uint64), prefix, of
 
 // summed returns programs without two of the same labels, which Prometheus refuses: their
 // memory is added up.
-func summed(programs []Program) []Program {
-	var list []Program
+func summed(programs []shownProgram) []shownProgram {
+	var list []shownProgram
 	for _, p := range programs {
-		k := slices.IndexFunc(list, func(q Program) bool { return q.PID == p.PID && q.User == p.User && q.Name == p.Name })
+		k := slices.IndexFunc(list, func(q shownProgram) bool { return q.PID == p.PID && q.User == p.User && q.Name == p.Name })
 		if k < 0 {
 			list = append(list, p)
 			continue
@@ -131,12 +132,12 @@ func summed(programs []Program) []Program {
 		if p.Pool != nil {
 			sum := *p.Pool
 			if q := list[k].Pool; q != nil {
-				sum.Add(*q)
+				view.AddUse(&sum, *q)
 			}
 			list[k].Pool = &sum
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Program) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortStableFunc(list, func(a, b shownProgram) int { return cmp.Compare(a.PID, b.PID) })
 	return list
 }
 

@@ -15,19 +15,19 @@ import (
 	"gpumem/node/internal/history"
 )
 
-// A Pool is one of package gpumem. Sizes are bytes.
-type Pool struct {
+// A shownPool is one of package gpumem. Sizes are bytes.
+type shownPool struct {
 	Name     string      `json:"name"` // policy and number
 	Policy   string      `json:"policy"`
 	Stats    alloc.Stats `json:"stats"`
-	Live     []Site      `json:"live"`       // who holds the live blocks, or did a few looks ago, the largest first; places change only for a twentieth more
+	Live     []shownSite `json:"live"`       // who holds the live blocks, or did a few looks ago, the largest first; places change only for a twentieth more
 	Rest     uint64      `json:"rest_bytes"` // live, and not in Live
 	Map      []int       `json:"map"`        // percentages in use of equal parts of the reserved memory, by address
 	MapBytes uint64      `json:"map_bytes"`  // of all parts
 }
 
-// Site is a place in the program that allocated memory.
-type Site struct {
+// shownSite is a place in the program that allocated memory.
+type shownSite struct {
 	Stack  string `json:"stack"` // innermost first, a line for each frame; empty if not recorded
 	Blocks int    `json:"blocks"`
 	Bytes  uint64 `json:"bytes"`
@@ -52,11 +52,11 @@ func Pools(pools ...*gpumem.Pool) Look {
 	}
 }
 
-func poolOf(p *gpumem.Pool, n int) Pool {
-	v := Pool{Name: p.Policy().Kind.String() + "_" + strconv.Itoa(n), Policy: p.Policy().Spec, Stats: alloc.Stats(p.Stats())}
+func poolOf(p *gpumem.Pool, n int) shownPool {
+	v := shownPool{Name: p.Policy().Kind.String() + "_" + strconv.Itoa(n), Policy: p.Policy().Spec, Stats: alloc.Stats(p.Stats())}
 	for k, u := range p.Live() {
 		if k < mostSites {
-			v.Live = append(v.Live, Site{Stack: strings.TrimSuffix(u.Stack, "\n"), Blocks: u.Blocks, Bytes: u.Bytes})
+			v.Live = append(v.Live, shownSite{Stack: strings.TrimSuffix(u.Stack, "\n"), Blocks: u.Blocks, Bytes: u.Bytes})
 		} else {
 			v.Rest += u.Bytes
 		}

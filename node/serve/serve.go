@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"gpumem/node/internal/history"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -48,43 +49,43 @@ type State struct {
 	Time    time.Time       `json:"time"`
 	Title   string          `json:"title"`            // such as the name of the host or the program
 	Driver  *machine.Driver `json:"driver,omitempty"` // nil if unknown or not needed
-	Devices []Device        `json:"devices,omitempty"`
-	Pools   []Pool          `json:"pools,omitempty"`
+	Devices []shownDevice   `json:"devices,omitempty"`
+	Pools   []shownPool     `json:"pools,omitempty"`
 	Notes   []string        `json:"notes,omitempty"` // readings that failed, with the reason
 
 	snapshot *machine.Snapshot // that it was made from, nil if none
 }
 
-// Device is a GPU and the programs that use it.
-type Device struct {
-	Device    string    `json:"device"` // as --device takes it
-	Name      string    `json:"name"`
-	UUID      string    `json:"uuid,omitempty"`
-	Simulated bool      `json:"simulated"`
-	Total     uint64    `json:"total_bytes"`
-	Used      uint64    `json:"used_bytes"`
-	Free      uint64    `json:"free_bytes"`
-	Told      bool      `json:"told"` // Used and Free are known
-	Leased    uint64    `json:"leased_bytes"`
-	Programs  []Program `json:"programs"`
-	Waiting   []Waiting `json:"waiting"` // for a lease, the next first
+// shownDevice is a GPU and the programs that use it.
+type shownDevice struct {
+	Device    string         `json:"device"` // as --device takes it
+	Name      string         `json:"name"`
+	UUID      string         `json:"uuid,omitempty"`
+	Simulated bool           `json:"simulated"`
+	Total     uint64         `json:"total_bytes"`
+	Used      uint64         `json:"used_bytes"`
+	Free      uint64         `json:"free_bytes"`
+	Told      bool           `json:"told"` // Used and Free are known
+	Leased    uint64         `json:"leased_bytes"`
+	Programs  []shownProgram `json:"programs"`
+	Waiting   []shownWaiting `json:"waiting"` // for a lease, the next first
 	// What follows is filled by the handler.
-	Parts    []Part               `json:"parts"`             // of a bar; see [machine.Shares]
+	Parts    []shownPart          `json:"parts"`             // of a bar; see [view.Shares]
 	Orders   map[history.By][]int `json:"orders"`            // indexes of Programs
 	Remarks  []string             `json:"remarks,omitempty"` // sentences for people
 	Unlisted string               `json:"unlisted"`          // the name in the history of what no program holds
 }
 
-// Part is a piece of a device's memory.
-type Part struct {
-	Kind    machine.PartKind `json:"kind"`
-	Program int              `json:"program"` // its index in Programs; -1 if none
-	Lease   int              `json:"lease"`   // its number, the same for all parts of a lease; 0 if none
-	Bytes   uint64           `json:"bytes"`
+// shownPart is a piece of a device's memory.
+type shownPart struct {
+	Kind    view.PartKind `json:"kind"`
+	Program int           `json:"program"` // its index in Programs; -1 if none
+	Lease   int           `json:"lease"`   // its number, the same for all parts of a lease; 0 if none
+	Bytes   uint64        `json:"bytes"`
 }
 
 // Program holds memory of a device, or a lease on it.
-type Program struct {
+type shownProgram struct {
 	PID     int      `json:"pid,omitempty"`
 	User    string   `json:"user,omitempty"`
 	Name    string   `json:"name"`              // short
@@ -106,8 +107,8 @@ type Program struct {
 	Grows  *history.Growth `json:"grows,omitempty"`
 }
 
-// Waiting is a program that waits for a lease.
-type Waiting struct {
+// shownWaiting is a program that waits for a lease.
+type shownWaiting struct {
 	PID     int       `json:"pid,omitempty"`
 	User    string    `json:"user,omitempty"`
 	Command string    `json:"command"`

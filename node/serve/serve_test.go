@@ -25,15 +25,15 @@ import (
 func some() *State {
 	return &State{
 		Time: time.Unix(1e9, 0), Title: "here", Driver: &machine.Driver{Up: true},
-		Devices: []Device{{
+		Devices: []shownDevice{{
 			Device: "cuda:0", Name: `NVIDIA "H200"`, UUID: "GPU-1", Total: 100 << 30, Used: 40 << 30, Free: 60 << 30, Told: true, Leased: 50 << 30,
-			Programs: []Program{
+			Programs: []shownProgram{
 				{PID: 7, User: "ann", Name: "python", Command: "python <b>train</b>.py", Used: 30 << 30, Told: true, Lease: 50 << 30},
 				{PID: 7, User: "ann", Name: "python", Used: 1 << 30, Told: true},
 				{PID: 8, Name: "back\\slash\nline", Used: 5, Told: true, Marks: []string{"parent gone"}},
 			},
-			Waiting: []Waiting{{PID: 9, Command: "python", Wants: 1 << 30}},
-		}, {Device: "sim:8GiB", Simulated: true, Total: 8 << 30, Programs: []Program{}, Waiting: []Waiting{}}},
+			Waiting: []shownWaiting{{PID: 9, Command: "python", Wants: 1 << 30}},
+		}, {Device: "sim:8GiB", Simulated: true, Total: 8 << 30, Programs: []shownProgram{}, Waiting: []shownWaiting{}}},
 	}
 }
 
@@ -336,9 +336,9 @@ func TestPageOfPools(t *testing.T) {
 	var looks atomic.Int64
 	s := httptest.NewServer(Handler(func(context.Context) (*State, error) {
 		n := uint64(looks.Add(1))
-		return &State{Time: time.Unix(int64(n), 0), Pools: []Pool{{
+		return &State{Time: time.Unix(int64(n), 0), Pools: []shownPool{{
 			Name: "bfc_0", Policy: "bfc", Map: []int{100, 50}, MapBytes: 4 << 20,
-			Live: []Site{{Stack: "main.keep\n\tkeep.go:7", Blocks: int(n), Bytes: n << 20}, {Stack: "main.step", Blocks: 1, Bytes: n % 2 << 30}}[:1+n%2],
+			Live: []shownSite{{Stack: "main.keep\n\tkeep.go:7", Blocks: int(n), Bytes: n << 20}, {Stack: "main.step", Blocks: 1, Bytes: n % 2 << 30}}[:1+n%2],
 		}}}, nil
 	}, Options{Every: leastEvery}))
 	defer s.Close()
@@ -381,7 +381,7 @@ func TestEventsHaveTheHistory(t *testing.T) {
 		return bufio.NewReader(res.Body)
 	}
 	type message struct {
-		Devices []Device
+		Devices []shownDevice
 		History history.Columns
 	}
 	next := func(r *bufio.Reader) (m message) {

@@ -76,11 +76,11 @@ func Open(dir string) (*Registry, error) {
 // error names the files that cannot be read; the list has the others.
 func (r *Registry) List(devices ...string) ([]Entry, error) { return r.r.List(devices...) }
 
-// Enclosing returns the lease on a GPU that this process runs in: one whose lock it
+// enclosing returns the lease on a GPU that this process runs in: one whose lock it
 // has inherited, else that of this process or its nearest ancestor, of several the
 // largest. A lease that this process took itself does not count. ok is false if
 // there is none.
-func (r *Registry) Enclosing(device string) (e Entry, ok bool, err error) {
+func (r *Registry) enclosing(device string) (e Entry, ok bool, err error) {
 	return r.r.GPU(device).Enclosing(func(id string) bool { _, own := lease.Taken.Load(id); return own })
 }
 
@@ -121,7 +121,7 @@ func (r *Registry) AcquireAll(ctx context.Context, qs ...Request) ([][]*Lease, e
 			return nil, errors.New("share: some requests wait and others do not")
 		}
 		if q.Nested {
-			e, ok, err := r.Enclosing(q.Device)
+			e, ok, err := r.enclosing(q.Device)
 			if err != nil {
 				return nil, err
 			}

@@ -196,11 +196,11 @@ func TestNested(t *testing.T) {
 	lease.Taken.Delete(l[0].ID()) // as in a program that it was taken for
 	for _, program := range []int{os.Getpid(), os.Getppid()} {
 		must(t, l[0].Tell(program))
-		if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
+		if e, ok, err := r.enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
 			t.Fatalf("inside of the lease of process %d: %+v, %t, %v", program, e, ok, err)
 		}
 	}
-	if e, ok, err := r.Enclosing("another GPU"); err != nil || ok {
+	if e, ok, err := r.enclosing("another GPU"); err != nil || ok {
 		t.Errorf("enclosing on another GPU: %+v, %v", e, err)
 	}
 	for _, tc := range []struct {
@@ -243,7 +243,7 @@ func TestNested(t *testing.T) {
 	}
 	// A lease that this process took is no enclosing one.
 	lease.Taken.Store(l[0].ID(), true)
-	if e, ok, _ := r.Enclosing(gpu); ok {
+	if e, ok, _ := r.enclosing(gpu); ok {
 		t.Errorf("this process is inside of its own lease %+v", e)
 	}
 	must(t, l[0].Close())
@@ -257,11 +257,11 @@ func TestEnclosingByInheritedLock(t *testing.T) {
 	must(t, err)
 	stranger := start(t, "step", "nothing")
 	must(t, l[0].Tell(stranger.Process.Pid))
-	if e, ok, err := r.Enclosing(gpu); err != nil || ok {
+	if e, ok, err := r.enclosing(gpu); err != nil || ok {
 		t.Errorf("a lease that this process took: %+v, %v", e, err)
 	}
 	lease.Taken.Delete(l[0].ID())
-	if e, ok, err := r.Enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
+	if e, ok, err := r.enclosing(gpu); err != nil || !ok || e.ID != l[0].ID() {
 		t.Errorf("with the lock: %+v, %t, %v", e, ok, err)
 	}
 	must(t, l[0].Close())

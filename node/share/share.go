@@ -22,7 +22,7 @@
 // again, for lists.
 //
 // A program inside a lease that asks again gets a part of that lease where the
-// request is [Request].Nested; [Registry.Enclosing] finds it. It never waits for
+// request is [Request].Nested. It never waits for
 // its own ancestor. Parts are not recorded: several that live at once may exceed the
 // lease, which the programs in it count themselves, see package runenv.
 //

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -20,8 +21,8 @@ func (h *History) See(s *machine.Snapshot, others map[string]uint64) {
 		if d.Used != nil {
 			quantities[Device(d)] = *d.Used
 		}
-		for _, part := range d.Shares().Parts {
-			if part.Kind == machine.PartUnlisted {
+		for _, part := range view.SharesOf(d).Parts {
+			if part.Kind == view.PartUnlisted {
 				quantities[Unlisted(d)] = part.Bytes
 			}
 		}
@@ -88,7 +89,7 @@ func (h *History) number(d *machine.Device, names []string) {
 		}
 	}
 	n := 0
-	for _, i := range d.ByAge() {
+	for _, i := range view.ByAge(d) {
 		name := names[i]
 		if _, ok := marks[name]; ok {
 			continue

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -110,7 +111,7 @@ func compare(a, b *machine.Program, by By) int {
 	case ByPID:
 		return cmp.Compare(a.PID, b.PID)
 	case ByName:
-		return cmp.Compare(a.CommandLine(), b.CommandLine())
+		return cmp.Compare(view.CommandLine(a), view.CommandLine(b))
 	}
 	if (a.Start == 0) != (b.Start == 0) { // those of unknown age are last
 		return cmp.Compare(b.Start, a.Start)

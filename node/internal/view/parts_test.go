@@ -1,4 +1,4 @@
-package machine_test
+package view_test
 
 import (
 	"fmt"
@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"gpumem/internal/test/machinetest"
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -27,7 +30,7 @@ func program(pid int, start uint64, bytes int, l *machine.Lease) machine.Program
 	return p
 }
 
-func shown(s machine.Shares) string {
+func shown(s view.Shares) string {
 	var parts []string
 	for _, p := range s.Parts {
 		parts = append(parts, fmt.Sprintf("%s %d %d", p.Kind, p.Program, p.Bytes))
@@ -72,7 +75,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := machine.Device{Total: 100, Used: tt.used, Programs: tt.programs}
-			if got := shown(d.Shares()); got != tt.want {
+			if got := shown(view.SharesOf(&d)); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -93,11 +96,11 @@ func TestSharesAddUp(t *testing.T) {
 		for i := range rapid.IntRange(0, 5).Draw(t, "programs") {
 			d.Programs = append(d.Programs, program(i, uint64(rapid.IntRange(0, 3).Draw(t, "start")), rapid.IntRange(-1, 60).Draw(t, "holds"), rapid.SampledFrom(leases).Draw(t, "lease")))
 		}
-		s := d.Shares()
+		s := view.SharesOf(&d)
 		var sum uint64
 		for _, p := range s.Parts {
 			sum += p.Bytes
-			if p.Kind == machine.PartProgram && p.Bytes != d.Programs[p.Program].Holds() {
+			if p.Kind == view.PartProgram && p.Bytes != d.Programs[p.Program].Holds() {
 				t.Fatalf("program %d has %d", p.Program, p.Bytes)
 			}
 		}
@@ -105,4 +108,16 @@ func TestSharesAddUp(t *testing.T) {
 			t.Fatalf("the parts are %d of %d (device %d): %s", sum, s.Total, d.Total, shown(s))
 		}
 	})
+}
+
+func TestSort(t *testing.T) {
+	d := machinetest.Example().Devices[0]
+	view.SortPrograms(&d)
+	var got []int
+	for _, p := range d.Programs {
+		got = append(got, p.PID)
+	}
+	if diff := cmp.Diff([]int{11, 12, 0, 13, 14}, got); diff != "" {
+		t.Error(diff)
+	}
 }

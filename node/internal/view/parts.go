@@ -1,10 +1,12 @@
 // Who has a device's memory, as the parts of a bar.
 
-package machine
+package view
 
 import (
 	"cmp"
 	"slices"
+
+	"gpumem/node/machine"
 )
 
 // PartKind is what a part of a device's memory is.
@@ -22,8 +24,8 @@ const (
 // Part is a piece of a device's memory.
 type Part struct {
 	Kind    PartKind
-	Program int    // its index in Device.Programs; of a lease the first program under it; else -1
-	Lease   *Lease // that the part counts against, nil if none
+	Program int            // its index in Device.Programs; of a lease the first program under it; else -1
+	Lease   *machine.Lease // that the part counts against, nil if none
 	Bytes   uint64
 }
 
@@ -45,9 +47,9 @@ type Shares struct {
 	Silent int
 }
 
-// Shares divides the device's memory among its programs and leases.
-func (d *Device) Shares() Shares {
-	order := d.ByAge()
+// SharesOf divides the device's memory among its programs and leases.
+func SharesOf(d *machine.Device) Shares {
+	order := ByAge(d)
 	var s Shares
 	var held, left uint64
 	done := make([]bool, len(d.Programs))
@@ -69,7 +71,7 @@ func (d *Device) Shares() Shares {
 			s.Parts = append(s.Parts, Part{PartProgram, j, l, p.Holds()})
 		}
 		if l != nil {
-			rest := l.Left()
+			rest := leftOf(l)
 			left += rest
 			s.Parts = append(s.Parts, Part{PartLease, i, l, rest})
 		}
@@ -99,9 +101,9 @@ func (d *Device) Shares() Shares {
 	return s
 }
 
-// ByAge returns the indexes of the device's programs, the oldest first and those whose
+// ByAge returns the indexes of a device's programs, the oldest first and those whose
 // age is unknown last.
-func (d *Device) ByAge() []int {
+func ByAge(d *machine.Device) []int {
 	order := make([]int, len(d.Programs))
 	for i := range order {
 		order[i] = i
@@ -116,11 +118,33 @@ func (d *Device) ByAge() []int {
 	return order
 }
 
-// Left returns what of the lease its programs do not hold, as far as known.
-func (l *Lease) Left() uint64 {
+// leftOf returns what of a lease its programs do not hold, as far as known.
+func leftOf(l *machine.Lease) uint64 {
 	used := l.InUse
 	if l.Sum != nil {
-		used = max(used, l.Sum.Counted())
+		used = max(used, countedOf(l.Sum))
 	}
 	return l.Bytes - min(l.Bytes, used)
+}
+
+// countedOf returns what of a pool counts against the lease.
+func countedOf(u *machine.PoolUse) uint64 { return u.Held + u.Charged + u.Outside }
+
+// SortPrograms orders the programs of a device: the largest first, and those that hold as much by process.
+func SortPrograms(d *machine.Device) {
+	slices.SortStableFunc(d.Programs, func(a, b machine.Program) int {
+		return cmp.Or(cmp.Compare(b.Holds(), a.Holds()), cmp.Compare(a.PID, b.PID))
+	})
+}
+
+// AddUse adds what another process has to the use of a pool.
+func AddUse(u *machine.PoolUse, v machine.PoolUse) {
+	u.Held += v.Held
+	u.InUse += v.InUse
+	u.PeakHeld += v.PeakHeld
+	u.PeakInUse += v.PeakInUse
+	u.Charged += v.Charged
+	u.Outside += v.Outside
+	u.Refused += v.Refused
+	u.DriverCalls += v.DriverCalls
 }

@@ -1,6 +1,6 @@
 // What there is to say about a device, in sentences.
 
-package machine
+package view
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"gpumem/internal/report"
+	"gpumem/node/machine"
 	"gpumem/size"
 )
 
 // Remarks returns what there is to say about a device beside its programs, each in a line:
 // leases, who waits, and what is unknown.
-func (d *Device) Remarks(now time.Time) (lines []string) {
-	said := map[*Lease]bool{}
+func Remarks(d *machine.Device, now time.Time) (lines []string) {
+	said := map[*machine.Lease]bool{}
 	for _, p := range d.Programs {
 		l := p.Lease
 		switch {
@@ -49,8 +50,8 @@ func (d *Device) Remarks(now time.Time) (lines []string) {
 }
 
 // leaseOf names a lease.
-func leaseOf(l *Lease) string {
-	if where := l.Where(); where != "" {
+func leaseOf(l *machine.Lease) string {
+	if where := Where(l); where != "" {
 		return "the lease of " + where
 	}
 	if l.Holder > 0 {
@@ -60,7 +61,7 @@ func leaseOf(l *Lease) string {
 }
 
 // leasePoolLine describes what the pools of a lease's programs have together.
-func leasePoolLine(l *Lease) string {
+func leasePoolLine(l *machine.Lease) string {
 	u := l.Sum
 	parts := []string{fmt.Sprintf("pool %s, %s of it in use", size.Format(u.Held), size.Format(u.InUse))}
 	for _, x := range []struct {
@@ -71,7 +72,7 @@ func leasePoolLine(l *Lease) string {
 			parts = append(parts, size.Format(x.bytes)+" "+x.what)
 		}
 	}
-	text := fmt.Sprintf("%s: %s of its %s held (%s), at most %s in use so far", leaseOf(l), size.Format(u.Counted()), size.Format(l.Bytes), strings.Join(parts, ", "), size.Format(u.PeakInUse))
+	text := fmt.Sprintf("%s: %s of its %s held (%s), at most %s in use so far", leaseOf(l), size.Format(countedOf(u)), size.Format(l.Bytes), strings.Join(parts, ", "), size.Format(u.PeakInUse))
 	switch {
 	case u.Refused == 1:
 		text += ", 1 request refused"
@@ -82,7 +83,7 @@ func leasePoolLine(l *Lease) string {
 }
 
 // sharedLine describes a lease under which several programs use the device.
-func sharedLine(l *Lease) string {
+func sharedLine(l *machine.Lease) string {
 	text := fmt.Sprintf("%s: %d programs under it hold %s together, ", leaseOf(l), l.Programs, size.Format(l.InUse))
 	if l.InUse > l.Bytes && len(l.Containers) > 0 {
 		return text + fmt.Sprintf("%s more than its %s", size.Format(l.InUse-l.Bytes), size.Format(l.Bytes))
@@ -94,13 +95,13 @@ func sharedLine(l *Lease) string {
 }
 
 // unhookedLine describes a program of a lease whose environment lacks the hook.
-func unhookedLine(p *Program) string {
+func unhookedLine(p *machine.Program) string {
 	return fmt.Sprintf("process %d: its environment lacks the Python hook of its lease; "+
 		"if it runs Python, the lease does not limit TensorFlow, nor PyTorch before 2.10; keep the folder that gpumem run puts in PYTHONPATH", p.PID)
 }
 
 // waitingLine describes a program that waits for a lease.
-func waitingLine(l Waiting, now time.Time) string {
+func waitingLine(l machine.Waiting, now time.Time) string {
 	place := "next"
 	if l.Place > 0 {
 		place = fmt.Sprintf("%d before it", l.Place)
@@ -120,7 +121,7 @@ func waitingLine(l Waiting, now time.Time) string {
 		who += " of another pid namespace"
 	}
 	s := fmt.Sprintf("%s has waited for %s for %s (%s)", who, wants, Age(now.Sub(l.Since)), place)
-	if command := CommandLine(l.Command); command != "" {
+	if command := commandLine(l.Command); command != "" {
 		s += ": " + command
 	}
 	return report.OneLine(s)

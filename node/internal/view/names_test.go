@@ -1,10 +1,11 @@
-package machine_test
+package view_test
 
 import (
 	"strings"
 	"testing"
 	"time"
 
+	"gpumem/node/internal/view"
 	"gpumem/node/machine"
 )
 
@@ -20,7 +21,7 @@ func TestWhere(t *testing.T) {
 		{&machine.Lease{Containers: []machine.Container{{ID: id}}, MoreContainers: 2}, "0123456789ab and 2 more"},
 		{&machine.Lease{Containers: []machine.Container{{Pod: "p"}, {Pod: "q"}}}, "/p/ and 1 more"},
 	} {
-		if got := tt.lease.Where(); got != tt.want {
+		if got := view.Where(tt.lease); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.lease, got, tt.want)
 		}
 	}
@@ -47,9 +48,20 @@ func TestNames(t *testing.T) {
 		{"nothing", machine.Program{}, "unknown", "unknown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if c, w := tt.program.CommandLine(), tt.program.Title(); c != tt.command || w != tt.word {
+			if c, w := view.CommandLine(&tt.program), view.Title(&tt.program); c != tt.command || w != tt.word {
 				t.Errorf("%q, %q, want %q, %q", c, w, tt.command, tt.word)
 			}
 		})
+	}
+}
+
+func TestAge(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m", time.Hour - 1: "59m",
+		time.Hour: "1h00m", 24*time.Hour - 1: "23h59m", 24 * time.Hour: "1d00h", 1000 * time.Hour: "41d16h",
+	} {
+		if got := view.Age(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
 	}
 }
