@@ -104,7 +104,12 @@ func TestLeaseCounts(t *testing.T) {
 	}
 	l.Give(shim.Charged, 1<<20)
 	l.Publish(shim.Figures{InUse: 1, PeakHeld: 2, PeakInUse: 3, Refused: 4, DriverCalls: 5, Held: 6, Charged: 7})
-	got := l.Own()
+	book, err := ledger.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer book.Close()
+	got := book.Members()[0]
 	got.PID, got.Start = 0, 0
 	want := ledger.Figures{
 		Held: 1 << 20, Charged: 1 << 20, Outside: 3 << 20, PeakHeld: 1 << 20,
