@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"gpumem/internal/procstat"
 )
 
 func look(pid int) (Info, error)                 { return system.look(pid) }
@@ -96,7 +98,7 @@ func (r root) stat(pid int) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	s, ok := parseStat(text)
+	s, ok := procstat.Parse(text)
 	if !ok {
 		return Stat{}, fmt.Errorf("process %d: cannot read its state %q", pid, text)
 	}
@@ -181,7 +183,7 @@ func (r root) started(ticks uint64) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	return now.Add(-max(0, Stat{Start: ticks}.Age(up))).Round(time.Second / ticksPerSecond), nil
+	return now.Add(-max(0, Stat{Start: ticks}.Age(up))).Round(time.Second / procstat.TicksPerSecond), nil
 }
 
 // kin has the facts that decide whether a process's parent is the one that started it.

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpumem/internal/procstat"
 )
 
 // A hash as containers have.
@@ -325,10 +327,10 @@ func FuzzStat(f *testing.F) {
 	f.Add(") S 1 (", "70 (a) Z 60 70 65 0 -1 1 1 1 1 1 1 1 1 1 20 0 9 0 99000")
 	f.Fuzz(func(t *testing.T, name, text string) {
 		want := Stat{Name: name, State: 'S', Parent: 1, Group: 2, Session: 3, Threads: 4, Start: 5}
-		if got, ok := parseStat("9 (" + name + ") S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 4 0 5 0 0\n"); !ok || got != want {
+		if got, ok := procstat.Parse("9 (" + name + ") S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 4 0 5 0 0\n"); !ok || got != want {
 			t.Errorf("%+v, %v", got, ok)
 		}
-		if s, ok := parseStat(text); !ok && s != (Stat{}) && s.Start != 0 || min(s.Parent, s.Group, s.Session, s.Threads) < 0 {
+		if s, ok := procstat.Parse(text); !ok && s != (Stat{}) && s.Start != 0 || min(s.Parent, s.Group, s.Session, s.Threads) < 0 {
 			t.Errorf("%q: %+v, %v", text, s, ok)
 		}
 		parseStatus(text)

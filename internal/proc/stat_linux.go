@@ -6,49 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 )
-
-func readStat(pid int) (Stat, bool) {
-	text, err := os.ReadFile(system.file(pid, "stat"))
-	if err != nil {
-		return Stat{}, false
-	}
-	return parseStat(string(text))
-}
-
-func self() Stat {
-	text, _ := os.ReadFile(filepath.Join(string(system), "self", "stat"))
-	s, _ := parseStat(string(text))
-	return s
-}
-
-// parseStat reads PID (NAME) STATE PARENT ..., where the name may have anything
-// in it.
-func parseStat(text string) (s Stat, ok bool) {
-	open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return s, false
-	}
-	f := strings.Fields(text[end+1:])
-	if len(f) < 20 || len(f[0]) != 1 { // from field 3 to 22, the start
-		return s, false
-	}
-	s.Name, s.State = text[open+1:end], f[0][0]
-	for i, to := range map[int]*int{1: &s.Parent, 2: &s.Group, 3: &s.Session, 17: &s.Threads} {
-		n, err := strconv.ParseInt(f[i], 10, 32)
-		if err != nil || n < 0 {
-			return Stat{}, false
-		}
-		*to = int(n)
-	}
-	var err error
-	if s.Start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
-		return Stat{}, false
-	}
-	return s, true
-}
 
 func command(pid int) []string {
 	text, _ := os.ReadFile(system.file(pid, "cmdline"))

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"gpumem/internal/ofd"
-	"gpumem/internal/proc"
+	"gpumem/internal/procstat"
 )
 
 func must(t testing.TB, err error) {
@@ -93,12 +93,12 @@ func TestLayoutIsAsDocumented(t *testing.T) {
 	if string(file[:8]) != "gpumemL1" || word(8) != 100 || word(16) != 1000 || binary.LittleEndian.Uint32(file[24:]) != 1 || word(32) != 11 || string(file[64:70]) != "GPU-1\x00" {
 		t.Errorf("header %q", file[:128])
 	}
-	for at, want := range map[int]uint64{0: uint64(os.Getpid()), 8: proc.Self().Start, 16: 7, 24: 8, 32: 3, 40: 7, 48: 4, 56: 5, 64: 6, 72: 9} {
+	for at, want := range map[int]uint64{0: uint64(os.Getpid()), 8: procstat.Self().Start, 16: 7, 24: 8, 32: 3, 40: 7, 48: 4, 56: 5, 64: 6, 72: 9} {
 		if got := word(4096 + at); got != want {
 			t.Errorf("slot 0, byte %d: %d, want %d", at, got, want)
 		}
 	}
-	if proc.Self().Start == 0 {
+	if procstat.Self().Start == 0 {
 		t.Error("no start time")
 	}
 }

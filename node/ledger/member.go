@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"gpumem/internal/ofd"
-	"gpumem/internal/proc"
+	"gpumem/internal/procstat"
 )
 
 // Ledger is an open ledger of a process that holds nothing in it. It may be used by
@@ -107,7 +107,7 @@ func (l *Ledger) Join(parts ...Part) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
-	m.own.PID, m.own.Start = os.Getpid(), proc.Self().Start
+	m.own.PID, m.own.Start = os.Getpid(), procstat.Self().Start
 	if err := f.Guard(func() error { return f.locked(m.claim) }); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}

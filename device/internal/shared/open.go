@@ -12,7 +12,7 @@ import (
 
 	"gpumem/internal/crashpoint"
 	"gpumem/internal/ofd"
-	"gpumem/internal/proc"
+	"gpumem/internal/procstat"
 	"gpumem/internal/slotfile"
 )
 
@@ -39,7 +39,7 @@ func Open(path string) (*File, error) {
 	if f.h.img, err = slotfile.Map[image](h.File); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	self := proc.Self()
+	self := procstat.Self()
 	if err := f.exclusive(time.Time{}, func() error { return f.attach(nameOf(self), self.Start) }); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -143,7 +143,7 @@ func (f *File) attach(name string, started uint64) error {
 }
 
 // nameOf returns a process's name as the kernel has it, quoted if it is not printable.
-func nameOf(self proc.Stat) string {
+func nameOf(self procstat.Stat) string {
 	name := cmp.Or(self.Name, filepath.Base(os.Args[0])) // where there is no /proc
 	if !printable(name) {
 		name = strconv.QuoteToASCII(name)
