@@ -245,10 +245,39 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 	if listed.Free > 0 || listed.Used > 0 {
 		d.Free, d.Used = &listed.Free, &listed.Used
 	}
-	var held, waiting []share.Entry
-	of := map[identity]*leased{}
-	var order []*leased
-	key := listed.Key()
+	j := join{d: &d, of: map[identity]*leased{}, read: read}
+	j.addLeases(listed.Key(), leases)
+	j.addPrograms(listed.Processes)
+	for _, l := range j.held {
+		if ms, ok := pools[l.Ledger]; ok {
+			addPool(&d, j.of[identityOf(l)], ms, read)
+		}
+	}
+	for _, l := range j.order {
+		if l.Programs == 0 {
+			d.Programs = append(d.Programs, j.holder(l))
+		}
+	}
+	// Without a list, a note says why there is none.
+	if d.Programs == nil && len(d.Notes) == 0 {
+		d.Programs = []machine.Program{}
+	}
+	view.SortPrograms(&d)
+	return d
+}
+
+// join joins one device's programs with its leases.
+type join struct {
+	d     *machine.Device
+	held  []share.Entry        // the leases of the device
+	order []*leased            // the same by process
+	of    map[identity]*leased // the same
+	read  map[int]*reading
+}
+
+// addLeases adds the leases of the device with this key, and those who wait for one.
+func (j *join) addLeases(key string, leases []share.Entry) {
+	var waiting []share.Entry
 	for _, l := range leases {
 		if l.Device != key || key == "" {
 			continue
@@ -257,70 +286,63 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 			waiting = append(waiting, l)
 			continue
 		}
-		d.Leased += l.Bytes
-		held = append(held, l)
-		if first := of[identityOf(l)]; first != nil && l.PID > 0 && len(l.Containers) == 0 {
+		j.d.Leased += l.Bytes
+		j.held = append(j.held, l)
+		if first := j.of[identityOf(l)]; first != nil && l.PID > 0 && len(l.Containers) == 0 {
 			first.Bytes += l.Bytes
 			continue
 		}
 		one := &leased{leaseOf(l), l}
-		order = append(order, one)
-		of[identityOf(l)] = one
-	}
-	slices.SortStableFunc(waiting, func(a, b share.Entry) int { return cmp.Compare(a.Place, b.Place) })
-	for _, l := range waiting {
-		d.Waiting = append(d.Waiting, machine.Waiting{Place: l.Place, Stopped: l.Stopped, PID: l.PID, Elsewhere: l.Elsewhere,
-			User: proc.UserName(l.UID), Wants: l.Bytes, Since: l.Since, Command: l.Command})
+		j.order = append(j.order, one)
+		j.of[identityOf(l)] = one
 	}
 
-	owners := newOwners(held)
-	for _, process := range listed.Processes {
+	slices.SortStableFunc(waiting, func(a, b share.Entry) int { return cmp.Compare(a.Place, b.Place) })
+	for _, l := range waiting {
+		j.d.Waiting = append(j.d.Waiting, machine.Waiting{Place: l.Place, Stopped: l.Stopped, PID: l.PID, Elsewhere: l.Elsewhere,
+			User: proc.UserName(l.UID), Wants: l.Bytes, Since: l.Since, Command: l.Command})
+	}
+}
+
+// addPrograms adds the programs that the driver lists, each under its lease.
+func (j *join) addPrograms(processes []device.Process) {
+	owners := newOwners(j.held)
+	for _, process := range processes {
 		p := machine.Program{PID: process.PID, Name: process.Name, Kind: process.Kind}
 		if process.Known {
 			p.Used = &process.Used
 		}
-		r := read[p.PID]
-		describe(&p, r, !d.Simulated)
+		r := j.read[p.PID]
+		describe(&p, r, !j.d.Simulated)
 		if l, ok := owners.leaseOf(p.PID); ok && p.Started != nil {
-			p.Lease = of[identityOf(l)].Lease
+			p.Lease = j.of[identityOf(l)].Lease
 			p.Lease.Programs++
 			p.Lease.InUse += p.Holds()
 			underLease(&p, l, r)
 		}
-		d.Programs = append(d.Programs, p)
+		j.d.Programs = append(j.d.Programs, p)
 	}
-	for _, l := range held {
-		if ms, ok := pools[l.Ledger]; ok {
-			addPool(&d, of[identityOf(l)], ms, read)
-		}
+}
+
+// holder returns the process of a lease under which no program uses the device.
+func (j *join) holder(l *leased) machine.Program {
+	p := machine.Program{PID: l.Holder, Lease: l.Lease, Command: l.first.Command}
+	if len(l.Containers) > 0 { // the agent has it, which is no program of the GPU
+		p.Command, p.Name = nil, view.Where(l.Lease)
+		return p
 	}
-	for _, l := range order {
-		if l.Programs > 0 {
-			continue
-		}
-		p := machine.Program{PID: l.Holder, Lease: l.Lease, Command: l.first.Command}
-		if len(l.Containers) > 0 { // the agent has it, which is no program of the GPU
-			p.Command, p.Name = nil, view.Where(l.Lease)
-			d.Programs = append(d.Programs, p)
-			continue
-		}
-		if l.first.UID >= 0 {
-			p.User = proc.UserName(l.first.UID)
-		}
-		if r := read[p.PID]; r != nil && r.err == nil && (r.info.UID == l.first.UID || len(l.first.HeldBy) > 0) {
-			describe(&p, r, false)
-			underLease(&p, l.first, r)
-		} else {
-			p.Unknown = unseen(l.first)
-		}
-		d.Programs = append(d.Programs, p)
+	if l.first.UID >= 0 {
+		p.User = proc.UserName(l.first.UID)
 	}
-	// Without a list, a note says why there is none.
-	if d.Programs == nil && len(d.Notes) == 0 {
-		d.Programs = []machine.Program{}
+	r := j.read[p.PID]
+	isIts := r != nil && r.err == nil && (r.info.UID == l.first.UID || len(l.first.HeldBy) > 0)
+	if !isIts {
+		p.Unknown = unseen(l.first)
+		return p
 	}
-	view.SortPrograms(&d)
-	return d
+	describe(&p, r, false)
+	underLease(&p, l.first, r)
+	return p
 }
 
 // unseen returns the reason why a lease's process is not shown.
