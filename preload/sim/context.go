@@ -16,60 +16,47 @@ type context struct {
 	flags   uint32
 }
 
-// current is the thread's current context.
-func (d *driver) current(c *call) (*context, code) {
+// maybe is the thread's current context, or why there is none.
+func (c *call) maybe() (*context, code) {
 	if c.thread.depth == 0 {
 		return nil, invalidContext
 	}
-	ctx, ok := d.contexts[uint64(c.thread.stack[c.thread.depth-1])]
+	ctx, ok := c.contexts[uint64(c.thread.stack[c.thread.depth-1])]
 	if !ok {
 		return nil, contextDestroyed
 	}
 	return ctx, success
 }
 
-// inContext serves a call that needs a current context.
-func inContext(f func(d *driver, c *call, ctx *context) code) handler {
-	return func(d *driver, c *call) code {
-		ctx, e := d.current(c)
-		if e != success {
-			return e
-		}
-		return f(d, c, ctx)
-	}
+// current is the thread's current context.
+func (c *call) current() *context {
+	ctx, e := c.maybe()
+	check(e == success, e)
+	return ctx
 }
 
-// onContext serves a call whose argument i is a context, or a null pointer for
-// the current one.
-func onContext(i int, f func(d *driver, c *call, ctx *context) code) handler {
-	return func(d *driver, c *call) code {
-		if c.u64(i) == 0 {
-			return inContext(f)(d, c)
-		}
-		ctx, ok := d.contexts[c.u64(i)]
-		if !ok {
-			return invalidContext
-		}
-		return f(d, c, ctx)
+// context is the one that argument i names; a null pointer is the current one.
+func (c *call) context(i int) *context {
+	if c.u64(i) == 0 {
+		return c.current()
 	}
+	ctx, ok := c.contexts[c.u64(i)]
+	check(ok, invalidContext)
+	return ctx
 }
 
-func (d *driver) newContext(g *gpu, flags uint32, primary bool) (*context, code) {
-	if e := d.start(g); e != success {
-		return nil, e
-	}
+func (d *driver) newContext(g *gpu, flags uint32, primary bool) *context {
+	d.start(g)
 	ctx := &context{handle: d.handle(), id: d.id(), gpu: g, primary: primary, flags: flags}
 	d.contexts[ctx.handle] = ctx
 	g.contexts++
-	return ctx, success
+	return ctx
 }
 
 // destroy ends a context: what was allocated in it goes, and its streams and events.
-func (d *driver) destroy(ctx *context) code {
+func (d *driver) destroy(ctx *context) {
 	g := ctx.gpu
-	if err := g.sim.Synchronize(); err != nil {
-		return codeOf(err)
-	}
+	must(g.sim.Synchronize())
 	var mine []*block
 	for _, b := range d.blocks.all {
 		if b.context == ctx {
@@ -77,8 +64,8 @@ func (d *driver) destroy(ctx *context) code {
 		}
 	}
 	for _, b := range mine {
-		if e := d.release(b); e != success {
-			logf("context ends: block %#x: %d", b.base, e)
+		if err := d.release(b); err != nil {
+			logf("context ends: block %#x: %d", b.base, codeOf(err))
 		}
 	}
 	if err := g.sim.Synchronize(); err != nil { // pools release what that left
@@ -102,17 +89,13 @@ func (d *driver) destroy(ctx *context) code {
 	}
 	g.contexts--
 	d.stop(g)
-	return success
 }
 
 // push makes a context current; pop takes the current one away.
-func push(t *C.struct_simThread, handle uint64) code {
-	if t.depth == C.simDepth {
-		return invalidContext
-	}
+func push(t *C.struct_simThread, handle uint64) {
+	check(t.depth < C.simDepth, invalidContext)
 	t.stack[t.depth] = C.u64(handle)
 	t.depth++
-	return success
 }
 
 func pop(t *C.struct_simThread) uint64 {
@@ -123,144 +106,138 @@ func pop(t *C.struct_simThread) uint64 {
 // create serves the forms of cuCtxCreate, whose flags and device are arguments i
 // and i+1.
 func create(i int) handler {
-	return onDevice(i+1, func(d *driver, c *call, g *gpu) code {
-		if c.words[0] == 0 {
-			return invalidValue
-		}
-		ctx, e := d.newContext(g, c.u32(i), false)
-		if e != success {
-			return e
-		}
-		if e := push(c.thread, ctx.handle); e != success {
-			return e
-		}
-		return give(c, 0, ctx.handle)
-	})
+	return func(c *call) {
+		g := c.device(i + 1)
+		c.need(0)
+		ctx := c.newContext(g, c.u32(i), false)
+		push(c.thread, ctx.handle)
+		give(c, 0, ctx.handle)
+	}
 }
 
-var primaryRelease = onDevice(0, func(d *driver, c *call, g *gpu) code {
-	if g.primary == nil {
-		return invalidContext
+func primaryRelease(c *call) {
+	g := c.device(0)
+	check(g.primary != nil, invalidContext)
+	if g.primary.refs--; g.primary.refs <= 0 {
+		c.destroy(g.primary)
 	}
-	if g.primary.refs--; g.primary.refs > 0 {
-		return success
-	}
-	return d.destroy(g.primary)
-})
+}
 
-var primaryReset = onDevice(0, func(d *driver, c *call, g *gpu) code {
-	if g.primary == nil {
-		return success
+func primaryReset(c *call) {
+	if g := c.device(0); g.primary != nil {
+		c.destroy(g.primary)
 	}
-	return d.destroy(g.primary)
-})
+}
 
-var primarySetFlags = onDevice(0, func(d *driver, c *call, g *gpu) code {
+func primarySetFlags(c *call) {
+	g := c.device(0)
 	g.primaryFlags = c.u32(1)
 	if g.primary != nil {
 		g.primary.flags = g.primaryFlags
 	}
-	return success
-})
+}
+
+// inContext serves a call that needs a current context and gives v at the first argument.
+func inContext[T any](v T) handler {
+	return func(c *call) {
+		c.current()
+		give(c, 0, v)
+	}
+}
+
+// nothing serves a call that needs a current context and changes nothing here.
+func nothing(c *call) { c.current() }
+
+func noPeerAccess(*call) { panic(peerAccessUnsupported) }
 
 var contextCalls = map[string]handler{
-	"cuDevicePrimaryCtxRetain": onDevice(1, func(d *driver, c *call, g *gpu) code {
-		if c.words[0] == 0 {
-			return invalidValue
-		}
+	"cuDevicePrimaryCtxRetain": func(c *call) {
+		g := c.device(1)
+		c.need(0)
 		if g.primary == nil {
-			ctx, e := d.newContext(g, g.primaryFlags, true)
-			if e != success {
-				return e
-			}
-			g.primary = ctx
+			g.primary = c.newContext(g, g.primaryFlags, true)
 		}
 		g.primary.refs++
-		return give(c, 0, g.primary.handle)
-	}),
+		give(c, 0, g.primary.handle)
+	},
 	"cuDevicePrimaryCtxRelease":     primaryRelease,
 	"cuDevicePrimaryCtxRelease_v2":  primaryRelease,
 	"cuDevicePrimaryCtxReset":       primaryReset,
 	"cuDevicePrimaryCtxReset_v2":    primaryReset,
 	"cuDevicePrimaryCtxSetFlags":    primarySetFlags,
 	"cuDevicePrimaryCtxSetFlags_v2": primarySetFlags,
-	"cuDevicePrimaryCtxGetState": onDevice(0, func(d *driver, c *call, g *gpu) code {
+	"cuDevicePrimaryCtxGetState": func(c *call) {
+		g := c.device(0)
 		put(c, 1, g.primaryFlags)
 		active := int32(0)
 		if g.primary != nil {
 			active = 1
 		}
-		return give(c, 2, active)
-	}),
+		give(c, 2, active)
+	},
 	"cuCtxCreate_v2": create(1),
 	"cuCtxCreate_v3": create(3),
 	"cuCtxCreate_v4": create(2),
-	"cuCtxDestroy_v2": func(d *driver, c *call) code {
-		ctx, ok := d.contexts[c.u64(0)]
-		if !ok || ctx.primary {
-			return invalidContext
-		}
-		if now, e := d.current(c); e == success && now == ctx {
+	"cuCtxDestroy_v2": func(c *call) {
+		ctx, ok := c.contexts[c.u64(0)]
+		check(ok && !ctx.primary, invalidContext)
+		if now, _ := c.maybe(); now == ctx {
 			pop(c.thread)
 		}
-		return d.destroy(ctx)
+		c.destroy(ctx)
 	},
-	"cuCtxSetCurrent": func(d *driver, c *call) code {
+	"cuCtxSetCurrent": func(c *call) {
 		t, h := c.thread, c.u64(0)
-		if _, ok := d.contexts[h]; !ok && h != 0 {
-			return invalidContext
-		}
+		_, ok := c.contexts[h]
+		check(ok || h == 0, invalidContext)
 		if t.depth > 0 {
 			pop(t)
 		}
-		if h == 0 {
-			return success
+		if h != 0 {
+			push(t, h)
 		}
-		return push(t, h)
 	},
-	"cuCtxGetCurrent": func(d *driver, c *call) code {
-		if c.thread.depth == 0 {
-			return give(c, 0, uint64(0))
+	"cuCtxGetCurrent": func(c *call) {
+		h := uint64(0)
+		if c.thread.depth > 0 {
+			h = uint64(c.thread.stack[c.thread.depth-1])
 		}
-		return give(c, 0, uint64(c.thread.stack[c.thread.depth-1]))
+		give(c, 0, h)
 	},
-	"cuCtxPushCurrent_v2": func(d *driver, c *call) code {
-		if _, ok := d.contexts[c.u64(0)]; !ok {
-			return invalidContext
-		}
-		return push(c.thread, c.u64(0))
+	"cuCtxPushCurrent_v2": func(c *call) {
+		_, ok := c.contexts[c.u64(0)]
+		check(ok, invalidContext)
+		push(c.thread, c.u64(0))
 	},
-	"cuCtxPopCurrent_v2": func(d *driver, c *call) code {
-		if c.thread.depth == 0 {
-			return invalidContext
-		}
+	"cuCtxPopCurrent_v2": func(c *call) {
+		check(c.thread.depth > 0, invalidContext)
 		put(c, 0, pop(c.thread))
-		return success
 	},
-	"cuCtxGetDevice":     inContext(func(d *driver, c *call, ctx *context) code { return give(c, 0, int32(ctx.gpu.ordinal)) }),
-	"cuCtxGetId":         onContext(0, func(d *driver, c *call, ctx *context) code { return give(c, 1, ctx.id) }),
-	"cuCtxGetApiVersion": onContext(0, func(d *driver, c *call, ctx *context) code { return give(c, 1, uint32(3020)) }),
-	"cuCtxGetFlags":      inContext(func(d *driver, c *call, ctx *context) code { return give(c, 0, ctx.flags) }),
-	"cuCtxSynchronize": inContext(func(d *driver, c *call, ctx *context) code {
-		c.thread.wait = C.u64(d.lastJob)
-		return codeOf(ctx.gpu.sim.Synchronize())
-	}),
-	"cuCtxGetStreamPriorityRange": inContext(func(d *driver, c *call, ctx *context) code {
+	"cuCtxGetDevice": func(c *call) { give(c, 0, int32(c.current().gpu.ordinal)) },
+	"cuCtxGetId":     func(c *call) { give(c, 1, c.context(0).id) },
+	"cuCtxGetApiVersion": func(c *call) {
+		c.context(0)
+		give(c, 1, uint32(3020))
+	},
+	"cuCtxGetFlags": func(c *call) { give(c, 0, c.current().flags) },
+	"cuCtxSynchronize": func(c *call) {
+		ctx := c.current()
+		c.thread.wait = C.u64(c.lastJob)
+		must(ctx.gpu.sim.Synchronize())
+	},
+	"cuCtxGetStreamPriorityRange": func(c *call) {
+		c.current()
 		put(c, 0, int32(0))
 		put(c, 1, int32(-5))
-		return success
-	}),
-	"cuCtxGetLimit":               inContext(func(d *driver, c *call, ctx *context) code { return give(c, 0, uint64(1<<20)) }),
-	"cuCtxSetLimit":               inContext(nothing),
-	"cuCtxGetCacheConfig":         inContext(func(d *driver, c *call, ctx *context) code { return give(c, 0, int32(0)) }),
-	"cuCtxSetCacheConfig":         inContext(nothing),
-	"cuCtxGetSharedMemConfig":     inContext(func(d *driver, c *call, ctx *context) code { return give(c, 0, int32(1)) }),
-	"cuCtxSetSharedMemConfig":     inContext(nothing),
-	"cuCtxSetFlags":               inContext(nothing),
-	"cuCtxResetPersistingL2Cache": inContext(nothing),
-	"cuCtxEnablePeerAccess":       func(d *driver, c *call) code { return peerAccessUnsupported },
-	"cuCtxDisablePeerAccess":      func(d *driver, c *call) code { return peerAccessUnsupported },
+	},
+	"cuCtxGetLimit":               inContext(uint64(1 << 20)),
+	"cuCtxSetLimit":               nothing,
+	"cuCtxGetCacheConfig":         inContext(int32(0)),
+	"cuCtxSetCacheConfig":         nothing,
+	"cuCtxGetSharedMemConfig":     inContext(int32(1)),
+	"cuCtxSetSharedMemConfig":     nothing,
+	"cuCtxSetFlags":               nothing,
+	"cuCtxResetPersistingL2Cache": nothing,
+	"cuCtxEnablePeerAccess":       noPeerAccess,
+	"cuCtxDisablePeerAccess":      noPeerAccess,
 }
-
-// nothing serves a call that changes nothing here.
-func nothing(*driver, *call, *context) code { return success }

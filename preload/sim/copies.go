@@ -6,6 +6,7 @@ package main
 import "C"
 
 import (
+	"encoding/binary"
 	"iter"
 	"unsafe"
 
@@ -184,86 +185,69 @@ type side struct {
 	pitch uint64
 }
 
+// ranges are the rows of one end of a copy as device/sim checks them. Of the host's memory,
+// and of another device's, there is nothing to check. Rows that are not there are refused.
+func (d *driver) ranges(one side, g *gpu, width, rows uint64) (list []device.Range) {
+	if one.host != nil {
+		return nil
+	}
+	for row := range rows {
+		addr := one.addr + row*one.pitch
+		of := d.blocks.usable(addr, width)
+		check(of != nil, invalidValue)
+		if of == g {
+			list = append(list, device.Range{Addr: g.in(addr), Bytes: width})
+		}
+	}
+	return list
+}
+
 // transfer is a copy of rows in a stream, or a fill if pattern is not nil; then
 // there is no source. Without wait the host goes on at once.
-func (d *driver) transfer(c *call, s *stream, wait bool, to, from side, width, rows uint64, pattern []byte) code {
-	if s.capture != nil {
-		return success
+func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64, pattern []byte) {
+	if s.capture != nil || width == 0 || rows == 0 {
+		return
 	}
-	if width == 0 || rows == 0 {
-		return success
-	}
-	if width > 1<<48 || rows > 1<<24 {
-		return invalidValue
-	}
-	var reads, writes []device.Range
-	ranges := func(one side, list *[]device.Range) code {
-		if one.host != nil {
-			return success
-		}
-		for row := range rows {
-			addr := one.addr + row*one.pitch
-			g := d.blocks.usable(addr, width)
-			if g == nil {
-				return invalidValue
-			}
-			if g == s.gpu { // of another device's memory there is nothing to check
-				*list = append(*list, device.Range{Addr: g.in(addr), Bytes: width})
-			}
-		}
-		return success
-	}
-	if e := ranges(to, &writes); e != success {
-		return e
-	}
+	check(width <= 1<<48 && rows <= 1<<24, invalidValue)
+	writes := c.ranges(to, s.gpu, width, rows)
+	var reads []device.Range
 	if pattern == nil {
-		if e := ranges(from, &reads); e != success {
-			return e
-		}
+		reads = c.ranges(from, s.gpu, width, rows)
 	}
-	if e := d.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, reads, writes) }); e != success {
-		return e
-	}
+	c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, reads, writes) })
 	for row := range rows {
 		a, b := to.addr+row*to.pitch, from.addr+row*from.pitch
 		switch {
 		case pattern != nil:
-			d.fill(a, width, pattern)
+			c.fill(a, width, pattern)
 		case to.host == nil && from.host == nil:
-			d.copy(a, b, width)
+			c.copy(a, b, width)
 		case to.host == nil:
-			d.write(a, unsafe.Slice((*byte)(unsafe.Add(from.host, row*from.pitch)), width))
+			c.write(a, from.row(row, width))
 		case from.host == nil:
-			d.read(b, unsafe.Slice((*byte)(unsafe.Add(to.host, row*to.pitch)), width))
+			c.read(b, to.row(row, width))
 		default:
-			copy(unsafe.Slice((*byte)(unsafe.Add(to.host, row*to.pitch)), width), unsafe.Slice((*byte)(unsafe.Add(from.host, row*from.pitch)), width))
+			copy(to.row(row, width), from.row(row, width))
 		}
 	}
-	if !wait {
-		return success
+	if wait {
+		c.thread.wait = C.u64(s.job)
+		must(s.gpu.sim.StreamSynchronize(s.sim))
 	}
-	c.thread.wait = C.u64(s.job)
-	return codeOf(s.gpu.sim.StreamSynchronize(s.sim))
+}
+
+// row is one row of the host's memory.
+func (one side) row(row, width uint64) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(one.host, row*one.pitch)), width)
 }
 
 // streamFor is the stream that argument i names; below 0, that of calls that name
 // none.
-func (d *driver) streamFor(c *call, i int) (*stream, code) {
+func (c *call) streamFor(i int) *stream {
 	if i >= 0 {
-		return d.stream(c, i)
+		return c.stream(i)
 	}
-	ctx, e := d.current(c)
-	if e != success {
-		return nil, e
-	}
-	if !c.perThread {
-		return ctx.gpu.legacy, success
-	}
-	keep := c.words[0]
-	c.words[0] = perThreadHandle
-	s, e := d.stream(c, 0)
-	c.words[0] = keep
-	return s, e
+	return c.defaultStream(0)
 }
 
 // which says what an argument of a copy is.
@@ -276,8 +260,8 @@ const (
 )
 
 // side is argument i as one end of a copy.
-func (d *driver) side(c *call, i int, w which) side {
-	if w == ofHost || w == ofEither && d.blocks.around(c.u64(i)) == nil {
+func (c *call) side(i int, w which) side {
+	if w == ofHost || w == ofEither && c.blocks.around(c.u64(i)) == nil {
 		return side{host: c.pointers[i]}
 	}
 	return side{addr: c.u64(i)}
@@ -286,35 +270,27 @@ func (d *driver) side(c *call, i int, w which) side {
 // copyOf serves a copy: to argument 0, from argument from, as many bytes as
 // argument bytes says, in the stream of argument i.
 func copyOf(to which, from int, source which, bytes, i int) handler {
-	return func(d *driver, c *call) code {
-		s, e := d.streamFor(c, i)
-		if e != success {
-			return e
+	return func(c *call) {
+		s := c.streamFor(i)
+		if c.u64(bytes) > 0 {
+			c.need(0, from)
 		}
-		if c.u64(bytes) > 0 && (c.words[0] == 0 || c.words[from] == 0) {
-			return invalidValue
-		}
-		return d.transfer(c, s, i < 0, d.side(c, 0, to), d.side(c, from, source), c.u64(bytes), 1, nil)
+		c.transfer(s, i < 0, c.side(0, to), c.side(from, source), c.u64(bytes), 1, nil)
 	}
 }
 
 // fillOf serves a fill of argument 0 with a pattern of that many bytes; of rows,
 // if the pitch is argument 1.
 func fillOf(width int, rows bool, i int) handler {
-	return func(d *driver, c *call) code {
-		s, e := d.streamFor(c, i)
-		if e != success {
-			return e
-		}
+	return func(c *call) {
+		s := c.streamFor(i)
 		to, value, columns, height := side{addr: c.u64(0)}, c.u32(1), c.u64(2), uint64(1)
 		if rows {
 			to.pitch, value, columns, height = c.u64(1), c.u32(2), c.u64(3), c.u64(4)
 		}
-		if c.u64(0)%uint64(width) != 0 || columns > 1<<48 {
-			return invalidValue
-		}
-		pattern := []byte{byte(value), byte(value >> 8), byte(value >> 16), byte(value >> 24)}[:width]
-		return d.transfer(c, s, i < 0, to, side{}, columns*uint64(width), height, pattern)
+		check(c.u64(0)%uint64(width) == 0 && columns <= 1<<48, invalidValue)
+		pattern := binary.LittleEndian.AppendUint32(nil, value)[:width]
+		c.transfer(s, i < 0, to, side{}, columns*uint64(width), height, pattern)
 	}
 }
 
@@ -322,37 +298,23 @@ func fillOf(width int, rows bool, i int) handler {
 // byte and row, the kind of memory (1 host, 2 device, 4 either), the addresses
 // and the pitch; then bytes of a row and rows.
 func copyRows(i int) handler {
-	return func(d *driver, c *call) code {
-		s, e := d.streamFor(c, i)
-		if e != success {
-			return e
-		}
-		if c.words[0] == 0 {
-			return invalidValue
-		}
-		end := func(at0 int) (side, code) {
+	return func(c *call) {
+		s := c.streamFor(i)
+		c.need(0)
+		end := func(at0 int) side {
 			x, y, pitch := at[uint64](c, 0, at0), at[uint64](c, 0, at0+8), at[uint64](c, 0, at0+48)
 			switch at[uint32](c, 0, at0+16) {
 			case 1:
 				host := at[unsafe.Pointer](c, 0, at0+24)
-				if host == nil {
-					return side{}, invalidValue
-				}
-				return side{host: unsafe.Add(host, y*pitch+x), pitch: pitch}, success
+				check(host != nil, invalidValue)
+				return side{host: unsafe.Add(host, y*pitch+x), pitch: pitch}
 			case 2, 4:
-				return side{addr: at[uint64](c, 0, at0+32) + y*pitch + x, pitch: pitch}, success
+				return side{addr: at[uint64](c, 0, at0+32) + y*pitch + x, pitch: pitch}
 			}
-			return side{}, notSupported
+			panic(notSupported)
 		}
-		from, e := end(0)
-		if e != success {
-			return e
-		}
-		to, e := end(56)
-		if e != success {
-			return e
-		}
-		return d.transfer(c, s, i < 0, to, from, at[uint64](c, 0, 112), at[uint64](c, 0, 120), nil)
+		from, to := end(0), end(56)
+		c.transfer(s, i < 0, to, from, at[uint64](c, 0, 112), at[uint64](c, 0, 120), nil)
 	}
 }
 

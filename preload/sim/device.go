@@ -9,6 +9,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"unsafe"
 
@@ -164,12 +165,13 @@ func (d *driver) id() uint64 {
 }
 
 // gpu is the device of that ordinal.
-func (d *driver) gpu(ordinal int) (*gpu, code) {
-	if ordinal < 0 || ordinal >= len(d.gpus) {
-		return nil, invalidDevice
-	}
-	return d.gpus[ordinal], success
+func (d *driver) gpu(ordinal int) *gpu {
+	check(0 <= ordinal && ordinal < len(d.gpus), invalidDevice)
+	return d.gpus[ordinal]
 }
+
+// device is the one that argument i is the ordinal of.
+func (c *call) device(i int) *gpu { return c.gpu(c.int(i)) }
 
 // status is the device as it is now, without a driver call.
 func (g *gpu) status() (device.Status, error) {
@@ -184,18 +186,16 @@ func (g *gpu) status() (device.Status, error) {
 }
 
 // start opens the device for its first context.
-func (d *driver) start(g *gpu) code {
+func (d *driver) start(g *gpu) {
 	if g.sim != nil {
-		return success
+		return
 	}
 	opened, err := g.spec.Device()
-	if err != nil {
-		return codeOf(err)
-	}
+	must(err)
 	s := opened.(*sim.Device) // find let nothing else pass
 	if _, _, err := s.MemInfo(); err != nil {
 		// The first call takes the context's bytes.
-		return codeOf(errors.Join(err, s.Close()))
+		must(errors.Join(err, s.Close()))
 	}
 	g.sim = s
 	g.legacy = &stream{gpu: g, id: d.id()}
@@ -204,7 +204,6 @@ func (d *driver) start(g *gpu) code {
 		g.defaultPool = d.newPool(g, h)
 		g.pool = g.defaultPool
 	}
-	return success
 }
 
 // stop closes the device when its last context is gone, unless physical memory
@@ -218,25 +217,14 @@ func (d *driver) stop(g *gpu) {
 			return
 		}
 	}
+
 	d.past = append(d.past, g.sim.Hazards()...)
 	if err := g.sim.Close(); err != nil {
 		logf("%v", err)
 	}
-	for h, p := range d.pools {
-		if p.gpu == g {
-			delete(d.pools, h)
-		}
-	}
-	for h, s := range d.streams {
-		if s.gpu == g {
-			delete(d.streams, h)
-		}
-	}
-	for h, e := range d.events {
-		if e.gpu == g {
-			delete(d.events, h)
-		}
-	}
+	maps.DeleteFunc(d.pools, func(_ uint64, p *pool) bool { return p.gpu == g })
+	maps.DeleteFunc(d.streams, func(_ uint64, s *stream) bool { return s.gpu == g })
+	maps.DeleteFunc(d.events, func(_ uint64, e *event) bool { return e.gpu == g })
 	d.blocks.drop(func(b *block) bool { return b.gpu == g })
 	g.sim, g.legacy, g.defaultPool, g.pool, g.perThread = nil, nil, nil, nil, map[uint64]*stream{}
 }
@@ -252,77 +240,63 @@ func (d *driver) hazards() []*sim.Hazard {
 	return all
 }
 
-// onDevice serves a call whose argument i is a device.
-func onDevice(i int, f func(d *driver, c *call, g *gpu) code) handler {
-	return func(d *driver, c *call) code {
-		g, e := d.gpu(c.int(i))
-		if e != success {
-			return e
-		}
-		return f(d, c, g)
+// noPeer answers that one device has no access to another.
+func noPeer(i int) handler {
+	return func(c *call) {
+		c.device(i)
+		give(c, 0, int32(0))
 	}
 }
 
+func uuid(c *call) { give(c, 0, c.device(1).uuid) }
+
 var deviceCalls = map[string]handler{
-	"cuInit": func(d *driver, c *call) code {
-		if c.u32(0) != 0 {
-			return invalidValue
+	"cuInit": func(c *call) {
+		check(c.u32(0) == 0, invalidValue)
+		if e := c.find(); e != success {
+			panic(e)
 		}
-		if e := d.find(); e != success {
-			return e
-		}
-		d.initialised = true
-		return success
+		c.initialised = true
 	},
 	// 13.0: the newest interface that the list of names was made for.
-	"cuDriverGetVersion": func(d *driver, c *call) code { return give(c, 0, int32(13000)) },
+	"cuDriverGetVersion": answer(0, int32(13000)),
 	"cuGetErrorName":     errorText(0),
 	"cuGetErrorString":   errorText(1),
-	"cuDeviceGetCount":   func(d *driver, c *call) code { return give(c, 0, int32(len(d.gpus))) },
-	"cuDeviceGet": func(d *driver, c *call) code {
-		if _, e := d.gpu(c.int(1)); e != success {
-			return e
-		}
-		return give(c, 0, int32(c.int(1)))
+	"cuDeviceGetCount":   func(c *call) { give(c, 0, int32(len(c.gpus))) },
+	"cuDeviceGet":        func(c *call) { give(c, 0, int32(c.device(1).ordinal)) },
+	"cuDeviceGetName":    func(c *call) { giveText(c, c.device(2).info.Name) },
+	"cuDeviceGetPCIBusId": func(c *call) {
+		giveText(c, fmt.Sprintf("0000:%02X:00.0", c.device(2).ordinal+1))
 	},
-	"cuDeviceGetName": onDevice(2, func(d *driver, c *call, g *gpu) code { return giveText(c, g.info.Name) }),
-	"cuDeviceGetPCIBusId": onDevice(2, func(d *driver, c *call, g *gpu) code {
-		return giveText(c, fmt.Sprintf("0000:%02X:00.0", g.ordinal+1))
-	}),
-	"cuDeviceGetByPCIBusId": func(d *driver, c *call) code {
+	"cuDeviceGetByPCIBusId": func(c *call) {
 		var domain, bus, slot int
-		if n, _ := fmt.Sscanf(c.text(1), "%x:%x:%x", &domain, &bus, &slot); n < 2 || domain != 0 {
-			return invalidValue
-		}
-		if _, e := d.gpu(bus - 1); e != success {
-			return e
-		}
-		return give(c, 0, int32(bus-1))
+		n, _ := fmt.Sscanf(c.text(1), "%x:%x:%x", &domain, &bus, &slot)
+		check(n >= 2 && domain == 0, invalidValue)
+		give(c, 0, int32(c.gpu(bus-1).ordinal))
 	},
-	"cuDeviceGetUuid":     onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
-	"cuDeviceGetUuid_v2":  onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.uuid) }),
-	"cuDeviceTotalMem_v2": onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.info.Total) }),
-	"cuDeviceComputeCapability": onDevice(2, func(d *driver, c *call, g *gpu) code {
+	"cuDeviceGetUuid":     uuid,
+	"cuDeviceGetUuid_v2":  uuid,
+	"cuDeviceTotalMem_v2": func(c *call) { give(c, 0, c.device(1).info.Total) },
+	"cuDeviceComputeCapability": func(c *call) {
+		g := c.device(2)
 		put(c, 0, int32(g.info.CCMajor))
-		return give(c, 1, int32(g.info.CCMinor))
-	}),
-	"cuDeviceGetAttribute": onDevice(2, func(d *driver, c *call, g *gpu) code { return give(c, 0, g.attribute(c.int(1))) }),
-	"cuDeviceGetProperties": onDevice(1, func(d *driver, c *call, g *gpu) code {
+		give(c, 1, int32(g.info.CCMinor))
+	},
+	"cuDeviceGetAttribute": func(c *call) { give(c, 0, c.device(2).attribute(c.int(1))) },
+	"cuDeviceGetProperties": func(c *call) {
+		c.device(1)
 		// Threads of a block, a block's and a grid's sizes, shared and constant
 		// memory, warp, pitch, registers, clock, texture alignment.
-		return give(c, 0, [12]int32{1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536})
-	}),
-	"cuDeviceCanAccessPeer":   onDevice(1, func(d *driver, c *call, g *gpu) code { return give(c, 0, int32(0)) }),
-	"cuDeviceGetP2PAttribute": onDevice(2, func(d *driver, c *call, g *gpu) code { return give(c, 0, int32(0)) }),
+		give(c, 0, [12]int32{1024, 1024, 1024, 64, 2147483647, 65535, 65535, 49152, 65536, 32, 2147483647, 65536})
+	},
+	"cuDeviceCanAccessPeer":   noPeer(1),
+	"cuDeviceGetP2PAttribute": noPeer(2),
 }
 
 // giveText fills the buffer that argument 0 points to and argument 1 is the size of.
-func giveText(c *call, s string) code {
-	if c.words[0] == 0 || c.int(1) <= 0 {
-		return invalidValue
-	}
+func giveText(c *call, s string) {
+	check(c.words[0] != 0 && c.int(1) > 0, invalidValue)
 	toC((*C.char)(c.pointers[0]), uint64(c.int(1)), s)
-	return success
 }
 
 // attribute is a property of the device by the number of CUdevice_attribute. What

@@ -83,30 +83,45 @@ var names = map[code][2]string{
 	unknown:               {"CUDA_ERROR_UNKNOWN", "unknown error"},
 }
 
+// check refuses the call with e unless ok: simCall returns e to the program. Handlers call
+// it, and must, before they change anything.
+func check(ok bool, e code) {
+	if !ok {
+		panic(e)
+	}
+}
+
+// must refuses the call if the device has.
+func must(err error) {
+	if err != nil {
+		panic(codeOf(err))
+	}
+}
+
+// causes are the errors of the device with the driver's code for each.
+var causes = []struct {
+	err  error
+	code code
+}{
+	{device.ErrOutOfMemory, outOfMemory},
+	{device.ErrInvalidHandle, invalidHandle},
+	{device.ErrInvalidValue, invalidValue},
+	{device.ErrLost, deviceUnavailable},
+	{device.ErrIllegalAddress, illegalAddress},
+	{device.ErrNotSupported, notSupported},
+	{device.ErrNotPermitted, notPermitted},
+	{device.ErrClosed, deinitialized},
+}
+
 // codeOf is the driver's code for an error of the device.
 func codeOf(err error) code {
 	if h := (*sim.Hazard)(nil); errors.As(err, &h) {
 		logf("hazard: %v", h)
 	}
-	switch {
-	case err == nil:
-		return success
-	case errors.Is(err, device.ErrOutOfMemory):
-		return outOfMemory
-	case errors.Is(err, device.ErrInvalidHandle):
-		return invalidHandle
-	case errors.Is(err, device.ErrInvalidValue):
-		return invalidValue
-	case errors.Is(err, device.ErrLost):
-		return deviceUnavailable
-	case errors.Is(err, device.ErrIllegalAddress):
-		return illegalAddress
-	case errors.Is(err, device.ErrNotSupported):
-		return notSupported
-	case errors.Is(err, device.ErrNotPermitted):
-		return notPermitted
-	case errors.Is(err, device.ErrClosed):
-		return deinitialized
+	for _, c := range causes {
+		if errors.Is(err, c.err) {
+			return c.code
+		}
 	}
 	logf("%v", err)
 	return unknown
@@ -116,16 +131,16 @@ func codeOf(err error) code {
 // is C's for as long as the program runs.
 func errorText(which int) handler {
 	texts := map[code]unsafe.Pointer{}
-	return func(_ *driver, c *call) code {
+	return func(c *call) {
 		wanted := code(c.int(0))
 		text, ok := names[wanted]
 		if !ok {
 			put(c, 1, uintptr(0))
-			return invalidValue
+			panic(invalidValue)
 		}
 		if texts[wanted] == nil {
 			texts[wanted] = unsafe.Pointer(C.CString(text[which]))
 		}
-		return give(c, 1, texts[wanted])
+		give(c, 1, texts[wanted])
 	}
 }

@@ -15,49 +15,39 @@ import (
 // with nothing behind, and answers that let it go on. Nothing runs.
 
 // succeed does nothing.
-func succeed(*driver, *call) code { return success }
+func succeed(*call) {}
 
 // newHandle gives a new handle at argument i.
 func newHandle(i int) handler {
-	return func(d *driver, c *call) code { return give(c, i, d.handle()) }
+	return func(c *call) { give(c, i, c.handle()) }
 }
 
 // answer gives a number at argument i.
 func answer[T any](i int, v T) handler {
-	return func(_ *driver, c *call) code { return give(c, i, v) }
+	return func(c *call) { give(c, i, v) }
 }
 
 // functionAttribute gives a property of a kernel, by CUfunction_attribute: threads
 // of a block, registers, versions of its code. The rest is 0.
-func functionAttribute(d *driver, c *call) code {
+func functionAttribute(c *call) {
 	values := map[int]int32{0: 1024, 4: 32, 5: 80, 6: 80, 8: 49152}
-	return give(c, 0, values[c.int(1)])
+	give(c, 0, values[c.int(1)])
 }
 
 // global allocates 64 KiB for a variable of a module, since a real one takes memory, too.
-func global(d *driver, c *call) code {
-	ctx, e := d.current(c)
-	if e != success {
-		return e
-	}
+func global(c *call) {
 	const bytes = 1 << 16
-	addr, e := d.allocate(ctx, bytes)
-	if e != success {
-		return e
-	}
-	put(c, 0, addr)
+	put(c, 0, c.allocate(c.current(), bytes))
 	put(c, 1, uint64(bytes))
-	return success
 }
 
 // launch does nothing in the stream that argument i is.
 func launch(i int) handler {
-	return onStream(i, func(d *driver, c *call, s *stream) code {
-		if s.capture != nil {
-			return success
+	return func(c *call) {
+		if s := c.stream(i); s.capture == nil {
+			c.work(s, func() error { return nil })
 		}
-		return d.work(s, func() error { return nil })
-	})
+	}
 }
 
 var kernelName = C.CString("kernel")
@@ -67,37 +57,35 @@ var kernelName = C.CString("kernel")
 // the 16 bytes that all nodes begin with.
 func addNode(i int) handler {
 	const conditional, mostBodies = 13, 1 << 16
-	return func(d *driver, c *call) code {
-		g := d.graphs[c.u64(1)]
+	return func(c *call) {
+		g := c.graphs[c.u64(1)]
 		if c.words[i] != 0 && at[uint32](c, i, 0) == conditional && g != nil {
 			n := at[uint32](c, i, 28)
-			if n == 0 || n > mostBodies {
-				return invalidValue
-			}
+			check(0 < n && n <= mostBodies, invalidValue)
 			array := C.malloc(C.size_t(n) * 8)
 			g.arrays = append(g.arrays, array)
 			handles := unsafe.Slice((*uint64)(array), n)
 			for k := range handles {
-				body := d.newGraph()
+				body := c.newGraph()
 				g.bodies = append(g.bodies, body)
 				handles[k] = body.handle
 			}
 			*(*unsafe.Pointer)(unsafe.Add(c.pointers[i], 32)) = array
 		}
-		return give(c, 0, d.handle())
+		give(c, 0, c.handle())
 	}
 }
 
 // two gives two numbers, at arguments 0 and 1.
 func two(a, b int32) handler {
-	return func(_ *driver, c *call) code {
+	return func(c *call) {
 		put(c, 0, a)
-		return give(c, 1, b)
+		give(c, 1, b)
 	}
 }
 
 // nameOf gives the name of every kernel.
-func nameOf(_ *driver, c *call) code { return give(c, 0, unsafe.Pointer(kernelName)) }
+func nameOf(c *call) { give(c, 0, unsafe.Pointer(kernelName)) }
 
 // alike serves each of the names with h.
 func alike(h handler, names string) map[string]handler {
@@ -145,14 +133,12 @@ var kernelCalls = tables(
 		"cuGraphAddNode_v2":      addNode(5),
 		"cuModuleGetLoadingMode": answer(0, int32(2)), // lazy
 		"cuFuncIsLoaded":         answer(0, int32(1)),
-		"cuKernelGetFunction":    func(d *driver, c *call) code { return give(c, 0, c.u64(1)) },
+		"cuKernelGetFunction":    func(c *call) { give(c, 0, c.u64(1)) },
 		// CUlaunchConfig has its stream after seven ints.
-		"cuLaunchKernelEx": func(d *driver, c *call) code {
-			if c.words[0] == 0 {
-				return invalidValue
-			}
+		"cuLaunchKernelEx": func(c *call) {
+			c.need(0)
 			c.words[8] = at[uint64](c, 0, 32)
-			return launch(8)(d, c)
+			launch(8)(c)
 		},
 		"cuOccupancyMaxPotentialClusterSize":      answer(0, int32(8)),
 		"cuOccupancyAvailableDynamicSMemPerBlock": answer(0, uint64(48<<10)),

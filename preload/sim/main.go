@@ -11,11 +11,12 @@
 //  1. stubs.c takes its arguments as words, and front.c counts the call, lets a
 //     test have it fail, and finds the state of the calling thread.
 //  2. simCall below locks the driver and looks up who serves that name.
-//  3. memAlloc (memory.go) finds the thread's current context and in it the
-//     device, asks device/sim for the bytes, and enters the block in the driver's
-//     table of blocks, so that pointers can be asked about.
-//  4. The address goes to where the first argument points; the error of the
-//     device becomes a CUresult (errors.go).
+//  3. The handler of cuMemAlloc_v2 (memory.go) finds the thread's current context and
+//     in it the device, asks device/sim for the bytes, and enters the block in the
+//     driver's table of blocks, so that pointers can be asked about.
+//  4. The address goes to where the first argument points. What cannot be is refused
+//     with a CUresult, from wherever that is found; the error of the device becomes
+//     one (errors.go).
 //
 // The environment:
 //
@@ -53,6 +54,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -66,8 +68,9 @@ func main() {}
 //export simDeepen
 func simDeepen() { guest.Grow() }
 
-// call is one driver call under way.
+// call is one driver call under way. The driver is locked.
 type call struct {
+	*driver
 	name      string
 	words     *[C.simArgs]uint64         // its arguments
 	pointers  *[C.simArgs]unsafe.Pointer // the same, for those that are pointers
@@ -75,8 +78,8 @@ type call struct {
 	perThread bool // a _ptsz or _ptds name: stream 0 is the thread's own
 }
 
-// handler serves a call. The driver is locked.
-type handler func(d *driver, c *call) code
+// handler serves a call. It succeeds unless it refuses.
+type handler func(c *call)
 
 func (c *call) u64(i int) uint64 { return c.words[i] }
 func (c *call) u32(i int) uint32 { return uint32(c.words[i]) }
@@ -90,21 +93,24 @@ func (c *call) text(i int) string {
 	return C.GoString((*C.char)(c.pointers[i]))
 }
 
-// put stores v where argument i points, and reports false for a null pointer.
-func put[T any](c *call, i int, v T) bool {
-	if c.words[i] == 0 {
-		return false
+// need refuses the call if one of these arguments is a null pointer, or 0.
+func (c *call) need(arguments ...int) {
+	for _, i := range arguments {
+		check(c.words[i] != 0, invalidValue)
 	}
-	*(*T)(c.pointers[i]) = v
-	return true
 }
 
-// give is put for a call's result: a null pointer is CUDA_ERROR_INVALID_VALUE.
-func give[T any](c *call, i int, v T) code {
-	if !put(c, i, v) {
-		return invalidValue
+// put stores v where argument i points, unless that is a null pointer.
+func put[T any](c *call, i int, v T) {
+	if c.words[i] != 0 {
+		*(*T)(c.pointers[i]) = v
 	}
-	return success
+}
+
+// give is put for a call's result: a null pointer is refused.
+func give[T any](c *call, i int, v T) {
+	c.need(i)
+	put(c, i, v)
 }
 
 // at reads a T that lies bytes after what argument i points to.
@@ -133,7 +139,7 @@ var functions = sync.OnceValue(func() []function {
 			plain, f.perThread = plain[:len(plain)-5], true
 		}
 		f.serve = served[plain]
-		f.unsafe = captureForbids[plain]
+		f.unsafe = slices.Contains(captureForbids, plain)
 		list[i] = f
 	}
 	return list
@@ -173,12 +179,12 @@ func simCall(name C.int, args *C.u64, thread *C.struct_simThread) (result C.int)
 	if !theDriver.initialised && !early[f.name] {
 		return C.int(notInitialized)
 	}
-	c := call{f.name, (*[C.simArgs]uint64)(unsafe.Pointer(args)), (*[C.simArgs]unsafe.Pointer)(unsafe.Pointer(args)), thread, f.perThread}
-	if f.unsafe && theDriver.forbidden(&c) {
-		return C.int(captureUnsupported)
-	}
+	words, pointers := (*[C.simArgs]uint64)(unsafe.Pointer(args)), (*[C.simArgs]unsafe.Pointer)(unsafe.Pointer(args))
+	c := call{&theDriver, f.name, words, pointers, thread, f.perThread}
+	check(!f.unsafe || !c.forbidden(), captureUnsupported)
 	theDriver.learn()
-	return C.int(f.serve(&theDriver, &c))
+	f.serve(&c)
+	return C.int(success)
 }
 
 //export simUse
@@ -186,10 +192,11 @@ func simUse(addr, bytes, stream C.u64, thread *C.struct_simThread) (result C.int
 	defer recovered(&result)
 	theDriver.mu.Lock()
 	defer theDriver.mu.Unlock()
-	words := [C.simArgs]uint64{}
-	c := call{name: "gpumemSimUse", words: &words, thread: thread}
+	words := [C.simArgs]uint64{uint64(stream)}
+	c := call{driver: &theDriver, name: "gpumemSimUse", words: &words, thread: thread}
 	theDriver.learn()
-	return C.int(theDriver.use(&c, uint64(addr), uint64(bytes), uint64(stream)))
+	c.use(uint64(addr), uint64(bytes))
+	return C.int(success)
 }
 
 //export simHazards
@@ -218,10 +225,10 @@ func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.
 	defer recovered(&result)
 	theDriver.mu.Lock()
 	defer theDriver.mu.Unlock()
-	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+	g := known(ordinal)
+	if g == nil {
 		return -1
 	}
-	g := theDriver.gpus[ordinal]
 	s, err := g.status()
 	if err != nil {
 		return -1
@@ -232,15 +239,23 @@ func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.
 	return 0
 }
 
+// known returns the device of that ordinal, nil if there is none.
+func known(ordinal C.int) *gpu {
+	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+		return nil
+	}
+	return theDriver.gpus[ordinal]
+}
+
 //export simProcesses
 func simProcesses(ordinal C.int, pids, used *C.u64, room C.int) (n C.int) {
 	defer recovered(new(C.int))
 	theDriver.mu.Lock()
 	defer theDriver.mu.Unlock()
-	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+	g := known(ordinal)
+	if g == nil {
 		return -1
 	}
-	g := theDriver.gpus[ordinal]
 	list, err := g.spec.Status() // as others see it, this program among them
 	if err != nil {
 		return -1
@@ -260,9 +275,14 @@ func toC(to *C.char, room uint64, s string) {
 	out[n] = 0
 }
 
-// recovered keeps a panic from leaving the library: the call fails.
+// recovered ends a call that was refused, and keeps any other panic from leaving the
+// library: the call fails.
 func recovered(result *C.int) {
-	if r := recover(); r != nil {
+	switch r := recover().(type) {
+	case nil:
+	case code:
+		*result = C.int(r)
+	default:
 		logf("internal error: %v\n%s", r, debug.Stack())
 		*result = C.int(unknown)
 	}

@@ -20,6 +20,7 @@ const (
 	pooled              // cuMemAllocAsync and its kin
 	mapped              // cuMemMap
 	node                // of a graph: addresses alone
+	hosted              // in answers about the host's memory alone
 )
 
 // block is a run of addresses in one hand.
@@ -104,21 +105,16 @@ func (d *driver) enter(b *block) *block {
 }
 
 // allocate is a plain grant.
-func (d *driver) allocate(ctx *context, bytes uint64) (uint64, code) {
-	if bytes == 0 {
-		return 0, invalidValue
-	}
+func (d *driver) allocate(ctx *context, bytes uint64) uint64 {
+	check(bytes != 0, invalidValue)
 	r, err := ctx.gpu.sim.Alloc(bytes)
-	if err != nil {
-		return 0, codeOf(err)
-	}
-	return d.enter(&block{base: ctx.gpu.out(r.Addr), bytes: bytes, kind: plain, gpu: ctx.gpu, context: ctx}).base, success
+	must(err)
+	return d.enter(&block{base: ctx.gpu.out(r.Addr), bytes: bytes, kind: plain, gpu: ctx.gpu, context: ctx}).base
 }
 
 // release frees a block in the way of its kind, after all work on it.
-func (d *driver) release(b *block) code {
+func (d *driver) release(b *block) (err error) {
 	g := b.gpu
-	var err error
 	switch b.kind {
 	case plain, managed:
 		err = g.sim.Free(g.in(b.base))
@@ -132,12 +128,12 @@ func (d *driver) release(b *block) code {
 			err = g.sim.StreamSynchronize(0)
 		}
 	default:
-		return invalidValue
+		panic(invalidValue)
 	}
 	if err == nil {
 		d.forget(b)
 	}
-	return codeOf(err)
+	return err
 }
 
 // forget takes a block that is freed out of the table, and its contents.
@@ -165,154 +161,123 @@ func (d *driver) hostAround(addr uint64) (base uint64, h *hostBlock) {
 }
 
 // hostAlloc gives plain memory of the host, at the first argument.
-func hostAlloc(d *driver, c *call, bytes uint64, flags uint32) code {
-	if bytes == 0 || c.words[0] == 0 || bytes > 1<<47 {
-		return invalidValue
-	}
+func hostAlloc(c *call, flags uint32) {
+	c.current()
+	bytes := c.u64(1)
+	c.need(0, 1)
+	check(bytes <= 1<<47, invalidValue)
 	p := C.aligned_alloc(4096, C.size_t((bytes+4095)&^4095))
-	if p == nil {
-		return outOfMemory
-	}
-	d.host[uint64(uintptr(p))] = &hostBlock{bytes: bytes, flags: flags, memory: p}
-	return give(c, 0, p)
+	check(p != nil, outOfMemory)
+	c.host[uint64(uintptr(p))] = &hostBlock{bytes: bytes, flags: flags, memory: p}
+	give(c, 0, p)
+}
+
+// hostBlockOf is the host's block that the address in argument i lies in.
+func (c *call) hostBlockOf(i int) *hostBlock {
+	c.current()
+	_, h := c.hostAround(c.u64(i))
+	check(h != nil, invalidValue)
+	return h
 }
 
 var memoryCalls = map[string]handler{
-	"cuMemGetInfo_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		free, total, err := ctx.gpu.sim.MemInfo()
-		if err != nil {
-			return codeOf(err)
-		}
+	"cuMemGetInfo_v2": func(c *call) {
+		free, total, err := c.current().gpu.sim.MemInfo()
+		must(err)
 		put(c, 0, free)
 		put(c, 1, total)
-		return success
-	}),
-	"cuMemAlloc_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.words[0] == 0 {
-			return invalidValue
-		}
-		addr, e := d.allocate(ctx, c.u64(1))
-		if e != success {
-			return e
-		}
-		return give(c, 0, addr)
-	}),
+	},
+	"cuMemAlloc_v2": func(c *call) {
+		ctx := c.current()
+		c.need(0)
+		give(c, 0, c.allocate(ctx, c.u64(1)))
+	},
 	// Rows begin at multiples of 512 bytes, the alignment that the device names for textures.
-	"cuMemAllocPitch_v2": inContext(func(d *driver, c *call, ctx *context) code {
+	"cuMemAllocPitch_v2": func(c *call) {
+		ctx := c.current()
 		width, height, element := c.u64(2), c.u64(3), c.u32(4)
-		if c.words[0] == 0 || c.words[1] == 0 || width == 0 || height == 0 || element != 4 && element != 8 && element != 16 {
-			return invalidValue
-		}
+		c.need(0, 1, 2, 3)
+		check(element == 4 || element == 8 || element == 16, invalidValue)
 		pitch := (width + 511) &^ 511
-		if pitch < width || pitch*height/height != pitch {
-			return outOfMemory
-		}
-		addr, e := d.allocate(ctx, pitch*height)
-		if e != success {
-			return e
-		}
+		check(pitch >= width && pitch*height/height == pitch, outOfMemory)
+		addr := c.allocate(ctx, pitch*height)
 		put(c, 1, pitch)
-		return give(c, 0, addr)
-	}),
-	"cuMemAllocManaged": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.words[0] == 0 || c.u64(1) == 0 || c.u32(2) != 1 && c.u32(2) != 2 { // CU_MEM_ATTACH_GLOBAL, _HOST
-			return invalidValue
-		}
+		give(c, 0, addr)
+	},
+	"cuMemAllocManaged": func(c *call) {
+		ctx := c.current()
+		c.need(0, 1)
+		check(c.u32(2) == 1 || c.u32(2) == 2, invalidValue) // CU_MEM_ATTACH_GLOBAL, _HOST
 		r, err := ctx.gpu.sim.AllocManaged(c.u64(1))
-		if err != nil {
-			return codeOf(err)
+		must(err)
+		b := c.enter(&block{base: ctx.gpu.out(r.Addr), bytes: c.u64(1), kind: managed, gpu: ctx.gpu, context: ctx})
+		give(c, 0, b.base)
+	},
+	"cuMemFree_v2": func(c *call) {
+		if c.current(); c.u64(0) == 0 {
+			return
 		}
-		b := d.enter(&block{base: ctx.gpu.out(r.Addr), bytes: c.u64(1), kind: managed, gpu: ctx.gpu, context: ctx})
-		return give(c, 0, b.base)
-	}),
-	"cuMemFree_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.u64(0) == 0 {
-			return success
-		}
-		b := d.blocks.starting(c.u64(0))
-		if b == nil {
-			return invalidValue
-		}
-		return d.release(b)
-	}),
-	"cuMemGetAddressRange_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		b := d.blocks.around(c.u64(2))
-		if b == nil {
-			return notFound
-		}
+		b := c.blocks.starting(c.u64(0))
+		check(b != nil, invalidValue)
+		must(c.release(b))
+	},
+	"cuMemGetAddressRange_v2": func(c *call) {
+		c.current()
+		b := c.blocks.around(c.u64(2))
+		check(b != nil, notFound)
 		put(c, 0, b.base)
 		put(c, 1, b.bytes)
-		return success
-	}),
-	"cuPointerGetAttribute": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.words[0] == 0 {
-			return invalidValue
-		}
-		return d.pointerAttribute(c.pointers[0], c.int(1), c.u64(2))
-	}),
+	},
+	"cuPointerGetAttribute": func(c *call) {
+		c.current()
+		c.need(0)
+		check(c.pointerAttribute(c.pointers[0], c.int(1), c.u64(2)), invalidValue)
+	},
 	// A pointer that the driver does not know is no error here; its values are zeros.
-	"cuPointerGetAttributes": inContext(func(d *driver, c *call, ctx *context) code {
+	"cuPointerGetAttributes": func(c *call) {
+		c.current()
 		n := c.u32(0)
-		if n == 0 || c.words[1] == 0 || c.words[2] == 0 {
-			return invalidValue
-		}
+		c.need(1, 2)
+		check(n != 0, invalidValue)
 		numbers := unsafe.Slice((*int32)(c.pointers[1]), n)
 		places := unsafe.Slice((*unsafe.Pointer)(c.pointers[2]), n)
 		for i, number := range numbers {
 			width, ok := pointerAttributes[number]
-			if !ok || places[i] == nil {
-				return invalidValue
-			}
+			check(ok && places[i] != nil, invalidValue)
 			clear(unsafe.Slice((*byte)(places[i]), width))
-			if d.pointerAttribute(places[i], int(number), c.u64(3)) != success && number == 9 {
+			if !c.pointerAttribute(places[i], int(number), c.u64(3)) && number == 9 {
 				*(*int32)(places[i]) = -2 // CU_DEVICE_INVALID
 			}
 		}
-		return success
-	}),
-	"cuPointerSetAttribute": inContext(nothing),
+	},
+	"cuPointerSetAttribute": nothing,
 
-	"cuMemHostAlloc":    inContext(func(d *driver, c *call, ctx *context) code { return hostAlloc(d, c, c.u64(1), c.u32(2)) }),
-	"cuMemAllocHost_v2": inContext(func(d *driver, c *call, ctx *context) code { return hostAlloc(d, c, c.u64(1), 0) }),
-	"cuMemFreeHost": inContext(func(d *driver, c *call, ctx *context) code {
-		h := d.host[c.u64(0)]
-		if h == nil || h.registered {
-			return invalidValue
-		}
-		delete(d.host, c.u64(0))
+	"cuMemHostAlloc":    func(c *call) { hostAlloc(c, c.u32(2)) },
+	"cuMemAllocHost_v2": func(c *call) { hostAlloc(c, 0) },
+	"cuMemFreeHost": func(c *call) {
+		c.current()
+		h := c.host[c.u64(0)]
+		check(h != nil && !h.registered, invalidValue)
+		delete(c.host, c.u64(0))
 		C.free(h.memory)
-		return success
-	}),
-	"cuMemHostRegister_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.u64(0) == 0 || c.u64(1) == 0 {
-			return invalidValue
-		}
-		if d.host[c.u64(0)] != nil {
-			return hostAlreadyRegistered
-		}
-		d.host[c.u64(0)] = &hostBlock{bytes: c.u64(1), flags: c.u32(2), registered: true}
-		return success
-	}),
-	"cuMemHostUnregister": inContext(func(d *driver, c *call, ctx *context) code {
-		if h := d.host[c.u64(0)]; h == nil || !h.registered {
-			return hostNotRegistered
-		}
-		delete(d.host, c.u64(0))
-		return success
-	}),
-	"cuMemHostGetDevicePointer_v2": inContext(func(d *driver, c *call, ctx *context) code {
-		if _, h := d.hostAround(c.u64(1)); h == nil {
-			return invalidValue
-		}
-		return give(c, 0, c.u64(1))
-	}),
-	"cuMemHostGetFlags": inContext(func(d *driver, c *call, ctx *context) code {
-		_, h := d.hostAround(c.u64(1))
-		if h == nil {
-			return invalidValue
-		}
-		return give(c, 0, h.flags)
-	}),
+	},
+	"cuMemHostRegister_v2": func(c *call) {
+		c.current()
+		c.need(0, 1)
+		check(c.host[c.u64(0)] == nil, hostAlreadyRegistered)
+		c.host[c.u64(0)] = &hostBlock{bytes: c.u64(1), flags: c.u32(2), registered: true}
+	},
+	"cuMemHostUnregister": func(c *call) {
+		c.current()
+		h := c.host[c.u64(0)]
+		check(h != nil && h.registered, hostNotRegistered)
+		delete(c.host, c.u64(0))
+	},
+	"cuMemHostGetDevicePointer_v2": func(c *call) {
+		c.hostBlockOf(1)
+		give(c, 0, c.u64(1))
+	},
+	"cuMemHostGetFlags": func(c *call) { give(c, 0, c.hostBlockOf(1).flags) },
 }
 
 // pointerAttributes are those of CUpointer_attribute that are known, with the
@@ -321,88 +286,78 @@ var pointerAttributes = map[int32]int{
 	1: 8, 2: 4, 3: 8, 4: 8, 6: 1, 7: 8, 8: 1, 9: 4, 10: 1, 11: 8, 12: 8, 13: 1, 14: 8, 15: 1, 16: 4, 17: 8, 18: 8, 19: 8, 20: 8,
 }
 
-// pointerAttribute stores a property of an address. It fails for one that is
-// neither the device's nor the driver's memory of the host.
-func (d *driver) pointerAttribute(to unsafe.Pointer, number int, addr uint64) code {
+// pointerAttribute stores a property of an address. It is false for an unknown property, and
+// for an address that is neither the device's nor the driver's memory of the host.
+func (d *driver) pointerAttribute(to unsafe.Pointer, number int, addr uint64) bool {
 	b := d.blocks.around(addr)
-	var base uint64
-	var h *hostBlock
 	if b == nil {
-		if base, h = d.hostAround(addr); h == nil {
-			return invalidValue
+		base, h := d.hostAround(addr)
+		if h == nil {
+			return false
 		}
+		b = &block{base: base, bytes: h.bytes, kind: hosted}
 	}
-	word := func(v uint64) code { *(*uint64)(to) = v; return success }
-	number32 := func(v int32) code { *(*int32)(to) = v; return success }
-	flag := func(v bool) code { *(*bool)(to) = v; return success }
+	context, pool, handleTypes := uint64(0), uint64(0), uint64(0)
+	if b.context != nil {
+		context = b.context.handle
+	}
+	if b.pool != nil {
+		pool = b.pool.handle
+	}
+	if b.kind == mapped {
+		handleTypes = uint64(b.physical.prop.handleTypes)
+	}
+	kind, ordinal, access := int32(2), int32(0), int32(3) // CU_MEMORYTYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+	if b.kind == hosted {
+		kind = 1 // CU_MEMORYTYPE_HOST
+	} else {
+		ordinal = int32(b.gpu.ordinal)
+	}
+	if !b.usable() {
+		access = 0
+	}
+
+	word := func(v uint64) { *(*uint64)(to) = v }
+	number32 := func(v int32) { *(*int32)(to) = v }
+	flag := func(v bool) { *(*bool)(to) = v }
 	switch number {
-	case 1: // context; none for mapped memory
-		if b == nil || b.context == nil {
-			return word(0)
-		}
-		return word(b.context.handle)
-	case 2: // CU_MEMORYTYPE_HOST, _DEVICE
-		if b == nil {
-			return number32(1)
-		}
-		return number32(2)
+	case 1: // none for mapped memory
+		word(context)
+	case 2:
+		number32(kind)
 	case 3:
-		return word(addr)
+		word(addr)
 	case 4:
-		if b != nil && b.kind != managed {
-			return invalidValue
+		if b.kind != hosted && b.kind != managed {
+			return false
 		}
-		return word(addr)
+		word(addr)
 	case 6:
-		return flag(false)
-	case 7:
-		if b == nil {
-			return word(0)
-		}
-		return word(b.id)
+		flag(false)
+	case 7, 20:
+		word(b.id)
 	case 8:
-		return flag(b != nil && b.kind == managed)
+		flag(b.kind == managed)
 	case 9:
-		if b == nil {
-			return number32(0)
-		}
-		return number32(int32(b.gpu.ordinal))
+		number32(ordinal)
 	case 10: // cuIpcGetMemHandle would serve it
-		return flag(b != nil && b.kind == plain)
+		flag(b.kind == plain)
 	case 11, 19:
-		if b != nil {
-			base = b.base
-		}
-		return word(base)
+		word(b.base)
 	case 12, 18:
-		if b != nil {
-			return word(b.bytes)
-		}
-		return word(h.bytes)
+		word(b.bytes)
 	case 13:
-		return flag(b == nil || b.usable())
+		flag(b.usable())
 	case 14: // CUmemAllocationHandleType
-		if b != nil && b.kind == mapped {
-			return word(uint64(b.physical.prop.handleTypes))
-		}
-		return word(0)
+		word(handleTypes)
 	case 15:
-		return flag(b != nil && b.kind != managed)
-	case 16: // CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-		if b != nil && !b.usable() {
-			return number32(0)
-		}
-		return number32(3)
+		flag(b.kind != hosted && b.kind != managed)
+	case 16:
+		number32(access)
 	case 17:
-		if b != nil && b.pool != nil {
-			return word(b.pool.handle)
-		}
-		return word(0)
-	case 20:
-		if b == nil {
-			return word(0)
-		}
-		return word(b.id)
+		word(pool)
+	default:
+		return false
 	}
-	return invalidValue
+	return true
 }

@@ -45,189 +45,150 @@ func (d *driver) settle(p *physical) {
 	}
 }
 
-// onAddresses serves a call about addresses, which are those of the device of
-// the current context, or of the first one without.
-func onAddresses(f func(d *driver, c *call, g *gpu) code) handler {
-	return func(d *driver, c *call) code {
-		g := d.gpus[0]
-		if ctx, e := d.current(c); e == success {
-			g = ctx.gpu
+// here is the device for a call about addresses: that of the current context, or the first
+// one without.
+func (c *call) here() *gpu {
+	g := c.gpus[0]
+	if ctx, e := c.maybe(); e == success {
+		g = ctx.gpu
+	}
+	c.start(g)
+	return g
+}
+
+// reserved is the device in whose reservation the address in argument 0 lies.
+func (c *call) reserved() *gpu {
+	i := int(c.u64(0) >> apart)
+	check(i < len(c.gpus) && c.gpus[i].sim != nil, invalidValue)
+	return c.gpus[i]
+}
+
+// mappings visits the blocks that make up the range of arguments 0 and 1.
+func (c *call) mappings(yield func(*block) bool) {
+	for at, end := c.u64(0), c.u64(0)+c.u64(1); at < end; {
+		b := c.blocks.starting(at)
+		at = b.end()
+		if !yield(b) {
+			return
 		}
-		if e := d.start(g); e != success {
-			return e
-		}
-		return f(d, c, g)
 	}
 }
 
-// ofAddress serves a call whose argument 0 is an address in a reservation.
-func ofAddress(f func(d *driver, c *call, g *gpu) code) handler {
-	return func(d *driver, c *call) code {
-		i := int(c.u64(0) >> apart)
-		if i >= len(d.gpus) || d.gpus[i].sim == nil {
-			return invalidValue
-		}
-		return f(d, c, d.gpus[i])
-	}
+// allows reports whether the location at these bytes behind argument i is a device, and
+// that one.
+func (c *call) allows(i, bytes int, g *gpu) bool {
+	return at[int32](c, i, bytes) == onTheDevice && int(at[int32](c, i, bytes+4)) == g.ordinal
 }
 
 var pageCalls = map[string]handler{
 	// The hint of an address is not taken; a driver need not either.
-	"cuMemAddressReserve": onAddresses(func(d *driver, c *call, g *gpu) code {
-		if c.words[0] == 0 || c.u64(4) != 0 {
-			return invalidValue
-		}
+	"cuMemAddressReserve": func(c *call) {
+		g := c.here()
+		c.need(0)
+		check(c.u64(4) == 0, invalidValue)
 		addr, err := g.sim.AddressReserve(c.u64(1), c.u64(2))
-		if err != nil {
-			return codeOf(err)
-		}
+		must(err)
 		g.reservations++
-		return give(c, 0, g.out(addr))
-	}),
-	"cuMemAddressFree": ofAddress(func(d *driver, c *call, g *gpu) code {
-		err := g.sim.AddressFree(g.in(c.u64(0)), c.u64(1))
-		if err == nil {
-			g.reservations--
-			d.stop(g)
-		}
-		return codeOf(err)
-	}),
-	"cuMemCreate": func(d *driver, c *call) code {
-		if c.words[0] == 0 || c.words[2] == 0 || c.u64(3) != 0 {
-			return invalidValue
-		}
+		give(c, 0, g.out(addr))
+	},
+	"cuMemAddressFree": func(c *call) {
+		g := c.reserved()
+		must(g.sim.AddressFree(g.in(c.u64(0)), c.u64(1)))
+		g.reservations--
+		c.stop(g)
+	},
+	"cuMemCreate": func(c *call) {
+		c.need(0, 2)
+		check(c.u64(3) == 0, invalidValue)
 		p := at[prop](c, 2, 0)
-		if p.kind != pinned {
-			return invalidValue
-		}
+		check(p.kind == pinned, invalidValue)
 		if p.location[0] != onTheDevice {
 			logf("cuMemCreate: location of type %d: not served", p.location[0])
-			return notSupported
+			panic(notSupported)
 		}
-		g, e := d.gpu(int(p.location[1]))
-		if e != success {
-			return e
-		}
-		if e := d.start(g); e != success {
-			return e
-		}
+		g := c.gpu(int(p.location[1]))
+		c.start(g)
 		h, err := g.sim.MemCreate(c.u64(1))
-		if err != nil {
-			return codeOf(err)
-		}
-		made := &physical{handle: d.handle(), gpu: g, sim: h, bytes: c.u64(1), prop: p, refs: 1, place: d.nextPlace}
-		d.nextPlace += made.bytes
-		d.handles[made.handle] = made
-		return give(c, 0, made.handle)
+		must(err)
+		made := &physical{handle: c.handle(), gpu: g, sim: h, bytes: c.u64(1), prop: p, refs: 1, place: c.nextPlace}
+		c.nextPlace += made.bytes
+		c.handles[made.handle] = made
+		give(c, 0, made.handle)
 	},
-	"cuMemRelease": func(d *driver, c *call) code {
-		p := d.handles[c.u64(0)]
-		if p == nil {
-			return invalidValue
-		}
+	"cuMemRelease": func(c *call) {
+		p := c.handles[c.u64(0)]
+		check(p != nil, invalidValue)
 		if p.refs > 1 {
 			p.refs--
-			return success
+			return
 		}
-		if err := p.gpu.sim.MemRelease(p.sim); err != nil {
-			return codeOf(err)
-		}
+		must(p.gpu.sim.MemRelease(p.sim))
 		p.refs = 0
-		d.settle(p)
-		delete(d.handles, p.handle)
-		d.stop(p.gpu)
-		return success
+		c.settle(p)
+		delete(c.handles, p.handle)
+		c.stop(p.gpu)
 	},
-	"cuMemMap": ofAddress(func(d *driver, c *call, g *gpu) code {
-		addr, bytes, p := c.u64(0), c.u64(1), d.handles[c.u64(3)]
-		if p == nil || p.gpu != g || c.u64(2) != 0 || c.u64(4) != 0 {
-			return invalidValue
-		}
-		if err := g.sim.MemMap(g.in(addr), bytes, p.sim); err != nil {
-			return codeOf(err)
-		}
-		d.enter(&block{base: addr, bytes: bytes, kind: mapped, gpu: g, physical: p})
+	"cuMemMap": func(c *call) {
+		g := c.reserved()
+		addr, bytes, p := c.u64(0), c.u64(1), c.handles[c.u64(3)]
+		check(p != nil && p.gpu == g && c.u64(2) == 0 && c.u64(4) == 0, invalidValue)
+		must(g.sim.MemMap(g.in(addr), bytes, p.sim))
+		c.enter(&block{base: addr, bytes: bytes, kind: mapped, gpu: g, physical: p})
 		p.maps++
-		return success
-	}),
-	"cuMemUnmap": ofAddress(func(d *driver, c *call, g *gpu) code {
-		addr, bytes := c.u64(0), c.u64(1)
-		if err := g.sim.MemUnmap(g.in(addr), bytes); err != nil {
-			return codeOf(err)
-		}
-		for at := addr; at < addr+bytes; {
-			b := d.blocks.starting(at)
-			at = b.end()
-			d.blocks.remove(b)
+	},
+	"cuMemUnmap": func(c *call) {
+		g := c.reserved()
+		must(g.sim.MemUnmap(g.in(c.u64(0)), c.u64(1)))
+		for b := range c.mappings {
+			c.blocks.remove(b)
 			b.physical.maps--
-			d.settle(b.physical)
+			c.settle(b.physical)
 		}
-		return success
-	}),
+	},
 	// CUmemAccessDesc: location, flags (3: read and write).
-	"cuMemSetAccess": ofAddress(func(d *driver, c *call, g *gpu) code {
-		addr, bytes := c.u64(0), c.u64(1)
-		if c.words[2] == 0 || c.u64(3) == 0 {
-			return invalidValue
-		}
+	"cuMemSetAccess": func(c *call) {
+		g := c.reserved()
+		c.need(2, 3)
 		for i := range int(c.u64(3)) {
-			kind, number, flags := at[int32](c, 2, 12*i), at[int32](c, 2, 12*i+4), at[int32](c, 2, 12*i+8)
-			if kind != onTheDevice || int(number) != g.ordinal || flags != 3 {
+			if flags := at[int32](c, 2, 12*i+8); !c.allows(2, 12*i, g) || flags != 3 {
+				kind, number := at[int32](c, 2, 12*i), at[int32](c, 2, 12*i+4)
 				logf("cuMemSetAccess: location of type %d, number %d, flags %d: not served", kind, number, flags)
-				return notSupported
+				panic(notSupported)
 			}
 		}
-		if err := g.sim.MemSetAccess(g.in(addr), bytes); err != nil {
-			return codeOf(err)
-		}
-		for at := addr; at < addr+bytes; {
-			b := d.blocks.starting(at)
+		must(g.sim.MemSetAccess(g.in(c.u64(0)), c.u64(1)))
+		for b := range c.mappings {
 			b.access = true
-			at = b.end()
 		}
-		return success
-	}),
-	"cuMemGetAccess": func(d *driver, c *call) code {
-		b := d.blocks.around(c.u64(2))
-		if b == nil || b.kind != mapped || c.words[1] == 0 {
-			return invalidValue
-		}
+	},
+	"cuMemGetAccess": func(c *call) {
+		b := c.blocks.around(c.u64(2))
+		check(b != nil && b.kind == mapped, invalidValue)
+		c.need(1)
 		flags := uint64(0)
-		if b.access && at[int32](c, 1, 0) == onTheDevice && int(at[int32](c, 1, 4)) == b.gpu.ordinal {
+		if b.access && c.allows(1, 0, b.gpu) {
 			flags = 3
 		}
-		return give(c, 0, flags)
+		give(c, 0, flags)
 	},
-	"cuMemGetAllocationGranularity": func(d *driver, c *call) code {
-		if c.words[1] == 0 {
-			return invalidValue
-		}
+	"cuMemGetAllocationGranularity": func(c *call) {
+		c.need(1)
 		p := at[prop](c, 1, 0)
-		g, e := d.gpu(int(p.location[1]))
-		if p.location[0] != onTheDevice {
-			return notSupported
-		}
-		if e != success {
-			return e
-		}
-		if !g.info.HasPages {
-			return notSupported
-		}
-		return give(c, 0, g.info.Page)
+		check(p.location[0] == onTheDevice, notSupported)
+		g := c.gpu(int(p.location[1]))
+		check(g.info.HasPages, notSupported)
+		give(c, 0, g.info.Page)
 	},
-	"cuMemGetAllocationPropertiesFromHandle": func(d *driver, c *call) code {
-		p := d.handles[c.u64(1)]
-		if p == nil {
-			return invalidValue
-		}
-		return give(c, 0, p.prop)
+	"cuMemGetAllocationPropertiesFromHandle": func(c *call) {
+		p := c.handles[c.u64(1)]
+		check(p != nil, invalidValue)
+		give(c, 0, p.prop)
 	},
-	"cuMemRetainAllocationHandle": func(d *driver, c *call) code {
-		b := d.blocks.around(c.u64(1))
-		if b == nil || b.kind != mapped || b.physical.refs == 0 || c.words[0] == 0 {
-			return invalidValue
-		}
+	"cuMemRetainAllocationHandle": func(c *call) {
+		b := c.blocks.around(c.u64(1))
+		check(b != nil && b.kind == mapped && b.physical.refs != 0, invalidValue)
+		c.need(0)
 		b.physical.refs++
-		return give(c, 0, b.physical.handle)
+		give(c, 0, b.physical.handle)
 	},
 }

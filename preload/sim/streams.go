@@ -51,58 +51,40 @@ type event struct {
 
 // stream is the one that argument i names. Only the default streams, of which each context
 // has its own, need a current context.
-func (d *driver) stream(c *call, i int) (*stream, code) {
-	h := c.u64(i)
-	if s, ok := d.streams[h]; ok {
-		return s, success
+func (c *call) stream(i int) *stream {
+	if s, ok := c.streams[c.u64(i)]; ok {
+		return s
 	}
-	ctx, e := d.current(c)
-	if e != success {
-		return nil, e
-	}
-	g := ctx.gpu
+	return c.defaultStream(c.u64(i))
+}
+
+// defaultStream is one of the current context's; 0 is the legacy stream, unless the call is
+// of the kind that means the thread's own.
+func (c *call) defaultStream(h uint64) *stream {
+	g := c.current().gpu
 	if h == 0 && c.perThread {
 		h = perThreadHandle
 	}
-	switch h {
-	case 0, legacyHandle:
-		return g.legacy, success
-	case perThreadHandle:
-		n := uint64(c.thread.number)
-		if s := g.perThread[n]; s != nil {
-			return s, success
-		}
+	if h == 0 || h == legacyHandle {
+		return g.legacy
+	}
+	check(h == perThreadHandle, invalidHandle)
+	n := uint64(c.thread.number)
+	s := g.perThread[n]
+	if s == nil {
 		h, err := g.sim.StreamCreate()
-		if err != nil {
-			return nil, codeOf(err)
-		}
-		s := &stream{handle: perThreadHandle, id: d.id(), gpu: g, sim: h, blocking: true}
+		must(err)
+		s = &stream{handle: perThreadHandle, id: c.id(), gpu: g, sim: h, blocking: true}
 		g.perThread[n] = s
-		return s, success
 	}
-	return nil, invalidHandle
+	return s
 }
 
-// onStream serves a call whose argument i is a stream.
-func onStream(i int, f func(d *driver, c *call, s *stream) code) handler {
-	return func(d *driver, c *call) code {
-		s, e := d.stream(c, i)
-		if e != success {
-			return e
-		}
-		return f(d, c, s)
-	}
-}
-
-// onEvent serves a call whose argument i is an event.
-func onEvent(i int, f func(d *driver, c *call, e *event) code) handler {
-	return func(d *driver, c *call) code {
-		e, ok := d.events[c.u64(i)]
-		if !ok {
-			return invalidHandle
-		}
-		return f(d, c, e)
-	}
+// event is the one that argument i names.
+func (c *call) event(i int) *event {
+	e, ok := c.events[c.u64(i)]
+	check(ok, invalidHandle)
+	return e
 }
 
 // blockingStreams calls f for each blocking stream of a device.
@@ -138,44 +120,35 @@ func (g *gpu) follow(s, before *stream) (err error) {
 
 // work queues f in s, in order with the legacy stream: work there waits for all
 // blocking streams, and later work in those for it.
-func (d *driver) work(s *stream, f func() error) code {
+func (d *driver) work(s *stream, f func() error) {
 	g := s.gpu
 	switch {
 	case s == g.legacy:
-		err := d.blockingStreams(g, func(b *stream) error {
+		must(d.blockingStreams(g, func(b *stream) error {
 			if !b.dirty {
 				return nil
 			}
 			b.dirty = false
 			return g.follow(s, b)
-		})
-		if err != nil {
-			return codeOf(err)
-		}
+		}))
 		g.legacyWork++
 	case s.blocking:
 		if s.ordered != g.legacyWork {
-			if err := g.follow(s, g.legacy); err != nil {
-				return codeOf(err)
-			}
+			must(g.follow(s, g.legacy))
 			s.ordered = g.legacyWork
 		}
 		s.dirty = true
 	}
-	return codeOf(f())
+	must(f())
 }
 
-// use is work of a test in a stream, which writes a range for a while.
-func (d *driver) use(c *call, addr, bytes, handle uint64) code {
-	c.words[0] = handle
-	s, e := d.stream(c, 0)
-	if e != success {
-		return e
-	}
+// use is work of a test in the stream of argument 0, which writes a range for a while.
+func (c *call) use(addr, bytes uint64) {
+	s := c.stream(0)
 	if s.capture != nil {
-		return success
+		return
 	}
-	return d.work(s, func() error {
+	c.work(s, func() error {
 		return s.gpu.sim.Work(s.sim, workTime, nil, []device.Range{{Addr: s.gpu.in(addr), Bytes: bytes}})
 	})
 }
@@ -213,53 +186,44 @@ func (d *driver) learn() {
 	})
 }
 
-// busy reports whether host functions up to that number are still to run.
-func busy(job uint64) bool { return job > uint64(C.simDone()) }
-
-// done is the code of a query.
-func doneCode(done bool, err error) code {
-	switch {
-	case err != nil:
-		return codeOf(err)
-	case !done:
-		return notReady
-	}
-	return success
+// answerQuery refuses a query of work that has not ended, host functions up to that number
+// among it.
+func answerQuery(job uint64, query func() (bool, error)) {
+	check(job <= uint64(C.simDone()), notReady)
+	done, err := query()
+	must(err)
+	check(done, notReady)
 }
 
 // streamCreate serves the two calls that make one.
 func streamCreate(priority bool) handler {
-	return inContext(func(d *driver, c *call, ctx *context) code {
-		flags := c.u32(1)
-		if c.words[0] == 0 || flags > 1 {
-			return invalidValue
-		}
+	return func(c *call) {
+		ctx, flags := c.current(), c.u32(1)
+		c.need(0)
+		check(flags <= 1, invalidValue)
 		h, err := ctx.gpu.sim.StreamCreate()
-		if err != nil {
-			return codeOf(err)
-		}
-		s := &stream{id: d.id(), gpu: ctx.gpu, context: ctx, sim: h, flags: flags, blocking: flags&1 == 0}
+		must(err)
+		s := &stream{id: c.id(), gpu: ctx.gpu, context: ctx, sim: h, flags: flags, blocking: flags&1 == 0}
 		if priority {
 			s.priority = int32(min(0, max(-5, c.int(2))))
 		}
 		// A handle is used again when the device's is.
 		s.handle = 0x6000000000 + uint64(ctx.gpu.ordinal)<<32 + uint64(h)*0x100
-		d.streams[s.handle] = s
-		return give(c, 0, s.handle)
-	})
+		c.streams[s.handle] = s
+		give(c, 0, s.handle)
+	}
 }
 
 // hostFunction queues a function of the program: its arguments, and whether it
 // takes the stream and a status, too.
 func hostFunction(withStatus int) handler {
-	return onStream(0, func(d *driver, c *call, s *stream) code {
-		if c.words[1] == 0 {
-			return invalidValue
-		}
+	return func(c *call) {
+		s := c.stream(0)
+		c.need(1)
 		if s.capture != nil {
-			return success
+			return
 		}
-		return d.work(s, func() error {
+		c.work(s, func() error {
 			g := s.gpu
 			mark, err := g.sim.EventCreate()
 			if err == nil {
@@ -268,137 +232,112 @@ func hostFunction(withStatus int) handler {
 			if err != nil {
 				return err
 			}
-			d.lastJob = uint64(C.simQueue(c.pointers[1], c.pointers[2], c.pointers[0], C.int(withStatus)))
-			s.job = d.lastJob
-			d.notices = append(d.notices, notice{d.lastJob, g.sim, mark})
+			c.lastJob = uint64(C.simQueue(c.pointers[1], c.pointers[2], c.pointers[0], C.int(withStatus)))
+			s.job = c.lastJob
+			c.notices = append(c.notices, notice{c.lastJob, g.sim, mark})
 			return nil
 		})
-	})
+	}
 }
 
-var streamWait = onStream(0, func(d *driver, c *call, s *stream) code {
-	return onEvent(1, func(d *driver, c *call, e *event) code {
-		if e.capture != nil || s.capture != nil {
-			return d.join(s, e)
-		}
-		s.job = max(s.job, e.job)
-		if e.gpu != s.gpu {
-			// Two devices have no common time; the host's waiting stands for it.
-			return codeOf(e.gpu.sim.EventSynchronize(e.sim))
-		}
-		return d.work(s, func() error { return s.gpu.sim.StreamWaitEvent(s.sim, e.sim) })
-	})(d, c)
-})
-
-var eventRecord = onEvent(0, func(d *driver, c *call, e *event) code {
-	s, code := d.stream(c, 1)
-	if code != success {
-		return code
-	}
-	if s.gpu != e.gpu {
-		return invalidHandle
-	}
+func eventRecord(c *call) {
+	e, s := c.event(0), c.stream(1)
+	check(s.gpu == e.gpu, invalidHandle)
 	if e.capture = s.capture; e.capture != nil {
-		return success
+		return
 	}
 	e.job = s.job
-	return d.work(s, func() error { return s.gpu.sim.EventRecord(e.sim, s.sim) })
-})
+	c.work(s, func() error { return s.gpu.sim.EventRecord(e.sim, s.sim) })
+}
 
-func elapsed(d *driver, c *call) code { return give(c, 0, float32(0)) }
+var elapsed = answer(0, float32(0))
 
 var streamCalls = map[string]handler{
 	"cuStreamCreate":             streamCreate(false),
 	"cuStreamCreateWithPriority": streamCreate(true),
-	"cuStreamDestroy_v2": func(d *driver, c *call) code {
-		s, ok := d.streams[c.u64(0)]
-		if !ok {
-			return invalidHandle
-		}
+	"cuStreamDestroy_v2": func(c *call) {
+		s, ok := c.streams[c.u64(0)]
+		check(ok, invalidHandle)
 		if s.capture != nil {
 			s.capture.invalid = true
 			delete(s.capture.streams, s)
 		}
-		if err := s.gpu.sim.StreamDestroy(s.sim); err != nil {
-			return codeOf(err)
-		}
+		must(s.gpu.sim.StreamDestroy(s.sim))
 		if s.mark != 0 {
 			_ = s.gpu.sim.EventDestroy(s.mark)
 		}
-		delete(d.streams, s.handle)
-		return success
+		delete(c.streams, s.handle)
 	},
-	"cuStreamQuery": onStream(0, func(d *driver, c *call, s *stream) code {
-		if s.capture != nil {
-			return s.capture.spoil(captureUnsupported)
-		}
-		if busy(s.job) {
-			return notReady
-		}
-		return doneCode(s.gpu.sim.StreamQuery(s.sim))
-	}),
-	"cuStreamSynchronize": onStream(0, func(d *driver, c *call, s *stream) code {
-		if s.capture != nil {
-			return s.capture.spoil(captureUnsupported)
-		}
+	"cuStreamQuery": func(c *call) {
+		s := c.stream(0)
+		s.capture.keepsOut()
+		answerQuery(s.job, func() (bool, error) { return s.gpu.sim.StreamQuery(s.sim) })
+	},
+	"cuStreamSynchronize": func(c *call) {
+		s := c.stream(0)
+		s.capture.keepsOut()
 		c.thread.wait = C.u64(s.job)
 		if s == s.gpu.legacy {
 			// It is in order with the blocking streams.
-			if e := d.work(s, func() error { return nil }); e != success {
-				return e
-			}
+			c.work(s, func() error { return nil })
 		}
-		return codeOf(s.gpu.sim.StreamSynchronize(s.sim))
-	}),
-	"cuStreamWaitEvent":   streamWait,
-	"cuStreamGetId":       onStream(0, func(d *driver, c *call, s *stream) code { return give(c, 1, s.id) }),
-	"cuStreamGetFlags":    onStream(0, func(d *driver, c *call, s *stream) code { return give(c, 1, s.flags) }),
-	"cuStreamGetPriority": onStream(0, func(d *driver, c *call, s *stream) code { return give(c, 1, s.priority) }),
-	"cuStreamGetDevice":   onStream(0, func(d *driver, c *call, s *stream) code { return give(c, 1, int32(s.gpu.ordinal)) }),
-	"cuStreamGetCtx": onStream(0, func(d *driver, c *call, s *stream) code {
-		ctx := s.context
+		must(s.gpu.sim.StreamSynchronize(s.sim))
+	},
+	"cuStreamWaitEvent": func(c *call) {
+		s, e := c.stream(0), c.event(1)
+		if e.capture != nil || s.capture != nil {
+			c.join(s, e)
+			return
+		}
+		s.job = max(s.job, e.job)
+		if e.gpu != s.gpu {
+			// Two devices have no common time; the host's waiting stands for it.
+			must(e.gpu.sim.EventSynchronize(e.sim))
+			return
+		}
+		c.work(s, func() error { return s.gpu.sim.StreamWaitEvent(s.sim, e.sim) })
+	},
+	"cuStreamGetId":       func(c *call) { give(c, 1, c.stream(0).id) },
+	"cuStreamGetFlags":    func(c *call) { give(c, 1, c.stream(0).flags) },
+	"cuStreamGetPriority": func(c *call) { give(c, 1, c.stream(0).priority) },
+	"cuStreamGetDevice":   func(c *call) { give(c, 1, int32(c.stream(0).gpu.ordinal)) },
+	"cuStreamGetCtx": func(c *call) {
+		ctx := c.stream(0).context
 		if ctx == nil {
-			ctx, _ = d.current(c)
+			ctx = c.current()
 		}
-		return give(c, 1, ctx.handle)
-	}),
+		give(c, 1, ctx.handle)
+	},
 	"cuLaunchHostFunc":    hostFunction(0),
 	"cuStreamAddCallback": hostFunction(1),
 
-	"cuEventCreate": inContext(func(d *driver, c *call, ctx *context) code {
-		if c.words[0] == 0 {
-			return invalidValue
-		}
+	"cuEventCreate": func(c *call) {
+		ctx := c.current()
+		c.need(0)
 		h, err := ctx.gpu.sim.EventCreate()
-		if err != nil {
-			return codeOf(err)
-		}
-		e := &event{handle: d.handle(), gpu: ctx.gpu, context: ctx, sim: h}
-		d.events[e.handle] = e
-		return give(c, 0, e.handle)
-	}),
-	"cuEventDestroy_v2": onEvent(0, func(d *driver, c *call, e *event) code {
-		delete(d.events, e.handle)
-		return codeOf(e.gpu.sim.EventDestroy(e.sim))
-	}),
+		must(err)
+		e := &event{handle: c.handle(), gpu: ctx.gpu, context: ctx, sim: h}
+		c.events[e.handle] = e
+		give(c, 0, e.handle)
+	},
+	"cuEventDestroy_v2": func(c *call) {
+		e := c.event(0)
+		delete(c.events, e.handle)
+		must(e.gpu.sim.EventDestroy(e.sim))
+	},
 	"cuEventRecord":          eventRecord,
 	"cuEventRecordWithFlags": eventRecord,
-	"cuEventQuery": onEvent(0, func(d *driver, c *call, e *event) code {
-		if e.capture != nil {
-			return e.capture.spoil(captureUnsupported)
-		}
-		if busy(e.job) {
-			return notReady
-		}
-		return doneCode(e.gpu.sim.EventQuery(e.sim))
-	}),
-	"cuEventSynchronize": onEvent(0, func(d *driver, c *call, e *event) code {
-		if e.capture != nil {
-			return e.capture.spoil(captureUnsupported)
-		}
+	"cuEventQuery": func(c *call) {
+		e := c.event(0)
+		e.capture.keepsOut()
+		answerQuery(e.job, func() (bool, error) { return e.gpu.sim.EventQuery(e.sim) })
+	},
+	"cuEventSynchronize": func(c *call) {
+		e := c.event(0)
+		e.capture.keepsOut()
 		c.thread.wait = C.u64(e.job)
-		return codeOf(e.gpu.sim.EventSynchronize(e.sim))
-	}),
+		must(e.gpu.sim.EventSynchronize(e.sim))
+	},
 	// There is no time in which kernels run.
 	"cuEventElapsedTime":    elapsed,
 	"cuEventElapsedTime_v2": elapsed,
