@@ -14,10 +14,10 @@ import (
 	"sync"
 
 	"gpumem/internal/spelling"
+	"gpumem/internal/table"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/policy/internal/literal"
-	"gpumem/policy/internal/table"
 )
 
 // corrections are the warnings so far of what is set in vain.

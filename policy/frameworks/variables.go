@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/table"
 	"gpumem/policy"
-	"gpumem/policy/internal/table"
 )
 
 // About is the subject of a variable.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"gpumem/internal/table"
 	"gpumem/policy"
-	"gpumem/policy/internal/table"
 )
 
 // Table is what the releases of a framework do, each described by an R, the oldest
