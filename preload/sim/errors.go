@@ -11,6 +11,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/internal/cudacode"
 )
 
 // code is a CUresult.
@@ -49,39 +50,15 @@ const (
 	unknown               code = 999
 )
 
-// names are the codes' names and descriptions, as cuGetErrorName and
-// cuGetErrorString give them.
-var names = map[code][2]string{
-	success:               {"CUDA_SUCCESS", "no error"},
-	invalidValue:          {"CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-	outOfMemory:           {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-	notInitialized:        {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-	deinitialized:         {"CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-	deviceUnavailable:     {"CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
-	noDevice:              {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-	invalidDevice:         {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-	invalidContext:        {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-	peerAccessUnsupported: {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
-	invalidHandle:         {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-	illegalState:          {"CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
-	notFound:              {"CUDA_ERROR_NOT_FOUND", "named symbol not found"},
-	notReady:              {"CUDA_ERROR_NOT_READY", "device not ready"},
-	illegalAddress:        {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-	primaryContextActive:  {"CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", "cannot set while device is active in this process"},
-	contextDestroyed:      {"CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
-	hostAlreadyRegistered: {"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
-	hostNotRegistered:     {"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
-	notPermitted:          {"CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
-	notSupported:          {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
-	captureUnsupported:    {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
-	captureInvalidated:    {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
-	captureMerge:          {"CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
-	captureUnmatched:      {"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
-	captureUnjoined:       {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
-	captureImplicit:       {"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT", "operation would make the legacy stream depend on a capturing blocking stream"},
-	captureWrongThread:    {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
-	unknown:               {"CUDA_ERROR_UNKNOWN", "unknown error"},
-}
+// names are the codes' names and descriptions, as cuGetErrorName and cuGetErrorString give
+// them.
+var names = func() map[code][2]string {
+	m := map[code][2]string{}
+	for _, c := range cudacode.CUDA() {
+		m[code(c.Number)] = [2]string{c.Name, c.Text}
+	}
+	return m
+}()
 
 // check refuses the call with e unless ok: simCall returns e to the program. Handlers call
 // it, and must, before they change anything.

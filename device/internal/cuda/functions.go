@@ -8,74 +8,89 @@ package cuda
 // cuFunctions are the driver's functions by number. The variables below fill it.
 var cuFunctions []function
 
-// driver enters a function of the driver and returns its number.
-func driver(f function) int {
+// driver enters a function of the driver by its symbol, and returns its number.
+func driver(symbol string, options ...func(*function)) int {
+	f := function{symbol: symbol}
+	for _, set := range options {
+		set(&f)
+	}
 	cuFunctions = append(cuFunctions, f)
 	return len(cuFunctions) - 1
 }
+
+func since(version int) func(*function) { return func(f *function) { f.since = version } }
+func as(name string) func(*function)    { return func(f *function) { f.as = name } }
+func ordered(f *function)               { f.ordered = true }
 
 // The driver's functions: their symbols, with the first CUDA version whose driver has
 // them where that is later than the oldest driver that works here (11.0, for
 // cuDevicePrimaryCtxRelease_v2), and their C arguments. The order counts: see
 // firstPoolFunction.
 var (
-	cuInit                            = driver(function{symbol: "cuInit"})                                               // unsigned flags
-	cuDriverGetVersion                = driver(function{symbol: "cuDriverGetVersion"})                                   // int *version
-	cuGetErrorName                    = driver(function{symbol: "cuGetErrorName"})                                       // CUresult, const char **
-	cuGetErrorString                  = driver(function{symbol: "cuGetErrorString"})                                     // CUresult, const char **
-	cuDeviceGetCount                  = driver(function{symbol: "cuDeviceGetCount"})                                     // int *count
-	cuDeviceGet                       = driver(function{symbol: "cuDeviceGet"})                                          // CUdevice *, int ordinal
-	cuDeviceGetName                   = driver(function{symbol: "cuDeviceGetName"})                                      // char *, int length, CUdevice
-	cuDeviceGetUuid                   = driver(function{symbol: "cuDeviceGetUuid"})                                      // CUuuid *, CUdevice; of the whole GPU
-	cuDeviceGetUuid_v2                = driver(function{symbol: "cuDeviceGetUuid_v2", since: 11040})                     // CUuuid *, CUdevice; of the MIG slice
-	cuDeviceTotalMem                  = driver(function{symbol: "cuDeviceTotalMem_v2"})                                  // size_t *, CUdevice
-	cuDeviceGetAttribute              = driver(function{symbol: "cuDeviceGetAttribute"})                                 // int *, CUdevice_attribute, CUdevice
-	cuDevicePrimaryCtxRetain          = driver(function{symbol: "cuDevicePrimaryCtxRetain"})                             // CUcontext *, CUdevice
-	cuDevicePrimaryCtxRelease         = driver(function{symbol: "cuDevicePrimaryCtxRelease_v2"})                         // CUdevice
-	cuDevicePrimaryCtxGetState        = driver(function{symbol: "cuDevicePrimaryCtxGetState"})                           // CUdevice, unsigned *flags, int *active
-	cuCtxGetCurrent                   = driver(function{symbol: "cuCtxGetCurrent"})                                      // CUcontext *
-	cuCtxPushCurrent                  = driver(function{symbol: "cuCtxPushCurrent_v2"})                                  // CUcontext
-	cuCtxPopCurrent                   = driver(function{symbol: "cuCtxPopCurrent_v2"})                                   // CUcontext *
-	cuCtxGetId                        = driver(function{symbol: "cuCtxGetId", since: 12000})                             // CUcontext (0: the current one), unsigned long long *id
-	cuCtxSynchronize                  = driver(function{symbol: "cuCtxSynchronize"})                                     // void
-	cuThreadExchangeStreamCaptureMode = driver(function{symbol: "cuThreadExchangeStreamCaptureMode"})                    // CUstreamCaptureMode *, in and out
-	cuMemGetInfo                      = driver(function{symbol: "cuMemGetInfo_v2"})                                      // size_t *free, size_t *total
-	cuMemAlloc                        = driver(function{symbol: "cuMemAlloc_v2"})                                        // CUdeviceptr *, size_t
-	cuMemAllocManaged                 = driver(function{symbol: "cuMemAllocManaged"})                                    // CUdeviceptr *, size_t, unsigned flags
-	cuMemFree                         = driver(function{symbol: "cuMemFree_v2"})                                         // CUdeviceptr
-	cuMemGetAddressRange              = driver(function{symbol: "cuMemGetAddressRange_v2"})                              // CUdeviceptr *base, size_t *, CUdeviceptr
-	cuMemcpyHtoD                      = driver(function{symbol: "cuMemcpyHtoDAsync_v2", as: "cuMemcpyHtoD"})             // CUdeviceptr, const void *, size_t, CUstream
-	cuMemcpyDtoH                      = driver(function{symbol: "cuMemcpyDtoHAsync_v2", as: "cuMemcpyDtoH"})             // void *, CUdeviceptr, size_t, CUstream
-	cuMemsetD8                        = driver(function{symbol: "cuMemsetD8Async", as: "cuMemsetD8"})                    // CUdeviceptr, unsigned char, size_t, CUstream
-	cuMemcpyDtoDAsync                 = driver(function{symbol: "cuMemcpyDtoDAsync_v2", ordered: true})                  // CUdeviceptr to, from, size_t, CUstream
-	cuMemsetD8Async                   = driver(function{symbol: "cuMemsetD8Async", ordered: true})                       // CUdeviceptr, unsigned char, size_t, CUstream
-	cuStreamCreate                    = driver(function{symbol: "cuStreamCreate"})                                       // CUstream *, unsigned flags
-	cuStreamDestroy                   = driver(function{symbol: "cuStreamDestroy_v2"})                                   // CUstream
-	cuStreamQuery                     = driver(function{symbol: "cuStreamQuery"})                                        // CUstream
-	cuStreamSynchronize               = driver(function{symbol: "cuEventSynchronize", as: "cuStreamSynchronize"})        // CUevent; see wait.go
-	cuStreamIsCapturing               = driver(function{symbol: "cuStreamIsCapturing"})                                  // CUstream, CUstreamCaptureStatus *
-	cuStreamWaitEvent                 = driver(function{symbol: "cuStreamWaitEvent", ordered: true})                     // CUstream, CUevent, unsigned flags
-	cuEventCreate                     = driver(function{symbol: "cuEventCreate"})                                        // CUevent *, unsigned flags
-	cuEventDestroy                    = driver(function{symbol: "cuEventDestroy_v2"})                                    // CUevent
-	cuEventRecord                     = driver(function{symbol: "cuEventRecord", ordered: true})                         // CUevent, CUstream
-	cuEventQuery                      = driver(function{symbol: "cuEventQuery"})                                         // CUevent
-	cuEventSynchronize                = driver(function{symbol: "cuEventSynchronize"})                                   // CUevent
-	cuDeviceGetDefaultMemPool         = driver(function{symbol: "cuDeviceGetDefaultMemPool", since: 11020})              // CUmemoryPool *, CUdevice
-	cuMemPoolCreate                   = driver(function{symbol: "cuMemPoolCreate", since: 11020})                        // CUmemoryPool *, const CUmemPoolProps *
-	cuMemPoolDestroy                  = driver(function{symbol: "cuMemPoolDestroy", since: 11020})                       // CUmemoryPool
-	cuMemPoolGetAttribute             = driver(function{symbol: "cuMemPoolGetAttribute", since: 11020})                  // CUmemoryPool, attribute, void *
-	cuMemPoolSetAttribute             = driver(function{symbol: "cuMemPoolSetAttribute", since: 11020})                  // CUmemoryPool, attribute, void *
-	cuMemPoolTrimTo                   = driver(function{symbol: "cuMemPoolTrimTo", since: 11020})                        // CUmemoryPool, size_t keep
-	cuMemAllocFromPoolAsync           = driver(function{symbol: "cuMemAllocFromPoolAsync", since: 11020, ordered: true}) // CUdeviceptr *, size_t, CUmemoryPool, CUstream
-	cuMemFreeAsync                    = driver(function{symbol: "cuMemFreeAsync", since: 11020, ordered: true})          // CUdeviceptr, CUstream
-	cuMemGetAllocationGranularity     = driver(function{symbol: "cuMemGetAllocationGranularity"})                        // size_t *, const CUmemAllocationProp *, option
-	cuMemAddressReserve               = driver(function{symbol: "cuMemAddressReserve"})                                  // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
-	cuMemAddressFree                  = driver(function{symbol: "cuMemAddressFree"})                                     // CUdeviceptr, size_t
-	cuMemCreate                       = driver(function{symbol: "cuMemCreate"})                                          // handle *, size_t, const CUmemAllocationProp *, u64 flags
-	cuMemRelease                      = driver(function{symbol: "cuMemRelease"})                                         // handle
-	cuMemMap                          = driver(function{symbol: "cuMemMap"})                                             // CUdeviceptr, size_t, size_t offset, handle, u64 flags
-	cuMemSetAccess                    = driver(function{symbol: "cuMemSetAccess"})                                       // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
-	cuMemUnmap                        = driver(function{symbol: "cuMemUnmap"})                                           // CUdeviceptr, size_t
+	cuInit                     = driver("cuInit")                           // unsigned flags
+	cuDriverGetVersion         = driver("cuDriverGetVersion")               // int *version
+	cuGetErrorName             = driver("cuGetErrorName")                   // CUresult, const char **
+	cuGetErrorString           = driver("cuGetErrorString")                 // CUresult, const char **
+	cuDeviceGetCount           = driver("cuDeviceGetCount")                 // int *count
+	cuDeviceGet                = driver("cuDeviceGet")                      // CUdevice *, int ordinal
+	cuDeviceGetName            = driver("cuDeviceGetName")                  // char *, int length, CUdevice
+	cuDeviceGetUuid            = driver("cuDeviceGetUuid")                  // CUuuid *, CUdevice; of the whole GPU
+	cuDeviceGetUuid_v2         = driver("cuDeviceGetUuid_v2", since(11040)) // CUuuid *, CUdevice; of the MIG slice
+	cuDeviceTotalMem           = driver("cuDeviceTotalMem_v2")              // size_t *, CUdevice
+	cuDeviceGetAttribute       = driver("cuDeviceGetAttribute")             // int *, CUdevice_attribute, CUdevice
+	cuDevicePrimaryCtxRetain   = driver("cuDevicePrimaryCtxRetain")         // CUcontext *, CUdevice
+	cuDevicePrimaryCtxRelease  = driver("cuDevicePrimaryCtxRelease_v2")     // CUdevice
+	cuDevicePrimaryCtxGetState = driver("cuDevicePrimaryCtxGetState")       // CUdevice, unsigned *flags, int *active
+
+	cuCtxGetCurrent                   = driver("cuCtxGetCurrent")                   // CUcontext *
+	cuCtxPushCurrent                  = driver("cuCtxPushCurrent_v2")               // CUcontext
+	cuCtxPopCurrent                   = driver("cuCtxPopCurrent_v2")                // CUcontext *
+	cuCtxGetId                        = driver("cuCtxGetId", since(12000))          // CUcontext (0: the current one), unsigned long long *id
+	cuCtxSynchronize                  = driver("cuCtxSynchronize")                  // void
+	cuThreadExchangeStreamCaptureMode = driver("cuThreadExchangeStreamCaptureMode") // CUstreamCaptureMode *, in and out
+
+	cuMemGetInfo         = driver("cuMemGetInfo_v2")         // size_t *free, size_t *total
+	cuMemAlloc           = driver("cuMemAlloc_v2")           // CUdeviceptr *, size_t
+	cuMemAllocManaged    = driver("cuMemAllocManaged")       // CUdeviceptr *, size_t, unsigned flags
+	cuMemFree            = driver("cuMemFree_v2")            // CUdeviceptr
+	cuMemGetAddressRange = driver("cuMemGetAddressRange_v2") // CUdeviceptr *base, size_t *, CUdeviceptr
+
+	cuMemcpyHtoD      = driver("cuMemcpyHtoDAsync_v2", as("cuMemcpyHtoD")) // CUdeviceptr, const void *, size_t, CUstream
+	cuMemcpyDtoH      = driver("cuMemcpyDtoHAsync_v2", as("cuMemcpyDtoH")) // void *, CUdeviceptr, size_t, CUstream
+	cuMemsetD8        = driver("cuMemsetD8Async", as("cuMemsetD8"))        // CUdeviceptr, unsigned char, size_t, CUstream
+	cuMemcpyDtoDAsync = driver("cuMemcpyDtoDAsync_v2", ordered)            // CUdeviceptr to, from, size_t, CUstream
+	cuMemsetD8Async   = driver("cuMemsetD8Async", ordered)                 // CUdeviceptr, unsigned char, size_t, CUstream
+
+	cuStreamCreate      = driver("cuStreamCreate")                                // CUstream *, unsigned flags
+	cuStreamDestroy     = driver("cuStreamDestroy_v2")                            // CUstream
+	cuStreamQuery       = driver("cuStreamQuery")                                 // CUstream
+	cuStreamSynchronize = driver("cuEventSynchronize", as("cuStreamSynchronize")) // CUevent; see wait.go
+	cuStreamIsCapturing = driver("cuStreamIsCapturing")                           // CUstream, CUstreamCaptureStatus *
+	cuStreamWaitEvent   = driver("cuStreamWaitEvent", ordered)                    // CUstream, CUevent, unsigned flags
+
+	cuEventCreate      = driver("cuEventCreate")          // CUevent *, unsigned flags
+	cuEventDestroy     = driver("cuEventDestroy_v2")      // CUevent
+	cuEventRecord      = driver("cuEventRecord", ordered) // CUevent, CUstream
+	cuEventQuery       = driver("cuEventQuery")           // CUevent
+	cuEventSynchronize = driver("cuEventSynchronize")     // CUevent
+
+	cuDeviceGetDefaultMemPool = driver("cuDeviceGetDefaultMemPool", since(11020))        // CUmemoryPool *, CUdevice
+	cuMemPoolCreate           = driver("cuMemPoolCreate", since(11020))                  // CUmemoryPool *, const CUmemPoolProps *
+	cuMemPoolDestroy          = driver("cuMemPoolDestroy", since(11020))                 // CUmemoryPool
+	cuMemPoolGetAttribute     = driver("cuMemPoolGetAttribute", since(11020))            // CUmemoryPool, attribute, void *
+	cuMemPoolSetAttribute     = driver("cuMemPoolSetAttribute", since(11020))            // CUmemoryPool, attribute, void *
+	cuMemPoolTrimTo           = driver("cuMemPoolTrimTo", since(11020))                  // CUmemoryPool, size_t keep
+	cuMemAllocFromPoolAsync   = driver("cuMemAllocFromPoolAsync", since(11020), ordered) // CUdeviceptr *, size_t, CUmemoryPool, CUstream
+	cuMemFreeAsync            = driver("cuMemFreeAsync", since(11020), ordered)          // CUdeviceptr, CUstream
+
+	cuMemGetAllocationGranularity = driver("cuMemGetAllocationGranularity") // size_t *, const CUmemAllocationProp *, option
+	cuMemAddressReserve           = driver("cuMemAddressReserve")           // CUdeviceptr *, size_t, size_t align, CUdeviceptr hint, u64 flags
+	cuMemAddressFree              = driver("cuMemAddressFree")              // CUdeviceptr, size_t
+	cuMemCreate                   = driver("cuMemCreate")                   // handle *, size_t, const CUmemAllocationProp *, u64 flags
+	cuMemRelease                  = driver("cuMemRelease")                  // handle
+	cuMemMap                      = driver("cuMemMap")                      // CUdeviceptr, size_t, size_t offset, handle, u64 flags
+	cuMemSetAccess                = driver("cuMemSetAccess")                // CUdeviceptr, size_t, const CUmemAccessDesc *, size_t count
+	cuMemUnmap                    = driver("cuMemUnmap")                    // CUdeviceptr, size_t
 )
 
 // needed are the functions without which there is no device at all.

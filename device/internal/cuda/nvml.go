@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"gpumem/device"
+	"gpumem/internal/cudacode"
 )
 
 // nvmlFunctions are NVML's functions by number. The variables below fill it.
@@ -62,25 +63,13 @@ const (
 )
 
 // nvmlCodes names the usual ones, with what to do.
-var nvmlCodes = map[nvmlCode]string{
-	1:                    "NVML_ERROR_UNINITIALIZED",
-	2:                    "NVML_ERROR_INVALID_ARGUMENT",
-	nvmlNotSupported:     "NVML_ERROR_NOT_SUPPORTED: this GPU or driver does not tell",
-	4:                    "NVML_ERROR_NO_PERMISSION: ask as root",
-	nvmlNotFound:         "NVML_ERROR_NOT_FOUND",
-	nvmlInsufficientSize: "NVML_ERROR_INSUFFICIENT_SIZE",
-	9:                    "NVML_ERROR_DRIVER_NOT_LOADED: load the kernel module (modprobe nvidia)",
-	10:                   "NVML_ERROR_TIMEOUT",
-	12:                   "NVML_ERROR_LIBRARY_NOT_FOUND: install the NVIDIA driver",
-	13:                   "NVML_ERROR_FUNCTION_NOT_FOUND: update the NVIDIA driver",
-	15:                   "NVML_ERROR_GPU_IS_LOST: look at dmesg for Xid, and reboot",
-	17:                   "NVML_ERROR_OPERATING_SYSTEM: the operating system or a container keeps the GPU from this program",
-	18:                   "NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated under a running kernel module; reboot or reload the module",
-	19:                   "NVML_ERROR_IN_USE",
-	20:                   "NVML_ERROR_MEMORY",
-	25:                   "NVML_ERROR_ARGUMENT_VERSION_MISMATCH: update the NVIDIA driver",
-	999:                  "NVML_ERROR_UNKNOWN",
-}
+var nvmlCodes = func() map[nvmlCode]string {
+	m := map[nvmlCode]string{}
+	for _, c := range cudacode.NVML() {
+		m[nvmlCode(c.Number)] = strings.TrimSuffix(c.Name+": "+c.Advice, ": ")
+	}
+	return m
+}()
 
 func (c nvmlCode) Error() string {
 	if s, ok := nvmlCodes[c]; ok {

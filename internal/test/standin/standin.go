@@ -52,7 +52,7 @@ func Library(t testing.TB) string {
 	root := Root(t)
 	// go test keeps a result until a file that the test opened changes. Scripts
 	// and compilers read these unseen.
-	for _, source := range []string{"preload", "device", "internal/test/standin", "scripts/libcudasim"} {
+	for _, source := range []string{"preload", "device", "internal", "scripts/libcudasim"} {
 		_ = filepath.WalkDir(filepath.Join(root, source), func(path string, entry os.DirEntry, err error) error {
 			if err == nil && entry.Type().IsRegular() {
 				_, _ = os.Stat(path)
