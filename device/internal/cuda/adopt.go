@@ -83,9 +83,7 @@ func (d *Device) Capturing(handle uint64) (bool, error) {
 	c := d.begin(cuStreamIsCapturing, 0)
 	defer c.end()
 	c.status = captureNone
-	c.arg(handle)
-	c.ptr(unsafe.Pointer(&c.status))
-	err := c.do()
+	err := c.arg(handle).ptr(unsafe.Pointer(&c.status)).do()
 	return c.status != captureNone, err
 }
 
@@ -94,9 +92,5 @@ func (d *Device) Capturing(handle uint64) (bool, error) {
 func (d *Device) MemSetAccessFrom(peer int, addr, bytes uint64) error {
 	c := d.beginPages(cuMemSetAccess, bytes)
 	defer c.end()
-	c.access = memAccess{memLocation{locationDevice, int32(peer)}, accessReadWrite}
-	c.span(addr, bytes)
-	c.ptr(unsafe.Pointer(&c.access))
-	c.arg(1) // one location
-	return c.do()
+	return c.span(addr, bytes).accessible(int32(peer)).do()
 }

@@ -18,8 +18,8 @@ import (
 // call is a driver call in the making. It lives on the heap, in a pool: the
 // driver is given addresses in it, and a call allocates nothing.
 //
-// A method of Device makes one with begin, gives it its arguments, calls do,
-// reads out, and ends it, all on one goroutine. The first thing that goes wrong
+// A method of Device makes one with begin, gives it its arguments in the driver's order,
+// calls do, reads out, and ends it, all on one goroutine. The first thing that goes wrong
 // stays in err, and do then does nothing.
 type call struct {
 	d       *Device
@@ -84,29 +84,37 @@ func (c *call) refuse(err error) {
 
 // check refuses the call as the driver refuses an argument that makes no sense,
 // unless ok.
-func (c *call) check(ok bool) {
+func (c *call) check(ok bool) *call {
 	if !ok {
 		c.refuse(invalidValue)
 	}
+	return c
 }
 
 // handle refuses the call, as the driver does, unless a stream or event is in
 // the table of those that this program holds.
-func (c *call) handle(table map[uint64]bool, h uint64) {
+func (c *call) handle(table map[uint64]bool, h uint64) *call {
 	c.handles = true
 	if _, ok := known(c.d, table, h); !ok {
 		c.refuse(invalidHandle)
 	}
+	return c
 }
 
-// arg adds a number.
-func (c *call) arg(v uint64) {
-	c.args[c.n] = uintptr(v)
-	c.n++
+// arg adds numbers.
+func (c *call) arg(values ...uint64) *call {
+	for _, v := range values {
+		c.args[c.n] = uintptr(v)
+		c.n++
+	}
+	return c
 }
 
 // ptr adds the address of a field of c, or of c.host.
-func (c *call) ptr(p unsafe.Pointer) { c.arg(uint64(uintptr(p))) }
+func (c *call) ptr(p unsafe.Pointer) *call { return c.arg(uint64(uintptr(p))) }
+
+// returns adds the address of out[i].
+func (c *call) returns(i int) *call { return c.ptr(unsafe.Pointer(&c.out[i])) }
 
 // do makes the call and returns why it failed.
 func (c *call) do() error {
@@ -156,10 +164,7 @@ func (c *call) count(start time.Duration) {
 // of the one that the call was begun with, on a thread that lock has prepared.
 func (c *call) make(f int, a, b uint64) Code {
 	c.f, c.n = f, 0
-	c.arg(a)
-	c.arg(b)
-	c.arg(0)
-	return c.invoke()
+	return c.arg(a, b, 0).invoke()
 }
 
 // invoke calls the function, on a thread that lock has prepared.

@@ -242,9 +242,7 @@ func (d *Device) Counters() device.Counters {
 func (d *Device) MemInfo() (free, total uint64, err error) {
 	c := d.begin(cuMemGetInfo, 0)
 	defer c.end()
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.ptr(unsafe.Pointer(&c.out[1]))
-	if err := c.do(); err != nil {
+	if err := c.returns(0).returns(1).do(); err != nil {
 		return 0, 0, err
 	}
 	free, total = c.out[0], c.out[1]
@@ -261,11 +259,11 @@ func (d *Device) MemInfo() (free, total uint64, err error) {
 
 // fits refuses 0 bytes, and at once what is more than there can be: of such
 // sizes the driver complains in several ways.
-func (c *call) fits(bytes, most uint64) {
-	c.check(bytes != 0)
-	if bytes > most {
+func (c *call) fits(bytes, most uint64) *call {
+	if c.check(bytes != 0); bytes > most {
 		c.refuse(outOfMemory)
 	}
+	return c
 }
 
 // roundUp makes bytes, which fit, a multiple of the granularity.
@@ -276,10 +274,7 @@ func (d *Device) Alloc(bytes uint64) (device.Range, error) {
 	c := d.begin(cuMemAlloc, bytes)
 	defer c.end()
 	n := roundUp(bytes)
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(n)
-	c.fits(bytes, d.info.Total)
-	return c.grant(n, byAlloc)
+	return c.returns(0).arg(n).fits(bytes, d.info.Total).grant(n, byAlloc)
 }
 
 // grant makes a call that grants n bytes.
@@ -306,11 +301,7 @@ func (d *Device) AllocManaged(bytes uint64) (device.Range, error) {
 	if d.info.Oversubscribes {
 		most = maxManaged
 	}
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(n)
-	c.arg(attachGlobal)
-	c.fits(bytes, most)
-	return c.grant(n, byAllocManaged)
+	return c.returns(0).arg(n, attachGlobal).fits(bytes, most).grant(n, byAllocManaged)
 }
 
 // Free gives a range of Alloc or AllocManaged back, after all work on the device
@@ -391,10 +382,7 @@ func (c *call) over(key uint64) bool {
 	}
 	err := c.err
 	c.err, c.f, c.n = nil, cuMemGetAddressRange, 0
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.ptr(unsafe.Pointer(&c.out[1]))
-	c.arg(key)
-	code := c.run()
+	code := c.returns(0).returns(1).arg(key).run()
 	c.err = err
 	if code != notFound && code != invalidValue {
 		d.remember(code)
@@ -458,11 +446,7 @@ func (d *Device) giveBack() error {
 		if d.fatal.Load() != 0 {
 			return
 		}
-		c := &call{d: d, f: f}
-		for _, a := range args {
-			c.arg(a)
-		}
-		note(c.do())
+		note((&call{d: d, f: f}).arg(args...).do())
 	}
 	wait := func(await func(*call) error) {
 		if d.fatal.Load() == 0 {

@@ -16,9 +16,7 @@ func (d *Device) Write(addr uint64, p []byte) error {
 	c := d.begin(cuMemcpyHtoD, uint64(len(p)))
 	defer c.end()
 	c.host = unsafe.Pointer(unsafe.SliceData(p))
-	c.arg(addr)
-	c.ptr(c.host)
-	return c.copy(uint64(len(p)))
+	return c.arg(addr).ptr(c.host).copy(uint64(len(p)))
 }
 
 // Read fills p from addr.
@@ -26,18 +24,14 @@ func (d *Device) Read(addr uint64, p []byte) error {
 	c := d.begin(cuMemcpyDtoH, uint64(len(p)))
 	defer c.end()
 	c.host = unsafe.Pointer(unsafe.SliceData(p))
-	c.ptr(c.host)
-	c.arg(addr)
-	return c.copy(uint64(len(p)))
+	return c.ptr(c.host).arg(addr).copy(uint64(len(p)))
 }
 
 // Fill sets bytes bytes from addr to b.
 func (d *Device) Fill(addr, bytes uint64, b byte) error {
 	c := d.begin(cuMemsetD8, bytes)
 	defer c.end()
-	c.arg(addr)
-	c.arg(uint64(b))
-	return c.copy(bytes)
+	return c.arg(addr, uint64(b)).copy(bytes)
 }
 
 // copy makes a call about that many bytes in the stream for copies, and waits for
@@ -46,9 +40,7 @@ func (c *call) copy(bytes uint64) error {
 	if bytes == 0 {
 		return c.err
 	}
-	c.arg(bytes)
-	c.arg(c.d.side)
-	if c.do() != nil {
+	if c.arg(bytes, c.d.side).do() != nil {
 		return c.err
 	}
 	return c.awaitStreams([]uint64{c.d.side}, nil)

@@ -24,16 +24,19 @@ func pinned(id int32) memProps {
 
 // pages adds a number that must be a multiple of the page, or refuses the call.
 // The driver itself is content with multiples of its least page.
-func (c *call) pages(v uint64) {
-	c.check(c.d.info.Page != 0 && v%c.d.info.Page == 0)
-	c.arg(v)
+func (c *call) pages(v uint64) *call {
+	return c.check(c.d.info.Page != 0 && v%c.d.info.Page == 0).arg(v)
 }
 
 // span adds a range of pages.
-func (c *call) span(addr, bytes uint64) {
-	c.check(bytes != 0)
-	c.pages(addr)
-	c.pages(bytes)
+func (c *call) span(addr, bytes uint64) *call {
+	return c.check(bytes != 0).pages(addr).pages(bytes)
+}
+
+// accessible adds one location, a device by the driver's number, that may read and write.
+func (c *call) accessible(id int32) *call {
+	c.access = memAccess{memLocation{locationDevice, id}, accessReadWrite}
+	return c.ptr(unsafe.Pointer(&c.access)).arg(1)
 }
 
 // AddressReserve reserves addresses. Nothing is held on the device for them.
@@ -41,11 +44,7 @@ func (d *Device) AddressReserve(bytes, align uint64) (addr uint64, err error) {
 	c := d.beginPages(cuMemAddressReserve, bytes)
 	defer c.end()
 	c.check(bytes != 0 && align&(align-1) == 0)
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.pages(bytes)
-	c.arg(max(align, d.info.Page))
-	c.arg(0) // anywhere
-	c.arg(0) // flags
+	c.returns(0).pages(bytes).arg(max(align, d.info.Page), 0, 0) // anywhere, no flags
 	return create[uint64](c, d.reserved, bytes)
 }
 
@@ -54,8 +53,7 @@ func (d *Device) AddressFree(addr, bytes uint64) error {
 	c := d.beginPages(cuMemAddressFree, bytes)
 	defer c.end()
 	size, ok := known(d, d.reserved, addr)
-	c.check(ok && size == bytes)
-	c.span(addr, bytes)
+	c.check(ok && size == bytes).span(addr, bytes)
 	return forget(c, d.reserved, addr)
 }
 
@@ -64,11 +62,7 @@ func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
 	c := d.beginPages(cuMemCreate, bytes)
 	defer c.end()
 	c.props = pinned(d.id)
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.pages(bytes)
-	c.ptr(unsafe.Pointer(&c.props))
-	c.arg(0) // flags
-	c.fits(bytes, d.info.Total)
+	c.returns(0).pages(bytes).ptr(unsafe.Pointer(&c.props)).arg(0).fits(bytes, d.info.Total) // no flags
 	return create[device.Handle](c, d.handles, bytes)
 }
 
@@ -85,11 +79,7 @@ func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
 	c := d.beginPages(cuMemMap, bytes)
 	defer c.end()
 	size, ok := known(d, d.handles, uint64(h))
-	c.check(ok && size == bytes)
-	c.span(addr, bytes)
-	c.arg(0) // offset in h
-	c.arg(uint64(h))
-	c.arg(0) // flags
+	c.check(ok && size == bytes).span(addr, bytes).arg(0, uint64(h), 0) // from the beginning of h, no flags
 	if err := c.do(); err != nil {
 		return err
 	}
@@ -101,11 +91,7 @@ func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
 func (d *Device) MemSetAccess(addr, bytes uint64) error {
 	c := d.beginPages(cuMemSetAccess, bytes)
 	defer c.end()
-	c.access = memAccess{memLocation{locationDevice, d.id}, accessReadWrite}
-	c.span(addr, bytes)
-	c.ptr(unsafe.Pointer(&c.access))
-	c.arg(1) // one location
-	return c.do()
+	return c.span(addr, bytes).accessible(d.id).do()
 }
 
 // MemUnmap takes whole mappings out of a range. It does not wait for work that
@@ -113,9 +99,7 @@ func (d *Device) MemSetAccess(addr, bytes uint64) error {
 func (d *Device) MemUnmap(addr, bytes uint64) error {
 	c := d.beginPages(cuMemUnmap, bytes)
 	defer c.end()
-	c.span(addr, bytes)
-	c.check(d.covers(addr, bytes, false))
-	if err := c.do(); err != nil {
+	if err := c.span(addr, bytes).check(d.covers(addr, bytes, false)).do(); err != nil {
 		return err
 	}
 	d.covers(addr, bytes, true)

@@ -31,10 +31,9 @@ func (c *call) requires(has bool) {
 }
 
 // pooled adds p to the call, which is refused where there is no such pool.
-func (c *call) pooled(p device.Pool) {
+func (c *call) pooled(p device.Pool) *call {
 	_, ok := known(c.d, c.d.pools, uint64(p))
-	c.check(ok)
-	c.arg(uint64(p))
+	return c.check(ok).arg(uint64(p))
 }
 
 // DefaultPool is the device's own pool, which all users of the primary context
@@ -42,8 +41,7 @@ func (c *call) pooled(p device.Pool) {
 func (d *Device) DefaultPool() (device.Pool, error) {
 	c := d.beginPool(cuDeviceGetDefaultMemPool, 0)
 	defer c.end()
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(uint64(d.id))
+	c.returns(0).arg(uint64(d.id))
 	return create[device.Pool](c, d.pools, false)
 }
 
@@ -56,8 +54,7 @@ func (d *Device) PoolCreate(max uint64) (device.Pool, error) {
 			device.ErrNotSupported, version(d.m.version), version(versionPoolMaxBytes)))
 	}
 	c.pool = poolProps{kind: allocationPinned, location: memLocation{locationDevice, d.id}, max: max}
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.ptr(unsafe.Pointer(&c.pool))
+	c.returns(0).ptr(unsafe.Pointer(&c.pool))
 	return create[device.Pool](c, d.pools, true)
 }
 
@@ -66,18 +63,15 @@ func (d *Device) PoolDestroy(p device.Pool) error {
 	c := d.beginPool(cuMemPoolDestroy, 0)
 	defer c.end()
 	ours, ok := known(d, d.pools, uint64(p))
-	c.check(ok && ours)
-	c.arg(uint64(p))
+	c.check(ok && ours).arg(uint64(p))
 	return forget(c, d.pools, uint64(p))
 }
 
 // attribute adds a to the call and the place of its value, which is 4 bytes
 // wide for the switches and 8 for the others. Where a is unknown, so is its
 // width.
-func (c *call) attribute(a device.PoolAttribute) {
-	c.check(a >= device.PoolReuseFollowEventDependencies && a <= device.PoolUsedHigh)
-	c.arg(uint64(a))
-	c.ptr(unsafe.Pointer(&c.out[0]))
+func (c *call) attribute(a device.PoolAttribute) *call {
+	return c.check(a >= device.PoolReuseFollowEventDependencies && a <= device.PoolUsedHigh).arg(uint64(a)).returns(0)
 }
 
 // isSwitch tells an attribute that is an int from one that is a number of
@@ -88,10 +82,8 @@ func isSwitch(a device.PoolAttribute) bool { return a <= device.PoolReuseAllowIn
 func (d *Device) PoolGetAttribute(p device.Pool, a device.PoolAttribute) (uint64, error) {
 	c := d.beginPool(cuMemPoolGetAttribute, 0)
 	defer c.end()
-	c.pooled(p)
-	c.attribute(a)
 	c.out[0] = 0
-	if err := c.do(); err != nil {
+	if err := c.pooled(p).attribute(a).do(); err != nil {
 		return 0, err
 	}
 	if isSwitch(a) {
@@ -104,8 +96,7 @@ func (d *Device) PoolGetAttribute(p device.Pool, a device.PoolAttribute) (uint64
 func (d *Device) PoolSetAttribute(p device.Pool, a device.PoolAttribute, v uint64) error {
 	c := d.beginPool(cuMemPoolSetAttribute, 0)
 	defer c.end()
-	c.pooled(p)
-	c.attribute(a)
+	c.pooled(p).attribute(a)
 	c.out[0] = v
 	if isSwitch(a) {
 		c.check(v <= 1)
@@ -118,9 +109,7 @@ func (d *Device) PoolSetAttribute(p device.Pool, a device.PoolAttribute, v uint6
 func (d *Device) PoolTrim(p device.Pool, keep uint64) error {
 	c := d.beginPool(cuMemPoolTrimTo, 0)
 	defer c.end()
-	c.pooled(p)
-	c.arg(keep)
-	return c.do()
+	return c.pooled(p).arg(keep).do()
 }
 
 // AllocAsync allocates bytes, rounded up to a multiple of 512, in the order of
@@ -129,21 +118,14 @@ func (d *Device) AllocAsync(p device.Pool, bytes uint64, s device.Stream) (devic
 	c := d.beginPool(cuMemAllocFromPoolAsync, bytes)
 	defer c.end()
 	n := roundUp(bytes)
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(n)
-	c.pooled(p)
-	c.stream(s)
-	c.fits(bytes, d.info.Total)
-	return c.grant(n, byAllocAsync)
+	return c.returns(0).arg(n).pooled(p).stream(s).fits(bytes, d.info.Total).grant(n, byAllocAsync)
 }
 
 // FreeAsync frees what AllocAsync or Alloc gave, in the order of s.
 func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	c := d.beginPool(cuMemFreeAsync, 0)
 	defer c.end()
-	c.arg(addr)
-	c.stream(s)
 	from, _ := known(d, d.grants, addr)
-	c.check(from != byAllocManaged)
+	c.arg(addr).stream(s).check(from != byAllocManaged)
 	return forget(c, d.grants, addr)
 }

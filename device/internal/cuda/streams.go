@@ -6,35 +6,26 @@
 package cuda
 
 import (
-	"unsafe"
-
 	"gpumem/device"
 )
 
 // stream adds s to the call, which is refused where there is no such stream.
-func (c *call) stream(s device.Stream) {
+func (c *call) stream(s device.Stream) *call {
 	if s == 0 {
-		c.arg(c.d.zero)
-		return
+		return c.arg(c.d.zero)
 	}
-	c.handle(c.d.streams, uint64(s))
-	c.arg(uint64(s))
+	return c.handle(c.d.streams, uint64(s)).arg(uint64(s))
 }
 
 // event adds e to the call, which is refused where there is no such event.
-func (c *call) event(e device.Event) {
-	c.handle(c.d.events, uint64(e))
-	c.arg(uint64(e))
-}
+func (c *call) event(e device.Event) *call { return c.handle(c.d.events, uint64(e)).arg(uint64(e)) }
 
 // StreamCreate makes a stream that neither waits for the null stream nor keeps
 // it waiting.
 func (d *Device) StreamCreate() (device.Stream, error) {
 	c := d.begin(cuStreamCreate, 0)
 	defer c.end()
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(streamNonBlocking)
-	if err := c.do(); err != nil {
+	if err := c.returns(0).arg(streamNonBlocking).do(); err != nil {
 		return 0, err
 	}
 	d.created(c.out[0])
@@ -45,8 +36,7 @@ func (d *Device) StreamCreate() (device.Stream, error) {
 func (d *Device) StreamDestroy(s device.Stream) error {
 	c := d.begin(cuStreamDestroy, 0)
 	defer c.end()
-	c.check(s != 0)
-	c.handle(d.streams, uint64(s))
+	c.check(s != 0).handle(d.streams, uint64(s))
 	d.destroying.Lock()
 	defer d.destroying.Unlock()
 	c.handOver(uint64(s))
@@ -101,16 +91,14 @@ func (c *call) handOver(s uint64) {
 func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
 	c := d.begin(cuStreamQuery, 0)
 	defer c.end()
-	c.stream(s)
-	return c.query()
+	return c.stream(s).query()
 }
 
 // StreamSynchronize waits until the work that is in s now is done.
 func (d *Device) StreamSynchronize(s device.Stream) error {
 	c := d.begin(cuStreamSynchronize, 0)
 	defer c.end()
-	c.stream(s)
-	if c.err != nil {
+	if c.stream(s).err != nil {
 		return c.err
 	}
 	return c.awaitStreams([]uint64{uint64(c.args[0])}, nil)
@@ -120,18 +108,14 @@ func (d *Device) StreamSynchronize(s device.Stream) error {
 func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
 	c := d.begin(cuStreamWaitEvent, 0)
 	defer c.end()
-	c.stream(s)
-	c.event(e)
-	c.arg(0) // flags
-	return c.do()
+	return c.stream(s).event(e).arg(0).do() // no flags
 }
 
 // EventCreate makes an event without a time, which is the cheaper kind.
 func (d *Device) EventCreate() (device.Event, error) {
 	c := d.begin(cuEventCreate, 0)
 	defer c.end()
-	c.ptr(unsafe.Pointer(&c.out[0]))
-	c.arg(eventDisableTiming)
+	c.returns(0).arg(eventDisableTiming)
 	return create[device.Event](c, d.events, true)
 }
 
@@ -139,8 +123,7 @@ func (d *Device) EventCreate() (device.Event, error) {
 func (d *Device) EventDestroy(e device.Event) error {
 	c := d.begin(cuEventDestroy, 0)
 	defer c.end()
-	c.handle(d.events, uint64(e))
-	c.arg(uint64(e))
+	c.event(e)
 	return forget(c, d.events, uint64(e))
 }
 
@@ -148,25 +131,21 @@ func (d *Device) EventDestroy(e device.Event) error {
 func (d *Device) EventRecord(e device.Event, s device.Stream) error {
 	c := d.begin(cuEventRecord, 0)
 	defer c.end()
-	c.event(e)
-	c.stream(s)
-	return c.do()
+	return c.event(e).stream(s).do()
 }
 
 // EventQuery reports whether the work before e is done.
 func (d *Device) EventQuery(e device.Event) (done bool, err error) {
 	c := d.begin(cuEventQuery, 0)
 	defer c.end()
-	c.event(e)
-	return c.query()
+	return c.event(e).query()
 }
 
 // EventSynchronize waits for e. Recorded anew meanwhile, it is waited for anew.
 func (d *Device) EventSynchronize(e device.Event) error {
 	c := d.begin(cuEventSynchronize, 0)
 	defer c.end()
-	c.event(e)
-	return c.awaitEvent(uint64(e))
+	return c.event(e).awaitEvent(uint64(e))
 }
 
 // Synchronize waits for all work in the streams of this device, the destroyed
@@ -183,25 +162,19 @@ func (d *Device) Synchronize() error {
 func (d *Device) CopyAsync(dst, src, bytes uint64, s device.Stream) error {
 	c := d.begin(cuMemcpyDtoDAsync, bytes)
 	defer c.end()
-	c.arg(dst)
-	c.arg(src)
-	c.arg(bytes)
-	c.stream(s)
-	if bytes == 0 { // the driver need not be asked
-		return c.err
-	}
-	return c.do()
+	return c.arg(dst, src, bytes).stream(s).unlessEmpty()
 }
 
 // FillAsync queues a fill.
 func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
 	c := d.begin(cuMemsetD8Async, bytes)
 	defer c.end()
-	c.arg(addr)
-	c.arg(uint64(b))
-	c.arg(bytes)
-	c.stream(s)
-	if bytes == 0 {
+	return c.arg(addr, uint64(b), bytes).stream(s).unlessEmpty()
+}
+
+// unlessEmpty is do where there are bytes. The driver need not be asked about none.
+func (c *call) unlessEmpty() error {
+	if c.bytes == 0 {
 		return c.err
 	}
 	return c.do()
