@@ -65,13 +65,27 @@ func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
 	return nil
 }
 
-// callIf is call for one of a group of calls that the device may lack: then all
-// of them are refused, after they are counted. Caller holds d.mu.
-func (d *Device) callIf(has bool, name string, bytes uint64, cost time.Duration) error {
-	if err := d.call(name, bytes, cost); err != nil || has {
-		return err
+// do is a driver call from its beginning to its end: body does what the call is for, with
+// d.mu held, and what it returns is why the call is refused.
+func (d *Device) do(name string, bytes uint64, cost time.Duration, body func() error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	err := d.call(name, bytes, cost)
+	if err == nil {
+		err = body()
 	}
-	return d.refuse(name, bytes, device.ErrNotSupported)
+	return d.refuse(name, bytes, err)
+}
+
+// doIf is do for one of a group of calls that the device may lack: then all of them are
+// refused, after they are counted.
+func (d *Device) doIf(has bool, name string, bytes uint64, cost time.Duration, body func() error) error {
+	return d.do(name, bytes, cost, func() error {
+		if !has {
+			return device.ErrNotSupported
+		}
+		return body()
+	})
 }
 
 // ask runs the hook without d.mu, which the caller holds.

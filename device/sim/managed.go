@@ -23,14 +23,12 @@ import "gpumem/device"
 // AllocManaged grants bytes of managed memory, rounded up to the granularity. It
 // refuses with device.ErrOutOfMemory what is more than the device and the host
 // have, and 0 bytes with device.ErrInvalidValue.
-func (d *Device) AllocManaged(bytes uint64) (device.Range, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemAllocManaged"
-	if err := d.callIf(d.info.HasManaged, call, bytes, d.costs.SmallAlloc); err != nil {
-		return device.Range{}, err
-	}
-	return d.grant(call, bytes, managed)
+func (d *Device) AllocManaged(bytes uint64) (r device.Range, err error) {
+	err = d.doIf(d.info.HasManaged, "cuMemAllocManaged", bytes, d.costs.SmallAlloc, func() (err error) {
+		r, err = d.grant(bytes, managed)
+		return err
+	})
+	return r, err
 }
 
 // HeldManaged returns how many bytes of managed grants there are now that take

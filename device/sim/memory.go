@@ -226,57 +226,48 @@ func (d *Device) pieces(addr, bytes uint64) ([]piece, bool) {
 // Write copies p to addr. A range that is not there, or may not be accessed,
 // answers device.ErrInvalidValue; nothing is always there.
 func (d *Device) Write(addr uint64, p []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list, err := d.reach("cuMemcpyHtoD", addr, uint64(len(p)), true)
-	for _, part := range list {
+	return d.reach("cuMemcpyHtoD", addr, uint64(len(p)), true, func(part piece) {
 		part.mem.write(part.off, p[:part.bytes])
 		p = p[part.bytes:]
-	}
-	return err
+	})
 }
 
 // Read fills p from addr, with zeros where nothing was written. Errors are
 // those of Write.
 func (d *Device) Read(addr uint64, p []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list, err := d.reach("cuMemcpyDtoH", addr, uint64(len(p)), false)
-	for _, part := range list {
+	return d.reach("cuMemcpyDtoH", addr, uint64(len(p)), false, func(part piece) {
 		part.mem.read(part.off, p[:part.bytes])
 		p = p[part.bytes:]
-	}
-	return err
+	})
 }
 
 // Fill sets bytes bytes from addr to b. Errors are those of Write.
 func (d *Device) Fill(addr, bytes uint64, b byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list, err := d.reach("cuMemsetD8", addr, bytes, true)
-	for _, part := range list {
-		part.mem.fill(part.off, part.bytes, b)
-	}
-	return err
+	return d.reach("cuMemsetD8", addr, bytes, true, func(part piece) { part.mem.fill(part.off, part.bytes, b) })
 }
 
-// reach makes a call of the host's that reads or writes a range, and finds what
-// lies behind it: nothing behind no bytes. Caller holds d.mu.
-func (d *Device) reach(call string, addr, bytes uint64, write bool) ([]piece, error) {
+// reach makes a call of the host's that reads or writes a range, and calls each for what
+// lies behind it, in order: for nothing behind no bytes.
+func (d *Device) reach(call string, addr, bytes uint64, write bool, each func(piece)) error {
 	base, perMiB := d.costs.Copy, d.costs.CopyPerMiB
 	if call == "cuMemsetD8" {
 		base, perMiB = d.costs.Fill, d.costs.FillPerMiB
 	}
-	if err := d.call(call, bytes, base); err != nil || bytes == 0 {
-		return nil, err
-	}
-	list, ok := d.pieces(addr, bytes)
-	if !ok {
-		return nil, d.refuse(call, bytes, device.ErrInvalidValue)
-	}
-	if err := d.check(call, nil, access{list, write}); err != nil {
-		return nil, d.refuse(call, bytes, err)
-	}
-	d.count.Time += byMiB(perMiB, bytes)
-	return list, nil
+	return d.do(call, bytes, base, func() error {
+		if bytes == 0 {
+			return nil
+		}
+		list, ok := d.pieces(addr, bytes)
+		if !ok {
+			return device.ErrInvalidValue
+		}
+		if err := d.check(call, nil, access{list, write}); err != nil {
+			return err
+		}
+		d.count.Time += byMiB(perMiB, bytes)
+		for _, part := range list {
+			each(part)
+		}
+		return nil
+	})
 }

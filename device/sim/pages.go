@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/bits"
+	"time"
 
 	"gpumem/device"
 )
@@ -38,122 +39,106 @@ const (
 // align, a power of two or 0. It refuses with device.ErrOutOfMemory when 128
 // TiB are reserved.
 func (d *Device) AddressReserve(bytes, align uint64) (addr uint64, err error) {
-	const name = "cuMemAddressReserve"
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	cost := d.costs.AddressReserve
 	if bytes >= 1<<30 {
 		cost = d.costs.AddressReserveLarge
 	}
-	if err := d.callIf(d.info.HasPages, name, bytes, cost); err != nil {
-		return 0, err
-	}
-	if !d.whole(bytes) || align&(align-1) != 0 {
-		return 0, d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	// The least multiple of both, one of which is a power of two.
-	step := d.info.Page
-	if have := bits.TrailingZeros64(step); align > 1<<have {
-		if align > maxReserved || step>>have > maxReserved/align {
-			return 0, d.refuse(name, bytes, device.ErrOutOfMemory)
+	err = d.onPages("cuMemAddressReserve", bytes, cost, func() error {
+		if !d.whole(bytes) || align&(align-1) != 0 {
+			return device.ErrInvalidValue
 		}
-		step = step >> have * align
-	}
-	if bytes > maxReserved-d.reservedSum {
-		return 0, d.refuse(name, bytes, device.ErrOutOfMemory)
-	}
-	addr, ok := d.addresses(bytes, step)
-	if !ok {
-		return 0, d.refuse(name, bytes, device.ErrOutOfMemory)
-	}
-	d.reserved.add(segment{addr: addr, bytes: bytes, kind: reserved})
-	d.reservedSum += bytes
-	return addr, nil
+		// The least multiple of both, one of which is a power of two.
+		step := d.info.Page
+		if have := bits.TrailingZeros64(step); align > 1<<have {
+			if align > maxReserved || step>>have > maxReserved/align {
+				return device.ErrOutOfMemory
+			}
+			step = step >> have * align
+		}
+		if bytes > maxReserved-d.reservedSum {
+			return device.ErrOutOfMemory
+		}
+		var ok bool
+		if addr, ok = d.addresses(bytes, step); !ok {
+			return device.ErrOutOfMemory
+		}
+		d.reserved.add(segment{addr: addr, bytes: bytes, kind: reserved})
+		d.reservedSum += bytes
+		return nil
+	})
+	return addr, err
 }
 
 // AddressFree ends the reservation that AddressReserve made at addr with bytes,
 // with nothing mapped in it; else it fails with device.ErrInvalidValue.
 func (d *Device) AddressFree(addr, bytes uint64) error {
-	const name = "cuMemAddressFree"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.AddressFree); err != nil {
-		return err
-	}
-	r := d.reserved.starting(addr)
-	if r == nil || r.bytes != bytes || !d.space.empty(addr, bytes) {
-		return d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	d.reserved.remove(addr)
-	d.reservedSum -= bytes
-	return nil
+	return d.onPages("cuMemAddressFree", bytes, d.costs.AddressFree, func() error {
+		r := d.reserved.starting(addr)
+		if r == nil || r.bytes != bytes || !d.space.empty(addr, bytes) {
+			return device.ErrInvalidValue
+		}
+		d.reserved.remove(addr)
+		d.reservedSum -= bytes
+		return nil
+	})
 }
 
 // MemCreate takes bytes of physical memory, or refuses with
 // device.ErrOutOfMemory.
-func (d *Device) MemCreate(bytes uint64) (device.Handle, error) {
-	const name = "cuMemCreate"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemCreate); err != nil {
-		return 0, err
-	}
-	if !d.whole(bytes) {
-		return 0, d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	if err := d.take(bytes); err != nil {
-		return 0, d.refuse(name, bytes, err)
-	}
-	d.count.Time += byMiB(d.costs.MemCreatePerMiB, bytes)
-	d.lastHandle++
-	d.handles[d.lastHandle] = &memory{bytes: bytes, handle: true}
-	return d.lastHandle, nil
+func (d *Device) MemCreate(bytes uint64) (h device.Handle, err error) {
+	err = d.onPages("cuMemCreate", bytes, d.costs.MemCreate, func() error {
+		if !d.whole(bytes) {
+			return device.ErrInvalidValue
+		}
+		if err := d.take(bytes); err != nil {
+			return err
+		}
+		d.count.Time += byMiB(d.costs.MemCreatePerMiB, bytes)
+		d.lastHandle++
+		h = d.lastHandle
+		d.handles[h] = &memory{bytes: bytes, handle: true}
+		return nil
+	})
+	return h, err
 }
 
 // MemRelease ends a handle, and releases its memory if it is mapped nowhere.
 // A handle that is not there answers device.ErrInvalidValue.
 func (d *Device) MemRelease(h device.Handle) error {
 	const name = "cuMemRelease"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, 0, d.costs.MemRelease); err != nil {
-		return err
-	}
-	m := d.handles[h]
-	if m == nil {
-		return d.refuse(name, 0, device.ErrInvalidValue)
-	}
-	if m.maps == 0 {
-		if err := d.settled(name, piece{m, 0, m.bytes, 0}); err != nil {
-			return d.refuse(name, 0, err)
+	return d.onPages(name, 0, d.costs.MemRelease, func() error {
+		m := d.handles[h]
+		if m == nil {
+			return device.ErrInvalidValue
 		}
-		if err := d.give(m.bytes); err != nil {
-			return d.refuse(name, 0, err)
+		if m.maps == 0 {
+			if err := d.settled(name, piece{m, 0, m.bytes, 0}); err != nil {
+				return err
+			}
+			if err := d.give(m.bytes); err != nil {
+				return err
+			}
+			d.count.Time += byMiB(d.costs.MemReleasePerMiB, m.bytes)
 		}
-		d.count.Time += byMiB(d.costs.MemReleasePerMiB, m.bytes)
-	}
-	m.handle = false
-	delete(d.handles, h)
-	return nil
+		m.handle = false
+		delete(d.handles, h)
+		return nil
+	})
 }
 
 // MemMap puts the whole of h, which has bytes, at addr, in one reservation and
 // where nothing is mapped; else it fails with device.ErrInvalidValue.
 func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
-	const name = "cuMemMap"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemMap); err != nil {
-		return err
-	}
-	m := d.handles[h]
-	if m == nil || m.bytes != bytes || addr%d.info.Page != 0 ||
-		d.reserved.holding(addr, bytes) == nil || !d.space.empty(addr, bytes) {
-		return d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	m.maps++
-	d.space.add(segment{addr: addr, bytes: bytes, mem: m, kind: mapped})
-	return nil
+	return d.onPages("cuMemMap", bytes, d.costs.MemMap, func() error {
+		m := d.handles[h]
+		if m == nil || m.bytes != bytes || addr%d.info.Page != 0 ||
+			d.reserved.holding(addr, bytes) == nil || !d.space.empty(addr, bytes) {
+			return device.ErrInvalidValue
+		}
+		m.maps++
+		d.space.add(segment{addr: addr, bytes: bytes, mem: m, kind: mapped})
+		return nil
+	})
 }
 
 // MemSetAccess lets the device read and write the mappings that make up a
@@ -161,32 +146,28 @@ func (d *Device) MemMap(addr, bytes uint64, h device.Handle) error {
 // device.ErrInvalidValue. More than 520,000 mappings of 2 MiB cannot have
 // access: device.ErrOutOfMemory.
 func (d *Device) MemSetAccess(addr, bytes uint64) error {
-	const name = "cuMemSetAccess"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemSetAccess); err != nil {
-		return err
-	}
-	list := d.mappings(addr, bytes)
-	if list == nil {
-		return d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	more, cost := uint64(0), -d.costs.MemSetAccess // one was charged
-	for _, s := range list {
-		if s.kind == mapped {
-			more += s.bytes / pageUnit
+	return d.onPages("cuMemSetAccess", bytes, d.costs.MemSetAccess, func() error {
+		list := d.mappings(addr, bytes)
+		if list == nil {
+			return device.ErrInvalidValue
 		}
-		cost += ofSize(d.costs.MemSetAccess, d.costs.MemSetAccessPerMiB, s.bytes)
-	}
-	if more > maxAccessible-d.accessible {
-		return d.refuse(name, bytes, device.ErrOutOfMemory)
-	}
-	for _, s := range list {
-		s.kind = readable
-	}
-	d.accessible += more
-	d.count.Time += cost
-	return nil
+		more, cost := uint64(0), -d.costs.MemSetAccess // one was charged
+		for _, s := range list {
+			if s.kind == mapped {
+				more += s.bytes / pageUnit
+			}
+			cost += ofSize(d.costs.MemSetAccess, d.costs.MemSetAccessPerMiB, s.bytes)
+		}
+		if more > maxAccessible-d.accessible {
+			return device.ErrOutOfMemory
+		}
+		for _, s := range list {
+			s.kind = readable
+		}
+		d.accessible += more
+		d.count.Time += cost
+		return nil
+	})
 }
 
 // MemUnmap takes out the mappings that make up a range, and gives the memory
@@ -195,48 +176,50 @@ func (d *Device) MemSetAccess(addr, bytes uint64) error {
 // device.ErrInvalidValue.
 func (d *Device) MemUnmap(addr, bytes uint64) error {
 	const name = "cuMemUnmap"
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPages, name, bytes, d.costs.MemUnmap); err != nil {
-		return err
-	}
-	list := d.mappings(addr, bytes)
-	if list == nil {
-		return d.refuse(name, bytes, device.ErrInvalidValue)
-	}
-	for _, s := range list {
-		if err := d.settled(name, piece{s.mem, 0, s.bytes, s.addr}); err != nil {
-			return d.refuse(name, bytes, err)
+	return d.onPages(name, bytes, d.costs.MemUnmap, func() error {
+		list := d.mappings(addr, bytes)
+		if list == nil {
+			return device.ErrInvalidValue
 		}
-	}
-	back, cost := uint64(0), -d.costs.MemUnmap // one was charged
-	for _, s := range list {
-		if s.mem.maps--; s.mem.maps == 0 && !s.mem.handle {
-			back += s.bytes
-			cost += byMiB(d.costs.MemReleasePerMiB, s.bytes)
-		}
-		cost += ofSize(d.costs.MemUnmap, d.costs.MemUnmapPerMiB, s.bytes)
-	}
-	if back > 0 {
-		if err := d.give(back); err != nil {
-			for _, s := range list {
-				s.mem.maps++
+		for _, s := range list {
+			if err := d.settled(name, piece{s.mem, 0, s.bytes, s.addr}); err != nil {
+				return err
 			}
-			return d.refuse(name, bytes, err)
 		}
-	}
-	for _, s := range list {
-		if s.kind == readable {
-			d.accessible -= s.bytes / pageUnit
+		back, cost := uint64(0), -d.costs.MemUnmap // one was charged
+		for _, s := range list {
+			if s.mem.maps--; s.mem.maps == 0 && !s.mem.handle {
+				back += s.bytes
+				cost += byMiB(d.costs.MemReleasePerMiB, s.bytes)
+			}
+			cost += ofSize(d.costs.MemUnmap, d.costs.MemUnmapPerMiB, s.bytes)
 		}
-	}
-	for at := addr; at < addr+bytes; {
-		n := d.space.starting(at).bytes
-		d.space.remove(at)
-		at += n
-	}
-	d.count.Time += cost
-	return nil
+		if back > 0 {
+			if err := d.give(back); err != nil {
+				for _, s := range list {
+					s.mem.maps++
+				}
+				return err
+			}
+		}
+		for _, s := range list {
+			if s.kind == readable {
+				d.accessible -= s.bytes / pageUnit
+			}
+		}
+		for at := addr; at < addr+bytes; {
+			n := d.space.starting(at).bytes
+			d.space.remove(at)
+			at += n
+		}
+		d.count.Time += cost
+		return nil
+	})
+}
+
+// onPages is do for the calls of virtual memory.
+func (d *Device) onPages(name string, bytes uint64, cost time.Duration, body func() error) error {
+	return d.doIf(d.info.HasPages, name, bytes, cost, body)
 }
 
 // whole reports whether bytes is a number of pages, at least one.

@@ -31,7 +31,6 @@ package sim
 
 import (
 	"slices"
-	"time"
 
 	"gpumem/device"
 )
@@ -105,128 +104,111 @@ func (p *pool) raise(current device.PoolAttribute, n uint64) {
 }
 
 // DefaultPool returns the device's own pool.
-func (d *Device) DefaultPool() (device.Pool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPools, "cuDeviceGetDefaultMemPool", 0, d.costs.Async.PoolManage); err != nil {
-		return 0, err
-	}
-	return d.pools.all[0].handle, nil
+func (d *Device) DefaultPool() (h device.Pool, err error) {
+	err = d.doIf(d.info.HasPools, "cuDeviceGetDefaultMemPool", 0, d.costs.Async.PoolManage, func() error {
+		h = d.pools.all[0].handle
+		return nil
+	})
+	return h, err
 }
 
 // PoolCreate makes a pool that holds at most limit bytes; 0 means no limit.
-func (d *Device) PoolCreate(limit uint64) (device.Pool, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.callIf(d.info.HasPools, "cuMemPoolCreate", 0, d.costs.Async.PoolManage); err != nil {
-		return 0, err
-	}
-	return d.pools.open(limit), nil
+func (d *Device) PoolCreate(limit uint64) (h device.Pool, err error) {
+	err = d.doIf(d.info.HasPools, "cuMemPoolCreate", 0, d.costs.Async.PoolManage, func() error {
+		h = d.pools.open(limit)
+		return nil
+	})
+	return h, err
 }
 
 // PoolDestroy ends a pool. What is free in it, and known by the host to be, is released
 // to the device at once; the rest at the first synchronise after it has become so. For
 // the device's own pool it returns device.ErrInvalidValue.
 func (d *Device) PoolDestroy(h device.Pool) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemPoolDestroy"
-	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
-	if err != nil {
-		return err
-	}
-	if p == d.pools.all[0] {
-		return d.refuse(call, 0, device.ErrInvalidValue)
-	}
-	if err := d.release(p, 0); err != nil {
-		return d.refuse(call, 0, err)
-	}
-	p.handle, p.attrs[device.PoolReleaseThreshold] = 0, 0
-	d.pools.tidy()
-	return nil
+	return d.onPool("cuMemPoolDestroy", h, func(p *pool) error {
+		if p == d.pools.all[0] {
+			return device.ErrInvalidValue
+		}
+		if err := d.release(p, 0); err != nil {
+			return err
+		}
+		p.handle, p.attrs[device.PoolReleaseThreshold] = 0, 0
+		d.pools.tidy()
+		return nil
+	})
 }
 
 // PoolGetAttribute reads a property of a pool.
-func (d *Device) PoolGetAttribute(h device.Pool, a device.PoolAttribute) (uint64, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemPoolGetAttribute"
-	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
-	if err != nil {
-		return 0, err
-	}
-	if a < 1 || int(a) >= len(p.attrs) {
-		return 0, d.refuse(call, 0, device.ErrInvalidValue)
-	}
-	return p.attrs[a], nil
+func (d *Device) PoolGetAttribute(h device.Pool, a device.PoolAttribute) (v uint64, err error) {
+	err = d.onPool("cuMemPoolGetAttribute", h, func(p *pool) error {
+		if a < 1 || int(a) >= len(p.attrs) {
+			return device.ErrInvalidValue
+		}
+		v = p.attrs[a]
+		return nil
+	})
+	return v, err
 }
 
 // PoolSetAttribute sets a property of a pool. A lower release threshold has its
 // effect at the next synchronise. A high mark is set to 0 to start again from
 // what is current; other values answer device.ErrInvalidValue.
 func (d *Device) PoolSetAttribute(h device.Pool, a device.PoolAttribute, v uint64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemPoolSetAttribute"
-	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
-	if err != nil {
-		return err
-	}
-	switch {
-	case device.PoolReuseFollowEventDependencies <= a && a <= device.PoolReuseAllowInternalDependencies && v <= 1,
-		a == device.PoolReleaseThreshold:
-		p.attrs[a] = v
-	case (a == device.PoolReservedHigh || a == device.PoolUsedHigh) && v == 0:
-		p.attrs[a] = p.attrs[a-1]
-	default:
-		return d.refuse(call, 0, device.ErrInvalidValue)
-	}
-	return nil
+	return d.onPool("cuMemPoolSetAttribute", h, func(p *pool) error {
+		switch {
+		case device.PoolReuseFollowEventDependencies <= a && a <= device.PoolReuseAllowInternalDependencies && v <= 1,
+			a == device.PoolReleaseThreshold:
+			p.attrs[a] = v
+		case (a == device.PoolReservedHigh || a == device.PoolUsedHigh) && v == 0:
+			p.attrs[a] = p.attrs[a-1]
+		default:
+			return device.ErrInvalidValue
+		}
+		return nil
+	})
 }
 
 // PoolTrim releases chunks that are free, as far as the host knows, and that
 // leave the pool at least keep bytes. cuMemPoolTrimTo promises the latter, so
 // more than keep may stay: up to a chunk, and what is in use.
 func (d *Device) PoolTrim(h device.Pool, keep uint64) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = "cuMemPoolTrimTo"
-	p, err := d.onPool(call, 0, d.costs.Async.PoolManage, h)
-	if err != nil {
-		return err
-	}
-	if err := d.release(p, keep); err != nil {
-		return d.refuse(call, 0, err)
-	}
-	return nil
+	return d.onPool("cuMemPoolTrimTo", h, func(p *pool) error { return d.release(p, keep) })
 }
 
 // AllocAsync allocates bytes, at least 1, rounded up to 512. Where the pool has
 // no room, may not grow, or the device has not that much left, it answers
 // device.ErrOutOfMemory and nothing changes; a synchronise may help.
-func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (device.Range, error) {
+func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (r device.Range, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	const call = callPoolAlloc
-	p, err := d.onPool(call, bytes, d.costs.Async.PoolAlloc, h)
-	if err != nil {
-		return device.Range{}, err
+	if err = d.call(callPoolAlloc, bytes, d.costs.Async.PoolAlloc); err == nil {
+		r, err = d.allocAsync(h, bytes, s)
 	}
-	q := d.work.stream(s)
-	if q == nil {
-		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidHandle)
-	}
-	if bytes == 0 {
-		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidValue)
+	return r, d.refuse(callPoolAlloc, bytes, err)
+}
+
+// allocAsync is AllocAsync without the gate. Caller holds d.mu.
+func (d *Device) allocAsync(h device.Pool, bytes uint64, s device.Stream) (device.Range, error) {
+	p, q := d.pools.named(h), d.work.stream(s)
+	switch {
+	case !d.info.HasPools:
+		return device.Range{}, device.ErrNotSupported
+	case p == nil:
+		return device.Range{}, device.ErrInvalidValue
+	case q == nil:
+		return device.Range{}, device.ErrInvalidHandle
+	case bytes == 0:
+		return device.Range{}, device.ErrInvalidValue
 	}
 	n, ok := roundUp(bytes, poolStep)
 	if !ok {
-		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
+		return device.Range{}, device.ErrOutOfMemory
 	}
 	first := d.find(p, q, n)
 	if first == nil {
+		var err error
 		if first, err = d.grow(p, n); err != nil {
-			return device.Range{}, d.refuse(call, bytes, err)
+			return device.Range{}, err
 		}
 	}
 	block, last := p.reach(first, n)
@@ -243,7 +225,7 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	d.pools.blocks.put(block)
 	// No check: all that touched these bytes comes before their free. The mark is the
 	// note, until somebody looks at the memory.
-	d.commit(call, q, 0)
+	d.commit(callPoolAlloc, q, 0)
 	block.mark = q.mark()
 	return device.Range{Addr: block.addr, Bytes: n}, nil
 }
@@ -255,18 +237,26 @@ func (d *Device) AllocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	const call = callPoolFree
-	if err := d.callIf(d.info.HasPools, call, 0, d.costs.Async.PoolFree); err != nil {
-		return err
+	err := d.call(callPoolFree, 0, d.costs.Async.PoolFree)
+	if err == nil {
+		err = d.freeAsync(addr, s)
 	}
+	return d.refuse(callPoolFree, 0, err)
+}
+
+// freeAsync is FreeAsync without the gate. Caller holds d.mu.
+func (d *Device) freeAsync(addr uint64, s device.Stream) error {
 	q := d.work.stream(s)
-	if q == nil {
-		return d.refuse(call, 0, device.ErrInvalidHandle)
+	switch {
+	case !d.info.HasPools:
+		return device.ErrNotSupported
+	case q == nil:
+		return device.ErrInvalidHandle
 	}
 	block, g := d.pools.blocks.find(addr), (*segment)(nil)
 	if block == nil {
 		if g = d.space.starting(addr); g == nil || g.kind != granted {
-			return d.refuse(call, 0, device.ErrInvalidValue)
+			return device.ErrInvalidValue
 		}
 	}
 	// Memory that was never looked at has no notes but that of its allocation.
@@ -277,11 +267,11 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 	case block != nil && (d.pools.looked[block] != nil || !block.known(d.work.host) && !block.known(q.seen)):
 		all = []access{{[]piece{d.pools.piece(block, addr, block.bytes)}, true}}
 	}
-	if err := d.check(call, q, all...); err != nil {
-		return d.refuse(call, 0, err)
+	if err := d.check(callPoolFree, q, all...); err != nil {
+		return err
 	}
 	// No note: who gets the memory next comes after this, and leaves one.
-	d.commit(call, q, 0)
+	d.commit(callPoolFree, q, 0)
 	if block == nil {
 		d.pools.pending = append(d.pools.pending, pendingFree{*g, q.mark()})
 		d.space.remove(addr)
@@ -300,7 +290,7 @@ func (d *Device) FreeAsync(addr uint64, s device.Stream) error {
 
 // releaseUnused is what a synchronise does last: plain grants whose free is done
 // go back, and what pools have above their thresholds. Caller holds d.mu.
-func (d *Device) releaseUnused(call string) error {
+func (d *Device) releaseUnused() error {
 	for i := 0; i < len(d.pools.pending); {
 		f := d.pools.pending[i]
 		if !f.freed.known(d.work.host) {
@@ -308,14 +298,14 @@ func (d *Device) releaseUnused(call string) error {
 			continue
 		}
 		if err := d.give(f.grant.bytes); err != nil {
-			return d.refuse(call, 0, err)
+			return err
 		}
 		d.chargeFree(f.grant)
 		d.pools.pending = slices.Delete(d.pools.pending, i, i+1)
 	}
 	for _, p := range d.pools.all {
 		if err := d.release(p, p.attrs[device.PoolReleaseThreshold]); err != nil {
-			return d.refuse(call, 0, err)
+			return err
 		}
 	}
 	d.pools.tidy()
@@ -382,17 +372,23 @@ func (d *Device) freedIn(r device.Range, h *Hazard) bool {
 	return false
 }
 
-// onPool counts a call that is about a pool. Caller holds d.mu.
-func (d *Device) onPool(call string, bytes uint64, cost time.Duration, h device.Pool) (*pool, error) {
-	if err := d.callIf(d.info.HasPools, call, bytes, cost); err != nil {
-		return nil, err
-	}
-	if h != 0 {
-		for _, p := range d.pools.all {
-			if p.handle == h {
-				return p, nil
-			}
+// named is the pool with that handle, nil if there is none.
+func (p *pools) named(h device.Pool) *pool {
+	for _, one := range p.all {
+		if one.handle == h && h != 0 {
+			return one
 		}
 	}
-	return nil, d.refuse(call, bytes, device.ErrInvalidValue)
+	return nil
+}
+
+// onPool is do for a call that manages a pool.
+func (d *Device) onPool(call string, h device.Pool, body func(*pool) error) error {
+	return d.doIf(d.info.HasPools, call, 0, d.costs.Async.PoolManage, func() error {
+		p := d.pools.named(h)
+		if p == nil {
+			return device.ErrInvalidValue
+		}
+		return body(p)
+	})
 }

@@ -211,14 +211,12 @@ func (d *Device) Counters() device.Counters {
 // MemInfo returns the bytes that are free and the total. It fails only by a fault, or if
 // a shared file is damaged or locked.
 func (d *Device) MemInfo() (free, total uint64, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.call("cuMemGetInfo", 0, d.costs.MemInfo); err != nil {
-		return 0, 0, err
-	}
-	free, err = d.ledger.free()
+	err = d.do("cuMemGetInfo", 0, d.costs.MemInfo, func() (err error) {
+		free, err = d.ledger.free()
+		return err
+	})
 	if err != nil {
-		return 0, 0, d.refuse("cuMemGetInfo", 0, err)
+		return 0, 0, err
 	}
 	return free, d.cfg.Total, nil
 }
@@ -263,24 +261,23 @@ func (d *Device) Close() error {
 // Alloc grants bytes, rounded up to the granularity. It refuses with
 // device.ErrOutOfMemory what does not fit, and 0 bytes with
 // device.ErrInvalidValue.
-func (d *Device) Alloc(bytes uint64) (device.Range, error) {
+func (d *Device) Alloc(bytes uint64) (r device.Range, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	const call = "cuMemAlloc"
-	if err := d.call(call, bytes, d.costs.SmallAlloc); err != nil {
-		return device.Range{}, err
+	if err = d.call("cuMemAlloc", bytes, d.costs.SmallAlloc); err == nil {
+		r, err = d.grant(bytes, granted)
 	}
-	return d.grant(call, bytes, granted)
+	return r, d.refuse("cuMemAlloc", bytes, err)
 }
 
-// grant is a grant of that kind for the call that is named. Caller holds d.mu.
-func (d *Device) grant(call string, bytes uint64, k kind) (device.Range, error) {
+// grant is a grant of that kind. Caller holds d.mu.
+func (d *Device) grant(bytes uint64, k kind) (device.Range, error) {
 	if bytes == 0 {
-		return device.Range{}, d.refuse(call, bytes, device.ErrInvalidValue)
+		return device.Range{}, device.ErrInvalidValue
 	}
 	n, ok := roundUp(bytes, d.cfg.Granularity)
 	if !ok {
-		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
+		return device.Range{}, device.ErrOutOfMemory
 	}
 	addr := d.next
 	if d.high > highBase && addr+n > highBase {
@@ -291,10 +288,10 @@ func (d *Device) grant(call string, bytes uint64, k kind) (device.Range, error) 
 	if addr+n < addr || !ok {
 		// The addresses below 2^64 are used up: a device of 80 GiB has by then
 		// granted 200 million times its memory, one of exabytes a few times.
-		return device.Range{}, d.refuse(call, bytes, device.ErrOutOfMemory)
+		return device.Range{}, device.ErrOutOfMemory
 	}
 	if err := d.hold(n, k); err != nil {
-		return device.Range{}, d.refuse(call, bytes, err)
+		return device.Range{}, err
 	}
 	d.next = next
 	d.space.add(segment{addr: addr, bytes: n, block: d.place(n), kind: k})
@@ -307,31 +304,35 @@ func (d *Device) grant(call string, bytes uint64, k kind) (device.Range, error) 
 func (d *Device) Free(addr uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.call("cuMemFree", 0, d.costs.SmallFree); err != nil {
-		return err
+	err := d.call("cuMemFree", 0, d.costs.SmallFree)
+	if err == nil {
+		err = d.ungrant(addr)
 	}
-	g := d.space.starting(addr)
-	if g == nil || g.kind != granted && g.kind != managed {
-		return d.refuse("cuMemFree", 0, device.ErrInvalidValue)
-	}
-	d.drain()
-	return d.ungrant("cuMemFree", *g)
+	return d.refuse("cuMemFree", 0, err)
 }
 
-// ungrant releases a grant for the call that is named, which has waited for
-// the work that touches it. Caller holds d.mu.
-func (d *Device) ungrant(call string, g segment) error {
-	if err := d.letGo(g.bytes, g.kind); err != nil {
-		return d.refuse(call, 0, err)
+// ungrant releases a grant after all work on the device. Caller holds d.mu.
+func (d *Device) ungrant(addr uint64) error {
+	at := d.space.starting(addr)
+	if at == nil || at.kind != granted && at.kind != managed {
+		return device.ErrInvalidValue
 	}
-	d.space.remove(g.addr)
+	g := *at
+	d.drain()
+	if err := d.letGo(g.bytes, g.kind); err != nil {
+		return err
+	}
+	d.space.remove(addr)
 	d.chargeFree(g)
 	return nil
 }
 
 // refuse makes the error of a refused call. An error that is one already stays as
-// it is.
+// it is, and nil stays nil.
 func (d *Device) refuse(call string, bytes uint64, err error) error {
+	if err == nil {
+		return nil
+	}
 	if as := (*device.CallError)(nil); errors.As(err, &as) {
 		return err
 	}

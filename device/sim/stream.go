@@ -31,33 +31,28 @@ import (
 const callKernel = "cuLaunchKernel"
 
 // StreamCreate makes a stream.
-func (d *Device) StreamCreate() (device.Stream, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.call("cuStreamCreate", 0, d.costs.Async.StreamCreate); err != nil {
-		return 0, err
-	}
-	return d.work.open(), nil
+func (d *Device) StreamCreate() (s device.Stream, err error) {
+	err = d.do("cuStreamCreate", 0, d.costs.Async.StreamCreate, func() error {
+		s = d.work.open()
+		return nil
+	})
+	return s, err
 }
 
 // StreamDestroy ends a stream; what is queued in it still runs. Stream 0 cannot
 // be destroyed.
 func (d *Device) StreamDestroy(s device.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q, err := d.onStream("cuStreamDestroy", d.costs.Async.StreamDestroy, s)
-	if err != nil {
-		return err
-	}
-	if s == 0 {
-		return d.refuse("cuStreamDestroy", 0, device.ErrInvalidValue)
-	}
-	q.open = false
-	delete(d.work.streams, s)
-	if d.cfg.ReuseStreams {
-		d.work.unused = append(d.work.unused, s)
-	}
-	return nil
+	return d.onStream("cuStreamDestroy", d.costs.Async.StreamDestroy, s, func(q *queue) error {
+		if s == 0 {
+			return device.ErrInvalidValue
+		}
+		q.open = false
+		delete(d.work.streams, s)
+		if d.cfg.ReuseStreams {
+			d.work.unused = append(d.work.unused, s)
+		}
+		return nil
+	})
 }
 
 // StreamID returns the number of the stream's creation, from 1 for stream 0.
@@ -73,157 +68,122 @@ func (d *Device) StreamID(s device.Stream) (uint64, error) {
 
 // StreamQuery reports whether all work in s is done now. If it is, the host knows.
 func (d *Device) StreamQuery(s device.Stream) (done bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q, err := d.onStream("cuStreamQuery", d.costs.Async.Query, s)
-	if err != nil {
-		return false, err
-	}
-	return d.query(q.end, q.seen), nil
+	err = d.onStream("cuStreamQuery", d.costs.Async.Query, s, func(q *queue) error {
+		done = d.query(q.end, q.seen)
+		return nil
+	})
+	return done, err
 }
 
 // StreamSynchronize waits until all work in s is done. Then pools release
 // what is above their release threshold.
 func (d *Device) StreamSynchronize(s device.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q, err := d.onStream("cuStreamSynchronize", d.costs.Async.Synchronize, s)
-	if err != nil {
-		return err
-	}
-	d.wait(q.end, q.seen)
-	return d.releaseUnused("cuStreamSynchronize")
+	return d.onStream("cuStreamSynchronize", d.costs.Async.Synchronize, s, func(q *queue) error {
+		d.wait(q.end, q.seen)
+		return d.releaseUnused()
+	})
 }
 
 // StreamWaitEvent makes later work in s wait for the event as recorded last.
 func (d *Device) StreamWaitEvent(s device.Stream, e device.Event) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	q, err := d.onStream("cuStreamWaitEvent", d.costs.Async.WaitEvent, s)
-	if err != nil {
-		return err
-	}
-	ev, ok := d.work.events[e]
-	if !ok {
-		return d.refuse("cuStreamWaitEvent", 0, device.ErrInvalidHandle)
-	}
-	q.await(ev.at, ev.seen)
-	return nil
+	return d.onStream("cuStreamWaitEvent", d.costs.Async.WaitEvent, s, func(q *queue) error {
+		ev, ok := d.work.events[e]
+		if !ok {
+			return device.ErrInvalidHandle
+		}
+		q.await(ev.at, ev.seen)
+		return nil
+	})
 }
 
 // EventCreate makes an event that was never recorded.
-func (d *Device) EventCreate() (device.Event, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.call("cuEventCreate", 0, d.costs.Async.EventCreate); err != nil {
-		return 0, err
-	}
-	d.work.lastEvent++
-	d.work.events[d.work.lastEvent] = &event{}
-	return d.work.lastEvent, nil
+func (d *Device) EventCreate() (e device.Event, err error) {
+	err = d.do("cuEventCreate", 0, d.costs.Async.EventCreate, func() error {
+		d.work.lastEvent++
+		e = d.work.lastEvent
+		d.work.events[e] = &event{}
+		return nil
+	})
+	return e, err
 }
 
 // EventDestroy ends an event. Streams that were made to wait for it still do.
 func (d *Device) EventDestroy(e device.Event) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, err := d.onEvent("cuEventDestroy", d.costs.Async.EventDestroy, e); err != nil {
-		return err
-	}
-	delete(d.work.events, e)
-	return nil
+	return d.onEvent("cuEventDestroy", d.costs.Async.EventDestroy, e, func(*event) error {
+		delete(d.work.events, e)
+		return nil
+	})
 }
 
 // EventRecord puts the mark after the work that is in s now.
 func (d *Device) EventRecord(e device.Event, s device.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ev, err := d.onEvent("cuEventRecord", d.costs.Async.EventRecord, e)
-	if err != nil {
-		return err
-	}
-	q, ok := d.work.streams[s]
-	if !ok {
-		return d.refuse("cuEventRecord", 0, device.ErrInvalidHandle)
-	}
-	*ev = event{seen: append(clock(nil), q.seen...), at: q.end}
-	return nil
+	return d.onEvent("cuEventRecord", d.costs.Async.EventRecord, e, func(ev *event) error {
+		q, ok := d.work.streams[s]
+		if !ok {
+			return device.ErrInvalidHandle
+		}
+		*ev = event{seen: slices.Clone(q.seen), at: q.end}
+		return nil
+	})
 }
 
 // EventQuery reports whether the work before the mark is done now. If it is, the
 // host knows.
 func (d *Device) EventQuery(e device.Event) (done bool, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ev, err := d.onEvent("cuEventQuery", d.costs.Async.Query, e)
-	if err != nil {
-		return false, err
-	}
-	return d.query(ev.at, ev.seen), nil
+	err = d.onEvent("cuEventQuery", d.costs.Async.Query, e, func(ev *event) error {
+		done = d.query(ev.at, ev.seen)
+		return nil
+	})
+	return done, err
 }
 
 // EventSynchronize waits for the mark. Then pools release what is above their
 // release threshold.
 func (d *Device) EventSynchronize(e device.Event) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	ev, err := d.onEvent("cuEventSynchronize", d.costs.Async.Synchronize, e)
-	if err != nil {
-		return err
-	}
-	d.wait(ev.at, ev.seen)
-	return d.releaseUnused("cuEventSynchronize")
+	return d.onEvent("cuEventSynchronize", d.costs.Async.Synchronize, e, func(ev *event) error {
+		d.wait(ev.at, ev.seen)
+		return d.releaseUnused()
+	})
 }
 
 // Synchronize waits for all work, that of destroyed streams included. Then
 // pools release what is above their release threshold.
 func (d *Device) Synchronize() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.call("cuCtxSynchronize", 0, d.costs.Async.Synchronize); err != nil {
-		return err
-	}
-	d.drain()
-	return d.releaseUnused("cuCtxSynchronize")
+	return d.do("cuCtxSynchronize", 0, d.costs.Async.Synchronize, func() error {
+		d.drain()
+		return d.releaseUnused()
+	})
 }
 
 // CopyAsync queues a copy within the device.
 func (d *Device) CopyAsync(dst, src, bytes uint64, s device.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	const call = "cuMemcpyDtoDAsync"
-	q, err := d.onStream(call, d.costs.Async.Launch, s)
-	if err != nil {
+	return d.onStream(call, d.costs.Async.Launch, s, func(q *queue) error {
+		if max(dst, src)-min(dst, src) < bytes { // they overlap
+			return d.refuse(call, bytes, device.ErrInvalidValue)
+		}
+		from, to := []device.Range{{Addr: src, Bytes: bytes}}, []device.Range{{Addr: dst, Bytes: bytes}}
+		all, err := d.submit(call, q, byMiB(d.costs.Async.CopyPerMiB, bytes), from, to)
+		if err == nil {
+			copyPieces(all[1].pieces, all[0].pieces)
+		}
 		return err
-	}
-	if max(dst, src)-min(dst, src) < bytes { // they overlap
-		return d.refuse(call, bytes, device.ErrInvalidValue)
-	}
-	all, err := d.submit(call, q, byMiB(d.costs.Async.CopyPerMiB, bytes), []device.Range{{Addr: src, Bytes: bytes}}, []device.Range{{Addr: dst, Bytes: bytes}})
-	if err != nil {
-		return err
-	}
-	copyPieces(all[1].pieces, all[0].pieces)
-	return nil
+	})
 }
 
 // FillAsync queues a fill.
 func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	const call = "cuMemsetD8Async"
-	q, err := d.onStream(call, d.costs.Async.Launch, s)
-	if err != nil {
-		return err
-	}
-	all, err := d.submit(call, q, byMiB(d.costs.Async.FillPerMiB, bytes), nil, []device.Range{{Addr: addr, Bytes: bytes}})
-	if err != nil {
-		return err
-	}
-	for _, p := range all[0].pieces {
-		p.mem.fill(p.off, p.bytes, b)
-	}
-	return nil
+	return d.onStream(call, d.costs.Async.Launch, s, func(q *queue) error {
+		all, err := d.submit(call, q, byMiB(d.costs.Async.FillPerMiB, bytes), nil, []device.Range{{Addr: addr, Bytes: bytes}})
+		if err != nil {
+			return err
+		}
+		for _, p := range all[0].pieces {
+			p.mem.fill(p.off, p.bytes, b)
+		}
+		return nil
+	})
 }
 
 // Work queues a kernel in s that runs for t, at least 0, and reads and writes
@@ -232,18 +192,13 @@ func (d *Device) FillAsync(addr, bytes uint64, b byte, s device.Stream) error {
 // is a [Hazard], as it is for a kernel on a GPU; ranges of 0 bytes are passed
 // over.
 func (d *Device) Work(s device.Stream, t time.Duration, reads, writes []device.Range) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	const call = callKernel
-	q, err := d.onStream(call, d.costs.Async.Launch, s)
-	if err != nil {
+	return d.onStream(callKernel, d.costs.Async.Launch, s, func(q *queue) error {
+		if t < 0 {
+			return device.ErrInvalidValue
+		}
+		_, err := d.submit(callKernel, q, t, someBytes(reads), someBytes(writes))
 		return err
-	}
-	if t < 0 {
-		return d.refuse(call, 0, device.ErrInvalidValue)
-	}
-	_, err = d.submit(call, q, t, someBytes(reads), someBytes(writes))
-	return err
+	})
 }
 
 // someBytes is the ranges that are not empty.
@@ -265,34 +220,32 @@ func (d *Device) submit(call string, q *queue, takes time.Duration, reads, write
 		all = append(all, a)
 	}
 	if err := d.check(call, q, all...); err != nil {
-		return nil, d.refuse(call, 0, err)
+		return nil, err
 	}
 	d.commit(call, q, takes, all...)
 	return all, nil
 }
 
-// onStream counts a call that is about a stream. Caller holds d.mu.
-func (d *Device) onStream(call string, cost time.Duration, s device.Stream) (*queue, error) {
-	if err := d.call(call, 0, cost); err != nil {
-		return nil, err
-	}
-	q, ok := d.work.streams[s]
-	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
-	}
-	return q, nil
+// onStream is do for a call that is about a stream.
+func (d *Device) onStream(call string, cost time.Duration, s device.Stream, body func(*queue) error) error {
+	return d.do(call, 0, cost, func() error {
+		q, ok := d.work.streams[s]
+		if !ok {
+			return device.ErrInvalidHandle
+		}
+		return body(q)
+	})
 }
 
-// onEvent is the same for a call that is about an event.
-func (d *Device) onEvent(call string, cost time.Duration, e device.Event) (*event, error) {
-	if err := d.call(call, 0, cost); err != nil {
-		return nil, err
-	}
-	ev, ok := d.work.events[e]
-	if !ok {
-		return nil, d.refuse(call, 0, device.ErrInvalidHandle)
-	}
-	return ev, nil
+// onEvent is do for a call that is about an event.
+func (d *Device) onEvent(call string, cost time.Duration, e device.Event, body func(*event) error) error {
+	return d.do(call, 0, cost, func() error {
+		ev, ok := d.work.events[e]
+		if !ok {
+			return device.ErrInvalidHandle
+		}
+		return body(ev)
+	})
 }
 
 // query reports whether what ends at that time is done; then the host knows what
