@@ -116,17 +116,6 @@ func (s *sorted) drop(p place) place {
 	return p
 }
 
-// all visits the entries in order. None may be put or dropped meanwhile.
-func (s *sorted) all(yield func(*entry) bool) {
-	for _, leaf := range s.leaves {
-		for i := range leaf {
-			if !yield(&leaf[i]) {
-				return
-			}
-		}
-	}
-}
-
 // hole is free parts of a chunk side by side, as many as there are, that a lane's streams
 // may have. Its first and last part point to it.
 type hole struct {

@@ -295,3 +295,23 @@ func TestTable(t *testing.T) {
 		})
 	})
 }
+
+// all visits the entries in order. None may be put or dropped meanwhile.
+func (s *sorted) all(yield func(*entry) bool) {
+	for _, leaf := range s.leaves {
+		for i := range leaf {
+			if !yield(&leaf[i]) {
+				return
+			}
+		}
+	}
+}
+
+// all visits the blocks in any order.
+func (t *blockTable) all(yield func(*part) bool) {
+	for _, p := range t.places {
+		if p.block != nil && !yield(p.block) {
+			return
+		}
+	}
+}

@@ -68,7 +68,7 @@ type pools struct {
 	all     []*pool // in the order of their making; the first is the device's own
 	last    device.Pool
 	pending []pendingFree
-	blocks  table
+	blocks  blockTable
 	looked  map[*part]*memory // of the blocks whose memory somebody has looked at
 }
 

@@ -25,7 +25,7 @@
 // up to 4, which the ledger holds (ledger.go), the grant lies at 0x7f0000000000, and the
 // space records it (space.go). The call took 162 us of modelled time: 160 for a grant
 // that needs a new block of the driver, and 1 for each MiB after the first two
-// (costs.go). A Write there passes the same gate, asks
+// (costs.txt). A Write there passes the same gate, asks
 // the space which pieces of physical memory lie behind its addresses
 // (memory.go), checks that no work under way touches them (hazard.go) and
 // stores the bytes. MemMap (pages.go) makes such pieces appear at other
@@ -90,7 +90,7 @@ type Config struct {
 	Unified      bool   // its memory is the host's
 	MIG          string // the slice's name, such as "1g.10gb"; "" means a whole GPU
 	Name         string // "" means "sim:SIZE"
-	Costs        Costs  // zero means DefaultCosts
+	Costs        Costs  // zero means those of costs.txt
 	Faults       Faults // that it has from the beginning
 }
 
@@ -185,7 +185,7 @@ func New(cfg Config) (*Device, error) {
 		}
 	}
 	if d.costs == (Costs{}) {
-		d.costs = DefaultCosts
+		d.costs = defaultCosts()
 	}
 	return d, nil
 }

@@ -1,8 +1,8 @@
 package sim
 
-// table finds a pool's block by its address. It is open, with linear probing, and at most
+// blockTable finds a pool's block by its address. It is open, with linear probing, and at most
 // half full: with eight blocks in sixteen places a search looks at one or two.
-type table struct {
+type blockTable struct {
 	places []struct {
 		addr  uint64
 		block *part // nil: empty
@@ -11,14 +11,14 @@ type table struct {
 	shift uint // 64 less the bits of a place
 }
 
-func newTable() table {
-	var t table
+func newTable() blockTable {
+	var t blockTable
 	t.grow(4)
 	return t
 }
 
 // grow makes 1 << bits places, and enters what is there anew.
-func (t *table) grow(bits uint) {
+func (t *blockTable) grow(bits uint) {
 	old := t.places
 	t.places, t.count, t.shift = make([]struct {
 		addr  uint64
@@ -33,10 +33,10 @@ func (t *table) grow(bits uint) {
 
 // home is the place of an address, if nothing else is there: the high bits of a product
 // with 2^64 divided by the golden ratio.
-func (t *table) home(addr uint64) int { return int(addr * 0x9e3779b97f4a7c15 >> t.shift) }
+func (t *blockTable) home(addr uint64) int { return int(addr * 0x9e3779b97f4a7c15 >> t.shift) }
 
 // at is the place of an address, or the empty one at which the search for it ends.
-func (t *table) at(addr uint64) int {
+func (t *blockTable) at(addr uint64) int {
 	i := t.home(addr)
 	for t.places[i].block != nil && t.places[i].addr != addr {
 		i = (i + 1) & (len(t.places) - 1)
@@ -45,10 +45,10 @@ func (t *table) at(addr uint64) int {
 }
 
 // find is the block at an address, nil if there is none.
-func (t *table) find(addr uint64) *part { return t.places[t.at(addr)].block }
+func (t *blockTable) find(addr uint64) *part { return t.places[t.at(addr)].block }
 
 // put enters a block whose address is not there.
-func (t *table) put(b *part) {
+func (t *blockTable) put(b *part) {
 	if 2*t.count >= len(t.places) {
 		t.grow(65 - t.shift)
 	}
@@ -59,7 +59,7 @@ func (t *table) put(b *part) {
 
 // drop takes out the block at an address, which is there. What a search would no longer
 // reach behind the empty place moves into it.
-func (t *table) drop(addr uint64) {
+func (t *blockTable) drop(addr uint64) {
 	last := len(t.places) - 1
 	empty := t.at(addr)
 	for i := (empty + 1) & last; t.places[i].block != nil; i = (i + 1) & last {
@@ -70,13 +70,4 @@ func (t *table) drop(addr uint64) {
 	}
 	t.places[empty].block = nil
 	t.count--
-}
-
-// all visits the blocks in any order.
-func (t *table) all(yield func(*part) bool) {
-	for _, p := range t.places {
-		if p.block != nil && !yield(p.block) {
-			return
-		}
-	}
 }
