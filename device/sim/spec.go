@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,52 +72,10 @@ func ParseConfig(s string) (Config, error) {
 			return cfg, fmt.Errorf("sim:%s: %s is given twice", s, key)
 		}
 		seen[key] = true
-		switch key {
-		case "granularity":
-			cfg.Granularity, err = size.Parse(val)
-			if err == nil && (cfg.Granularity == 0 || cfg.Granularity > 1<<40) {
-				err = fmt.Errorf("%s is not from 1 to 1TiB", val)
-			}
-		case "used":
-			cfg.Used, err = size.ParseFlag(val)
-		case "display":
-			cfg.Display, err = size.ParseFlag(val)
-		case "context":
-			cfg.Context, err = size.ParseFlag(val)
-		case "host":
-			cfg.Host, err = size.ParseFlag(val)
-			if err == nil && cfg.Host == 0 {
-				err = fmt.Errorf("there is no host of 0 bytes; give at least 1")
-			}
-		case "cc":
-			cfg.CCMajor, cfg.CCMinor, err = parseCC(val)
-		case "vmm":
-			err = parseBool(val, &cfg.NoPages, false)
-		case "pools":
-			err = parseBool(val, &cfg.NoPools, false)
-		case "managed":
-			err = parseBool(val, &cfg.NoManaged, false)
-		case "unified":
-			err = parseBool(val, &cfg.Unified, true)
-		case "mig":
-			cfg.MIG, err = parseText(val)
-		case "name":
-			cfg.Name, err = parseText(val)
-		case "fail":
-			cfg.Faults.FailAt, err = parseCall(val, 1)
-		case "above":
-			cfg.Faults.RefuseAbove, err = size.Parse(val)
-			if err == nil && cfg.Faults.RefuseAbove == 0 {
-				err = fmt.Errorf("0 would refuse nothing; give at least 1")
-			}
-		case "lose":
-			cfg.Faults.LoseAt, err = parseCall(val, 1)
-		case "slow":
-			cfg.Faults.SlowAt, cfg.Faults.Slow, err = parseSlow(val)
-		default:
-			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are granularity, used, display, context, host, cc, vmm, pools, managed, unified, mig, name, fail, above, lose, slow", s, key)
+		if !slices.Contains(keys, key) {
+			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are %s", s, key, strings.Join(keys, ", "))
 		}
-		if err != nil {
+		if err := cfg.set(key, val); err != nil {
 			return cfg, fmt.Errorf("sim:%s: %s: %v", s, key, err)
 		}
 	}
@@ -124,6 +83,57 @@ func ParseConfig(s string) (Config, error) {
 		cfg.Name = "sim:" + s
 	}
 	return cfg, nil
+}
+
+// keys are those that set knows, those of faults last.
+var keys = strings.Fields("granularity used display context host cc vmm pools managed unified mig name fail above lose slow")
+
+// set sets the field of a key.
+func (c *Config) set(key, val string) (err error) {
+	switch key {
+	case "granularity":
+		c.Granularity, err = size.Parse(val)
+		if err == nil && (c.Granularity == 0 || c.Granularity > 1<<40) {
+			err = fmt.Errorf("%s is not from 1 to 1TiB", val)
+		}
+	case "used":
+		c.Used, err = size.ParseFlag(val)
+	case "display":
+		c.Display, err = size.ParseFlag(val)
+	case "context":
+		c.Context, err = size.ParseFlag(val)
+	case "host":
+		c.Host, err = size.ParseFlag(val)
+		if err == nil && c.Host == 0 {
+			err = fmt.Errorf("there is no host of 0 bytes; give at least 1")
+		}
+	case "cc":
+		c.CCMajor, c.CCMinor, err = parseCC(val)
+	case "vmm":
+		err = parseBool(val, &c.NoPages, false)
+	case "pools":
+		err = parseBool(val, &c.NoPools, false)
+	case "managed":
+		err = parseBool(val, &c.NoManaged, false)
+	case "unified":
+		err = parseBool(val, &c.Unified, true)
+	case "mig":
+		c.MIG, err = parseText(val)
+	case "name":
+		c.Name, err = parseText(val)
+	case "fail":
+		c.Faults.FailAt, err = parseCall(val, 1)
+	case "above":
+		c.Faults.RefuseAbove, err = size.Parse(val)
+		if err == nil && c.Faults.RefuseAbove == 0 {
+			err = fmt.Errorf("0 would refuse nothing; give at least 1")
+		}
+	case "lose":
+		c.Faults.LoseAt, err = parseCall(val, 1)
+	case "slow":
+		c.Faults.SlowAt, c.Faults.Slow, err = parseSlow(val)
+	}
+	return err
 }
 
 // parseCC reads a compute capability such as 9.0 or 12.1.
@@ -191,9 +201,7 @@ func parseSlow(s string) (n uint64, by time.Duration, err error) {
 // each as key=value. An error names the part that is wrong.
 func ParseFaults(parts []string) (Faults, error) {
 	for _, part := range parts {
-		switch key, _, _ := strings.Cut(part, "="); key {
-		case "fail", "above", "lose", "slow":
-		default:
+		if key, _, _ := strings.Cut(part, "="); !slices.Contains(keys[len(keys)-4:], key) {
 			return Faults{}, fmt.Errorf("unknown key %q; known for a device that is there are device, fail, above, lose, slow", key)
 		}
 	}
