@@ -30,8 +30,8 @@ type torchKey struct {
 }
 
 // torchRead takes a value that begins with the token i, and says which token
-// was its last.
-type torchRead func(p *reader, key string, i int) (int, error)
+// was its last. It refuses what the release refuses.
+type torchRead func(p *reader, key string, i int) int
 
 func (r *release) key(name string) (torchKey, bool) {
 	i := slices.IndexFunc(r.Keys, func(k torchKey) bool { return k.name == name })
@@ -88,17 +88,42 @@ type reader struct {
 	torchSettings
 }
 
-// torchRefused returns an error in PyTorch's words, less places in its source.
-func torchRefused(format string, args ...any) error { return fmt.Errorf(format, args...) }
+// A refusal is what a reader panics with: an error in PyTorch's words, less places in its
+// source.
+type refusal struct{ error }
+
+func torchRefused(format string, args ...any) refusal { return refusal{fmt.Errorf(format, args...)} }
+
+// refuse ends the reading of a list.
+func refuse(format string, args ...any) { panic(torchRefused(format, args...)) }
+
+// accept refuses a value unless ok.
+func accept(ok bool, format string, args ...any) {
+	if !ok {
+		refuse(format, args...)
+	}
+}
+
+// caught sets err to the refusal that ended a reading, if one did.
+func caught(err *error) {
+	switch r := recover().(type) {
+	case nil:
+	case refusal:
+		*err = r.error
+	default:
+		panic(r)
+	}
+}
 
 // errTorchEnd is PyTorch's error for an index beyond the end.
 var errTorchEnd = errors.New("i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer")
 
 // errTorchCrash stands for a segmentation fault, which has no words.
-var errTorchCrash = torchRefused("Segmentation fault")
+var errTorchCrash = errors.New("Segmentation fault")
 
-func torchNoBracket(vector string) error {
-	return torchRefused("i < %s.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Expected closing bracket ']' in ConfigTokenizer but reached end of config", vector)
+func torchNoBracket(vector string) refusal {
+	return torchRefused("i < %s.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. "+
+		"Expected closing bracket ']' in ConfigTokenizer but reached end of config", vector)
 }
 
 // parse reads a list as a program's call hands it over. Where the release has
@@ -108,49 +133,55 @@ func (r *release) parse(text, loaded string) (torchSettings, error) {
 }
 
 // read reads the lists of the two readers, of which one comes first.
-func (r *release) read(common, own, loaded string, ownFirst bool) (torchSettings, error) {
-	if r.Grammar == torchSplit {
-		return r.parseSplit(own)
-	}
-	p := &reader{r: r, tokens: r.tokens(common), loaded: loaded, torchSettings: torchSettings{values: map[string]any{}}}
-	if r.Grammar == torchStrict {
-		err := p.strict()
-		return p.torchSettings, err
-	}
-	forAll := func() error {
+func (r *release) read(common, own, loaded string, ownFirst bool) (s torchSettings, err error) {
+	p := &reader{r: r, loaded: loaded, torchSettings: torchSettings{values: map[string]any{}}}
+	defer func() { s = p.torchSettings }()
+	defer caught(&err)
+	forAll := func() {
 		p.own, p.tokens = false, r.tokens(common)
-		if err := p.segments(); err != nil {
-			return err
-		}
-		return p.loose()
+		p.segments()
+		p.loose()
 	}
-	forCUDA := func() error {
+	forCUDA := func() {
 		p.own, p.tokens = true, r.tokens(own)
-		return p.loose()
+		p.loose()
 	}
-	first, second := forAll, forCUDA
-	if ownFirst {
-		first, second = forCUDA, forAll
+	switch {
+	case r.Grammar == torchSplit:
+		p.split(own)
+	case r.Grammar == torchStrict:
+		p.tokens = r.tokens(common)
+		p.strict()
+	case ownFirst:
+		forCUDA()
+		forAll()
+	default:
+		forAll()
+		forCUDA()
 	}
-	err := first()
-	if err == nil {
-		err = second()
-	}
-	return p.torchSettings, err
+	return s, nil
 }
 
 // take reads the value of a key, which begins with the token i.
-func (p *reader) take(k torchKey, i int) (int, error) {
+func (p *reader) take(k torchKey, i int) int {
 	p.given, p.failed = append(p.given, k.name), k.name
-	i, err := k.read(p, torchTarget(k.name), i)
-	if err == nil {
-		p.failed = ""
-	}
-	return i, err
+	i = k.read(p, torchTarget(k.name), i)
+	p.failed = ""
+	return i
 }
 
-func (r *release) parseSplit(text string) (torchSettings, error) {
-	p := &reader{r: r, torchSettings: torchSettings{values: map[string]any{}}}
+// known returns the key of a token, or refuses one that the release does not know.
+func (p *reader) known(token, format string, args ...any) torchKey {
+	k, known := p.r.key(token)
+	if !known {
+		p.failed = token
+		refuse(format, args...)
+	}
+	return k
+}
+
+// split is the reader of releases before 2.0.
+func (p *reader) split(text string) {
 	for _, option := range strings.FieldsFunc(text, func(c rune) bool { return c == ',' || literal.IsSpace(c) }) {
 		parts := torchColons.Split(option, -1)
 		if parts[len(parts)-1] == "" {
@@ -160,17 +191,10 @@ func (r *release) parseSplit(text string) (torchSettings, error) {
 			p.odd = append(p.odd, option)
 			continue
 		}
-		k, known := r.key(parts[0])
-		if !known {
-			p.failed = parts[0]
-			return p.torchSettings, torchRefused("Unrecognized CachingAllocator option: %s", parts[0])
-		}
+		k := p.known(parts[0], "Unrecognized CachingAllocator option: %s", parts[0])
 		p.tokens = parts
-		if _, err := p.take(k, 1); err != nil {
-			return p.torchSettings, err
-		}
+		p.take(k, 1)
 	}
-	return p.torchSettings, nil
 }
 
 var torchColons = regexp.MustCompile(":+")
@@ -200,59 +224,42 @@ func (r *release) tokens(text string) []string {
 }
 
 // strict is the reader of 2.0 to 2.9.
-func (p *reader) strict() error {
+func (p *reader) strict() {
 	for i := 0; i < len(p.tokens); i++ {
-		k, known := p.r.key(p.tokens[i])
-		if !known {
-			p.failed = p.tokens[i]
-			return torchRefused("Unrecognized CachingAllocator option: %s", p.tokens[i])
-		}
-		err := p.mark(i+1, ":")
-		if err == nil {
-			i, err = p.take(k, i+2)
-		}
-		if i++; err == nil && i < len(p.tokens) {
-			err = p.mark(i, ",")
-		}
-		if err != nil {
-			return err
+		k := p.known(p.tokens[i], "Unrecognized CachingAllocator option: %s", p.tokens[i])
+		p.mark(i+1, ":")
+		if i = p.take(k, i+2) + 1; i < len(p.tokens) {
+			p.mark(i, ",")
 		}
 	}
-	return nil
 }
 
 // mark wants a separator at i; since 2.10 any token will do.
-func (p *reader) mark(i int, want string) error {
+func (p *reader) mark(i int, want string) {
 	switch {
 	case p.r.Grammar == torchTwice && i >= len(p.tokens):
-		return errTorchEnd
+		panic(refusal{errTorchEnd})
 	case p.r.Grammar != torchTwice && (i >= len(p.tokens) || p.tokens[i] != want):
-		return torchRefused("Error parsing CachingAllocator settings, expected %s", want)
+		refuse("Error parsing CachingAllocator settings, expected %s", want)
 	}
-	return nil
 }
 
 // segments takes the size of large segments, wherever the list has it.
-func (p *reader) segments() error {
+func (p *reader) segments() {
 	k, known := p.r.key(keyLarge)
 	for i := 0; known && i < len(p.tokens); i++ {
 		if p.tokens[i] == keyLarge {
-			err := p.mark(i+1, ":")
-			if err == nil {
-				i, err = p.take(k, i+2)
-			}
-			if err != nil {
-				return err
-			}
+			p.mark(i+1, ":")
+			i = p.take(k, i+2)
 		}
 	}
-	return nil
 }
 
 // backendAt returns the backend that is chosen while the libraries are loaded, by
 // separate code: the first that the list names. Since 2.10 a list that ends
 // too soon is an error already here.
-func (r *release) backendAt(text string) (string, error) {
+func (r *release) backendAt(text string) (name string, err error) {
+	defer caught(&err)
 	switch r.Grammar {
 	case torchSplit:
 		return torchNative, nil
@@ -266,62 +273,47 @@ func (r *release) backendAt(text string) (string, error) {
 		return torchNative, nil
 	}
 	p := reader{r: r, tokens: r.tokens(text)}
-	for i := 0; i < len(p.tokens); i += 2 {
-		if p.tokens[i] == keyBackend {
-			name, err := p.word(keyBackend, i+2)
-			if err == nil && name != torchAsync {
-				name = torchNative
-			}
-			return name, err
+	for i := 0; i < len(p.tokens); i = p.skip(i) + 2 {
+		if p.tokens[i] == keyBackend && p.word(keyBackend, i+2) == torchAsync {
+			return torchAsync, nil
 		}
-		var err error
-		if i, err = p.skip(i); err != nil {
-			return "", err
+		if p.tokens[i] == keyBackend {
+			break
 		}
 	}
 	return torchNative, nil
 }
 
 // loose is each of the two readers since 2.10.
-func (p *reader) loose() error {
+func (p *reader) loose() {
+	of := "Accelerator"
+	if p.own {
+		of = "CUDA"
+	}
 	for i := 0; i < len(p.tokens); i++ {
-		k, known := p.r.key(p.tokens[i])
-		var err error
-		switch {
-		case !known:
-			p.failed = p.tokens[i]
-			of := "Accelerator"
-			if p.own {
-				of = "CUDA"
-			}
-			return torchRefused("Unrecognized key '%s' in %s allocator config.", p.tokens[i], of)
-		case k.common == p.own || k.name == keyLarge:
-			i, err = p.skip(i)
-		default:
-			if err = p.mark(i+1, ":"); err == nil {
-				i, err = p.take(k, i+2)
-			}
-		}
-		if err != nil {
-			return err
+		k := p.known(p.tokens[i], "Unrecognized key '%s' in %s allocator config.", p.tokens[i], of)
+		if k.common == p.own || k.name == keyLarge {
+			i = p.skip(i)
+		} else {
+			p.mark(i+1, ":")
+			i = p.take(k, i+2)
 		}
 		i++ // whatever separates
 	}
-	return nil
 }
 
 // skip passes over the key at i.
-func (p *reader) skip(i int) (int, error) {
+func (p *reader) skip(i int) int {
 	if i += 2; i >= len(p.tokens) {
-		return i, errTorchEnd
+		panic(refusal{errTorchEnd})
 	}
 	if p.tokens[i] != "[" {
-		return i, nil
+		return i
 	}
 	for i++; i < len(p.tokens); i++ {
 		if p.tokens[i] == "]" {
-			return i, nil
+			return i
 		}
 	}
-	return i, torchNoBracket("config_")
+	panic(torchNoBracket("config_"))
 }
