@@ -15,6 +15,7 @@ package main
 import "C"
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,8 +127,7 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 	g := gpus[number].Load()
 	if g == nil {
 		g = &gpu{number: int(number), shared: shared}
-		switch {
-		case settings.ledgers != "":
+		if settings.ledgers != "" {
 			l, err := shim.Join(settings.ledgers, settings.parts, C.GoString(uuid))
 			if err != nil {
 				say("GPU %d: no memory without the lease: %v", g.number, err)
@@ -135,10 +135,8 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 			}
 			g.account = l
 			store(&shared.ledger, uint64(l.Descriptor()))
-		case settings.limit != 0:
-			g.account = shim.NewLimit(settings.limit)
-		default:
-			g.account = shim.NewLimit(1<<64 - 1)
+		} else {
+			g.account = shim.NewLimit(cmp.Or(settings.limit, 1<<64-1))
 		}
 		gpus[number].Store(g)
 	}
@@ -205,25 +203,27 @@ func gmDrop(number C.int) {
 	_ = g.dev.Close()
 }
 
+// poolOf is the pool of a GPU; nil while the program's context is not there.
+func poolOf(number C.int) *shim.Pool { return gpus[number].Load().pool.Load() }
+
+// chargesOf are what the program took from a GPU past the pool.
+func chargesOf(number C.int) *shim.Charges { return gpus[number].Load().charges.Load() }
+
 //export gmAlloc
 func gmAlloc(number C.int, bytes C.u64, at *C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.CU_OUT_OF_MEMORY
 	}
 	addr, err := p.Alloc(uint64(bytes))
-	if err != nil {
-		return codeOf(err)
-	}
-	*at = C.u64(addr)
-	return 0
+	return given(at, addr, err)
 }
 
 //export gmAllocAsync
 func gmAllocAsync(number C.int, bytes, stream C.u64, at *C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.CU_OUT_OF_MEMORY
 	}
@@ -231,17 +231,21 @@ func gmAllocAsync(number C.int, bytes, stream C.u64, at *C.u64) (code C.int) {
 	if errors.Is(err, shim.ErrCapturing) {
 		return C.NOT_MINE // the driver serves it, and it is counted
 	}
-	if err != nil {
-		return codeOf(err)
+	return given(at, addr, err)
+}
+
+// given returns the CUresult of a request, and stores the block's address.
+func given(at *C.u64, addr uint64, err error) C.int {
+	if err == nil {
+		*at = C.u64(addr)
 	}
-	*at = C.u64(addr)
-	return 0
+	return codeOf(err)
 }
 
 //export gmFree
 func gmFree(number C.int, at C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.NOT_MINE
 	}
@@ -251,7 +255,7 @@ func gmFree(number C.int, at C.u64) (code C.int) {
 //export gmFreeAsync
 func gmFreeAsync(number C.int, at, stream C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.NOT_MINE
 	}
@@ -270,7 +274,7 @@ func freed(p *shim.Pool, at uint64, err error) C.int {
 //export gmInfo
 func gmInfo(number C.int, free, total *C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.CU_UNKNOWN
 	}
@@ -282,7 +286,7 @@ func gmInfo(number C.int, free, total *C.u64) (code C.int) {
 //export gmRange
 func gmRange(number C.int, at C.u64, base, bytes *C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.NOT_MINE
 	}
@@ -300,7 +304,7 @@ func gmRange(number C.int, at C.u64, base, bytes *C.u64) (code C.int) {
 //export gmStreamDestroyed
 func gmStreamDestroyed(number C.int, stream C.u64) {
 	defer recovered(nil)
-	if p := gpus[number].Load().pool.Load(); p != nil {
+	if p := poolOf(number); p != nil {
 		if err := p.StreamDestroyed(uint64(stream)); err != nil && !errors.Is(err, gpumem.ErrClosed) {
 			say("a stream that ends: %v", err)
 		}
@@ -310,7 +314,7 @@ func gmStreamDestroyed(number C.int, stream C.u64) {
 //export gmSynchronizing
 func gmSynchronizing(number C.int) (n C.u64) {
 	defer recovered(nil)
-	if p := gpus[number].Load().pool.Load(); p != nil {
+	if p := poolOf(number); p != nil {
 		n = C.u64(p.Synchronizing())
 	}
 	return n
@@ -319,7 +323,7 @@ func gmSynchronizing(number C.int) (n C.u64) {
 //export gmSynchronized
 func gmSynchronized(number C.int, n C.u64) {
 	defer recovered(nil)
-	if p := gpus[number].Load().pool.Load(); p != nil && n != 0 {
+	if p := poolOf(number); p != nil && n != 0 {
 		if err := p.Synchronized(uint64(n)); err != nil {
 			say("memory that was freed: %v", err)
 		}
@@ -329,7 +333,7 @@ func gmSynchronized(number C.int, n C.u64) {
 //export gmPeer
 func gmPeer(number, peer C.int) {
 	defer recovered(nil)
-	if p := gpus[number].Load().pool.Load(); p != nil {
+	if p := poolOf(number); p != nil {
 		if err := p.Peer(int(peer)); err != nil {
 			say("GPU %d cannot use the pool of GPU %d: %v", int(peer), int(number), err)
 		}
@@ -339,7 +343,7 @@ func gmPeer(number, peer C.int) {
 //export gmTrim
 func gmTrim(number C.int) {
 	defer recovered(nil)
-	if p := gpus[number].Load().pool.Load(); p != nil {
+	if p := poolOf(number); p != nil {
 		_ = p.Trim() // what cannot be released now stays idle
 	}
 }
@@ -347,7 +351,7 @@ func gmTrim(number C.int) {
 //export gmPoolAttribute
 func gmPoolAttribute(number, attribute C.int, v *C.u64) (code C.int) {
 	defer recovered(&code)
-	p := gpus[number].Load().pool.Load()
+	p := poolOf(number)
 	if p == nil {
 		return C.CU_INVALID_VALUE
 	}
@@ -362,31 +366,31 @@ func gmPoolAttribute(number, attribute C.int, v *C.u64) (code C.int) {
 //export gmTake
 func gmTake(number C.int, bytes C.u64) (code C.int) {
 	defer recovered(&code)
-	return codeOf(gpus[number].Load().charges.Load().Take(uint64(bytes)))
+	return codeOf(chargesOf(number).Take(uint64(bytes)))
 }
 
 //export gmFailed
 func gmFailed(number C.int, bytes C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().Failed(uint64(bytes))
+	chargesOf(number).Failed(uint64(bytes))
 }
 
 //export gmDone
 func gmDone(number, kind C.int, value, bytes, context C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().Done(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)}, uint64(bytes), uint64(context))
+	chargesOf(number).Done(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)}, uint64(bytes), uint64(context))
 }
 
 //export gmRetained
 func gmRetained(number, kind C.int, value C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().Retained(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
+	chargesOf(number).Retained(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
 }
 
 //export gmRemove
 func gmRemove(number, kind C.int, value C.u64) (bytes C.int64_t) {
 	defer recovered(nil)
-	n, ok := gpus[number].Load().charges.Load().Remove(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
+	n, ok := chargesOf(number).Remove(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
 	if !ok {
 		return -1
 	}
@@ -396,19 +400,19 @@ func gmRemove(number, kind C.int, value C.u64) (bytes C.int64_t) {
 //export gmContextEnded
 func gmContextEnded(number C.int, context C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().ContextEnded(uint64(context))
+	chargesOf(number).ContextEnded(uint64(context))
 }
 
 //export gmMapped
 func gmMapped(number C.int, at, bytes, handle C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().Mapped(uint64(at), uint64(bytes), shim.Key{Kind: shim.Handle, Value: uint64(handle)})
+	chargesOf(number).Mapped(uint64(at), uint64(bytes), shim.Key{Kind: shim.Handle, Value: uint64(handle)})
 }
 
 //export gmUnmapped
 func gmUnmapped(number C.int, at, bytes C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().charges.Load().Unmapped(uint64(at), uint64(bytes))
+	chargesOf(number).Unmapped(uint64(at), uint64(bytes))
 }
 
 //export gmExit
