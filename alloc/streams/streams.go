@@ -14,8 +14,8 @@
 //     the handle again.
 //   - [Mark] (mark.go): a point in a stream. It has passed when all work queued
 //     before it is done.
-//   - [Epochs] (epochs.go): one number for "everything freed until then", for
-//     allocators that unmap memory (elastic).
+//   - Epochs (package alloc/internal/epochs): one number for "everything freed until
+//     then", for allocators that unmap memory (elastic).
 //   - [Guard] (guard.go, notes.go): orders streams where memory passes from one
 //     to another, for allocators that reuse memory at once (bfc, elastic, vmm).
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
+	"gpumem/alloc/internal/epochs"
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -245,7 +246,7 @@ func TestEpochs(t *testing.T) {
 			h := l.create()
 			l.must(l.t.Use(0), l.t.Use(l.t.Number(h)))
 			renumbered := 0
-			e := streams.NewEpochs(l.t, deterministic, func() { renumbered++ })
+			e := epochs.New(l.t, deterministic, func() { renumbered++ })
 			l.must(e.Close()) // nothing was freed: no call
 			if len(l.calls) != 1 || e.Now() != 1 {
 				t.Errorf("calls %v, epoch %d", l.calls, e.Now())
@@ -295,7 +296,7 @@ func TestEpochs(t *testing.T) {
 func TestEpochsWhenMarksFail(t *testing.T) {
 	l := newLab(t)
 	l.must(l.t.Use(0))
-	e := streams.NewEpochs(l.t, false, nil)
+	e := epochs.New(l.t, false, nil)
 	n := e.Stamp()
 	l.dev.SetFaults(sim.Faults{FailAt: l.dev.Counters().Calls + 1, Err: device.ErrOutOfMemory})
 	if err := e.Close(); !errors.Is(err, device.ErrOutOfMemory) || e.Now() != n {

@@ -106,7 +106,7 @@
 //
 // Unmapping does not wait for work that is queued. Freed memory may be unmapped
 // only when the work that was queued by then is known to be done, which
-// streams.Epochs reports. Where memory passes from one stream to another in place,
+// epochs.Epochs reports. Where memory passes from one stream to another in place,
 // the owner orders the two, with a streams.Guard.
 //
 // # Locks
@@ -139,6 +139,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/internal/epochs"
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
@@ -227,12 +228,12 @@ type Allocator struct {
 	small   space
 	live    *chunks.Table // by address; nil until a block is freed by address
 	streams *streams.Tracker
-	epochs  streams.Epochs // when the work on freed memory is done
-	held    uint64         // pages that a live byte lies on
-	peak    uint64         // largest held in this window
-	before  uint64         // and in the window before
-	tightAt uint64         // pages; see tightNum
-	ops     uint64         // allocations and frees
+	epochs  epochs.Epochs // when the work on freed memory is done
+	held    uint64        // pages that a live byte lies on
+	peak    uint64        // largest held in this window
+	before  uint64        // and in the window before
+	tightAt uint64        // pages; see tightNum
+	ops     uint64        // allocations and frees
 
 	lastID   uint64      // allocations are numbered from 1
 	firstGen uint32      // added to that number in blocks; see alloc.FirstGen
@@ -299,7 +300,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	if a.streams == nil {
 		a.streams = streams.Single(dev)
 	}
-	a.epochs = streams.NewEpochs(a.streams, cfg.Deterministic, a.renumber)
+	a.epochs = epochs.New(a.streams, cfg.Deterministic, a.renumber)
 	limit := info.Total
 	if cfg.Limit != 0 {
 		limit = min(limit, cfg.Limit)

@@ -136,7 +136,7 @@ func (a *Allocator) Live(b alloc.Block) error {
 }
 
 // renumber stamps all free memory with epoch 1, because the numbers of epochs have run
-// out after 2^32 of them; see streams.Epochs.
+// out after 2^32 of them; see epochs.Epochs.
 func (a *Allocator) renumber() {
 	for _, c := range a.chunks() {
 		if c.State == chunks.Free && c.Tag == tagMapped {

@@ -1,6 +1,12 @@
-package streams
+// Package epochs reports when the work on freed memory is done, for an allocator that unmaps
+// memory (elastic).
+package epochs
 
-import "math"
+import (
+	"math"
+
+	"gpumem/alloc/streams"
+)
 
 // maxEpochs is how many closed epochs are kept apart, each with a mark in every stream.
 // More would only make it likelier that the oldest memory needs no wait.
@@ -31,7 +37,7 @@ const maxEpochs = 16
 // Stamps must therefore never be too small. Where two pieces of memory are joined, the
 // larger stamp is kept; where numbers run out, all stamps become 1 and nothing is past.
 type Epochs struct {
-	t *Tracker
+	t *streams.Tracker
 	// Deterministic never queries whether an epoch happens to be over: Passed
 	// reports what earlier waits showed.
 	deterministic bool
@@ -41,19 +47,19 @@ type Epochs struct {
 	dirty  bool   // something was freed in it
 	past   uint32 // all up to this epoch is over
 	closed []epoch
-	unused [][]*Mark // slices for marks
+	unused [][]*streams.Mark // slices for marks
 }
 
 // epoch is a closed one.
 type epoch struct {
 	number uint32
-	marks  []*Mark
+	marks  []*streams.Mark
 }
 
-// NewEpochs begins with epoch 1. Deterministic epochs are never queried, so that
+// New begins with epoch 1. Deterministic epochs are never queried, so that
 // runs repeat. When the numbers run out renumber is called, to replace every
 // stamp by 1.
-func NewEpochs(t *Tracker, deterministic bool, renumber func()) Epochs {
+func New(t *streams.Tracker, deterministic bool, renumber func()) Epochs {
 	return Epochs{t: t, deterministic: deterministic, renumber: renumber, now: 1}
 }
 
@@ -79,7 +85,7 @@ func (e *Epochs) Close() error {
 	if !e.dirty {
 		return nil
 	}
-	var marks []*Mark
+	var marks []*streams.Mark
 	if n := len(e.unused); n > 0 {
 		marks = e.unused[n-1]
 		e.unused = e.unused[:n-1]
@@ -126,7 +132,7 @@ func (e *Epochs) Passed(number uint32) bool {
 	return number <= e.past
 }
 
-// Wait waits until an epoch is over, as Tracker.Wait does: it may return a
+// Wait waits until an epoch is over, as streams.Tracker.Wait does: it may return a
 // *Pending. It closes the epoch if that is the open one.
 func (e *Epochs) Wait(number uint32) error {
 	for number >= e.now {
