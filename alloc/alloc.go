@@ -27,8 +27,8 @@ package alloc
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
+	"gpumem/alloc/internal/ref"
 	"gpumem/size"
 )
 
@@ -85,19 +85,6 @@ type Request struct {
 	OneHandle bool // its memory must be a dedicated allocation, for export to others (elastic, vmm); elsewhere it always is
 }
 
-// CheckRequest reports why no allocator of at most limit bytes can serve a
-// request: an error that wraps ErrBadRequest for an alignment that is no power of
-// two, ErrNever for one above the limit.
-func CheckRequest(r Request, limit uint64) error {
-	if r.Align&(r.Align-1) != 0 {
-		return fmt.Errorf("%w: alignment %d is not a power of two", ErrBadRequest, r.Align)
-	}
-	if r.Align > limit {
-		return ErrNever
-	}
-	return nil
-}
-
 // Block is allocated memory. It is a value: copying it copies no memory. The
 // zero Block is what a request of 0 bytes gives, and freeing it does nothing.
 type Block struct {
@@ -107,29 +94,7 @@ type Block struct {
 }
 
 // Ref identifies a block to the allocator that set it, and to no other.
-type Ref struct {
-	handle int32
-	gen    uint32
-}
-
-// MakeBlock makes a block, for allocators. They find it again by its handle, and
-// distinguish it from a later one with the same handle by gen.
-func MakeBlock(addr, size uint64, handle int32, gen uint32) Block {
-	return Block{addr, size, Ref{handle, gen}}
-}
-
-// allocators counts those that were made.
-var allocators atomic.Uint32
-
-// FirstGen returns the number at which a new allocator begins to number its blocks. Each
-// begins at another, for two pools on two devices may hand out the same address
-// under the same handle, and a block of one must not free one of the other.
-func FirstGen() uint32 {
-	return allocators.Add(1) * 0x9E3779B1 // 2^32 / the golden ratio: neighbours are far apart
-}
-
-// Key returns the handle and gen that MakeBlock was given.
-func (b Block) Key() (handle int32, gen uint32) { return b.Ref.handle, b.Ref.gen }
+type Ref = ref.Ref
 
 // IsZero reports whether the block is that of an empty request.
 func (b Block) IsZero() bool { return b == Block{} }

@@ -38,20 +38,20 @@ type Cause struct {
 	PassThrough bool
 
 	// Words is the allocator's own account, where free blocks are not the cause
-	// ([Whyer]): a sentence a line. The numbers of free blocks and pages above
+	// (whyer): a sentence a line. The numbers of free blocks and pages above
 	// are then 0.
 	Words []string
 }
 
-// Whyer is an Allocator that fails for other causes than fragmentation: its memory
+// whyer is an Allocator that fails for other causes than fragmentation: its memory
 // is pages, or the driver places it. deviceFree is as for [Explain].
-type Whyer interface {
+type whyer interface {
 	Why(r Request, deviceFree int64) []string
 }
 
-// Rounder is an Allocator that does not round requests up to 256 bytes. Round returns the
+// rounder is an Allocator that does not round requests up to 256 bytes. Round returns the
 // least size of a block for a request of at most 2^63 bytes.
-type Rounder interface{ Round(bytes uint64) uint64 }
+type rounder interface{ Round(bytes uint64) uint64 }
 
 // PassThrough is an Allocator that keeps no memory: each block is a grant of
 // the device, and each free waits for all work on it.
@@ -73,14 +73,14 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	_, c.PassThrough = a.(PassThrough)
 	if r.Bytes <= 1<<63 {
 		c.Rounded = (r.Bytes + unit - 1) &^ (unit - 1)
-		if x, ok := a.(Rounder); ok {
+		if x, ok := a.(rounder); ok {
 			c.Rounded = x.Round(r.Bytes)
 		}
 	}
 	if deviceFree >= 0 {
 		c.DeviceFree, c.DeviceKnown = uint64(deviceFree), true
 	}
-	if w, ok := a.(Whyer); ok {
+	if w, ok := a.(whyer); ok {
 		c.Words = w.Why(r, deviceFree)
 		a.Walk(func(k Chunk) bool {
 			if k.Live {

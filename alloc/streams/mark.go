@@ -116,9 +116,6 @@ func (t *Tracker) Release(marks ...*Mark) {
 	}
 }
 
-// Events returns how many events there are.
-func (t *Tracker) Events() int { return t.marks + len(t.spare) }
-
 // Look begins a new round of Passed: what had not passed may have by now. In one
 // round a mark that has not passed stands for the later ones in its stream, so
 // that n marks cost few queries.

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/async"
+	"gpumem/alloc/internal/ref"
 	"gpumem/device"
 	"gpumem/device/sim"
 )
@@ -73,7 +74,7 @@ func TestRecordErrors(t *testing.T) {
 	w.ok(w.a.Record(alloc.Block{}, 2), w.a.Record(b, 2), w.a.Free(b))
 	for what, got := range map[string][2]error{
 		"freed":   {w.a.Record(b, 2), alloc.ErrDoubleFree},
-		"foreign": {w.a.Record(alloc.MakeBlock(b.Addr, mib, 99, 1), 2), alloc.ErrNotAllocated},
+		"foreign": {w.a.Record(alloc.Block{Addr: b.Addr, Size: mib, Ref: ref.Make(99, 1)}, 2), alloc.ErrNotAllocated},
 	} {
 		if !errors.Is(got[0], got[1]) {
 			t.Errorf("%s: %v, want %v", what, got[0], got[1])

@@ -94,6 +94,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/internal/ref"
 	"gpumem/device"
 	"gpumem/internal/invariants"
 	"gpumem/size"
@@ -175,7 +176,7 @@ type Allocator struct {
 	free     [2]*chunks.Index // holes of the lower and the upper end; nil until there is one but for [home]
 	live     *chunks.Table    // by address; nil until a block is freed by address
 	lastID   uint64           // allocations are numbered from 1
-	firstGen uint32           // added to that number in blocks; see alloc.FirstGen
+	firstGen uint32           // added to that number in blocks; see ref.FirstGen
 	stats    alloc.Stats      // but for NumAllocs, which is lastID, and LargestFreeBlock
 
 	dev     device.Device
@@ -212,7 +213,7 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	a := &Allocator{
 		dev:      dev,
 		cfg:      cfg,
-		firstGen: alloc.FirstGen(),
+		firstGen: ref.FirstGen(),
 		spatial:  cfg.Spatial,
 		align:    MinAllocation,
 		waste:    defaultWaste,
@@ -320,7 +321,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	a.stats.BytesInUse += c.Size
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
 	a.stats.LargestAllocSize = max(a.stats.LargestAllocSize, c.Size)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return c.Block(h), nil
 }
 
 // end returns the end of the pool that serves a request. Collective memory is called

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"gpumem/alloc"
+	"gpumem/alloc/internal/ref"
 )
 
 // Blocks are the blocks of an allocator that takes separate memory for each: one
@@ -28,7 +29,7 @@ type Blocks struct {
 
 // Init makes an empty set. limit is in bytes, for the statistics.
 func (b *Blocks) Init(limit uint64) {
-	b.firstGen = alloc.FirstGen()
+	b.firstGen = ref.FirstGen()
 	b.Count.BytesLimit = limit
 	b.Reset()
 }
@@ -41,7 +42,7 @@ func (b *Blocks) Reset() {
 }
 
 // Begin is the first part of every request. done reports that nothing is left to do: the
-// allocator is closed, the request is empty, or alloc.CheckRequest refuses it under the
+// allocator is closed, the request is empty, or CheckRequest refuses it under the
 // limit, in bytes.
 func (b *Blocks) Begin(r alloc.Request, limit uint64) (done bool, err error) {
 	if b.Closed {
@@ -50,8 +51,21 @@ func (b *Blocks) Begin(r alloc.Request, limit uint64) (done bool, err error) {
 	if r.Bytes == 0 {
 		return true, nil
 	}
-	err = alloc.CheckRequest(r, limit)
+	err = CheckRequest(r, limit)
 	return err != nil, err
+}
+
+// CheckRequest reports why no allocator of at most limit bytes can serve a
+// request: an error that wraps alloc.ErrBadRequest for an alignment that is no power of
+// two, alloc.ErrNever for one above the limit.
+func CheckRequest(r alloc.Request, limit uint64) error {
+	if r.Align&(r.Align-1) != 0 {
+		return fmt.Errorf("%w: alignment %d is not a power of two", alloc.ErrBadRequest, r.Align)
+	}
+	if r.Align > limit {
+		return alloc.ErrNever
+	}
+	return nil
 }
 
 // Add enters memory that was taken for a request.
@@ -107,7 +121,7 @@ func (b *Blocks) HandOut(h H, c *Chunk, r alloc.Request) alloc.Block {
 	s.BytesInUse += c.Size
 	s.PeakBytesInUse = max(s.PeakBytesInUse, s.BytesInUse)
 	s.LargestAllocSize = max(s.LargestAllocSize, c.Size)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen())
+	return c.Block(h)
 }
 
 // Drop takes a live chunk out, whose memory was released. PoolBytes is the caller's to
@@ -131,7 +145,7 @@ func (b *Blocks) Find(what string, block alloc.Block) (H, *Chunk, error) {
 	if b.Closed {
 		return 0, nil, alloc.ErrClosed
 	}
-	h, gen := block.Key()
+	h, gen := block.Ref.Key()
 	if h == 0 && block.Addr == 0 {
 		return 0, nil, nil
 	}
@@ -144,7 +158,7 @@ func (b *Blocks) Find(what string, block alloc.Block) (H, *Chunk, error) {
 // NotLive is the error of an operation on a block for which Live returned nil. what
 // names the operation; within reports whether the block's address is in the pool.
 func (s *Store) NotLive(what string, block alloc.Block, within bool) error {
-	if h, _ := block.Key(); !within || !s.Valid(h) {
+	if h, _ := block.Ref.Key(); !within || !s.Valid(h) {
 		return fmt.Errorf("%s of %v: %w: it is not of this pool", what, block, alloc.ErrNotAllocated)
 	}
 	return fmt.Errorf("%s of %v: %w", what, block, alloc.ErrDoubleFree)

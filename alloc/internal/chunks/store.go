@@ -27,6 +27,11 @@
 // Nothing in this package locks: the lock of the allocator's owner guards it.
 package chunks
 
+import (
+	"gpumem/alloc"
+	"gpumem/alloc/internal/ref"
+)
+
 // H is a chunk's number in its Store. 0 is no chunk.
 type H = int32
 
@@ -63,6 +68,11 @@ func (c *Chunk) SetLive(gen, site uint32) {
 
 // Gen returns the number of the allocation that lives here. Only for a live chunk.
 func (c *Chunk) Gen() uint32 { return uint32(c.left) }
+
+// Block returns the block of a live chunk, whose number is h.
+func (c *Chunk) Block(h H) alloc.Block {
+	return alloc.Block{Addr: c.Addr, Size: c.Size, Ref: ref.Make(h, c.Gen())}
+}
 
 // Site returns the allocation site. Only for a live chunk.
 func (c *Chunk) Site() uint32 { return uint32(c.right) }

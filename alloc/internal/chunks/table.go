@@ -110,7 +110,7 @@ func (t *Table) Block(addr uint64) (alloc.Block, error) {
 	}
 	if h := t.Find(addr); h != 0 {
 		if c := t.store.At(h); c.State == Live {
-			return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+			return c.Block(h), nil
 		}
 	}
 	return alloc.Block{}, fmt.Errorf("%#x: %w: no live block starts there", addr, alloc.ErrNotAllocated)

@@ -140,6 +140,7 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/alloc/internal/epochs"
+	"gpumem/alloc/internal/ref"
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
@@ -236,7 +237,7 @@ type Allocator struct {
 	ops     uint64        // allocations and frees
 
 	lastID   uint64      // allocations are numbered from 1
-	firstGen uint32      // added to that number in blocks; see alloc.FirstGen
+	firstGen uint32      // added to that number in blocks; see ref.FirstGen
 	stats    alloc.Stats // but for NumAllocs, PoolBytes and LargestFreeBlock, which Stats works out
 
 	dev   Device
@@ -294,7 +295,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 		eager:    cfg.Eager,
 		shift:    uint8(bits.TrailingZeros64(info.Page)),
 		mask:     info.Page - 1,
-		firstGen: alloc.FirstGen(),
+		firstGen: ref.FirstGen(),
 		streams:  cfg.Streams,
 	}
 	if a.streams == nil {
@@ -393,7 +394,7 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	a.stats.BytesInUse += c.Size
 	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
 	a.stats.LargestAllocSize = max(a.stats.LargestAllocSize, c.Size)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen()), nil
+	return c.Block(h), nil
 }
 
 // tight reports whether a block of that many pages is to be put where it holds the
@@ -412,7 +413,7 @@ func (a *Allocator) tight(need uint64) bool {
 // cap that an earlier request had lowered, the whole limit is tried once, as other
 // programs may have released memory since.
 func (a *Allocator) miss(r alloc.Request, n uint64) (chunks.H, *chunks.Chunk, error) {
-	if err := alloc.CheckRequest(r, math.MaxUint64); err != nil {
+	if err := chunks.CheckRequest(r, math.MaxUint64); err != nil {
 		return 0, nil, err
 	}
 	need := a.pages(n)

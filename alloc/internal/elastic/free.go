@@ -23,7 +23,7 @@ func (a *Allocator) Free(b alloc.Block) error {
 	if a.closed {
 		return alloc.ErrClosed
 	}
-	h, gen := b.Key()
+	h, gen := b.Ref.Key()
 	if h == 0 && b.Addr == 0 {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (a *Allocator) Live(b alloc.Block) error {
 	if a.closed {
 		return alloc.ErrClosed
 	}
-	h, gen := b.Key()
+	h, gen := b.Ref.Key()
 	if b.IsZero() || a.store.Live(h, gen, b.Addr) != nil {
 		return nil
 	}

@@ -74,7 +74,7 @@ func (a *Allocator) lookup(what string, b alloc.Block) (chunks.H, *chunks.Chunk,
 	if a.closed {
 		return 0, nil, alloc.ErrClosed
 	}
-	h, gen := b.Key()
+	h, gen := b.Ref.Key()
 	if h == 0 && b.Addr == 0 {
 		return 0, nil, nil
 	}

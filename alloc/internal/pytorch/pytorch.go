@@ -60,6 +60,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
+	"gpumem/alloc/internal/ref"
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/internal/invariants"
@@ -221,7 +222,6 @@ type near struct {
 
 var (
 	_ alloc.Allocator = (*Allocator)(nil)
-	_ alloc.Rounder   = (*Allocator)(nil)
 )
 
 // New makes a pool on dev. Nothing is taken from the device yet. Errors:
@@ -256,7 +256,7 @@ func New(dev Device, cfg Config) (*Allocator, error) {
 	}
 	a := &Allocator{
 		dev: dev, info: info, cfg: cfg, maxSplit: cfg.MaxSplit, streams: cfg.Streams,
-		gen: alloc.FirstGen(), others: make([][]use, 1),
+		gen: ref.FirstGen(), others: make([][]use, 1),
 		rising: cfg.Tie == BySegment,
 		plain:  cfg.MaxSplit == 0 && cfg.GC == 0 && !cfg.Expandable && !cfg.KeepSizes,
 	}
@@ -302,12 +302,12 @@ func (a *Allocator) Alloc(r alloc.Request) (alloc.Block, error) {
 	n := a.Round(r.Bytes)
 	want := n // with what an alignment may cost
 	if r.Align > minBlock || r.Align > 1 && a.cfg.KeepSizes {
-		if err := alloc.CheckRequest(r, a.stats.BytesLimit); err != nil {
+		if err := chunks.CheckRequest(r, a.stats.BytesLimit); err != nil {
 			return alloc.Block{}, err
 		}
 		want += r.Align
 	} else if r.Align&(r.Align-1) != 0 {
-		return alloc.Block{}, alloc.CheckRequest(r, a.stats.BytesLimit)
+		return alloc.Block{}, chunks.CheckRequest(r, a.stats.BytesLimit)
 	}
 	l := a.list(want, r.Stream)
 	var h chunks.H
@@ -352,5 +352,5 @@ func (a *Allocator) handOut(h chunks.H, c *chunks.Chunk, r alloc.Request) alloc.
 	m.Requested += r.Bytes
 	m.RequestedPeak = max(m.RequestedPeak, m.Requested)
 	m.InactiveSplitPeak = max(m.InactiveSplitPeak, m.InactiveSplit)
-	return alloc.MakeBlock(c.Addr, c.Size, h, c.Gen())
+	return c.Block(h)
 }

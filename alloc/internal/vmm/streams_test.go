@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpumem/alloc"
+	"gpumem/alloc/internal/ref"
 	"gpumem/alloc/internal/vmm"
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -137,7 +138,7 @@ func TestRecord(t *testing.T) {
 	}{
 		{"an empty block", alloc.Block{}, nil},
 		{"a freed block", k, alloc.ErrNotAllocated},
-		{"another's block", alloc.MakeBlock(k.Addr, k.Size, 99, 1), alloc.ErrNotAllocated},
+		{"another's block", alloc.Block{Addr: k.Addr, Size: k.Size, Ref: ref.Make(99, 1)}, alloc.ErrNotAllocated},
 	} {
 		if err := b.a.Record(tc.k, 1); !errors.Is(err, tc.want) || errors.Is(err, alloc.ErrDoubleFree) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)

@@ -9,6 +9,7 @@ import (
 
 	"gpumem"
 	"gpumem/alloc"
+	"gpumem/alloc/internal/ref"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/policy"
@@ -151,7 +152,7 @@ func deadBlock(t *testing.T, p policy.Policy) {
 	if err := s.pool.RecordStream(b, n); !errors.Is(err, gpumem.ErrDoubleFree) && !errors.Is(err, gpumem.ErrNotAllocated) {
 		t.Errorf("RecordStream of a freed block: %v", err)
 	}
-	if err := s.pool.RecordStream(gpumem.Block(alloc.MakeBlock(12345, 1, 1<<20, 3)), n); !errors.Is(err, gpumem.ErrNotAllocated) {
+	if err := s.pool.RecordStream(gpumem.Block(alloc.Block{Addr: 12345, Size: 1, Ref: ref.Make(1<<20, 3)}), n); !errors.Is(err, gpumem.ErrNotAllocated) {
 		t.Errorf("RecordStream of another pool's block: %v", err)
 	}
 	s.must(s.pool.RecordStream(gpumem.Block{}, n))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"gpumem/alloc"
+	"gpumem/alloc/internal/ref"
 	"gpumem/device"
 	"gpumem/device/sim"
 	"gpumem/internal/invariants"
@@ -399,8 +400,8 @@ func (m Maker) badFrees(t *testing.T) {
 			t.Errorf("there is %v", b)
 		}
 	}
-	want("a made-up block", w.a.Free(alloc.MakeBlock(first.b.Addr, 5000, 1<<30, 1)), alloc.ErrNotAllocated)
-	want("a block with a wrong number", w.a.Free(alloc.MakeBlock(first.b.Addr, 5000, -4, 1)), alloc.ErrNotAllocated)
+	want("a made-up block", w.a.Free(alloc.Block{Addr: first.b.Addr, Size: 5000, Ref: ref.Make(1<<30, 1)}), alloc.ErrNotAllocated)
+	want("a block with a wrong number", w.a.Free(alloc.Block{Addr: first.b.Addr, Size: 5000, Ref: ref.Make(-4, 1)}), alloc.ErrNotAllocated)
 	w.free(0, false)
 	want("a double free by block", w.a.Free(first.b), alloc.ErrDoubleFree)
 	want("a double free by address", w.a.FreeAddr(first.b.Addr), alloc.ErrDoubleFree, alloc.ErrNotAllocated)
