@@ -38,37 +38,6 @@ func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE...]",
 		Short: "Explain why a program ran out of GPU memory",
-		Long: `doctor reads what a program printed when it failed: JAX, XLA, TensorFlow, PyTorch,
-CuPy, RMM, vLLM, Ollama, NCCL, CUDA's libraries, the kernel. It names the cause
-and how certain it is, quotes the lines that show it, and says what to set and
-how to check that it took effect. Where the log does not decide, it names what
-is missing. Where memory is not to blame, it says so.
-
-FILE is a log, gzip or not, of any size; - or none is standard input. Each FILE
-has a separate doctor. A whole pool dump in a log is shown on one screen, and
---save-trace makes a recording of it.
-
-This machine is examined with --machine and --pid only: a log may come from
-another. There gpumem ps --json writes the file that --state reads. --pid shows
-the environment that the process was started with, not what it set later.
-
---with reads what was taken beside the log: a snapshot of PyTorch, a memory
-profile of JAX, any recording, or the dump of a pool. It shows how much the
-program held itself, which tells a full GPU from a full program.
-
---explain shows the section on a cause, named as in the answer, and reads no log.
-
---json prints an object, and for several FILEs an array of them, in their order.
-
-Exit status: 0 whatever the answer is, 2 bad usage or bad input.`,
-		Example: `  gpumem doctor train.log
-  python train.py 2>&1 | gpumem doctor
-  gpumem doctor train.log --machine
-  gpumem doctor --pid 4242
-  gpumem ps --json > state.json; gpumem doctor train.log --state state.json
-  gpumem doctor train.log --with snapshot.pickle
-  gpumem doctor --explain fragmentation
-  gpumem doctor train.log --save-trace pool.txt; gpumem replay pool.txt`,
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if f.explain != "" {
 				if err := explainsAlone(cmd, files); err != nil {

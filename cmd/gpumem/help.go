@@ -160,9 +160,6 @@ func manualCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "manual DIR",
 		Short: "Write the manual pages and shell completions",
-		Long: `manual writes one manual page for each command to DIR/man1, and the completions
-of bash, zsh, fish and PowerShell to DIR/completions.`,
-		Example: "  gpumem manual ~/.local/share/man && man -M ~/.local/share/man gpumem-replay",
 		Hidden:  true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -19,23 +19,6 @@ func psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the programs on each GPU and their memory",
-		Long: `List the programs on each GPU: process, user, age, command, memory in use, lease,
-framework, and the memory that its environment asks for. Programs with a lease
-and no memory yet are listed, too, and those that wait for a lease, in their
-order. Notes say where several programs share a lease, and where the program of
-a lease has ended and left it to another process.
-
-"parent gone" marks a program whose parent has ended, such as a worker whose
-parent was killed. In a container the driver may report other process numbers;
-then a program is unknown, with the reason. ps changes nothing.
-
-Without --device it lists every GPU of the driver and the device of
-$GPUMEM_DEVICE; without a driver and a named device there are none. --json
-writes a state file for gpumem doctor, in which driver.up says whether the
-driver answers.`,
-		Example: `  gpumem ps
-  gpumem ps --device sim@/dev/shm/gpu
-  gpumem ps --json > state.json`,
 		Args: noWords("ps"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, s, err := startProbe(o)

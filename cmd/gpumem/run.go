@@ -29,37 +29,6 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND ARGS...",
 		Short: "Start a program with its share of a GPU, unchanged",
-		Long: `Start a program with its share of a GPU, unchanged.
-
-run reserves GPU memory for COMMAND, sets the environment variables that keep
-each framework below that limit (JAX, TensorFlow, PyTorch, CuPy), and becomes
-COMMAND. If the memory is not available it fails, or waits with --wait. The
-program has the process number, descriptors, signals and exit status that it
-would have without run. Its lease ends when it and its children have ended.
-
-Without --mem and --share it gets all that can be shared: what no lease and no
-other program has, less what a display needs. The limits are made for one process.
-With --procs N each of N processes gets an equal part; without it a second process
-that uses the GPU says so on standard error.
-
-With --pool NAME a driver library serves the memory of any program that uses CUDA
-from a pool of that policy (elastic, vmm, jax, platform, ...), and the lease is a
-limit in bytes for all of its processes together: no fraction is set, and --procs
-is not needed. docs/pool-library.md says what it does, and how to turn it off.
-
-With --record the program's memory is recorded for gpumem replay: PyTorch writes
-its events to FILE when it ends, JAX and TensorFlow write what a pool holds to
-FILE_POOL.TIME when it is out of memory. docs/recording.md has the other ways.
-
-Exit status: the program's own; of several copies the first that is not zero. 1
-if the memory is not available, 126 or 127 if the program cannot be started.`,
-		Example: `  gpumem run --mem 6GiB -- python train.py
-  gpumem run --copies 4 -- python worker.py
-  gpumem run --mem 8GiB --procs 4 -- pytest -n 4
-  gpumem run --gpu 0,1 --share .5 --wait -- python train.py
-  gpumem run --mem 6GiB --pool elastic -- python train.py
-  gpumem run --mem 6GiB --print-env -- python train.py
-  gpumem run --record train.pickle -- python train.py`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
