@@ -100,7 +100,7 @@ func TestWriteLeaks(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var b strings.Builder
 			if err := printText(&b, func(t *text) {
-				writeLeaks(t, leaksReport{replay.TraceInfo{Source: "x.pickle", Format: "torch"}, &tc.rep})
+				writeLeaks(t, &leaks.Answer{Trace: replay.TraceInfo{Source: "x.pickle", Format: "torch"}, Report: &tc.rep})
 			}); err != nil {
 				t.Fatal(err)
 			}

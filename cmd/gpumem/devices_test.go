@@ -61,7 +61,7 @@ cuda:1: NVML: no permission
 
 func TestDevicesJSON(t *testing.T) {
 	var b bytes.Buffer
-	if err := encode(&b, jsonOfDevices(listed[:1], &machine.Driver{Up: true})); err != nil {
+	if err := encode(&b, probe.NewListing(listed[:1], &machine.Driver{Up: true})); err != nil {
 		t.Fatal(err)
 	}
 	const want = `{

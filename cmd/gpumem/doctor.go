@@ -20,8 +20,8 @@ import (
 	"gpumem/record/trace"
 )
 
-// doctorFlags are the flags of doctor.
-type doctorFlags struct {
+type doctorOptions struct {
+	call
 	state   string
 	machine bool
 	pid     int
@@ -30,73 +30,72 @@ type doctorFlags struct {
 	save    string
 	with    string
 	explain string
-	asJSON  bool
 }
 
 func doctorCommand() *cobra.Command {
-	var f doctorFlags
+	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE...]",
 		Short: "Explain why a program ran out of GPU memory",
-		RunE: func(cmd *cobra.Command, files []string) error {
-			if f.explain != "" {
-				if err := explainsAlone(cmd, files); err != nil {
-					return err
-				}
-				text, err := doctor.Explain(f.explain, textWidth)
-				if err != nil {
-					return err
-				}
-				_, err = io.WriteString(cmd.OutOrStdout(), text)
-				return err
-			}
-			f.hasPID = cmd.Flags().Changed("pid")
-			logs, err := f.logs(files, term.IsTerminal(os.Stdin.Fd()))
-			if err != nil {
-				return err
-			}
-			return f.diagnose(cmd.Context(), logs, cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		RunE:  runner(&o, runDoctor),
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.state, "state", "", "read the state of the machine where it failed from `FILE`, as gpumem ps --json writes it")
-	flags.BoolVar(&f.machine, "machine", false, "look at the GPUs of this machine and their processes")
-	flags.IntVar(&f.pid, "pid", 0, "look at this machine and the running process `N`: frameworks, settings, memory")
-	flags.StringArrayVar(&f.devices, "device", nil, "with --machine or --pid: only this `DEVICE`, cuda:N or sim@FILE (repeatable)")
-	flags.StringVar(&f.save, "save-trace", "", "write the pool in the log's dump to `FILE`, as a recording")
-	flags.StringVar(&f.with, "with", "", "read a snapshot, memory profile or pool dump taken beside the log from `FILE`")
-	flags.StringVar(&f.explain, "explain", "", "show the section on the cause `ID`, such as fragmentation")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON")
+
+	fs := cmd.Flags()
+	fs.StringVar(&o.state, "state", "", "read the state of the machine where it failed from `FILE`, as gpumem ps --json writes it")
+	fs.BoolVar(&o.machine, "machine", false, "look at the GPUs of this machine and their processes")
+	fs.IntVar(&o.pid, "pid", 0, "look at this machine and the running process `N`: frameworks, settings, memory")
+	fs.StringArrayVar(&o.devices, "device", nil, "with --machine or --pid: only this `DEVICE`, cuda:N or sim@FILE (repeatable)")
+	fs.StringVar(&o.save, "save-trace", "", "write the pool in the log's dump to `FILE`, as a recording")
+	fs.StringVar(&o.with, "with", "", "read a snapshot, memory profile or pool dump taken beside the log from `FILE`")
+	fs.StringVar(&o.explain, "explain", "", "show the section on the cause `ID`, such as fragmentation")
+	o.addJSON(cmd)
 	return cmd
 }
 
-// explainsAlone refuses what --explain would not heed: it reads no log and prints text.
-func explainsAlone(cmd *cobra.Command, files []string) error {
-	if len(files) > 0 {
-		return fmt.Errorf("--explain shows the section on a cause and reads no log; leave out one of --explain and %s", files[0])
+func runDoctor(ctx context.Context, o *doctorOptions) error {
+	if o.explain != "" {
+		return o.showCause()
+	}
+	o.hasPID = o.given("pid")
+	logs, err := o.logs(o.words, term.IsTerminal(os.Stdin.Fd()))
+	if err != nil {
+		return err
+	}
+	return o.diagnose(ctx, logs)
+}
+
+// showCause shows the section on a cause. It refuses what it would not heed: it reads no log and
+// prints text.
+func (o *doctorOptions) showCause() error {
+	if len(o.words) > 0 {
+		return fmt.Errorf("--explain shows the section on a cause and reads no log; leave out one of --explain and %s", o.words[0])
 	}
 	for _, name := range []string{"json", "state", "machine", "pid", "device", "save-trace", "with"} {
-		if cmd.Flags().Changed(name) {
+		if o.given(name) {
 			return fmt.Errorf("--explain shows the section on a cause and reads nothing else; leave out one of --explain and --%s", name)
 		}
 	}
-	return nil
+	text, err := doctor.Explain(o.explain, textWidth)
+	if err == nil {
+		_, err = io.WriteString(o.out, text)
+	}
+	return err
 }
 
 // looks reports whether this machine is to be read.
-func (f *doctorFlags) looks() bool { return f.machine || f.hasPID }
+func (o *doctorOptions) looks() bool { return o.machine || o.hasPID }
 
 // logs checks the flags, and returns the logs to read; "" is no log, where the question is
 // about the machine alone.
-func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
+func (o *doctorOptions) logs(files []string, terminal bool) ([]string, error) {
 	switch {
-	case f.state != "" && f.looks():
+	case o.state != "" && o.looks():
 		return nil, errors.New("--state is of the machine where it failed, and --machine and --pid look at this one; give one of them")
-	case len(f.devices) > 0 && !f.looks():
+	case len(o.devices) > 0 && !o.looks():
 		return nil, errors.New("--device says which GPUs of this machine to look at; it goes with --machine or --pid")
-	case len(files) > 1 && f.save != "":
+	case len(files) > 1 && o.save != "":
 		return nil, fmt.Errorf("--save-trace saves the pool of one log, and %d were given", len(files))
-	case len(files) == 0 && terminal && f.looks():
+	case len(files) == 0 && terminal && o.looks():
 		return []string{""}, nil
 	case len(files) == 0 && terminal:
 		return nil, errors.New("no log: name its FILE, or pipe it in, as in python train.py 2>&1 | gpumem doctor; gpumem doctor - reads what is pasted, up to Ctrl-D")
@@ -107,20 +106,20 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 	switch {
 	case stdin >= 0 && slices.Contains(files[stdin+1:], "-"):
 		return nil, errors.New("- is standard input, which can be read only once")
-	case stdin >= 0 && f.state == "-":
+	case stdin >= 0 && o.state == "-":
 		return nil, errors.New("--state -: standard input is the log already; name the file of one of them")
-	case stdin >= 0 && f.with == "-":
+	case stdin >= 0 && o.with == "-":
 		return nil, errors.New("--with -: standard input is the log already; name the file of one of them")
-	case f.state == "-" && f.with == "-":
+	case o.state == "-" && o.with == "-":
 		return nil, errors.New("--with -: standard input is that of --state already; name the file of one of them")
-	case f.save != "" && f.state != "" && output.Same(f.state, f.save):
-		return nil, fmt.Errorf("--save-trace %s: this is the file of --state; name another file", f.save)
-	case f.save != "" && f.with != "" && output.Same(f.with, f.save):
-		return nil, fmt.Errorf("--save-trace %s: this is the file of --with; name another file", f.save)
+	case o.save != "" && o.state != "" && output.Same(o.state, o.save):
+		return nil, fmt.Errorf("--save-trace %s: this is the file of --state; name another file", o.save)
+	case o.save != "" && o.with != "" && output.Same(o.with, o.save):
+		return nil, fmt.Errorf("--save-trace %s: this is the file of --with; name another file", o.save)
 	}
 	for _, file := range files {
-		if f.save != "" && output.Same(file, f.save) {
-			return nil, fmt.Errorf("--save-trace %s: this is the log itself; name another file", f.save)
+		if o.save != "" && output.Same(file, o.save) {
+			return nil, fmt.Errorf("--save-trace %s: this is the log itself; name another file", o.save)
 		}
 	}
 	return files, nil
@@ -128,16 +127,17 @@ func (f *doctorFlags) logs(files []string, terminal bool) ([]string, error) {
 
 // diagnose reads the logs and writes the answers. Nothing is printed before all is known:
 // with an error stderr has that one line alone.
-func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stderr io.Writer) error {
-	state, notes, err := f.readState(ctx)
+func (o *doctorOptions) diagnose(ctx context.Context, logs []string) error {
+	state, notes, err := o.readState(ctx)
 	if err != nil {
 		return err
 	}
-	beside, err := readBeside(ctx, f.with)
+	beside, err := readBeside(ctx, o.with)
 	if err != nil {
 		return err
 	}
-	line := newProgress(stderr)
+
+	line := newProgress(o.errs)
 	defer line.clear()
 	var all []doctor.Answer
 	for _, name := range logs {
@@ -145,7 +145,7 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		switch {
 		case err != nil:
 			return err
-		case a.Size == 0 && !f.looks():
+		case a.Size == 0 && !o.looks():
 			notes = append(notes, a.Log+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
 		case a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
 			note := recordingNote(ctx, name)
@@ -161,18 +161,19 @@ func (f *doctorFlags) diagnose(ctx context.Context, logs []string, stdout, stder
 		all = append(all, a)
 	}
 	line.clear()
-	if f.save != "" {
-		note, err := saveTrace(ctx, f.save, all[0])
+	if o.save != "" {
+		note, err := saveTrace(ctx, o.save, all[0])
 		if err != nil {
 			return err
 		}
 		notes = append(notes, note)
 	}
-	writeNotes(stderr, notes)
-	if f.asJSON {
-		return doctor.WriteJSON(stdout, all)
+
+	o.note(notes...)
+	if o.asJSON {
+		return doctor.WriteJSON(o.out, all)
 	}
-	return doctor.WriteText(stdout, all, textWidth)
+	return doctor.WriteText(o.out, all, textWidth)
 }
 
 // readBeside reads the file of --with; "" is none. What is no recording may be a dump.
@@ -193,23 +194,23 @@ func readBeside(ctx context.Context, path string) (*doctor.Beside, error) {
 
 // readState returns the state in the file of --state, or that of this machine and the
 // process of --pid, with notes for stderr; nil if none is to be read.
-func (f *doctorFlags) readState(ctx context.Context) (s *machine.Snapshot, notes []string, err error) {
-	if !f.looks() {
-		if f.state != "" {
-			s, err = doctor.ReadState(ctx, f.state)
+func (o *doctorOptions) readState(ctx context.Context) (s *machine.Snapshot, notes []string, err error) {
+	if !o.looks() {
+		if o.state != "" {
+			s, err = doctor.ReadState(ctx, o.state)
 		}
 		return s, nil, err
 	}
-	_, s, err = startProbe(probe.Options{Devices: f.devices})
+	_, s, err = startProbe(probe.Options{Devices: o.devices})
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(s.Devices) == 0 {
 		s.Notes = []string{"this machine shows no GPU, so nothing is known of one; gpumem devices says why, and --device names one"}
 	}
-	if f.hasPID {
+	if o.hasPID {
 		var note string
-		if s.Process, note, err = probe.Process(f.pid); err != nil {
+		if s.Process, note, err = probe.Process(o.pid); err != nil {
 			return nil, nil, fmt.Errorf("--pid: %w", err)
 		}
 		if note != "" {

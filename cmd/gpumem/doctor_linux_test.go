@@ -42,7 +42,7 @@ func TestDoctorMachine(t *testing.T) {
 	if code := run(t.Context(), []string{"ps", "--device", "sim@" + file, "--json"}, &out, &errs); code != 0 {
 		t.Fatal(errs.String())
 	}
-	f := doctorFlags{machine: true, devices: []string{"sim@" + file}}
+	f := doctorOptions{machine: true, devices: []string{"sim@" + file}}
 	got, notes, err := f.readState(t.Context())
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%v, %q", err, notes)

@@ -29,31 +29,31 @@ import (
 func TestDoctorLogs(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
-		flags    doctorFlags
+		flags    doctorOptions
 		files    []string
 		terminal bool
 		want     string // of the logs, or the beginning of the error
 	}{
-		{"a file", doctorFlags{}, []string{"a"}, true, "[a]"},
-		{"several", doctorFlags{}, []string{"b", "a", "-"}, false, "[b a -]"},
-		{"a pipe", doctorFlags{}, nil, false, "[-]"},
-		{"pasted", doctorFlags{}, []string{"-"}, true, "[-]"},
-		{"nothing", doctorFlags{}, nil, true, "no log: name its FILE"},
-		{"a state alone", doctorFlags{state: "s"}, nil, true, "no log: name its FILE"},
-		{"the machine alone", doctorFlags{machine: true}, nil, true, "[]"},
-		{"a process alone", doctorFlags{hasPID: true}, nil, true, "[]"},
-		{"the machine and a pipe", doctorFlags{machine: true}, nil, false, "[-]"},
-		{"two machines", doctorFlags{machine: true, state: "s"}, []string{"a"}, false, "--state is of"},
-		{"two machines by process", doctorFlags{hasPID: true, state: "s"}, []string{"a"}, false, "--state is of"},
-		{"a device of no machine", doctorFlags{devices: []string{"cuda:0"}}, []string{"a"}, false, "--device says"},
-		{"a state from stdin", doctorFlags{state: "-"}, []string{"a"}, false, "[a]"},
-		{"both from stdin", doctorFlags{state: "-"}, nil, false, "--state -: standard input"},
-		{"stdin twice", doctorFlags{}, []string{"-", "a", "-"}, false, "- is standard input"},
-		{"a file beside and the log from stdin", doctorFlags{with: "-"}, nil, false, "--with -: standard input is the log"},
-		{"a state and a file beside from stdin", doctorFlags{state: "-", with: "-"}, []string{"a"}, false, "--with -: standard input is that of --state"},
-		{"a trace onto the state", doctorFlags{save: "./s", state: "s"}, []string{"a"}, false, "--save-trace ./s: this is the file of --state"},
-		{"a trace onto the file beside", doctorFlags{save: "./w", with: "w"}, []string{"a"}, false, "--save-trace ./w: this is the file of --with"},
-		{"a trace of two", doctorFlags{save: "t"}, []string{"a", "b"}, false, "--save-trace saves the pool of one log"},
+		{"a file", doctorOptions{}, []string{"a"}, true, "[a]"},
+		{"several", doctorOptions{}, []string{"b", "a", "-"}, false, "[b a -]"},
+		{"a pipe", doctorOptions{}, nil, false, "[-]"},
+		{"pasted", doctorOptions{}, []string{"-"}, true, "[-]"},
+		{"nothing", doctorOptions{}, nil, true, "no log: name its FILE"},
+		{"a state alone", doctorOptions{state: "s"}, nil, true, "no log: name its FILE"},
+		{"the machine alone", doctorOptions{machine: true}, nil, true, "[]"},
+		{"a process alone", doctorOptions{hasPID: true}, nil, true, "[]"},
+		{"the machine and a pipe", doctorOptions{machine: true}, nil, false, "[-]"},
+		{"two machines", doctorOptions{machine: true, state: "s"}, []string{"a"}, false, "--state is of"},
+		{"two machines by process", doctorOptions{hasPID: true, state: "s"}, []string{"a"}, false, "--state is of"},
+		{"a device of no machine", doctorOptions{devices: []string{"cuda:0"}}, []string{"a"}, false, "--device says"},
+		{"a state from stdin", doctorOptions{state: "-"}, []string{"a"}, false, "[a]"},
+		{"both from stdin", doctorOptions{state: "-"}, nil, false, "--state -: standard input"},
+		{"stdin twice", doctorOptions{}, []string{"-", "a", "-"}, false, "- is standard input"},
+		{"a file beside and the log from stdin", doctorOptions{with: "-"}, nil, false, "--with -: standard input is the log"},
+		{"a state and a file beside from stdin", doctorOptions{state: "-", with: "-"}, []string{"a"}, false, "--with -: standard input is that of --state"},
+		{"a trace onto the state", doctorOptions{save: "./s", state: "s"}, []string{"a"}, false, "--save-trace ./s: this is the file of --state"},
+		{"a trace onto the file beside", doctorOptions{save: "./w", with: "w"}, []string{"a"}, false, "--save-trace ./w: this is the file of --with"},
+		{"a trace of two", doctorOptions{save: "t"}, []string{"a", "b"}, false, "--save-trace saves the pool of one log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			logs, err := tc.flags.logs(tc.files, tc.terminal)
@@ -170,7 +170,7 @@ func TestDoctorNothingToSave(t *testing.T) {
 // named is evidence.
 func TestDoctorNoGPU(t *testing.T) {
 	t.Setenv(open.EnvVar, "")
-	state, notes, err := (&doctorFlags{machine: true}).readState(t.Context())
+	state, notes, err := (&doctorOptions{machine: true}).readState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestDoctorNoGPU(t *testing.T) {
 		t.Errorf("%v, %q", state.Devices, notes)
 	}
 	t.Setenv(open.EnvVar, "sim:24GiB,used=20GiB,display=1GiB")
-	state, _, err = (&doctorFlags{machine: true}).readState(t.Context())
+	state, _, err = (&doctorOptions{machine: true}).readState(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,77 +1,101 @@
 package main
 
 import (
-	"cmp"
-	"errors"
+	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
-	"gpumem/internal/report"
 	"gpumem/node/probe"
-	"gpumem/policy"
-	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
-	"gpumem/size"
 )
 
-// visibleVar chooses the GPUs that a program sees, and their order.
-const visibleVar = "CUDA_VISIBLE_DEVICES"
+type explainOptions struct {
+	call
+	as, device string
+	diff       string
+	pid        int
+}
 
 func explainCommand() *cobra.Command {
-	var (
-		as     string
-		device string
-		diff   string
-		pid    int
-		asJSON bool
-	)
+	var o explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain",
 		Short: "Explain the memory settings in the environment",
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, words []string) error {
+			diff := cmd.Flags().Changed("diff")
 			switch {
-			case !cmd.Flags().Changed("diff") && len(args) > 0:
-				return fmt.Errorf("explain takes no words but flags, and got %q; to name a framework: --as jax@0.4.30", args[0])
-			case cmd.Flags().Changed("diff") && len(args) != 1:
-				return fmt.Errorf("--diff takes two releases, as in --diff 0.4.30 0.11.0, and got %d", 1+len(args))
+			case !diff && len(words) > 0:
+				return fmt.Errorf("explain takes no words but flags, and got %q; to name a framework: --as jax@0.4.30", words[0])
+			case diff && len(words) != 1:
+				return fmt.Errorf("--diff takes two releases, as in --diff 0.4.30 0.11.0, and got %d", 1+len(words))
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q, named, err := question(cmd, as, device, pid)
-			if err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("diff") {
-				if named.Version != "" {
-					return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", named.Name, as)
-				}
-				return explainDiff(cmd, q, diff, args[0], asJSON)
-			}
-			a, err := explain.Environment(q.Env, q.As, q.On)
-			if err != nil {
-				return err
-			}
-			writeNotes(cmd.ErrOrStderr(), q.Notes)
-			err = show(cmd, asJSON, explainJSON{a, q.About}, func(t *text) { writeExplain(t, q, a) })
-			if err == nil && len(a.Errors) > 0 {
-				err = errNo
-			}
-			return err
-		},
+		RunE: runner(&o, runExplain),
 	}
-	f := cmd.Flags()
-	f.StringVar(&as, "as", "", "`FRAMEWORK[@VERSION]` whose reading is explained (default the newest jax, or what the process of --pid has loaded)")
-	f.StringVar(&device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N (default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else "+open.Default+")")
-	f.IntVar(&pid, "pid", 0, "explain the environment of the running process `N`")
-	f.StringVar(&diff, "diff", "", "compare the release `A` with B, the word that follows; each VERSION or FRAMEWORK[@VERSION]")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+
+	fs := cmd.Flags()
+	const as = "`FRAMEWORK[@VERSION]` whose reading is explained (default the newest jax, or what the process of --pid has loaded)"
+	fs.StringVar(&o.as, "as", "", as)
+	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N "+defaultDevice)
+	fs.IntVar(&o.pid, "pid", 0, "explain the environment of the running process `N`")
+	fs.StringVar(&o.diff, "diff", "", "compare the release `A` with B, the word that follows; each VERSION or FRAMEWORK[@VERSION]")
+	o.addJSON(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(knownFrameworks(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
+}
+
+// defaultDevice is the device of commands that work on one, for their help.
+const defaultDevice = "(default $GPUMEM_DEVICE, else cuda:0 if a driver loads, else " + open.Default + ")"
+
+func runExplain(_ context.Context, o *explainOptions) error {
+	var pid *int
+	if o.given("pid") {
+		pid = &o.pid
+	}
+	q, named, err := question(o.as, o.device, pid)
+	if err != nil {
+		return err
+	}
+
+	if o.given("diff") {
+		if named.Version != "" {
+			return fmt.Errorf("--diff names the releases: write --as %s alone, and got --as %s", named.Name, o.as)
+		}
+		d, err := q.Compare(o.diff, o.words[0])
+		if err != nil {
+			return err
+		}
+		o.note(q.Notes...)
+		return o.answer(d, len(d.A.Errors)+len(d.B.Errors) == 0, func(t *text) { writeDiff(t, q, d.Comparison) })
+	}
+
+	a, err := q.Explain()
+	if err != nil {
+		return err
+	}
+	o.note(q.Notes...)
+	return o.answer(a, len(a.Errors) == 0, func(t *text) { writeExplain(t, q, a.Answer) })
+}
+
+// question reads what the flags point at: the process, if there is a number of one, and the device.
+// named is the framework of as, without one if as is empty.
+func question(as, device string, pid *int) (q *probe.Question, named frameworks.Release, err error) {
+	if as != "" {
+		if named, err = frameworks.ParseRelease(as); err != nil {
+			return nil, named, fmt.Errorf("--as: %w", err)
+		}
+	}
+	var of *probe.Running
+	if pid != nil {
+		if of, err = probe.ReadRunning(*pid); err != nil {
+			return nil, named, fmt.Errorf("--pid: %w", err)
+		}
+	}
+	q, err = probe.Ask(named, device, of)
+	return q, named, err
 }
 
 // knownFrameworks returns the names that --as takes, the default first.
@@ -81,250 +105,4 @@ func knownFrameworks() []string {
 		names = append(names, f.Name)
 	}
 	return names
-}
-
-// question reads the flags, and what they point at.
-func question(cmd *cobra.Command, as, device string, pid int) (q *probe.Question, framework frameworks.Release, err error) {
-	if cmd.Flags().Changed("as") {
-		if framework, err = frameworks.ParseRelease(as); err != nil {
-			return nil, framework, fmt.Errorf("--as: %w", err)
-		}
-	}
-	var of *probe.Running
-	if cmd.Flags().Changed("pid") {
-		if of, err = probe.ReadRunning(pid); err != nil {
-			return nil, framework, fmt.Errorf("--pid: %w", err)
-		}
-	}
-	q, err = probe.Ask(framework, device, of)
-	return q, framework, err
-}
-
-// explainJSON is an answer with what it is about.
-type explainJSON struct {
-	explain.Answer
-	probe.About
-}
-
-// explainDiff is --diff: the same question of two releases.
-func explainDiff(cmd *cobra.Command, q *probe.Question, a, b string, asJSON bool) error {
-	var answers [2]explain.Answer
-	for i, word := range []string{a, b} {
-		f, err := parseSide(word, q.As.Name)
-		if err == nil {
-			if note := f.Note(); note != "" {
-				q.Notes = append(q.Notes, note)
-			}
-			answers[i], err = explain.Environment(q.Env, f, q.On)
-		}
-		if err != nil {
-			return fmt.Errorf("--diff: %w", err)
-		}
-	}
-	d := explain.Compare(answers[0], answers[1])
-	writeNotes(cmd.ErrOrStderr(), q.Notes)
-	err := show(cmd, asJSON, comparedJSON{d, q.About}, func(t *text) { writeDiff(t, q, d) })
-	if err == nil && len(d.A.Errors)+len(d.B.Errors) > 0 {
-		err = errNo
-	}
-	return err
-}
-
-// parseSide reads VERSION or FRAMEWORK[@VERSION].
-func parseSide(word, framework string) (frameworks.Release, error) {
-	if word == "" {
-		return frameworks.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
-	}
-	if !strings.Contains(word, "@") && word[0] >= '0' && word[0] <= '9' {
-		word = framework + "@" + word
-	}
-	return frameworks.ParseRelease(word)
-}
-
-// comparedJSON is a comparison with what it is about.
-type comparedJSON struct {
-	explain.Comparison
-	probe.About
-}
-
-// writeExplain is the answer for people, the news first: what happens, then why,
-// then what to write instead.
-func writeExplain(t *text, q *probe.Question, a explain.Answer) {
-	t.about(q, a.Release())
-	summary := a.Summary()
-	t.Line("%s", summary)
-	if a.Preallocate && a.First > 0 && q.GPUs > 1 {
-		if value, set := q.Env.Lookup(visibleVar); set {
-			t.Line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
-		} else {
-			t.Line("As much on each of the machine's %d GPUs: %s is not set.", q.GPUs, visibleVar)
-		}
-	}
-	for i, p := range a.Pools {
-		if i > 0 && p.Name != a.Pools[0].Name {
-			t.Line("Besides (%s): %s.", p.Space, poolLine(p))
-		}
-	}
-
-	read := "Variables are read " + a.Read + "."
-	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
-		t.Line("Nothing is set that plays a part. %s", read)
-		return
-	}
-	t.section("Settings that count")
-	for _, s := range a.Settings {
-		t.entry(s.Name, s.Effect)
-	}
-	t.section("Settings that do not do what they seem to")
-	for _, w := range a.Warnings {
-		t.entry(w.Name, w.Text)
-	}
-	t.section("What is raised")
-	for _, e := range a.Errors {
-		t.entry(e.Name, e.Text)
-		if !strings.Contains(summary, e.Then) {
-			t.entry(e.Name, e.Then)
-		}
-	}
-	if command := a.Command("COMMAND"); command != "" {
-		t.section("Write instead")
-		t.Raw("  " + report.OneLine(command)) // to be copied: one line, however long
-	}
-	t.section("")
-	t.Line("%s", read)
-}
-
-// about writes what the answer is about.
-func (t *text) about(q *probe.Question, releases string) {
-	t.env = q.Env
-	t.Line("%s on %s", releases, deviceLine(q))
-	if q.Process != nil {
-		t.Line("Process %d, by the environment that it was started with: what it set itself later is not seen.", q.Process.PID)
-	}
-}
-
-// deviceLine returns the device in a few words.
-func deviceLine(q *probe.Question) string {
-	d := q.Device
-	s := d.Spec
-	if d.Name != d.Spec && d.Name != "" {
-		s += ", " + d.Name
-	}
-	s += ": " + size.Format(d.Total)
-	switch {
-	case d.Free == nil:
-		s += ", how much of it is free is not known"
-	case *d.Free == d.Total:
-		s += ", all of it free"
-	default:
-		s += ", " + size.Format(*d.Free) + " free"
-	}
-	if d.Unified {
-		s += ", shared with the host's programs"
-	}
-	if p := q.Process; p != nil && p.Used != nil {
-		s += fmt.Sprintf(", %s held by process %d", size.Format(*p.Used), p.PID)
-	}
-	return s
-}
-
-// poolLine returns how much a pool takes, and when.
-func poolLine(p policy.Pool) string {
-	switch {
-	case p.First > 0:
-		return size.Format(p.First) + ", " + p.Text
-	case p.Limit != nil:
-		return "up to " + size.Format(*p.Limit) + ", " + p.Text
-	}
-	return p.Text
-}
-
-// writeDiff is the comparison for people.
-func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
-	nameA, nameB := d.A.Release(), d.B.Release()
-	t.about(q, nameA+" and "+nameB)
-	t.section("")
-	a, b := d.A.Summary(), d.B.Summary()
-	switch {
-	case len(d.Differences) == 0:
-		t.Line("No difference in this environment, on this device: %s", a)
-	case a == b:
-		t.Line("Both: %s", a)
-	default:
-		t.Line("%s: %s", nameA, a)
-		t.Line("%s: %s", nameB, b)
-	}
-
-	raises := len(d.A.Errors)+len(d.B.Errors) > 0
-	if !raises { // else there is nothing to compare with
-		diffTable(t, d)
-	}
-	t.section("Variables")
-	for _, v := range d.Variables() {
-		t.entry(v.Name, nameA+": "+cmp.Or(v.A, "plays no part"))
-		t.entry(v.Name, nameB+": "+cmp.Or(v.B, "plays no part"))
-	}
-	t.section("Other pools")
-	for _, f := range d.Differences {
-		if space, ok := strings.CutPrefix(f.Field, "pools."); ok && space != "device" && !raises {
-			t.Line("  %s, %s: %s", space, nameA, poolsLine(f.A))
-			t.Line("  %s, %s: %s", space, nameB, poolsLine(f.B))
-		}
-	}
-	t.section("What the releases between changed")
-	for _, c := range d.Changes {
-		t.Line("  %s (%s): %s", c.Version, c.Date, strings.ReplaceAll(c.Text, "`", ""))
-	}
-}
-
-// diffTable is what differs in a word or a number.
-func diffTable(t *text, d explain.Comparison) {
-	tab := report.NewTable("", d.A.Release(), d.B.Release())
-	rows := 0
-	row := func(title string, value func(explain.Answer) string) {
-		if a, b := value(d.A), value(d.B); a != b {
-			rows++
-			tab.Row(title, a, b)
-		}
-	}
-	row("allocator", func(a explain.Answer) string { return a.Allocator })
-	row("preallocates", func(a explain.Answer) string {
-		if a.Preallocate {
-			return "yes"
-		}
-		return "no"
-	})
-	row("fraction", func(a explain.Answer) string {
-		if a.Fraction == nil {
-			return "-"
-		}
-		return strconv.FormatFloat(*a.Fraction, 'g', 6, 64) + " of " + a.Of
-	})
-	row("limit", func(a explain.Answer) string {
-		if a.Limit == nil {
-			return "none"
-		}
-		return size.Format(*a.Limit)
-	})
-	row("asks for first", func(a explain.Answer) string { return size.Format(a.First) })
-	if d.A.Gets < d.A.First || d.B.Gets < d.B.First {
-		row("gets", func(a explain.Answer) string { return size.Format(a.Gets) })
-	}
-	if rows > 0 {
-		t.section("")
-		t.table(tab)
-	}
-}
-
-// poolsLine returns a list of pools in the difference of a field.
-func poolsLine(v any) string {
-	list, _ := v.([]any)
-	if len(list) == 0 {
-		return "none"
-	}
-	var out []string
-	for _, p := range list {
-		out = append(out, poolLine(p.(policy.Pool)))
-	}
-	return strings.Join(out, "; ")
 }

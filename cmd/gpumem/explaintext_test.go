@@ -248,7 +248,7 @@ func TestExplainAnything(t *testing.T) {
 				t.Errorf("%q", line)
 			}
 		}
-		if err := encode(&b, explainJSON{a, q.About}); err != nil {
+		if err := encode(&b, probe.Explained{Answer: a, About: q.About}); err != nil {
 			t.Error(err)
 		}
 	})

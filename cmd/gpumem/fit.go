@@ -1,5 +1,3 @@
-// gpumem fit: its flags, and the answer as text.
-
 package main
 
 import (
@@ -15,286 +13,152 @@ import (
 
 	"gpumem/device/card"
 	"gpumem/device/open"
-	"gpumem/internal/report"
 	"gpumem/record/advise"
 	"gpumem/record/fit"
 	"gpumem/size"
 )
 
+type fitOptions struct {
+	call
+	cfg          fit.Config
+	device, card string // the card is one of them
+	beside       string
+	vary         string
+	steps        int
+	quiet        bool
+	isFile       bool // the word is a module or a recording, and no program
+}
+
 func fitCommand() *cobra.Command {
-	var (
-		device, beside, name, vary string
-		cfg                        fit.Config
-		asJSON, quiet              bool
-	)
+	var o fitOptions
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS...",
 		Short: "Find whether a program fits a GPU, without the GPU",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || args[0] == "" {
+		Args: func(_ *cobra.Command, words []string) error {
+			if len(words) == 0 || words[0] == "" {
 				return errors.New("fit needs a COMMAND, a MODULE or a TRACE; gpumem fit --help has examples")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file := cmd.ArgsLenAtDash() < 0 && fit.IsFile(args[0])
-			if file { // flags may follow, as in other commands
-				if err := cmd.ParseFlags(args[1:]); err != nil {
+		RunE: func(cmd *cobra.Command, words []string) error {
+			o.isFile = cmd.ArgsLenAtDash() < 0 && fit.IsFile(words[0])
+			if o.isFile { // flags may follow, as in other commands
+				if err := cmd.ParseFlags(words[1:]); err != nil {
 					return flagError(cmd, err)
 				}
 				if rest := cmd.Flags().Args(); len(rest) > 0 {
-					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", args[0], rest[0])
+					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", words[0], rest[0])
 				}
 			}
-			which := "--device"
-			if name != "" {
-				if cmd.Flags().Changed("device") {
-					return errors.New("--card and --device are the same: leave one of them out")
-				}
-				one, _, _ := strings.Cut(name, "*")
-				if _, err := card.Find(one); err != nil {
-					return fmt.Errorf("--card: %w", err)
-				}
-				device, which = "sim:"+name, "--card"
-			}
-			values, err := fit.ParseVary(vary)
-			if vary != "" && err != nil {
-				return fmt.Errorf("--vary: %w", err)
-			}
-			one, n, err := fit.Cards(device)
-			if err != nil {
-				return fmt.Errorf("%s: %w", which, err)
-			}
-			spec, err := open.Parse(one)
-			if err != nil {
-				return fmt.Errorf("%s: %w", which, err)
-			}
-			if cfg.Sim, cfg.Context, err = simulated(cmd, spec, beside); err != nil {
-				return err
-			}
-			if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("steps") && (cfg.Steps < 2 || cfg.Full) {
-				return errors.New("--steps wants 2 or more, and no --full, which runs the program to its end")
-			}
-			signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
-			line := newProgress(cmd.ErrOrStderr())
-			defer line.clear()
-			cfg.GPUs = n
-			cfg.Progress = line.show
-			if file {
-				return fitFile(cmd, args[0], cfg, asJSON, line)
-			}
-			// A second signal does not keep the first one from removing what the run has made.
-			context.AfterFunc(cmd.Context(), func() { signal.Notify(make(chan os.Signal, 1), ending...) })
-			cfg.Command, cfg.Env = args, os.Environ()
-			if !quiet {
-				cfg.Stdout, cfg.Stderr = cmd.ErrOrStderr(), cmd.ErrOrStderr() // the answer alone is on stdout
-			}
-			var rep *fit.Report
-			if vary != "" {
-				rep, err = fit.RunVary(cmd.Context(), cfg, values)
-			} else {
-				rep, err = fit.Run(cmd.Context(), cfg)
-			}
-			line.clear()
-			if err != nil {
-				return err
-			}
-			if err = show(cmd, asJSON, rep, func(t *text) { writeFit(t, rep) }); err == nil {
-				err = rep.NotKept
-			}
-			if err == nil && !rep.Fits {
-				err = errNo
-			}
-			return err
+			return runner(&o, runFit)(cmd, words)
 		},
 	}
-	fs := cmd.Flags()
+
+	fs, cfg := cmd.Flags(), &o.cfg
 	fs.SetInterspersed(false)
-	fs.StringVar(&device, "device", "sim:24GiB", "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read")
-	fs.StringVar(&name, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
-	fs.StringVar(&beside, "beside", size.Format(advise.DefaultContext), "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of DEVICE goes before the default")
-	fs.StringVar(&cfg.As, "as", "", "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)")
-	fs.StringVar(&vary, "vary", "", "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; from the least memory to the most")
-	fs.IntVar(&cfg.Steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
+	const device = "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read"
+	fs.StringVar(&o.device, "device", "sim:24GiB", device)
+	fs.StringVar(&o.card, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
+	fs.StringVar(&o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
+	const as = "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)"
+	fs.StringVar(&cfg.As, "as", "", as)
+	const vary = "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; " +
+		"from the least memory to the most"
+	fs.StringVar(&o.vary, "vary", "", vary)
+	fs.IntVar(&o.steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
 	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
-	fs.BoolVar(&quiet, "quiet", false, "show nothing that the program writes")
-	fs.BoolVar(&asJSON, "json", false, "print JSON")
+	fs.BoolVar(&o.quiet, "quiet", false, "show nothing that the program writes")
+	o.addJSON(cmd)
 	return cmd
 }
 
-// fitFile answers about a module or a recording.
-func fitFile(cmd *cobra.Command, path string, cfg fit.Config, asJSON bool, line *progress) error {
-	for _, flag := range []string{"full", "quiet", "record", "smallest", "steps", "vary"} {
-		if cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s is for a program; %s is a file", flag, path)
-		}
+func runFit(ctx context.Context, o *fitOptions) error {
+	values, err := o.fillConfig()
+	if err != nil {
+		return err
 	}
-	rep, err := fit.File(cmd.Context(), path, cfg)
+	signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
+	line := newProgress(o.errs)
+	defer line.clear()
+	cfg := o.cfg
+	cfg.Progress = line.show
+	if o.isFile {
+		rep, err := fit.File(ctx, o.words[0], cfg)
+		line.clear()
+		if err != nil {
+			return err
+		}
+		return o.answer(rep, rep.Fits, func(t *text) { writeFitFile(t, rep) })
+	}
+
+	// A second signal does not keep the first one from removing what the run has made.
+	context.AfterFunc(ctx, func() { signal.Notify(make(chan os.Signal, 1), ending...) })
+	cfg.Command, cfg.Env = o.words, os.Environ()
+	if !o.quiet {
+		cfg.Stdout, cfg.Stderr = o.errs, o.errs // the answer alone is on stdout
+	}
+	var rep *fit.Report
+	if o.vary != "" {
+		rep, err = fit.RunVary(ctx, cfg, values)
+	} else {
+		rep, err = fit.Run(ctx, cfg)
+	}
 	line.clear()
 	if err != nil {
 		return err
 	}
-	err = show(cmd, asJSON, rep, func(t *text) { writeFitFile(t, rep) })
-	if err == nil && !rep.Fits {
-		err = errNo
+	err = o.answer(rep, rep.Fits, func(t *text) { writeFit(t, rep) })
+	if rep.NotKept != nil && (err == nil || errors.Is(err, errNo)) {
+		return rep.NotKept
 	}
 	return err
 }
 
-// writeFit writes the answer about a program: the advice, what it compiled, what differs.
-func writeFit(t *text, rep *fit.Report) {
-	if rep.Varied != nil {
-		writeVaried(t, rep.Varied, rep.DeviceBytes)
-		t.section("")
-	}
-	if p := rep.Program; p.TooLarge {
-		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
-		return
-	}
-	if why := rep.Program.Ended(); why != "" {
-		t.Line("As far as it ran: it was ended %s. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
-	}
-	if own := rep.Program.Own; len(own) > 0 {
-		why := ", for JAX refuses both names of a setting at once"
-		if rep.Program.Framework != "jax" {
-			why = ""
+// fillConfig sets what the words of the flags mean, and returns the values to try.
+func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
+	which := "--device"
+	if o.card != "" {
+		if o.given("device") {
+			return values, errors.New("--card and --device are the same: leave one of them out")
 		}
-		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
-	}
-	writeAdvice(t, rep.Report)
-	if len(rep.Program.Lines) > 0 {
-		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
-	}
-	if len(rep.Peaks) > 1 {
-		t.section("")
-		t.Line("Each of the %d GPUs that it uses is a card of the size; the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
-		tab := report.NewTable("GPU", ">live at the peak", "in")
-		for _, p := range rep.Peaks {
-			tab.Row(p.Pool, size.Format(p.Bytes), p.Function)
+		one, _, _ := strings.Cut(o.card, "*")
+		if _, err := card.Find(one); err != nil {
+			return values, fmt.Errorf("--card: %w", err)
 		}
-		t.table(tab)
+		o.device, which = "sim:"+o.card, "--card"
 	}
-	writePeak(t, rep.Peak())
-	if b := rep.Breaks; b != nil && b.Function != "" {
-		what := ""
-		if b.For != "" {
-			what = ", for its " + string(b.For)
-		}
-		t.Line("As it is, it would be refused %s in %s%s.", size.Format(b.Bytes), b.Function, what)
-	}
-	if p := rep.Program; len(p.Compiled) > 0 {
-		t.section("")
-		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
-		tab := report.NewTable("function", ">in all", ">arguments", ">results", ">in place", ">temporaries", ">code")
-		for _, c := range p.Compiled[:min(5, len(p.Compiled))] {
-			tab.Row(c.Name, size.Format(c.Total()), size.Format(c.Argument), size.Format(c.Output), size.Format(c.Alias), size.Format(c.Temp), size.Format(c.Code))
-		}
-		t.table(tab)
-	}
-	t.section("")
-	for _, c := range rep.Tried {
-		switch with := strings.Join(c.Set, " "); {
-		case !c.Fits:
-			t.Line("Run for a card of %s, it does not fit.", size.Format(c.Card))
-		case with == "":
-			t.Line("Run for a card of %s, it fits as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
-		default:
-			t.Line("Run for a card of %s, it fits with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
+	if o.vary != "" {
+		if values, err = fit.ParseVary(o.vary); err != nil {
+			return values, fmt.Errorf("--vary: %w", err)
 		}
 	}
-	if f := rep.Program.Framework; (f == "jax" || f == "tensorflow") && len(rep.Tried) == 0 && rep.SmallestCard != nil {
-		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
-	}
-	if rep.Program.RanOn != rep.DeviceBytes {
-		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
-	}
-	for _, d := range rep.Differences() {
-		t.Line("%s", d)
-	}
-}
 
-// writePeak writes what the memory of a GPU is for when most is live.
-func writePeak(t *text, p fit.Peak) {
-	if p.Function == "" {
-		return
+	cfg := &o.cfg
+	one, n, err := fit.Cards(o.device)
+	if err != nil {
+		return values, fmt.Errorf("%s: %w", which, err)
 	}
-	t.section("")
-	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
-	tab := report.NewTable("for", ">bytes", "what")
-	for _, part := range p.Parts {
-		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
+	spec, err := open.Parse(one)
+	if err != nil {
+		return values, fmt.Errorf("%s: %w", which, err)
 	}
-	t.table(tab)
-	if len(p.Largest) > 0 {
-		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
-		tab := report.NewTable(">bytes", "shape", "operation", "at")
-		for _, v := range p.Largest {
-			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
-		}
-		t.table(tab)
+	cfg.GPUs = n
+	if cfg.Sim, cfg.Context, err = simulated(spec, o.beside, o.given("beside")); err != nil {
+		return values, err
 	}
-}
+	if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {
+		return values, err
+	}
+	if o.given("steps") {
+		err = cfg.SetSteps(o.steps)
+	}
 
-// writeVaried writes which values were tried, and which is the largest that fits.
-func writeVaried(t *text, v *fit.Varied, card uint64) {
-	if v.Largest == nil {
-		t.Line("With no value of %s it fits %s. The rest of this answer is for the first.", v.Name, size.Format(card))
-	} else {
-		t.Line("%s=%s is the largest of these values that fits %s. The rest of this answer is for it.", v.Name, *v.Largest, size.Format(card))
-	}
-	tab := report.NewTable(v.Name, "fits", ">live at the peak", "with")
-	for _, x := range v.Tried {
-		fits := "no"
-		if x.Fits {
-			fits = "yes"
-		}
-		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
-	}
-	t.table(tab)
-	if v.Unordered {
-		t.Line("The values are not in the order of their memory: a larger one may fit. Give them from the least memory to the most.")
-	}
-	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
-}
-
-// writeFitFile writes the answer about a module or a recording.
-func writeFitFile(t *text, rep *fit.FileReport) {
-	writeAdvice(t, rep.Report)
-	if m := rep.Module; m != nil {
-		t.section("")
-		if rep.Refused != nil {
-			t.Line("What is refused first is %s.", rep.Refused.What)
-		}
-		t.Line("%s takes %s:", m.Name, size.Format(m.Total))
-		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
-		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
-		t.table(tab)
-		if !m.Scheduled {
-			t.Line("The module is not compiled yet (is_scheduled=true is missing). What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
-		}
-		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
-	}
-	if len(rep.Peak) > 0 {
-		writePlaces(t, "Live at the peak, the largest", rep.Peak)
-	}
-}
-
-// writePlaces lists what fills the peak.
-func writePlaces(t *text, title string, list []fit.Place) {
-	t.section(title)
-	for _, p := range list {
-		what := p.What
-		if p.Blocks > 1 {
-			what += ", " + report.Counted(p.Blocks, "block")
-		}
-		t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(p.Bytes), report.OneLine(what)), textWidth))
-		if p.Where != "" {
-			t.Raw("              " + tailOf(report.OneLine(p.Where), textWidth-14))
+	for _, flag := range []string{"full", "quiet", "record", "smallest", "steps", "vary"} {
+		if err == nil && o.isFile && o.given(flag) {
+			err = fmt.Errorf("--%s is for a program; %s is a file", flag, o.words[0])
 		}
 	}
+	return values, err
 }

@@ -158,9 +158,9 @@ func paragraphs(text string, width int) string {
 
 func manualCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "manual DIR",
-		Short: "Write the manual pages and shell completions",
-		Hidden:  true,
+		Use:    "manual DIR",
+		Short:  "Write the manual pages and shell completions",
+		Hidden: true,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return errors.New("manual takes one DIR to write to")

@@ -1,6 +1,9 @@
+// gpumem hlo: its flags, and what a module takes as text.
+
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -19,16 +22,14 @@ import (
 // hloLargest is how many of the values that live at the peak are listed.
 const hloLargest = 10
 
-// A hloAnswer is what a module takes. Scripts rely on its JSON.
-type hloAnswer struct {
-	*measure.Answer
-	Regions int `json:"checkpoint_regions"` // those that jax.checkpoint marked
+type hloOptions struct {
+	call
+	page string        // a file to write
+	time time.Duration // to plan for the page
 }
 
 func hloCommand() *cobra.Command {
-	var asJSON bool
-	var pageTo string
-	var limit time.Duration
+	var o hloOptions
 	cmd := &cobra.Command{
 		Use:   "hlo MODULE [ASSIGNMENT]",
 		Short: "Measure the memory of a compiled program",
@@ -38,40 +39,37 @@ func hloCommand() *cobra.Command {
 			}
 			return oneModule(cmd, args[:min(len(args), 1)])
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, file := range args {
-				if err := output.Check(file, "module", output.File{Flag: "--report", Path: pageTo}); err != nil {
-					return err
-				}
-			}
-			if limit < 0 {
-				return fmt.Errorf("--time %s: want 0 or more", limit)
-			}
-			s, err := measure.Files(cmd.Context(), args, page.Largest)
-			if err != nil {
-				return err
-			}
-			if pageTo != "" {
-				line := newProgress(cmd.ErrOrStderr())
-				err := output.Write(cmd.Context(), pageTo, func(w io.Writer) error {
-					return page.WriteModule(cmd.Context(), w, s, limit, func(done float64) { line.show("plans for less memory", done) })
-				})
-				if line.clear(); err != nil {
-					return fmt.Errorf("--report: %w", err)
-				}
-			}
-			s.Largest = s.Largest[:min(len(s.Largest), hloLargest)]
-			a := &hloAnswer{Answer: s}
-			if s.Module != nil {
-				a.Regions = len(remat.Regions(s.Module))
-			}
-			return show(cmd, asJSON, a, func(t *text) { writeHLO(t, a) })
-		},
+		RunE: runner(&o, runHLO),
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().StringVar(&pageTo, "report", "", "write a page of HTML about the module to `FILE`")
-	cmd.Flags().DurationVar(&limit, "time", 10*time.Second, "with --report: time to plan what less memory costs; 0 for none")
+	o.addJSON(cmd)
+	cmd.Flags().StringVar(&o.page, "report", "", "write a page of HTML about the module to `FILE`")
+	cmd.Flags().DurationVar(&o.time, "time", 10*time.Second, "with --report: time to plan what less memory costs; 0 for none")
 	return cmd
+}
+
+func runHLO(ctx context.Context, o *hloOptions) error {
+	for _, file := range o.words {
+		if err := output.Check(file, "module", output.File{Flag: "--report", Path: o.page}); err != nil {
+			return err
+		}
+	}
+	if err := remat.CheckTime(o.time); err != nil {
+		return err
+	}
+	a, err := measure.Files(ctx, o.words, page.Largest)
+	if err != nil {
+		return err
+	}
+
+	line := newProgress(o.errs)
+	err = writeFiles(ctx, namedFile{"--report", o.page, func(w io.Writer) error {
+		return page.WriteModule(ctx, w, a, o.time, func(done float64) { line.show("plans for less memory", done) })
+	}})
+	if line.clear(); err != nil {
+		return err
+	}
+	a.Largest = a.Largest[:min(len(a.Largest), hloLargest)]
+	return o.show(a, func(t *text) { writeHLO(t, a) })
 }
 
 // oneModule checks the words of a command that takes a module.
@@ -87,61 +85,65 @@ func oneModule(cmd *cobra.Command, args []string) error {
 
 // writeHLO writes the sizes, the curve of memory over the program, and what lives where it
 // is highest.
-func writeHLO(t *text, a *hloAnswer) {
-	by := "by a model of XLA's assignment"
-	if a.Exact {
-		by = "by XLA's own assignment"
-	}
-	if a.Instructions > 0 {
-		t.Line("%s: %s in %s, %s", a.Name, report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation"), by)
-	} else {
-		t.Line("No module, %s", by)
-	}
-	line := func(name string, bytes uint64, format string, args ...any) {
-		t.Raw(report.Fit(strings.TrimRight(fmt.Sprintf("  %-12s  %10s%s", name, size.Format(bytes), fmt.Sprintf(format, args...)), " "), textWidth))
-	}
-	aliased := ""
-	if a.Aliased > 0 {
-		aliased = ", of which " + size.Format(a.Aliased) + " lie in arguments"
-	}
-	line("arguments", a.Arguments, "")
-	line("results", a.Results, "%s", aliased)
-	line("temporaries", a.Temporaries, " in one block")
-	line("total", a.Total, "")
-	if a.Constants > 0 {
-		line("constants", a.Constants, " beside that, with the code")
-	}
-	if line("live at most", a.Peak, "%s", at(a.PeakAt)); a.Instructions > 0 {
-		line("pass's count", a.PassPeak, " of temporaries, by XLA's recompute pass,%s", at(a.TempPeakAt))
-	}
-	for _, n := range a.Notes {
-		t.Line("Note: %s.", n)
-	}
-	if a.Regions > 0 {
-		t.Raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
-	}
+func writeHLO(t *text, a *measure.Answer) {
+	writeSizes(t, a)
 	if len(a.Curve) > 1 {
 		t.section("Memory over the program")
 		for _, l := range report.Plot(a.Curve, textWidth-14) {
 			t.Raw("  " + l)
 		}
 	}
-	if len(a.Largest) > 0 {
-		title := "Live at the peak"
-		if a.Exact {
-			title = "In memory where the temporaries take the most"
-		}
-		t.section(fmt.Sprintf("%s: %s, the largest", title, report.Counted(uint64(a.Alive), "value")))
-		for _, v := range a.Largest {
-			from := v.OpName
-			if v.Source != "" {
-				from += " " + v.Source
-			}
-			t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(v.Bytes), report.OneLine(v.Instruction+" "+v.Shape)), textWidth))
-			if from = strings.TrimSpace(from); from != "" {
-				t.Raw("              " + tailOf(report.OneLine(from), textWidth-14))
-			}
-		}
+
+	if len(a.Largest) == 0 {
+		return
+	}
+	title := "Live at the peak"
+	if a.Exact {
+		title = "In memory where the temporaries take the most"
+	}
+	t.section(fmt.Sprintf("%s: %s, the largest", title, report.Counted(uint64(a.Alive), "value")))
+	for _, v := range a.Largest {
+		t.place(v.Bytes, report.OneLine(v.Instruction+" "+v.Shape), v.OpName+" "+v.Source)
+	}
+}
+
+// writeSizes writes what the program takes, a line each.
+func writeSizes(t *text, a *measure.Answer) {
+	by := "by a model of XLA's assignment"
+	if a.Exact {
+		by = "by XLA's own assignment"
+	}
+	if a.Instructions > 0 {
+		instructions, computations := report.Counted(uint64(a.Instructions), "instruction"), report.Counted(uint64(a.Computations), "computation")
+		t.Line("%s: %s in %s, %s", a.Name, instructions, computations, by)
+	} else {
+		t.Line("No module, %s", by)
+	}
+
+	line := func(name string, bytes uint64, more string) {
+		t.Raw(report.Fit(strings.TrimRight(fmt.Sprintf("  %-12s  %10s%s", name, size.Format(bytes), more), " "), textWidth))
+	}
+	aliased := ""
+	if a.Aliased > 0 {
+		aliased = ", of which " + size.Format(a.Aliased) + " lie in arguments"
+	}
+	line("arguments", a.Arguments, "")
+	line("results", a.Results, aliased)
+	line("temporaries", a.Temporaries, " in one block")
+	line("total", a.Total, "")
+	if a.Constants > 0 {
+		line("constants", a.Constants, " beside that, with the code")
+	}
+	line("live at most", a.Peak, at(a.PeakAt))
+	if a.Instructions > 0 {
+		line("pass's count", a.PassPeak, " of temporaries, by XLA's recompute pass,"+at(a.TempPeakAt))
+	}
+
+	for _, n := range a.Notes {
+		t.Line("Note: %s.", n)
+	}
+	if a.Regions > 0 {
+		t.Raw("  " + report.Counted(uint64(a.Regions), "region") + " marked by jax.checkpoint")
 	}
 }
 
@@ -151,12 +153,4 @@ func at(name string) string {
 		return ""
 	}
 	return " at " + name
-}
-
-// tailOf returns the end of a text that is too long: the end of an operation's name says most.
-func tailOf(text string, n int) string {
-	if r := []rune(text); len(r) > n && n > 3 {
-		return "..." + string(r[len(r)-n+3:])
-	}
-	return text
 }

@@ -1,257 +1,58 @@
-// gpumem leaks: its flags, and what was found as text.
-
 package main
 
 import (
-	"cmp"
-	"fmt"
-	"path/filepath"
-	"slices"
-	"strings"
+	"context"
 
 	"github.com/spf13/cobra"
 
-	"gpumem/internal/report"
 	"gpumem/record/leaks"
 	"gpumem/record/replay"
-	"gpumem/size"
 )
 
-// leaksReport is the command's JSON.
-type leaksReport struct {
-	Trace replay.TraceInfo `json:"trace"`
-	*leaks.Report
-}
-
-// liveReport is the JSON of --live.
-type liveReport struct {
-	Trace replay.TraceInfo `json:"trace"`
-	Live  []leaks.Held     `json:"live"`
+type leaksOptions struct {
+	recordingOptions
+	live bool
 }
 
 func leaksCommand() *cobra.Command {
-	var f recordingFlags
-	var live bool
+	var o leaksOptions
 	cmd := &cobra.Command{
 		Use:   "leaks TRACE",
 		Short: "Find memory leaks in a recording",
 		Args:  oneTrace,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			line := newProgress(cmd.ErrOrStderr())
-			defer line.clear()
-			read := f
-			read.paths = true // they tell the program's files from a library's
-			t, err := read.open(cmd.Context(), args[0], line)
-			if err != nil {
-				return err
-			}
-			defer t.Close()
-			cfg := leaks.Config{
-				Pool: f.pool, KeepPaths: f.paths,
-				Progress: func(part float64) { line.show("searching", part) },
-			}
-			if live {
-				held, err := leaks.Live(cmd.Context(), t, cfg)
-				line.clear()
-				if err != nil {
-					return err
-				}
-				rep := liveReport{replay.Describe(t), held}
-				return show(cmd, f.asJSON, rep, func(t *text) { writeLive(t, rep) })
-			}
-			found, err := leaks.Find(cmd.Context(), t, cfg)
-			line.clear()
-			if err != nil {
-				return err
-			}
-			rep := leaksReport{replay.Describe(t), found}
-			return show(cmd, f.asJSON, rep, func(t *text) { writeLeaks(t, rep) })
-		},
+		RunE:  runner(&o, runLeaks),
 	}
-	f.add(cmd)
-	f.addPaths(cmd)
-	cmd.Flags().BoolVar(&live, "live", false, "list what is live at the end, by line of the program, and search for nothing")
+	o.addFlags(cmd)
+	o.addPaths(cmd)
+	cmd.Flags().BoolVar(&o.live, "live", false, "list what is live at the end, by line of the program, and search for nothing")
 	return cmd
 }
 
-// The number of lines that fit on a screen; --json has all.
-const (
-	leaksRows   = 8
-	liveRows    = 20
-	leaksFrames = 10
-	grewRows    = 3
-)
+func runLeaks(ctx context.Context, o *leaksOptions) error {
+	line := newProgress(o.errs)
+	defer line.clear()
+	t, err := o.open(ctx, o.words[0], true, line) // paths tell the program's files from a library's
+	if err != nil {
+		return err
+	}
+	defer t.Close()
 
-// writeLeaks writes the answer as text: the verdict, the places, the stack of the first,
-// what to do.
-func writeLeaks(t *text, rep leaksReport) {
-	t.Line("%s", leaksVerdict(rep))
-	if oneStep := rep.Verdict == leaks.Growth && len(rep.Leaks) > 0; oneStep {
-		t.Line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
-	}
-	t.recording(rep.Trace)
-	if len(rep.Leaks) > 0 {
-		t.section("")
-		leaksTable(t, rep)
-	}
-	if len(rep.Leaks) > 0 && rep.Leaks[0].Stack != "" {
-		t.section("The stack that keeps the most at the first place")
-		frames := strings.Split(rep.Leaks[0].Stack, "\n")
-		for _, f := range frames[:min(len(frames), leaksFrames)] {
-			t.Raw("  " + report.OneLine(f))
+	cfg := leaks.Config{Pool: o.pool, KeepPaths: o.paths, Progress: func(part float64) { line.show("searching", part) }}
+	if o.live {
+		held, err := leaks.Live(ctx, t, cfg)
+		line.clear()
+		if err != nil {
+			return err
 		}
-		if more := len(frames) - leaksFrames; more > 0 {
-			t.Line("  and %s more (--json)", report.Counted(uint64(more), "frame"))
-		}
+		a := &leaks.LiveAnswer{Trace: replay.Describe(t), Live: held}
+		return o.show(a, func(t *text) { writeLive(t, a) })
 	}
-	if len(rep.Grew) > 0 {
-		t.section("Grew, then stopped: no leaks")
-		for _, p := range rep.Grew[:min(len(rep.Grew), grewRows)] {
-			t.Line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
-		}
-	}
-	t.section("What to do")
-	for _, advice := range leaksAdvice(rep) {
-		t.Line("  %s", advice)
-	}
-}
 
-// writeLive writes what is live at the end as a table.
-func writeLive(t *text, rep liveReport) {
-	pools := slices.ContainsFunc(rep.Live, func(h leaks.Held) bool { return h.Pool != rep.Live[0].Pool })
-	head := []string{">bytes", ">blocks", "where"}
-	if pools {
-		head = append(head, "pool")
+	found, err := leaks.Find(ctx, t, cfg)
+	line.clear()
+	if err != nil {
+		return err
 	}
-	tab := report.NewTable(head...)
-	var bytes, blocks uint64
-	for i, h := range rep.Live {
-		bytes, blocks = size.Add(bytes, h.Bytes), blocks+h.Blocks
-		if i < liveRows {
-			row := []string{size.Format(h.Bytes), report.Count(h.Blocks), report.OneLine(cmp.Or(h.Site, "unknown"))}
-			if pools {
-				row = append(row, h.Pool)
-			}
-			tab.Row(row...)
-		}
-	}
-	t.Line("%s: %s in %s", rep.Trace.Source, size.Format(bytes), report.Counted(blocks, "live block"))
-	if len(rep.Live) > 0 {
-		t.table(tab)
-	}
-	if more := len(rep.Live) - liveRows; more > 0 {
-		t.Line("and %s more (--json)", report.Counted(uint64(more), "line"))
-	}
-}
-
-// leaksVerdict returns the answer in a sentence.
-func leaksVerdict(rep leaksReport) string {
-	switch {
-	case len(rep.Leaks) > 0:
-		first := rep.Leaks[0]
-		what := "A leak"
-		if len(rep.Leaks) > 1 {
-			what = report.Counted(uint64(len(rep.Leaks)), "leak")
-		}
-		more := "more and more"
-		if first.BytesPerStep != nil {
-			more = size.Format(*first.BytesPerStep) + " more in each step"
-		}
-		if rep.Verdict == leaks.Growth {
-			what, more = "It grows to the end", "more and more"
-		}
-		s := fmt.Sprintf("%s: %s %s %s", what, where(first), keeps(first), more)
-		if rep.Steps != nil && rep.Verdict == leaks.Leak {
-			s += fmt.Sprintf(", in about %s", report.Counted(*rep.Steps, "step"))
-		}
-		return s + fmt.Sprintf("; %s at the end.", size.Format(first.Bytes))
-	case rep.Verdict == leaks.Growth:
-		return fmt.Sprintf("Live memory grows steadily, by %s from a quarter to nine tenths of the recording, but no one place keeps it: blocks may be replaced by larger ones, or the recording may be one step.", size.Format(rep.Unnamed))
-	case rep.Verdict == leaks.None && rep.Steps != nil:
-		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", report.Counted(*rep.Steps, "step"))
-	case rep.Verdict == leaks.None:
-		return "No leak: nothing grows to the end. The recording does not show how many steps there are."
-	}
-	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more; --live lists what is live at its end."
-}
-
-// keeps returns the verb for a place: requests keep, a line keeps.
-func keeps(p leaks.Place) string {
-	if p.Stack == "" {
-		return "keep"
-	}
-	return "keeps"
-}
-
-// where returns a place for a sentence.
-func where(p leaks.Place) string {
-	if p.Pool != "" {
-		return report.OneLine(p.Site) + " on " + p.Pool
-	}
-	return report.OneLine(p.Site)
-}
-
-func leaksTable(t *text, rep leaksReport) {
-	titles, rows := leaksTableRows(rep)
-	tab := report.NewTable(titles...)
-	for _, row := range rows {
-		tab.Row(row...)
-	}
-	t.table(tab)
-	if more := len(rep.Leaks) - leaksRows; more > 0 {
-		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
-	}
-}
-
-// leaksTableRows returns the table of the places that grow to the end.
-func leaksTableRows(rep leaksReport) (titles []string, rows [][]string) {
-	step := ">a step"
-	if rep.Verdict == leaks.Growth {
-		step = ">a round" // of a step or of a layer
-	}
-	for _, p := range rep.Leaks[:min(len(rep.Leaks), leaksRows)] {
-		each := "?"
-		if p.BytesPerStep != nil {
-			each = size.Format(*p.BytesPerStep)
-		}
-		site := where(p)
-		if p.Regrows {
-			site += ", each time a larger block"
-		}
-		rows = append(rows, []string{each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site})
-	}
-	return []string{step, ">at the end", ">blocks", ">since event", "where"}, rows
-}
-
-// leaksOnPage returns the answer as the page of a replay shows it.
-func leaksOnPage(rep leaksReport) *report.Section {
-	s := &report.Section{ID: "grew", Title: "What grew", Sentences: []string{leaksVerdict(rep)}}
-	if len(rep.Leaks) > 0 {
-		s.Columns, s.Rows = leaksTableRows(rep)
-		if rep.Leaks[0].Stack != "" {
-			s.Lines = strings.Split(rep.Leaks[0].Stack, "\n")
-		}
-	}
-	s.More = leaksAdvice(rep)
-	s.Small = []string{"gpumem leaks " + filepath.Base(rep.Trace.Source) + " has the same answer."}
-	return s
-}
-
-// leaksAdvice returns what to do next, for well-known causes alone.
-func leaksAdvice(rep leaksReport) []string {
-	if rep.Verdict != leaks.Leak {
-		return nil
-	}
-	const (
-		jax   = "JAX: an array lives as long as Python refers to it, from a list, a closure or a cache. jax.live_arrays() lists what is alive; keep float(loss) or numpy.asarray(x) instead of the array."
-		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
-	)
-	if rep.Trace.Format == "torch" {
-		return []string{torch}
-	}
-	list := []string{jax, torch}
-	if rep.Leaks[0].Stack == "" {
-		list = append(list, "This recording has no stacks. A PyTorch memory snapshot has: torch.cuda.memory._record_memory_history() before the loop, _dump_snapshot(\"x.pickle\") after it.")
-	}
-	return list
+	a := &leaks.Answer{Trace: replay.Describe(t), Report: found}
+	return o.show(a, func(t *text) { writeLeaks(t, a) })
 }

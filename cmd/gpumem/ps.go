@@ -1,50 +1,57 @@
+// gpumem ps: its flags, and what it has in common with top and serve.
+
 package main
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"gpumem/internal/report"
 	"gpumem/node/machine"
 	"gpumem/node/probe"
 	"gpumem/node/screen"
 )
 
+// snapshotOptions are those of commands that look at the machine.
+type snapshotOptions struct {
+	call
+	probe probe.Options
+}
+
 func psCommand() *cobra.Command {
-	var o probe.Options
-	var asJSON bool
+	var o snapshotOptions
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the programs on each GPU and their memory",
-		Args: noWords("ps"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, s, err := startProbe(o)
-			if err != nil {
-				return err
-			}
-			return writeSnapshot(cmd, s, asJSON, screen.List)
-		},
+		Args:  noWords,
+		RunE:  runner(&o, runPs),
 	}
-	psFlags(cmd, &o, &asJSON)
+	o.addDevices(cmd)
+	o.addJSON(cmd)
 	return cmd
 }
 
-// psFlags are those that ps and top share.
-func psFlags(cmd *cobra.Command, o *probe.Options, asJSON *bool) {
-	cmd.Flags().StringArrayVar(&o.Devices, "device", nil, "only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
-	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+func runPs(_ context.Context, o *snapshotOptions) error {
+	_, s, err := startProbe(o.probe)
+	if err != nil {
+		return err
+	}
+	return o.write(s, screen.List)
 }
 
-func noWords(command string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("%s takes no words but flags, and got %q; to look at one device: gpumem %s --device %s", command, args[0], command, args[0])
-		}
-		return nil
+func (o *snapshotOptions) addDevices(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&o.probe.Devices, "device", nil, "only this `DEVICE`: cuda:N or sim@FILE[,device=N]; repeat for several")
+}
+
+// noWords refuses the words of a command that takes none.
+func noWords(cmd *cobra.Command, words []string) error {
+	if len(words) > 0 {
+		const format = "%[1]s takes no words but flags, and got %[2]q; to look at one device: gpumem %[1]s --device %[2]s"
+		return fmt.Errorf(format, cmd.Name(), words[0])
 	}
+	return nil
 }
 
 // startProbe takes the first snapshot at once: what is wrong with the flags shows now.
@@ -57,15 +64,8 @@ func startProbe(o probe.Options) (*probe.Probe, *machine.Snapshot, error) {
 	return p, s, err
 }
 
-// writeSnapshot writes the notes to stderr and a snapshot to stdout, as JSON or text.
-func writeSnapshot(cmd *cobra.Command, s *machine.Snapshot, asJSON bool, list func(*machine.Snapshot) string) error {
-	writeNotes(cmd.ErrOrStderr(), s.Notes)
-	return show(cmd, asJSON, s, func(t *text) { t.Raw(strings.TrimSuffix(list(s), "\n")) })
-}
-
-// writeNotes writes a line for each note.
-func writeNotes(w io.Writer, notes []string) {
-	for _, n := range notes {
-		fmt.Fprintln(w, "gpumem: "+report.OneLine(n))
-	}
+// write writes the notes to stderr and a snapshot to stdout, as JSON or text.
+func (o *snapshotOptions) write(s *machine.Snapshot, list func(*machine.Snapshot) string) error {
+	o.note(s.Notes...)
+	return o.show(s, func(t *text) { t.Raw(strings.TrimSuffix(list(s), "\n")) })
 }

@@ -16,7 +16,7 @@ func TestPsOutputFails(t *testing.T) {
 		}
 	}
 	var errs bytes.Buffer
-	writeNotes(&errs, []string{"a\nb"})
+	(&call{errs: &errs}).note("a\nb")
 	if errs.String() != "gpumem: a; b\n" {
 		t.Errorf("%q", errs.String())
 	}

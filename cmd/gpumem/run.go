@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,116 +19,123 @@ import (
 	"gpumem/size"
 )
 
+type runOptions struct {
+	call
+	plan                   launch.Plan
+	mem, reserve, overhead string
+	share                  float64
+	wait                   string
+	printEnv               bool
+}
+
 func runCommand() *cobra.Command {
-	var (
-		plan                        launch.Plan
-		mem, reserve, outside, wait string
-		printEnv                    bool
-	)
+	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run [flags] -- COMMAND ARGS...",
 		Short: "Start a program with its share of a GPU, unchanged",
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, words []string) error {
 			switch {
-			case len(args) == 0:
+			case len(words) == 0:
 				return errors.New("run needs a COMMAND; gpumem run --help has examples")
-			case args[0] == "":
+			case words[0] == "":
 				return errors.New("run needs a COMMAND, and the word for it is empty; gpumem run --help has examples")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			// A closed standard error must not keep the program from starting. A signal that is
-			// caught here is not ignored in the program.
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-			plan.Command = args
-			var err error
-			for _, f := range []struct {
-				name, text string
-				to         *uint64
-			}{{"mem", mem, &plan.Bytes}, {"reserve", reserve, &plan.Reserve}, {"overhead", outside, &plan.Limits.Overhead}} {
-				if f.text == "" {
-					continue
-				}
-				if *f.to, err = size.ParseFlag(f.text); err != nil {
-					return fmt.Errorf("--%s: %w", f.name, err)
-				}
-			}
-			flags := cmd.Flags()
-			switch {
-			case flags.Changed("mem") && flags.Changed("share"):
-				return errors.New("--mem and --share both say how much; give one of them")
-			case plan.Pool != "" && plan.Pool != launch.NoPool && plan.Limits.Allocator != "":
-				return fmt.Errorf("--pool %s and --allocator %s both say what serves JAX's memory; give one of them", plan.Pool, plan.Limits.Allocator)
-			case flags.Changed("mem") && plan.Bytes == 0:
-				return errors.New("--mem 0 leaves nothing to run in; give a size such as 6GiB")
-			case flags.Changed("share") && !(plan.Share > 0 && plan.Share <= 1):
-				return fmt.Errorf("--share %v: want a number above 0 and at most 1, such as .5 for half", plan.Share)
-			case plan.Limits.Procs < 1 || plan.Limits.Procs > 1024:
-				return fmt.Errorf("--procs %d: want a number from 1 to 1024", plan.Limits.Procs)
-			case plan.Copies < 1 || plan.Copies > 1024:
-				return fmt.Errorf("--copies %d: want a number from 1 to 1024", plan.Copies)
-			}
-			if plan.Pool != "" && plan.Pool != launch.NoPool {
-				if err := launch.CheckPool(plan.Pool); err != nil {
-					return fmt.Errorf("--pool: %w", err)
-				}
-			}
-			if flags.Changed("remat") {
-				if plan.Limits.Remat, err = launch.RematLimit(plan.Limits.Remat); err != nil {
-					return fmt.Errorf("--remat: %w", err)
-				}
-			}
-			if flags.Changed("wait") {
-				plan.Wait = -1
-				if wait != "forever" {
-					if plan.Wait, err = time.ParseDuration(wait); err != nil || plan.Wait <= 0 {
-						return fmt.Errorf("--wait %q: want a duration such as --wait 10m, or --wait alone for as long as it takes", wait)
-					}
-				}
-			}
-			plan.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "gpumem: "+report.OneLine(line)) }
-			if printEnv {
-				env, err := plan.Show(cmd.Context())
-				if err != nil {
-					return refused(plan.Say, err)
-				}
-				return writeEnvironment(cmd.OutOrStdout(), env)
-			}
-			plan.Keeper = []string{"keep"}
-			plan.Release = func() error { return releaseSignals(cmd.Context()) }
-			status, err := plan.Run(cmd.Context()) // of one copy only an error
-			var missing *launch.NotStarted
-			switch {
-			case errors.As(err, &missing):
-				plan.Say(err.Error())
-				return exitStatus(missing.Status)
-			case err != nil:
-				return refused(plan.Say, err)
-			}
-			return exitStatus(status)
-		},
+		RunE: runner(&o, runProgram),
 	}
-	f := cmd.Flags()
-	f.SetInterspersed(false) // what follows COMMAND is its own
-	f.StringVar(&plan.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
-	f.StringVar(&plan.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
-	f.StringVar(&mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
-	f.Float64Var(&plan.Share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
-	f.IntVar(&plan.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
-	f.IntVar(&plan.Limits.Procs, "procs", 1, "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N")
-	f.StringVar(&plan.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
-	f.StringVar(&plan.Pool, "pool", "", "serve GPU memory from a pool of policy `NAME`, such as elastic; off: as without (default: off, or that of the lease around)")
-	f.BoolVar(&plan.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
-	f.BoolVar(&plan.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
-	f.StringVar(&wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
-	f.Lookup("wait").NoOptDefVal = "forever"
-	f.StringVar(&reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
-	f.StringVar(&outside, "overhead", "", "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)")
-	f.StringVar(&plan.Record, "record", "", "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ...")
-	f.StringVar(&plan.Limits.Remat, "remat", "", "compile JAX's functions with plans for less memory: a `LIMIT` for temporaries such as 12GiB or 60%, or auto for what the lease leaves")
-	f.BoolVar(&printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
+
+	fs, p := cmd.Flags(), &o.plan
+	fs.SetInterspersed(false) // what follows COMMAND is its own
+	fs.StringVar(&p.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
+	fs.StringVar(&p.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
+	fs.StringVar(&o.mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
+	fs.Float64Var(&o.share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
+	fs.IntVar(&p.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
+	const procs = "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N"
+	fs.IntVar(&p.Limits.Procs, "procs", 1, procs)
+	fs.StringVar(&p.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
+	const pool = "serve GPU memory from a pool of policy `NAME`, such as elastic; off: as without (default: off, or that of the lease around)"
+	fs.StringVar(&p.Pool, "pool", "", pool)
+	fs.BoolVar(&p.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
+	fs.BoolVar(&p.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
+	fs.StringVar(&o.wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
+	fs.Lookup("wait").NoOptDefVal = launch.Forever
+	fs.StringVar(&o.reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
+	const overhead = "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)"
+	fs.StringVar(&o.overhead, "overhead", "", overhead)
+	const record = "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ..."
+	fs.StringVar(&p.Record, "record", "", record)
+	const remat = "compile JAX's functions with plans for less memory: a `LIMIT` for temporaries such as 12GiB or 60%, " +
+		"or auto for what the lease leaves"
+	fs.StringVar(&p.Limits.Remat, "remat", "", remat)
+	fs.BoolVar(&o.printEnv, "print-env", false, "show what the program would be given, with reasons, and do not run it")
 	return cmd
+}
+
+// runProgram becomes the program, unless it is shown only or has several copies.
+func runProgram(ctx context.Context, o *runOptions) error {
+	// A closed standard error must not keep the program from starting. A signal that is
+	// caught here is not ignored in the program.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	plan := &o.plan
+	plan.Command = o.words
+	if err := o.fillPlan(); err != nil {
+		return err
+	}
+	plan.Say = func(line string) { o.note(line) }
+	if o.printEnv {
+		env, err := plan.Show(ctx)
+		if err != nil {
+			return o.refused(err)
+		}
+		return writeEnvironment(o.out, env)
+	}
+
+	plan.Keeper = []string{"keep"}
+	plan.Release = func() error { return releaseSignals(ctx) }
+	status, err := plan.Run(ctx) // of one copy only an error
+	var missing *launch.NotStarted
+	switch {
+	case errors.As(err, &missing):
+		o.note(err.Error())
+		return exitStatus(missing.Status)
+	case err != nil:
+		return o.refused(err)
+	}
+	return exitStatus(status)
+}
+
+// fillPlan sets what the words of the flags mean, and checks all of it.
+func (o *runOptions) fillPlan() (err error) {
+	var mem uint64
+	for _, f := range []struct {
+		name, text string
+		to         *uint64
+	}{{"mem", o.mem, &mem}, {"reserve", o.reserve, &o.plan.Reserve}, {"overhead", o.overhead, &o.plan.Limits.Overhead}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.to, err = size.ParseFlag(f.text); err != nil {
+			return fmt.Errorf("--%s: %w", f.name, err)
+		}
+	}
+
+	if o.given("mem") && o.given("share") {
+		return errors.New("--mem and --share both say how much; give one of them")
+	}
+	if o.given("mem") {
+		err = o.plan.SetBytes(mem)
+	} else if o.given("share") {
+		err = o.plan.SetShare(o.share)
+	}
+	if err == nil {
+		err = o.plan.Check()
+	}
+	if err == nil && o.wait != "" {
+		err = o.plan.SetWait(o.wait)
+	}
+	return err
 }
 
 // exitStatus ends a command with a status. Its messages have been printed.
@@ -139,12 +145,12 @@ func (exitStatus) Error() string { return "ended" }
 
 // refused is status 1, with the reason in one line, for a lease that was refused;
 // other errors stay as they are.
-func refused(say func(string), err error) error {
+func (o *runOptions) refused(err error) error {
 	var no *share.InsufficientMemoryError
 	if !errors.As(err, &no) || errors.Is(err, context.Canceled) { // interrupted while it waited
 		return err
 	}
-	say(err.Error())
+	o.note(err.Error())
 	return errNo
 }
 

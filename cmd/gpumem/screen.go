@@ -11,10 +11,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/charmbracelet/x/term"
-	"github.com/spf13/cobra"
 
 	"gpumem/internal/report"
 	"gpumem/policy"
+	"gpumem/size"
 )
 
 // The width of standard output, set by main before a command runs. Tests have what a
@@ -63,6 +63,22 @@ func (t *text) fact(format string, args ...any) {
 	t.Raw(line)
 }
 
+// place adds a line about some bytes, and below it where they come from, as far as known.
+func (t *text) place(bytes uint64, what, from string) {
+	t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(bytes), what), textWidth))
+	if from = report.OneLine(from); from != "" {
+		t.Raw("              " + tailOf(from, textWidth-14))
+	}
+}
+
+// tailOf returns the end of a text that is too long: the end of an operation's name says most.
+func tailOf(text string, n int) string {
+	if r := []rune(text); len(r) > n && n > 3 {
+		return "..." + string(r[len(r)-n+3:])
+	}
+	return text
+}
+
 // section begins one; without lines it does not show.
 func (t *text) section(title string) {
 	t.name = ""
@@ -90,14 +106,6 @@ func readable(value string) string {
 		return strconv.Quote(value)
 	}
 	return value
-}
-
-// show writes an answer to standard output, as JSON or as the text that lines writes.
-func show(cmd *cobra.Command, asJSON bool, answer any, lines func(*text)) error {
-	if asJSON {
-		return encode(cmd.OutOrStdout(), answer)
-	}
-	return printText(cmd.OutOrStdout(), lines)
 }
 
 // printText writes the text that lines writes.

@@ -1,53 +1,49 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"gpumem/node/machine"
 	"gpumem/node/probe"
 	"gpumem/node/screen"
 )
 
-// topLeast is the shortest time between two snapshots: each costs some milliseconds.
-const topLeast = 100 * time.Millisecond
+type topOptions struct {
+	snapshotOptions
+	once  bool
+	every time.Duration
+}
 
 func topCommand() *cobra.Command {
-	var (
-		o      probe.Options
-		asJSON bool
-		once   bool
-		every  time.Duration
-	)
+	var o topOptions
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Monitor the programs on each GPU and their memory",
-		Args:  noWords("top"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, s, err := startRounds(o, every)
-			if err != nil {
-				return err
-			}
-			terminal, ok := cmd.OutOrStdout().(*os.File)
-			if asJSON || once || !ok || !screen.CanRun(terminal) {
-				return writeSnapshot(cmd, s, asJSON, screen.Once)
-			}
-			return screen.Run(cmd.Context(), terminal, s, p.Snapshot, every)
-		},
+		Args:  noWords,
+		RunE:  runner(&o, runTop),
 	}
-	psFlags(cmd, &o, &asJSON)
-	cmd.Flags().BoolVar(&once, "once", false, "print one snapshot and end")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "`TIME` between updates")
+	o.addDevices(cmd)
+	o.addJSON(cmd)
+	cmd.Flags().BoolVar(&o.once, "once", false, "print one snapshot and end")
+	cmd.Flags().DurationVar(&o.every, "every", time.Second, "`TIME` between updates")
 	return cmd
 }
 
-// startRounds takes the first of the snapshots that follow each other after a time.
-func startRounds(o probe.Options, every time.Duration) (*probe.Probe, *machine.Snapshot, error) {
-	if every < topLeast || every > 24*time.Hour {
-		return nil, nil, fmt.Errorf("--every %v: want a time from %v to 24h, such as 2s", every, topLeast)
+func runTop(ctx context.Context, o *topOptions) error {
+	if err := probe.CheckEvery(o.every); err != nil {
+		return err
 	}
-	return startProbe(o)
+	p, s, err := startProbe(o.probe)
+	if err != nil {
+		return err
+	}
+
+	terminal, ok := o.out.(*os.File)
+	if o.asJSON || o.once || !ok || !screen.CanRun(terminal) {
+		return o.write(s, screen.Once)
+	}
+	return screen.Run(ctx, terminal, s, p.Snapshot, o.every)
 }

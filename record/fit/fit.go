@@ -101,6 +101,15 @@ type Config struct {
 	Progress func(doing string, part float64)
 }
 
+// SetSteps sets Steps.
+func (cfg *Config) SetSteps(n int) error {
+	if n < 2 || cfg.Full {
+		return errors.New("--steps wants 2 or more, and no --full, which runs the program to its end")
+	}
+	cfg.Steps = n
+	return nil
+}
+
 // Compiled is a compiled function and the bytes that it takes while it runs. Its results
 // may lie in the memory of arguments: Alias.
 type Compiled struct {

@@ -20,6 +20,7 @@ import (
 
 	"gpumem/xla/internal/hlo"
 	"gpumem/xla/internal/load"
+	"gpumem/xla/internal/mark"
 	"gpumem/xla/internal/memory"
 )
 
@@ -31,6 +32,8 @@ type Answer struct {
 	Module      *hlo.Module  `json:"-"` // nil if there is an assignment alone
 	// Own is XLA's own assignment, nil if there is none.
 	Own *load.Assignment `json:"-"`
+	// Regions is the number of regions that jax.checkpoint marked.
+	Regions int `json:"checkpoint_regions"`
 }
 
 // An Allocation is memory that lies there for the whole run.
@@ -69,6 +72,7 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		at = path
 	}
 	s := &memory.Summary{Largest: []memory.LiveValue{}}
+	regions := 0
 	if all.Module != nil {
 		var err error
 		if all.Module.Scheduled { // before anything is counted, as in the program that runs
@@ -77,6 +81,7 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		if s, err = memory.Summarize(all.Module, n); err != nil {
 			return nil, fmt.Errorf("%s: %w", paths[0], err)
 		}
+		regions = len(mark.Regions(all.Module))
 	}
 	if a := all.Assignment; a != nil {
 		if len(paths) > 1 && all.Binary != nil && !a.Name(all.Binary) {
@@ -89,7 +94,7 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		}
 		exact(s, a, t, all.Module, n)
 	}
-	return &Answer{s, allocations(all.Assignment), all.Module, all.Assignment}, nil
+	return &Answer{s, allocations(all.Assignment), all.Module, all.Assignment, regions}, nil
 }
 
 // allocations lists those of an assignment, which may be nil.

@@ -164,8 +164,8 @@ func moduleFacts(s *measure.Answer, v *view, f *frontier) []factRow {
 	if f != nil {
 		rows = append(rows, factRow{"lower bound", size.Format(f.Bound), "of that count: no plan goes below, in any order"})
 	}
-	if n := len(remat.Regions(s.Module)); n > 0 {
-		rows = append(rows, factRow{"jax.checkpoint", report.Count(uint64(n)), "marked " + report.Plural(uint64(n), "region")})
+	if n := uint64(s.Regions); n > 0 {
+		rows = append(rows, factRow{"jax.checkpoint", report.Count(n), "marked " + report.Plural(n, "region")})
 	}
 	return rows
 }

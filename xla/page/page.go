@@ -250,45 +250,28 @@ func headline(a *remat.Answer) string {
 // glued returns bytes as text whose number and unit stay on one line.
 func glued(n uint64) string { return strings.ReplaceAll(size.Format(n), " ", "\u00a0") }
 
-// A factRow is one figure of the plan, and what it means.
+// A factRow is one figure of the page, and what it means.
 type factRow struct{ What, Value, More string }
 
-func facts(a *remat.Answer) []factRow {
-	rows := []factRow{
-		{"limit", size.Format(a.Limit), a.Request.LimitFrom},
-		{"temporaries before", size.Format(a.Before), "at their peak, in " + report.Counted(uint64(a.Instructions), "instruction")},
-		{"temporaries after", size.Format(a.After), report.Part(a.After, a.Before) + " of that"},
-		{"more compute", fmt.Sprintf("%.1f %%", a.Extra), fmt.Sprintf("%s for each run, which takes %s", report.Seconds(a.RunSeconds*a.Extra/100), report.Seconds(a.RunSeconds))},
-		{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"},
-		{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"},
-	}
-
-	if a.HeapBefore > 0 && a.HeapAfter > 0 {
-		more := "the heap that this takes, and " + size.Format(a.HeapBefore) + " before"
-		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
-			more += "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
+// facts are the figures that the command prints, and what the plan costs.
+func facts(a *remat.Answer) (rows []factRow) {
+	add := func(figures ...remat.Figure) {
+		for _, f := range figures {
+			rows = append(rows, factRow(f))
 		}
-		rows = append(rows, factRow{"packed", size.Format(a.HeapAfter), more})
 	}
 
-	if a.HostValues > 0 {
-		rows = append(rows, factRow{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s",
-			report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
-	}
-
-	switch {
-	case a.OutOfReach:
-		rows = append(rows, factRow{"proven", "out of reach", "while each instruction also runs at its place"})
-	case a.LowerPercent > 0:
-		rows = append(rows, factRow{"proven", fmt.Sprintf("%.1f %%", a.LowerPercent),
-			"more compute at least while each instruction also runs at its place; moving some may do better"})
+	add(a.Figures()...)
+	more := report.Seconds(a.RunSeconds*a.Extra/100) + " for each run, which takes " + report.Seconds(a.RunSeconds)
+	rows = append(rows,
+		factRow{"more compute", fmt.Sprintf("%.1f %%", a.Extra), more},
+		factRow{"recomputed", report.Count(uint64(a.Recomputed)), "instructions were added, those that went taken off"})
+	if p := a.Proven(); p.Value != "" {
+		add(p)
 	}
 
 	rows = append(rows, factRow{"algorithm", a.Algorithm, "the plan is by: " + a.By + "; it took " + report.Seconds(a.Seconds)})
-	for _, k := range a.Marked {
-		rows = append(rows, factRow{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s",
-			k.Computation, report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))})
-	}
+	add(a.Markings()...)
 	return rows
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpumem/internal/report"
+	"gpumem/size"
 	"gpumem/xla/internal/advice"
 	"gpumem/xla/internal/cost"
 	"gpumem/xla/internal/hlo"
@@ -166,6 +167,58 @@ func (a *Answer) Headline() string {
 		return name + " meets its limit with " + more + "."
 	}
 	return name + " does not meet its limit, with " + more + "."
+}
+
+// A Figure is one number of an answer, and what it means, for people.
+type Figure struct{ What, Value, More string }
+
+// Figures are what the module takes before and after, and what bounds it.
+func (a *Answer) Figures() []Figure {
+	rows := []Figure{{"limit", size.Format(a.Limit), a.Request.LimitFrom}}
+	if a.Unfused > 0 {
+		rows = append(rows, Figure{"unfused", size.Format(a.Unfused), "before " + report.Counted(uint64(a.Fused), "fusion") + " were made"})
+	}
+	rows = append(rows,
+		Figure{"now", size.Format(a.Before), "temporaries at their peak, in " + report.Counted(uint64(a.Instructions), "instruction")},
+		Figure{"then", size.Format(a.After), report.Part(a.After, a.Before) + " of that"})
+
+	if a.HostValues > 0 {
+		rows = append(rows, Figure{"on the host", size.Format(a.HostBytes), fmt.Sprintf("copied to it and back beside what runs meanwhile: %s, %s",
+			report.Counted(uint64(a.HostValues), "value"), report.Counted(uint64(a.HostReloads), "reload"))})
+	}
+
+	if a.HeapBefore > 0 && a.HeapAfter > 0 {
+		more := "the heap that this takes, and " + size.Format(a.HeapBefore) + " before"
+		if a.HeapBest > 0 && a.HeapBest < a.HeapAfter/1000*999 {
+			more += "; " + size.Format(a.HeapBest) + " if packed better than XLA does"
+		}
+		if !a.Request.Packed && a.Met && a.HeapAfter > a.Limit {
+			more += "; above the limit: --packed plans for it"
+		}
+		rows = append(rows, Figure{"packed", size.Format(a.HeapAfter), more})
+	}
+	return append(rows, Figure{"lower bound", size.Format(a.LowerBound), "no plan goes below, in any order"})
+}
+
+// Proven is what is proven of the compute of all plans. It has no value if that is nothing.
+func (a *Answer) Proven() Figure {
+	switch {
+	case a.OutOfReach:
+		return Figure{"proven", "out of reach", "while each instruction also runs at its place"}
+	case a.LowerPercent >= .05:
+		return Figure{"proven", fmt.Sprintf("at least %.1f %%", a.LowerPercent),
+			"more compute while each instruction also runs at its place; moving some may do better"}
+	}
+	return Figure{}
+}
+
+// Markings are the regions that Request.Marks found.
+func (a *Answer) Markings() (rows []Figure) {
+	for _, k := range a.Marked {
+		rows = append(rows, Figure{"marked", k.Pattern, fmt.Sprintf("in %s: %s, %d kept; %d added for %s", k.Computation,
+			report.Counted(uint64(k.Region), "instruction"), k.Saved, k.Recomputed, report.Counted(uint64(k.Late), "late user"))})
+	}
+	return rows
 }
 
 // Least returns LowerPercent as text for people, "-" if nothing is proven. It is the bound

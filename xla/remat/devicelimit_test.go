@@ -31,9 +31,10 @@ ENTRY e {
 		{"more in use than there is", 10000, 20000, 0, pass.ErrNoRoom},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, from, err := RoomLimit(m, tc.total, tc.inUse)
-			if got != tc.want || !errors.Is(err, tc.err) || from == "" {
-				t.Errorf("%d from %q, %v; want %d, %v", got, from, err, tc.want, tc.err)
+			r := Request{Limit: Bytes(0)}
+			err := r.SetRoomLimit(m, tc.total, tc.inUse)
+			if got := r.Limit(0); got != tc.want || !errors.Is(err, tc.err) || (r.LimitFrom == "") != (err != nil) {
+				t.Errorf("%d from %q, %v; want %d, %v", got, r.LimitFrom, err, tc.want, tc.err)
 			}
 		})
 	}

@@ -29,7 +29,7 @@ func TestIllegalPlansAreDropped(t *testing.T) {
 			}
 		}
 	}
-	_, err := Run(context.Background(), m, Request{Algorithm: "off", Marks: []*regexp.Regexp{regexp.MustCompile("^a$|^b$")}, Limit: Percent(50)})
+	_, err := Run(context.Background(), m, Request{Algorithm: "off", Marks: []*regexp.Regexp{regexp.MustCompile("^a$|^b$")}, Limit: Percent(50), Rates: DefaultRates})
 	if err == nil || !strings.Contains(err.Error(), "not legal") {
 		t.Errorf("marks of a scheduled module: %v", err)
 	}

@@ -31,21 +31,14 @@ import (
 	"gpumem/xla/internal/verify"
 )
 
-// Regions returns the regions of a module that jax.checkpoint marked, the largest first.
-func Regions(m *hlo.Module) []mark.Region { return mark.Regions(m) }
-
-// SavePolicyNamed returns the policy with a name of the command line: nothing, everything, dots,
-// dots_no_batch, or names=PATTERN with a regular expression. The error quotes the word.
-func SavePolicyNamed(word string) (mark.Policy, error) { return mark.PolicyNamed(word) }
-
 // ErrNoMatch is the error of Run for a pattern of Request.Marks that matches nothing.
 var ErrNoMatch = errors.New("no instruction has it in its op_name or name")
 
-// Run plans for a module, which is left as it is. The error is one of the module, ErrNoMatch,
-// or ctx's. When ctx is done Run returns at once: the plan under way is dropped when it ends.
+// Run plans for a module, which is left as it is. The error is one of the request or the
+// module, ErrNoMatch, or ctx's. When ctx is done Run returns at once: the plan under way is dropped when it ends.
 func Run(ctx context.Context, m *hlo.Module, r Request) (*Answer, error) {
-	if !slices.Contains(Algorithms, r.Algorithm) {
-		return nil, fmt.Errorf("remat: algorithm %q: want one of %q", r.Algorithm, Algorithms)
+	if err := r.Check(); err != nil {
+		return nil, err
 	}
 	if err := verify.Module(m); err != nil { // the door: all that follows relies on it
 		return nil, err

@@ -89,20 +89,20 @@ func TestRun(t *testing.T) {
 
 func TestRunErrors(t *testing.T) {
 	m := remattest.Parsed(t, remattest.Layers(2, true))
-	if _, err := Run(t.Context(), m, Request{Algorithm: "best"}); err == nil {
+	if _, err := Run(t.Context(), m, Request{Algorithm: "best", Rates: DefaultRates}); err == nil {
 		t.Error("an unknown algorithm has a plan")
 	}
-	if _, err := Run(t.Context(), m, Request{Algorithm: "off", Marks: []*regexp.Regexp{regexp.MustCompile("nobody")}}); !errors.Is(err, ErrNoMatch) {
+	if _, err := Run(t.Context(), m, Request{Algorithm: "off", Marks: []*regexp.Regexp{regexp.MustCompile("nobody")}, Rates: DefaultRates}); !errors.Is(err, ErrNoMatch) {
 		t.Errorf("a pattern that matches nothing: %v", err)
 	}
 	broken := remattest.Parsed(t, remattest.Layers(2, true))
 	broken.Entry.Instructions = broken.Entry.Instructions[1:]
-	if _, err := Run(t.Context(), broken, Request{Algorithm: "off"}); err == nil {
+	if _, err := Run(t.Context(), broken, Request{Algorithm: "off", Rates: DefaultRates}); err == nil {
 		t.Error("a module without a parameter has a plan")
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Run(done, m, Request{Algorithm: "gap", Frontier: 5}); !errors.Is(err, context.Canceled) {
+	if _, err := Run(done, m, Request{Algorithm: "gap", Frontier: 5, Rates: DefaultRates}); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context is done: %v", err)
 	}
 }

@@ -1,0 +1,161 @@
+// The answers of gpumem fit as text.
+
+package main
+
+import (
+	"strings"
+
+	"gpumem/internal/report"
+	"gpumem/record/fit"
+	"gpumem/size"
+)
+
+// writeFit writes the answer about a program: the advice, what it compiled, what differs.
+func writeFit(t *text, rep *fit.Report) {
+	if rep.Varied != nil {
+		writeVaried(t, rep.Varied, rep.DeviceBytes)
+		t.section("")
+	}
+	if p := rep.Program; p.TooLarge {
+		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
+		return
+	}
+	if why := rep.Program.Ended(); why != "" {
+		t.Line("As far as it ran: it was ended %s. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
+	}
+	if own := rep.Program.Own; len(own) > 0 {
+		why := ", for JAX refuses both names of a setting at once"
+		if rep.Program.Framework != "jax" {
+			why = ""
+		}
+		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
+	}
+	writeAdvice(t, rep.Report)
+	if len(rep.Program.Lines) > 0 {
+		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
+	}
+	if len(rep.Peaks) > 1 {
+		t.section("")
+		t.Line("Each of the %d GPUs that it uses is a card of the size; the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
+		tab := report.NewTable("GPU", ">live at the peak", "in")
+		for _, p := range rep.Peaks {
+			tab.Row(p.Pool, size.Format(p.Bytes), p.Function)
+		}
+		t.table(tab)
+	}
+	writePeak(t, rep.Peak())
+	if b := rep.Breaks; b != nil && b.Function != "" {
+		what := ""
+		if b.For != "" {
+			what = ", for its " + string(b.For)
+		}
+		t.Line("As it is, it would be refused %s in %s%s.", size.Format(b.Bytes), b.Function, what)
+	}
+	if p := rep.Program; len(p.Compiled) > 0 {
+		t.section("")
+		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
+		tab := report.NewTable("function", ">in all", ">arguments", ">results", ">in place", ">temporaries", ">code")
+		for _, c := range p.Compiled[:min(5, len(p.Compiled))] {
+			tab.Row(c.Name, size.Format(c.Total()), size.Format(c.Argument), size.Format(c.Output), size.Format(c.Alias), size.Format(c.Temp), size.Format(c.Code))
+		}
+		t.table(tab)
+	}
+	t.section("")
+	for _, c := range rep.Tried {
+		switch with := strings.Join(c.Set, " "); {
+		case !c.Fits:
+			t.Line("Run for a card of %s, it does not fit.", size.Format(c.Card))
+		case with == "":
+			t.Line("Run for a card of %s, it fits as it is; %s is live at the peak.", size.Format(c.Card), size.Format(c.Peak))
+		default:
+			t.Line("Run for a card of %s, it fits with %s; %s is live at the peak.", size.Format(c.Card), with, size.Format(c.Peak))
+		}
+	}
+	if f := rep.Program.Framework; (f == "jax" || f == "tensorflow") && len(rep.Tried) == 0 && rep.SmallestCard != nil {
+		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
+	}
+	if rep.Program.RanOn != rep.DeviceBytes {
+		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
+	}
+	for _, d := range rep.Differences() {
+		t.Line("%s", d)
+	}
+}
+
+// writePeak writes what the memory of a GPU is for when most is live.
+func writePeak(t *text, p fit.Peak) {
+	if p.Function == "" {
+		return
+	}
+	t.section("")
+	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
+	tab := report.NewTable("for", ">bytes", "what")
+	for _, part := range p.Parts {
+		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
+	}
+	t.table(tab)
+	if len(p.Largest) > 0 {
+		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
+		tab := report.NewTable(">bytes", "shape", "operation", "at")
+		for _, v := range p.Largest {
+			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
+		}
+		t.table(tab)
+	}
+}
+
+// writeVaried writes which values were tried, and which is the largest that fits.
+func writeVaried(t *text, v *fit.Varied, card uint64) {
+	if v.Largest == nil {
+		t.Line("With no value of %s it fits %s. The rest of this answer is for the first.", v.Name, size.Format(card))
+	} else {
+		t.Line("%s=%s is the largest of these values that fits %s. The rest of this answer is for it.", v.Name, *v.Largest, size.Format(card))
+	}
+	tab := report.NewTable(v.Name, "fits", ">live at the peak", "with")
+	for _, x := range v.Tried {
+		fits := "no"
+		if x.Fits {
+			fits = "yes"
+		}
+		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
+	}
+	t.table(tab)
+	if v.Unordered {
+		t.Line("The values are not in the order of their memory: a larger one may fit. Give them from the least memory to the most.")
+	}
+	t.Line("More memory with each value is assumed: values that are not in the table were not tried.")
+}
+
+// writeFitFile writes the answer about a module or a recording.
+func writeFitFile(t *text, rep *fit.FileReport) {
+	writeAdvice(t, rep.Report)
+	if m := rep.Module; m != nil {
+		t.section("")
+		if rep.Refused != nil {
+			t.Line("What is refused first is %s.", rep.Refused.What)
+		}
+		t.Line("%s takes %s:", m.Name, size.Format(m.Total))
+		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
+		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
+		t.table(tab)
+		if !m.Scheduled {
+			t.Line("The module is not compiled yet (is_scheduled=true is missing). What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
+		}
+		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
+	}
+	if len(rep.Peak) > 0 {
+		writePlaces(t, "Live at the peak, the largest", rep.Peak)
+	}
+}
+
+// writePlaces lists what fills the peak.
+func writePlaces(t *text, title string, list []fit.Place) {
+	t.section(title)
+	for _, p := range list {
+		what := p.What
+		if p.Blocks > 1 {
+			what += ", " + report.Counted(p.Blocks, "block")
+		}
+		t.place(p.Bytes, report.OneLine(what), p.Where)
+	}
+}
