@@ -139,21 +139,20 @@ func writeBasis(t *text, rep *advise.Report) {
 	if slices.ContainsFunc(rep.GPUs, func(g *advise.GPU) bool { return len(g.Others) > 0 }) {
 		on = " in one pool"
 	}
-	t.fact("%s%s", timeline.Recording(rep.Trace), on)
-	for _, n := range rep.Trace.Notes {
-		t.Line("  %s", n)
-	}
+	timeline.WriteRecording(&t.Text, "", rep.Trace, on)
 	used := ""
 	if rep.UsedBytes > 0 {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
 	}
-	t.Line("%s of %s%s; any allocator must hold %s at the peak%s", devices, size.Format(rep.DeviceBytes), used, size.Format(rep.LowerBound), on)
+	t.Line("%s of %s%s; any allocator must hold %s at the peak%s", devices, size.Format(rep.DeviceBytes), used,
+		size.Format(rep.LowerBound), on)
 	for _, l := range leftOutText(rep.LeftOut) {
 		t.Line("%s.", l)
 	}
 	for _, g := range rep.GPUs {
 		if len(g.Others) > 0 {
-			t.Line("%s: on its GPU lies %s, too, whose peaks of %s in all are taken before that pool begins.", g.Pool, strings.Join(g.Others, ", "), size.Format(g.Beside))
+			t.Line("%s: on its GPU lies %s, too, whose peaks of %s in all are taken before that pool begins.",
+				g.Pool, strings.Join(g.Others, ", "), size.Format(g.Beside))
 		}
 	}
 	if rep.PoolNote != "" {
@@ -168,7 +167,8 @@ func writeBasis(t *text, rep *advise.Report) {
 	if n := rep.ConstantBytes; n > 0 {
 		t.Line("%s of constants lie outside the pool, too.", size.Format(n))
 	}
-	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), and another run that requests no more than this one.", size.Format(rep.ContextBytes))
+	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), "+
+		"and another run that requests no more than this one.", size.Format(rep.ContextBytes))
 }
 
 // leftOutText says of pools that are not in the answer what they are.
@@ -189,10 +189,11 @@ func leftOutText(left []advise.LeftOut) (lines []string) {
 func frameworkText(rep *advise.Report) string {
 	title := rep.Title()
 	if title == "" {
+		const policies = "Policies are named as gpumem replay and gpumem run --pool take them"
 		if rep.Why == "" {
-			return "Policies are named as gpumem replay and gpumem run --pool take them."
+			return policies + "."
 		}
-		return "Policies are named as gpumem replay and gpumem run --pool take them, for " + rep.Why + ": --as jax, tensorflow, pytorch or rmm has the settings of one."
+		return policies + ", for " + rep.Why + ": --as jax, tensorflow, pytorch or rmm has the settings of one."
 	}
 	text := "Settings are " + title + "'s"
 	if rep.Why != "" {
@@ -273,10 +274,12 @@ func adviceVerdict(rep *advise.Report) string {
 		if rep.Title() == "" {
 			setting = "policy"
 		}
-		return fmt.Sprintf("It does not fit%s of %s%s, with any %s: %s.", some, size.Format(rep.DeviceBytes), othersText(rep.UsedBytes), setting, needText(rep))
+		return fmt.Sprintf("It does not fit%s of %s%s, with any %s: %s.",
+			some, size.Format(rep.DeviceBytes), othersText(rep.UsedBytes), setting, needText(rep))
 	case rep.Advice.Ours && rep.Title() != "":
 		some = not(func(g *advise.GPU) bool { return g.Advice != nil && !g.Advice.Ours })
-		return fmt.Sprintf("It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:", some, rep.Title(), why)
+		const format = "It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:"
+		return fmt.Sprintf(format, some, rep.Title(), why)
 	case rep.Title() == "":
 		return fmt.Sprintf("It does not fit%s with %s%s. It fits with the policy %s.", some, defaults, why, rep.Advice.Policy)
 	}
@@ -304,15 +307,17 @@ func needText(rep *advise.Report) string {
 	if n.TooMuch {
 		return live + ", and " + outside + " is needed outside the pool"
 	}
-	return live + ", but with each setting the pool needs more than is live, for holes and rounded sizes; " + outside + " is needed outside the pool"
+	return live + ", but with each setting the pool needs more than is live, for holes and rounded sizes; " +
+		outside + " is needed outside the pool"
 }
 
 // heldText says what a candidate holds at most, in the framework's words.
 func heldText(c *advise.Candidate, rep *advise.Report) string {
+	most := "at most " + size.Format(c.HeldPeak) + " of " + size.Format(rep.DeviceBytes)
 	if inPyTorchWords(rep) {
-		return fmt.Sprintf("at most %s of %s is reserved, and %s allocated", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes), size.Format(c.UsedPeak))
+		return most + " is reserved, and " + size.Format(c.UsedPeak) + " allocated"
 	}
-	return fmt.Sprintf("at most %s of %s is held", size.Format(c.HeldPeak), size.Format(rep.DeviceBytes))
+	return most + " is held"
 }
 
 // inPyTorchWords reports whether memory is reserved and allocated, not held.
@@ -329,7 +334,7 @@ func adviceTable(t *text, rep *advise.Report) {
 			tab.Row("  " + more)
 		}
 	}
-	t.table(tab)
+	t.Table(tab)
 }
 
 // adviceRows returns the table of what was tried: its titles, and a row for each candidate.
@@ -351,7 +356,8 @@ func adviceRows(rep *advise.Report) (titles []string, rows [][]string) {
 		if inPyTorchWords(rep) {
 			cells = append(cells, size.Format(c.UsedPeak))
 		}
-		rows = append(rows, append(cells, left, report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds), sizeOrNone(c.SmallestDevice), sizeOrNone(c.SmallestCard)))
+		calls, seconds := report.Count(c.DriverCalls), report.Seconds(c.DriverSeconds)
+		rows = append(rows, append(cells, left, calls, seconds, sizeOrNone(c.SmallestDevice), sizeOrNone(c.SmallestCard)))
 	}
 	return titles, rows
 }
@@ -386,7 +392,8 @@ func adviceOnPage(rep *advise.Report) *report.Section {
 	s.More = pageLines(func(t *text) { writeSmallest(t, rep) })
 	s.Small = []string{
 		frameworkText(rep),
-		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that requests no more than this one. The table of policies above assumes nothing outside the pool.", size.Format(rep.ContextBytes)),
+		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that requests no more than this one. "+
+			"The table of policies above assumes nothing outside the pool.", size.Format(rep.ContextBytes)),
 		"gpumem advise " + filepath.Base(rep.Trace.Source) + " has the same answer, and its options.",
 	}
 	return s
@@ -425,7 +432,7 @@ func gpuTable(t *text, rep *advise.Report) {
 		}
 		tab.Row(g.Pool, size.Format(g.PeakLive), fits, with, sizeOrNone(g.SmallestCard))
 	}
-	t.table(tab)
+	t.Table(tab)
 }
 
 // smallestWith returns the first setting with which a card is enough.
@@ -459,7 +466,8 @@ func writeTogether(t *text, rep *advise.Together) {
 		t.Line("They fit a GPU of %s together%s: their leases take %s, and %s is left. Start each in its lease:",
 			size.Format(rep.DeviceBytes), others, size.Format(rep.Leases), size.Format(rep.Left))
 	} else {
-		t.Line("They do not fit a GPU of %s together%s: their leases would take %s. Each alone:", size.Format(rep.DeviceBytes), others, size.Format(rep.Leases))
+		t.Line("They do not fit a GPU of %s together%s: their leases would take %s. Each alone:",
+			size.Format(rep.DeviceBytes), others, size.Format(rep.Leases))
 	}
 	for _, m := range rep.Programs {
 		t.Raw("  " + m.Run + "   # " + report.OneLine(m.Trace.Source))
@@ -476,14 +484,15 @@ func writeTogether(t *text, rep *advise.Together) {
 		}
 		tab.Row(m.Trace.Source, framework, size.Format(m.Trace.PeakLive), size.Format(m.Lease), pool)
 	}
-	t.table(tab)
+	t.Table(tab)
 	t.section("")
 	for _, m := range rep.Programs {
 		if about := memberText(m); about != "" {
 			t.Line("%s: %s.", m.Trace.Source, about)
 		}
 	}
-	t.Line("A lease is the least in which the recording is served, with %s outside the pool (--beside). So each may be at its peak at the same time.", size.Format(rep.ContextBytes))
+	t.Line("A lease is the least in which the recording is served, with %s outside the pool (--beside). "+
+		"So each may be at its peak at the same time.", size.Format(rep.ContextBytes))
 	if rep.PeakTogether != nil {
 		t.Line("If all begin at the same time as recorded, at most %s is live at once.", size.Format(*rep.PeakTogether))
 	}
@@ -496,14 +505,16 @@ func memberText(m *advise.Member) string {
 		parts = append(parts, "of one instant, so the lease is for what was live then, and no more")
 	}
 	if m.Other != "" {
-		parts = append(parts, fmt.Sprintf("taken as %s's, for %s; if it is not, --as %s, which holds for all recordings", title, m.Why, m.Other))
+		parts = append(parts, fmt.Sprintf("taken as %s's, for %s; if it is not, --as %s, which holds for all recordings",
+			title, m.Why, m.Other))
 	}
 	if len(m.Set) > 0 {
 		parts = append(parts, title+" refuses a GPU without virtual memory management unless "+strings.Join(m.Set, " ")+" is set")
 	}
 	switch {
 	case m.OwnLease > 0:
-		parts = append(parts, fmt.Sprintf("%s in place of %s's own pool, whose lease of %s is too large beside the others", m.Pool, title, size.Format(m.OwnLease)))
+		parts = append(parts, fmt.Sprintf("%s in place of %s's own pool, whose lease of %s is too large beside the others",
+			m.Pool, title, size.Format(m.OwnLease)))
 	case m.Pool != "" && title != "":
 		parts = append(parts, fmt.Sprintf("%s, for gpumem run cannot limit a pool of %s", m.Pool, title))
 	case m.Why != "" && m.Pool != "":

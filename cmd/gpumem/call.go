@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -80,14 +79,4 @@ func writeFiles(ctx context.Context, files ...namedFile) error {
 		}
 	}
 	return nil
-}
-
-// needsCommand refuses words that begin with no program. says names what is missing.
-func needsCommand(says string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, words []string) error {
-		if len(words) == 0 || words[0] == "" {
-			return errors.New(says)
-		}
-		return nil
-	}
 }

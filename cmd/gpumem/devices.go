@@ -78,16 +78,16 @@ func writeDevices(t *text, list []open.Listed) {
 		}
 	}
 
-	t.table(devices)
+	t.Table(devices)
 	t.section("")
 	if anyone {
-		t.table(programs)
+		t.Table(programs)
 	} else {
 		t.Line("no program holds memory")
 	}
 	t.section("")
 	for _, n := range notes {
-		t.fact("%s", n)
+		t.Fact("%s", n)
 	}
 }
 

@@ -98,7 +98,8 @@ func (o *doctorOptions) logs(files []string, terminal bool) ([]string, error) {
 	case len(files) == 0 && terminal && o.looks():
 		return []string{""}, nil
 	case len(files) == 0 && terminal:
-		return nil, errors.New("no log: name its FILE, or pipe it in, as in python train.py 2>&1 | gpumem doctor; gpumem doctor - reads what is pasted, up to Ctrl-D")
+		return nil, errors.New("no log: name its FILE, or pipe it in, as in python train.py 2>&1 | gpumem doctor; " +
+			"gpumem doctor - reads what is pasted, up to Ctrl-D")
 	case len(files) == 0:
 		files = []string{"-"}
 	}
@@ -228,7 +229,8 @@ func saveTrace(ctx context.Context, path string, a doctor.Answer) (note string, 
 	}
 	switch {
 	case a.Dump == nil:
-		return "", fmt.Errorf("%s: no dump of a whole pool in it, so there is none to save; XLA and TensorFlow print one when an allocation is refused", name)
+		return "", fmt.Errorf("%s: no dump of a whole pool in it, so there is none to save; "+
+			"XLA and TensorFlow print one when an allocation is refused", name)
 	case len(a.Dump.Regions) == 0:
 		return "", fmt.Errorf("%s: the dump has no lines for its chunks, so the pool cannot be rebuilt", name)
 	}

@@ -183,7 +183,7 @@ func diffTable(t *text, d explain.Comparison) {
 	}
 	if rows > 0 {
 		t.section("")
-		t.table(tab)
+		t.Table(tab)
 	}
 }
 

@@ -17,11 +17,13 @@ func writeFit(t *text, rep *fit.Report) {
 		t.section("")
 	}
 	if p := rep.Program; p.TooLarge {
-		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
+		t.Line("It does not fit %s: it was refused memory on a simulated GPU of %s, too, with %s live. "+
+			"It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
 		return
 	}
 	if why := rep.Program.Ended(); why != "" {
-		t.Line("As far as it ran: it was ended %s. What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
+		t.Line("As far as it ran: it was ended %s. "+
+			"What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
 	}
 	if own := rep.Program.Own; len(own) > 0 {
 		why := ", for JAX refuses both names of a setting at once"
@@ -36,12 +38,13 @@ func writeFit(t *text, rep *fit.Report) {
 	}
 	if len(rep.Peaks) > 1 {
 		t.section("")
-		t.Line("Each of the %d GPUs that it uses is a card of the size; the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
+		t.Line("Each of the %d GPUs that it uses is a card of the size; "+
+			"the sizes and times above are those of the one that needs the most.", len(rep.Peaks))
 		tab := report.NewTable("GPU", ">live at the peak", "in")
 		for _, p := range rep.Peaks {
 			tab.Row(p.Pool, size.Format(p.Bytes), p.Function)
 		}
-		t.table(tab)
+		t.Table(tab)
 	}
 	writePeak(t, rep.Peak())
 	if b := rep.Breaks; b != nil && b.Function != "" {
@@ -56,9 +59,9 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
 		tab := report.NewTable("function", ">in all", ">arguments", ">results", ">in place", ">temporaries", ">code")
 		for _, c := range p.Compiled[:min(5, len(p.Compiled))] {
-			tab.Row(c.Name, size.Format(c.Total()), size.Format(c.Argument), size.Format(c.Output), size.Format(c.Alias), size.Format(c.Temp), size.Format(c.Code))
+			tab.Row(append([]string{c.Name}, formatSizes(c.Total(), c.Argument, c.Output, c.Alias, c.Temp, c.Code)...)...)
 		}
-		t.table(tab)
+		t.Table(tab)
 	}
 	t.section("")
 	for _, c := range rep.Tried {
@@ -75,7 +78,8 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
-		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
+		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: "+
+			"what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
 	}
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
@@ -93,14 +97,14 @@ func writePeak(t *text, p fit.Peak) {
 	for _, part := range p.Parts {
 		tab.Row(string(part.Kind), size.Format(part.Bytes), part.Name)
 	}
-	t.table(tab)
+	t.Table(tab)
 	if len(p.Largest) > 0 {
 		t.Line("The largest temporaries where it has the most of them, by a model of XLA's buffer assignment:")
 		tab := report.NewTable(">bytes", "shape", "operation", "at")
 		for _, v := range p.Largest {
 			tab.Row(size.Format(v.Bytes), v.Shape, v.OpName, v.Source)
 		}
-		t.table(tab)
+		t.Table(tab)
 	}
 }
 
@@ -119,7 +123,7 @@ func writeVaried(t *text, v *fit.Varied, card uint64) {
 		}
 		tab.Row(x.Value, fits, size.Format(x.Peak), strings.Join(x.Set, " "))
 	}
-	t.table(tab)
+	t.Table(tab)
 	if v.Unordered {
 		t.Line("The values are not in the order of their memory: a larger one may fit. Give them from the least memory to the most.")
 	}
@@ -136,16 +140,24 @@ func writeFitFile(t *text, rep *fit.FileReport) {
 		}
 		t.Line("%s takes %s:", m.Name, size.Format(m.Total))
 		tab := report.NewTable(">arguments", ">results", ">in place", ">temporaries", ">constants")
-		tab.Row(size.Format(m.Arguments), size.Format(m.Results), size.Format(m.Aliased), size.Format(m.Temporaries), size.Format(m.Constants))
-		t.table(tab)
+		tab.Row(formatSizes(m.Arguments, m.Results, m.Aliased, m.Temporaries, m.Constants)...)
+		t.Table(tab)
 		if !m.Scheduled {
-			t.Line("The module is not compiled yet (is_scheduled=true is missing). What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
+			t.Line("The module is not compiled yet (is_scheduled=true is missing). " +
+				"What it takes is an estimate: docs/fit.md says how wrong it may be. compiled.as_text() has what runs.")
 		}
 		t.Line("Constants and the code, whose size the module does not have, lie outside the pool.")
 	}
 	if len(rep.Peak) > 0 {
 		writePlaces(t, "Live at the peak, the largest", rep.Peak)
 	}
+}
+
+func formatSizes(list ...uint64) (texts []string) {
+	for _, n := range list {
+		texts = append(texts, size.Format(n))
+	}
+	return texts
 }
 
 // writePlaces lists what fills the peak.

@@ -30,7 +30,8 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	want := map[string]string{
-		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12", "duration": "a duration, such as 5s or 10m",
+		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12",
+		"duration": "a duration, such as 5s or 10m",
 	}[bad.GetFlag().Value.Type()]
 	if want == "" {
 		return err

@@ -35,7 +35,8 @@ func describe(cmd *cobra.Command) {
 	for _, x := range formats.All() {
 		formatList = append(formatList, fmt.Sprintf("  %-10s %s", x.Name, x.What))
 	}
-	filled := strings.NewReplacer("{formats}", strings.Join(formatList, "\n"), "{frameworks}", strings.Join(knownFrameworks(), ", ")).Replace(string(text))
+	fill := strings.NewReplacer("{formats}", strings.Join(formatList, "\n"), "{frameworks}", strings.Join(knownFrameworks(), ", "))
+	filled := fill.Replace(string(text))
 	cmd.Long, cmd.Example, _ = strings.Cut(strings.TrimSuffix(filled, "\n"), "\n\nExamples:\n")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/internal/report"
 	"gpumem/record/leaks"
+	"gpumem/record/timeline"
 	"gpumem/size"
 )
 
@@ -27,9 +28,10 @@ const (
 func writeLeaks(t *text, rep *leaks.Answer) {
 	t.Line("%s", leaksVerdict(rep))
 	if oneStep := rep.Verdict == leaks.Growth && len(rep.Leaks) > 0; oneStep {
-		t.Line("The recording shows no step that surely repeats: it may be one step, whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
+		t.Line("The recording shows no step that surely repeats: it may be one step, " +
+			"whose layers or weights keep memory each in turn. To know, record twenty steps or more.")
 	}
-	t.recording(rep.Trace)
+	timeline.WriteRecording(&t.Text, "", rep.Trace, "")
 	if len(rep.Leaks) > 0 {
 		t.section("")
 		leaksTable(t, rep)
@@ -77,7 +79,7 @@ func writeLive(t *text, rep *leaks.LiveAnswer) {
 	}
 	t.Line("%s: %s in %s", rep.Trace.Source, size.Format(bytes), report.Counted(blocks, "live block"))
 	if len(rep.Live) > 0 {
-		t.table(tab)
+		t.Table(tab)
 	}
 	if more := len(rep.Live) - liveRows; more > 0 {
 		t.Line("and %s more (--json)", report.Counted(uint64(more), "line"))
@@ -106,13 +108,15 @@ func leaksVerdict(rep *leaks.Answer) string {
 		}
 		return s + fmt.Sprintf("; %s at the end.", size.Format(first.Bytes))
 	case rep.Verdict == leaks.Growth:
-		return fmt.Sprintf("Live memory grows steadily, by %s from a quarter to nine tenths of the recording, but no one place keeps it: blocks may be replaced by larger ones, or the recording may be one step.", size.Format(rep.Unnamed))
+		return fmt.Sprintf("Live memory grows steadily, by %s from a quarter to nine tenths of the recording, "+
+			"but no one place keeps it: blocks may be replaced by larger ones, or the recording may be one step.", size.Format(rep.Unnamed))
 	case rep.Verdict == leaks.None && rep.Steps != nil:
 		return fmt.Sprintf("No leak: nothing grows to the end, in about %s.", report.Counted(*rep.Steps, "step"))
 	case rep.Verdict == leaks.None:
 		return "No leak: nothing grows to the end. The recording does not show how many steps there are."
 	}
-	return "Too short to say: the recording shows no step that repeats often enough. Record twenty steps or more; --live lists what is live at its end."
+	return "Too short to say: the recording shows no step that repeats often enough. " +
+		"Record twenty steps or more; --live lists what is live at its end."
 }
 
 // keeps returns the verb for a place: requests keep, a line keeps.
@@ -137,7 +141,7 @@ func leaksTable(t *text, rep *leaks.Answer) {
 	for _, row := range rows {
 		tab.Row(row...)
 	}
-	t.table(tab)
+	t.Table(tab)
 	if more := len(rep.Leaks) - leaksRows; more > 0 {
 		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
 	}
@@ -183,15 +187,18 @@ func leaksAdvice(rep *leaks.Answer) []string {
 		return nil
 	}
 	const (
-		jax   = "JAX: an array lives as long as Python refers to it, from a list, a closure or a cache. jax.live_arrays() lists what is alive; keep float(loss) or numpy.asarray(x) instead of the array."
-		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
+		jax = "JAX: an array lives as long as Python refers to it, from a list, a closure or a cache. " +
+			"jax.live_arrays() lists what is alive; keep float(loss) or numpy.asarray(x) instead of the array."
+		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. " +
+			"Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
 	)
 	if rep.Trace.Format == "torch" {
 		return []string{torch}
 	}
 	list := []string{jax, torch}
 	if rep.Leaks[0].Stack == "" {
-		list = append(list, "This recording has no stacks. A PyTorch memory snapshot has: torch.cuda.memory._record_memory_history() before the loop, _dump_snapshot(\"x.pickle\") after it.")
+		list = append(list, "This recording has no stacks. A PyTorch memory snapshot has: "+
+			"torch.cuda.memory._record_memory_history() before the loop, _dump_snapshot(\"x.pickle\") after it.")
 	}
 	return list
 }

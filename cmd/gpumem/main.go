@@ -142,7 +142,10 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(replayCommand(), adviseCommand(), fitCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(), runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand())
+	root.AddCommand(
+		replayCommand(), adviseCommand(), fitCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(),
+		runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand(),
+	)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {
 		own := cmd.Name() != "run" && !strings.HasPrefix(cmd.Name(), "__") // not its program's, nor of a line to complete

@@ -79,7 +79,7 @@ func writeFrontier(t *text, a *remat.Answer) {
 		more, added := fmt.Sprintf("%.1f %%", p.Extra), report.Count(uint64(p.Recomputed))
 		table.Row(size.Format(p.After), report.Part(p.After, p.Before), more, p.Least(), added, bar)
 	}
-	t.table(table)
+	t.Table(table)
 
 	t.section("")
 	if a.Request.HostSpeed > 0 {

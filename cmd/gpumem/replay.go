@@ -126,7 +126,7 @@ func (o *replayOptions) ask(ctx context.Context, t []*trace.Trace, cfg replay.Co
 		if err != nil {
 			return nil, false, nil, err
 		}
-		lines = func(t *text) { rep.WriteText(&t.Text, screenWidth, o.smallest) }
+		lines = func(t *text) { rep.WriteText(&t.Text, o.smallest) }
 		return rep, rep.Fits(), lines, writeFiles(ctx, namedFile{"--report", o.page, rep.WritePage})
 	}
 

@@ -34,7 +34,7 @@ func writeReplay(t *text, rep *replay.Report, smallest bool) {
 
 // writeTrace writes what concerns the recording alone.
 func writeTrace(t *text, rep *replay.Report) {
-	t.recording(rep.Trace)
+	timeline.WriteRecording(&t.Text, "", rep.Trace, "")
 	// The bound is the pool's, whatever the policy.
 	var bounds []string
 	seen := map[string]bool{}
@@ -49,15 +49,7 @@ func writeTrace(t *text, rep *replay.Report) {
 		}
 		bounds = append(bounds, bound)
 	}
-	t.fact("device of %s; any allocator must hold %s at the peak", size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
-}
-
-// recording writes a line about a recording, and its notes.
-func (t *text) recording(trace replay.TraceInfo) {
-	t.fact("%s", timeline.Recording(trace))
-	for _, n := range trace.Notes {
-		t.Line("  %s", n)
-	}
+	t.Fact("device of %s; any allocator must hold %s at the peak", size.Format(rep.Results[0].DeviceBytes), strings.Join(bounds, ", "))
 }
 
 // writeTable writes a row for each result.
@@ -80,7 +72,7 @@ func writeTable(t *text, rep *replay.Report, smallest bool) {
 			tab.Row(rest)
 		}
 	}
-	t.table(tab)
+	t.Table(tab)
 }
 
 // breakPolicy breaks a policy with many keys after a comma, so that it does not push

@@ -47,22 +47,6 @@ type text struct {
 	name string             // of the last entry
 }
 
-// table adds a table.
-func (t *text) table(tab *report.Table) {
-	var b strings.Builder
-	_, _ = tab.Fit(screenWidth).WriteTo(&b) // a Builder takes everything
-	t.Raw(strings.TrimSuffix(b.String(), "\n"))
-}
-
-// fact adds a line that is broken on a screen only: scripts look for it.
-func (t *text) fact(format string, args ...any) {
-	line := report.OneLine(fmt.Sprintf(format, args...))
-	if screenWidth > 0 {
-		line = report.Wrap(line, screenWidth)
-	}
-	t.Raw(line)
-}
-
 // place adds a line about some bytes, and below it where they come from, as far as known.
 func (t *text) place(bytes uint64, what, from string) {
 	t.Raw(report.Fit(fmt.Sprintf("  %10s  %s", size.Format(bytes), what), textWidth))
@@ -110,7 +94,7 @@ func readable(value string) string {
 
 // printText writes the text that lines writes.
 func printText(w io.Writer, lines func(*text)) error {
-	t := &text{Text: report.Text{Width: textWidth}}
+	t := &text{Text: report.Text{Width: textWidth, Screen: screenWidth}}
 	lines(t)
 	_, err := io.WriteString(w, t.String())
 	return err

@@ -85,9 +85,10 @@ func ShellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// Text is lines in sections. Width is that of a line.
+// Text is lines in sections. Width is that of a sentence, and Screen that of the terminal, 0 if there
+// is none.
 type Text struct {
-	Width int
+	Width, Screen int
 
 	b    strings.Builder
 	head string // of the section that has no lines yet
@@ -107,6 +108,22 @@ func (t *Text) Line(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
 	t.Raw(Fold(indent+OneLine(line), t.Width))
+}
+
+// Fact adds a line that is broken on a screen only: scripts look for it.
+func (t *Text) Fact(format string, args ...any) {
+	line := OneLine(fmt.Sprintf(format, args...))
+	if t.Screen > 0 {
+		line = Wrap(line, t.Screen)
+	}
+	t.Raw(line)
+}
+
+// Table adds a table.
+func (t *Text) Table(tab *Table) {
+	var b strings.Builder
+	_, _ = tab.Fit(t.Screen).WriteTo(&b) // a Builder takes everything
+	t.Raw(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // Raw adds a line, or several, as they are, but for what a terminal obeys instead of printing

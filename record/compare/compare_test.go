@@ -303,7 +303,7 @@ func TestPools(t *testing.T) {
 				t.Errorf("%d results of policies", n)
 			}
 			text := report.Text{Width: 80}
-			rep.WriteText(&text, 0, false) // whatever is missing
+			rep.WriteText(&text, false) // whatever is missing
 		})
 	}
 }
@@ -362,7 +362,7 @@ func TestOneInstant(t *testing.T) {
 	} {
 		rep := compared(t, read(t, "a", c.before), read(t, "b", c.after))
 		text := report.Text{Width: 80}
-		rep.WriteText(&text, 0, false)
+		rep.WriteText(&text, false)
 		if got := !strings.Contains(text.String(), "\nLive at the end\n"); got != c.want {
 			t.Errorf("%s: one table %v in\n%s", c.name, got, text.String())
 		}
@@ -685,7 +685,7 @@ func TestManySizes(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	text := report.Text{Width: 80}
-	rep.WriteText(&text, 0, false)
+	rep.WriteText(&text, false)
 	if want := "there are more than 262,144 sizes"; !strings.Contains(text.String(), want) {
 		t.Errorf("no %q in\n%s", want, text.String())
 	}

@@ -216,7 +216,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := report.Text{Width: 80}
-	rep.WriteText(&text, 0, false)
+	rep.WriteText(&text, false)
 	want := `The peak grew by 9.00 MiB (+900 %), from 1.00 MiB to 10 MiB. The largest part of
   it is +7 MiB in requests of 7 MiB, which is new.
 before: old.pickle: 3 events, 2 allocations, at most 1.00 MiB live

@@ -30,13 +30,12 @@ var words = map[matching]string{
 	ByStack: "same", ByLines: "moved", ByProgram: "lib", ByFunction: "alike", BySize: "size", OnlyBefore: "gone", OnlyAfter: "new",
 }
 
-// WriteText adds the report to t. screen is the width of a terminal, 0 if there is none:
-// then tables are as wide as t.
-func (rep *Report) WriteText(t *report.Text, screen int, smallest bool) {
-	w := &writer{Text: t, screen: screen, width: cmp.Or(screen, t.Width), rep: rep}
+// WriteText adds the report to t. Without a screen tables are as wide as t.
+func (rep *Report) WriteText(t *report.Text, smallest bool) {
+	w := &writer{Text: t, width: cmp.Or(t.Screen, t.Width), rep: rep}
 	t.Line("%s", strings.Join(rep.Summary, " "))
-	w.recording("before: ", rep.Before)
-	w.recording("after: ", rep.After)
+	timeline.WriteRecording(t, "before: ", rep.Before, "")
+	timeline.WriteRecording(t, "after: ", rep.After, "")
 	for _, n := range rep.Notes {
 		t.Line("  %s", n)
 	}
@@ -52,26 +51,8 @@ func (rep *Report) WriteText(t *report.Text, screen int, smallest bool) {
 
 type writer struct {
 	*report.Text
-	screen, width int
-	rep           *Report
-}
-
-// recording writes a line about a recording, and its notes.
-func (w *writer) recording(name string, t replay.TraceInfo) {
-	line := report.OneLine(name + timeline.Recording(t))
-	if w.screen > 0 {
-		line = report.Wrap(line, w.screen)
-	}
-	w.Raw(line)
-	for _, n := range t.Notes {
-		w.Line("  %s", n)
-	}
-}
-
-func (w *writer) table(tab *report.Table) {
-	var b strings.Builder
-	_, _ = tab.Fit(w.screen).WriteTo(&b) // a Builder takes everything
-	w.Raw(strings.TrimSuffix(b.String(), "\n"))
+	width int
+	rep   *Report
 }
 
 // pool writes what differs in a pool.
@@ -174,7 +155,7 @@ func (w *writer) sides(p *poolReport) {
 	for _, r := range sides(p) {
 		tab.Row(r[:]...)
 	}
-	w.table(tab)
+	w.Table(tab)
 }
 
 // rows writes a table of differences, and its sum.
@@ -231,7 +212,7 @@ func (w *writer) rows(t diffTable, difference func(int64) string, format func(ui
 		}
 		tab.Row(cells...)
 	}
-	w.table(tab)
+	w.Table(tab)
 }
 
 // shorten cuts a frame: its file from the front, so that function and line stay.
@@ -264,7 +245,7 @@ func (w *writer) matched(p *poolReport) {
 	for _, m := range p.Matched {
 		tab.Row(about[m.How], size.Format(m.Before), size.Format(m.After))
 	}
-	w.table(tab)
+	w.Table(tab)
 }
 
 // stacks writes the stacks of a row.
@@ -276,7 +257,7 @@ func (w *writer) stacks(r *row) {
 		w.Section(title)
 		frames := strings.Split(stack, "\n")
 		for _, f := range frames[:min(len(frames), stackFrames)] {
-			w.Raw("  " + report.Fit(report.OneLine(f), max(0, w.screen-2)))
+			w.Raw("  " + report.Fit(report.OneLine(f), max(0, w.Screen-2)))
 		}
 		if more := len(frames) - stackFrames; more > 0 {
 			w.Line("  and %s more (--json)", report.Counted(uint64(more), "frame"))
@@ -316,7 +297,7 @@ func (w *writer) policies(smallest bool) {
 		}
 		tab.Row(cells...)
 	}
-	w.table(tab)
+	w.Table(tab)
 	if !w.rep.Fits() {
 		w.Line("gpumem replay %s says why a request is refused.", w.rep.After.Source)
 	}

@@ -215,13 +215,18 @@ func lookAt(layers []*report.Layer, own []string) int {
 	return max(0, slices.IndexFunc(layers, func(l *report.Layer) bool { return l.First != nil }))
 }
 
-// Recording returns a recording in a line: its file, its events and its peak.
-func Recording(t replay.TraceInfo) string {
-	allocs := report.Counted(t.Allocs, "allocation")
-	if t.Refused > 0 {
-		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(t.Refused))
+// WriteRecording writes a recording in a line, between two words: its file, its events and its
+// peak. Below it stand its notes.
+func WriteRecording(t *report.Text, before string, r replay.TraceInfo, after string) {
+	allocs := report.Counted(r.Allocs, "allocation")
+	if r.Refused > 0 {
+		allocs += fmt.Sprintf(" (%s refused in the recorded run)", report.Count(r.Refused))
 	}
-	return fmt.Sprintf("%s: %s, %s, at most %s live", t.Source, report.Counted(t.Events, "event"), allocs, size.Format(t.PeakLive))
+	events, peak := report.Counted(r.Events, "event"), size.Format(r.PeakLive)
+	t.Fact("%s%s: %s, %s, at most %s live%s", before, r.Source, events, allocs, peak, after)
+	for _, n := range r.Notes {
+		t.Line("  %s", n)
+	}
 }
 
 // Columns returns the titles of a table of results, as [report.NewTable] takes them;
