@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
@@ -18,7 +17,8 @@ import (
 
 type adviseOptions struct {
 	recordingOptions
-	device, beside, as string
+	device, as string
+	beside     uint64
 }
 
 func adviseCommand() *cobra.Command {
@@ -40,7 +40,7 @@ func adviseCommand() *cobra.Command {
 
 	fs := cmd.Flags()
 	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read "+defaultDevice)
-	fs.StringVar(&o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
+	addSize(fs, &o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
 	const as = "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none; for all recordings (default: by the recording)"
 	fs.StringVar(&o.as, "as", "", as)
 	o.addFlags(cmd)
@@ -101,10 +101,7 @@ func runAdvise(ctx context.Context, o *adviseOptions) error {
 // simulated returns the card of a device spec, simulated: with its size, and what others
 // hold of it now. context is what the program has outside its pool: beside if that was given, or
 // else context= of the spec, or else beside.
-func simulated(spec open.Spec, beside string, given bool) (card sim.Config, context uint64, err error) {
-	if context, err = size.ParseFlag(beside); err != nil {
-		return card, 0, fmt.Errorf("--beside: %w", err)
-	}
+func simulated(spec open.Spec, beside uint64, given bool) (card sim.Config, context uint64, err error) {
 	if card = spec.Sim; spec.Kind != open.Private {
 		dev, err := spec.Device()
 		if err != nil {
@@ -114,7 +111,7 @@ func simulated(spec open.Spec, beside string, given bool) (card sim.Config, cont
 		card = advise.Simulated(dev)
 	}
 	if card.Context > 0 && !given {
-		context = card.Context
+		return card, card.Context, nil
 	}
-	return card, context, nil
+	return card, beside, nil
 }

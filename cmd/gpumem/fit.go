@@ -22,7 +22,7 @@ type fitOptions struct {
 	call
 	cfg          fit.Config
 	device, card string // the card is one of them
-	beside       string
+	beside       uint64
 	vary         string
 	steps        int
 	quiet        bool
@@ -59,7 +59,7 @@ func fitCommand() *cobra.Command {
 	const device = "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read"
 	fs.StringVar(&o.device, "device", "sim:24GiB", device)
 	fs.StringVar(&o.card, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
-	fs.StringVar(&o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
+	addSize(fs, &o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
 	const as = "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)"
 	fs.StringVar(&cfg.As, "as", "", as)
 	const vary = "`NAME=V,V...`: find the largest of these values that fits, of an argument or environment variable of the program; " +

@@ -11,7 +11,34 @@ import (
 	"github.com/spf13/pflag"
 
 	"gpumem/internal/spelling"
+	"gpumem/size"
 )
+
+// A sizeValue is the value of a flag that is a number of bytes.
+type sizeValue struct {
+	text string
+	to   *uint64
+}
+
+// addSize adds a flag that is a number of bytes. Its default is a text, too.
+func addSize(fs *pflag.FlagSet, to *uint64, name, text, usage string) {
+	v := &sizeValue{to: to}
+	_ = v.Set(text) // a default is a size
+	fs.Var(v, name, usage)
+}
+
+// Set sets the value. What is empty is refused later, as of all flags.
+func (v *sizeValue) Set(text string) (err error) {
+	if v.text = text; text != "" {
+		*v.to, err = size.ParseFlag(text)
+	}
+	return err
+}
+
+func (v *sizeValue) String() string { return v.text }
+
+// Type returns the name of the type, by which flagError knows it.
+func (v *sizeValue) Type() string { return "size" }
 
 // flagError says what a flag takes, instead of the words of the function that reads it,
 // and which flag a misspelt one was meant to be.
@@ -28,6 +55,9 @@ func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
+	}
+	if bad.GetFlag().Value.Type() == "size" {
+		return fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap())
 	}
 	want := map[string]string{
 		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12",

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"gpumem/device/open"
 	"gpumem/internal/output"
 	"gpumem/policy/explain"
-	"gpumem/size"
 	"gpumem/xla/measure"
 	"gpumem/xla/page"
 	"gpumem/xla/remat"
@@ -29,7 +27,7 @@ type rematOptions struct {
 	save         string
 	limit        string
 	device, as   string // of the default limit
-	total, inUse string // of --total and --in-use, which are another
+	total, inUse uint64 // another limit, with --total
 	out, page    string // files to write
 	frontier     bool
 }
@@ -50,8 +48,8 @@ func rematCommand() *cobra.Command {
 	fs.StringVar(&o.save, "save", "nothing", "`POLICY` of marked regions: nothing, everything, dots, dots_no_batch, names=PATTERN")
 	fs.StringVar(&o.device, "device", "", "`DEVICE` for the default limit (default $GPUMEM_DEVICE, else cuda:0, else "+open.Default+")")
 	fs.StringVar(&o.as, "as", "", "`JAX[@VERSION]` that reads the environment, such as jax@0.11.0 (default: the newest)")
-	fs.StringVar(&o.total, "total", "", "the limit with which the program fits `SIZE`, arguments and results included")
-	fs.StringVar(&o.inUse, "in-use", "0", "with --total: `SIZE` of that is in use, arguments of the program among it")
+	addSize(fs, &o.total, "total", "", "the limit with which the program fits `SIZE`, arguments and results included")
+	addSize(fs, &o.inUse, "in-use", "0", "with --total: `SIZE` of that is in use, arguments of the program among it")
 	fs.StringVar(&o.out, "out", "", "write the changed module to `FILE`, as text; to FILE.pb a binary one, if MODULE is binary")
 	fs.Float64Var(&r.Rates.Bytes, "bytes-per-second", remat.DefaultRates.Bytes, "memory bandwidth of the device, in bytes per second")
 	fs.Float64Var(&r.Rates.Flops, "flops-per-second", remat.DefaultRates.Flops, "speed of the device, in operations per second")
@@ -129,8 +127,8 @@ func (o *rematOptions) check(path string) error {
 		{o.given("save") && len(o.marks) == 0, "--save says what a marked region keeps: give --mark, too"},
 		{o.limit != "" && o.frontier, "--limit is one limit, and --frontier is for many: leave one of them out"},
 		{o.as != "" && o.limit != "", "--as is for the default limit: leave it or --limit out"},
-		{o.total != "" && (o.limit != "" || o.frontier), "--total says what the limit is: leave --limit and --frontier out"},
-		{o.total == "" && o.inUse != "0", "--in-use says how much of --total is in use: give both"},
+		{o.given("total") && (o.limit != "" || o.frontier), "--total says what the limit is: leave --limit and --frontier out"},
+		{!o.given("total") && o.inUse > 0, "--in-use says how much of --total is in use: give both"},
 		{o.page != "" && o.frontier, "--report: the page has the frontier, and a plan for one limit besides; leave --frontier out"},
 	} {
 		if wrong.is {
@@ -151,14 +149,6 @@ func (o *rematOptions) open(ctx context.Context, path string) (*measure.Program,
 			return nil, err
 		}
 	}
-	total, err := size.ParseFlag(cmp.Or(o.total, "0"))
-	if err != nil {
-		return nil, fmt.Errorf("--total: %w", err)
-	}
-	inUse, err := size.ParseFlag(o.inUse)
-	if err != nil {
-		return nil, fmt.Errorf("--in-use: %w", err)
-	}
 
 	program, err := measure.Open(ctx, path)
 	switch {
@@ -171,8 +161,8 @@ func (o *rematOptions) open(ctx context.Context, path string) (*measure.Program,
 	case o.page != "":
 		r.Frontier = page.Step(program.Module)
 	}
-	if o.total != "" {
-		err = r.SetRoomLimit(program.Module, total, inUse)
+	if o.given("total") {
+		err = r.SetRoomLimit(program.Module, o.total, o.inUse)
 	}
 	return program, err
 }

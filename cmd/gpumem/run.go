@@ -16,16 +16,15 @@ import (
 	"gpumem/node/launch"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
-	"gpumem/size"
 )
 
 type runOptions struct {
 	call
-	plan                   launch.Plan
-	mem, reserve, overhead string
-	share                  float64
-	wait                   string
-	printEnv               bool
+	plan     launch.Plan
+	mem      uint64
+	share    float64
+	wait     string
+	printEnv bool
 }
 
 func runCommand() *cobra.Command {
@@ -49,7 +48,7 @@ func runCommand() *cobra.Command {
 	fs.SetInterspersed(false) // what follows COMMAND is its own
 	fs.StringVar(&p.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
 	fs.StringVar(&p.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
-	fs.StringVar(&o.mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
+	addSize(fs, &o.mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
 	fs.Float64Var(&o.share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
 	fs.IntVar(&p.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
 	const procs = "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N"
@@ -61,9 +60,9 @@ func runCommand() *cobra.Command {
 	fs.BoolVar(&p.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	fs.StringVar(&o.wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
 	fs.Lookup("wait").NoOptDefVal = launch.Forever
-	fs.StringVar(&o.reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
+	addSize(fs, &p.Reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
 	const overhead = "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)"
-	fs.StringVar(&o.overhead, "overhead", "", overhead)
+	addSize(fs, &p.Limits.Overhead, "overhead", "", overhead)
 	const record = "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ..."
 	fs.StringVar(&p.Record, "record", "", record)
 	const remat = "compile JAX's functions with plans for less memory: a `LIMIT` for temporaries such as 12GiB or 60%, " +
@@ -108,25 +107,13 @@ func runProgram(ctx context.Context, o *runOptions) error {
 
 // fillPlan sets what the words of the flags mean, and checks all of it.
 func (o *runOptions) fillPlan() (err error) {
-	var mem uint64
-	for _, f := range []struct {
-		name, text string
-		to         *uint64
-	}{{"mem", o.mem, &mem}, {"reserve", o.reserve, &o.plan.Reserve}, {"overhead", o.overhead, &o.plan.Limits.Overhead}} {
-		if f.text == "" {
-			continue
-		}
-		if *f.to, err = size.ParseFlag(f.text); err != nil {
-			return fmt.Errorf("--%s: %w", f.name, err)
-		}
-	}
-
-	if o.given("mem") && o.given("share") {
+	mem, share := o.given("mem"), o.given("share")
+	switch {
+	case mem && share:
 		return errors.New("--mem and --share both say how much; give one of them")
-	}
-	if o.given("mem") {
-		err = o.plan.SetBytes(mem)
-	} else if o.given("share") {
+	case mem:
+		err = o.plan.SetBytes(o.mem)
+	case share:
 		err = o.plan.SetShare(o.share)
 	}
 	if err == nil {
