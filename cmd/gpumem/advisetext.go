@@ -37,15 +37,18 @@ func writeAdvice(t *text, rep *advise.Report) {
 	if rep.Instant {
 		t.Line("The recording is of one instant: this is about what was live then, and no more.")
 	}
+
 	t.section("")
 	adviceTable(t, rep)
 	if len(rep.GPUs) > 1 {
 		t.section("Each GPU alone")
 		gpuTable(t, rep)
 	}
+
 	t.section("")
 	writeSecond(t, rep)
 	writeSmallest(t, rep)
+
 	t.section("")
 	writeBasis(t, rep)
 }
@@ -472,6 +475,7 @@ func writeTogether(t *text, rep *advise.Together) {
 	for _, m := range rep.Programs {
 		t.Raw("  " + m.Run + "   # " + report.OneLine(m.Trace.Source))
 	}
+
 	t.section("")
 	tab := report.NewTable("recording", "framework", ">live peak", ">lease", "pool")
 	for _, m := range rep.Programs {
@@ -485,6 +489,7 @@ func writeTogether(t *text, rep *advise.Together) {
 		tab.Row(m.Trace.Source, framework, size.Format(m.Trace.PeakLive), size.Format(m.Lease), pool)
 	}
 	t.Table(tab)
+
 	t.section("")
 	for _, m := range rep.Programs {
 		if about := memberText(m); about != "" {

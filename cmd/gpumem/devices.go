@@ -79,12 +79,14 @@ func writeDevices(t *text, list []open.Listed) {
 	}
 
 	t.Table(devices)
+
 	t.section("")
 	if anyone {
 		t.Table(programs)
 	} else {
 		t.Line("no program holds memory")
 	}
+
 	t.section("")
 	for _, n := range notes {
 		t.Fact("%s", n)

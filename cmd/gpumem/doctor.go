@@ -103,24 +103,26 @@ func (o *doctorOptions) logs(files []string, terminal bool) ([]string, error) {
 	case len(files) == 0:
 		files = []string{"-"}
 	}
+
 	stdin := slices.Index(files, "-")
-	switch {
-	case stdin >= 0 && slices.Contains(files[stdin+1:], "-"):
+	if stdin >= 0 && slices.Contains(files[stdin+1:], "-") {
 		return nil, errors.New("- is standard input, which can be read only once")
-	case stdin >= 0 && o.state == "-":
-		return nil, errors.New("--state -: standard input is the log already; name the file of one of them")
-	case stdin >= 0 && o.with == "-":
-		return nil, errors.New("--with -: standard input is the log already; name the file of one of them")
-	case o.state == "-" && o.with == "-":
-		return nil, errors.New("--with -: standard input is that of --state already; name the file of one of them")
-	case o.save != "" && o.state != "" && output.Same(o.state, o.save):
-		return nil, fmt.Errorf("--save-trace %s: this is the file of --state; name another file", o.save)
-	case o.save != "" && o.with != "" && output.Same(o.with, o.save):
-		return nil, fmt.Errorf("--save-trace %s: this is the file of --with; name another file", o.save)
 	}
+	if o.state == "-" && o.with == "-" && stdin < 0 {
+		return nil, errors.New("--with -: standard input is that of --state already; name the file of one of them")
+	}
+	for _, x := range []struct{ flag, path string }{{"--state", o.state}, {"--with", o.with}} {
+		switch {
+		case x.path == "-" && stdin >= 0:
+			return nil, fmt.Errorf("%s -: standard input is the log already; name the file of one of them", x.flag)
+		case x.path != "" && o.save != "" && output.Same(x.path, o.save):
+			return nil, fmt.Errorf("--save-trace %s: this is the file of %s; name another file", o.save, x.flag)
+		}
+	}
+
 	for _, file := range files {
-		if o.save != "" && output.Same(file, o.save) {
-			return nil, fmt.Errorf("--save-trace %s: this is the log itself; name another file", o.save)
+		if err := output.Check(file, "log", output.File{Flag: "--save-trace", Path: o.save}); err != nil {
+			return nil, err
 		}
 	}
 	return files, nil
@@ -234,8 +236,8 @@ func saveTrace(ctx context.Context, path string, a doctor.Answer) (note string, 
 	case len(a.Dump.Regions) == 0:
 		return "", fmt.Errorf("%s: the dump has no lines for its chunks, so the pool cannot be rebuilt", name)
 	}
-	if err := output.Write(ctx, path, a.Dump.Trace); err != nil {
-		return "", fmt.Errorf("--save-trace: %w", err)
+	if err := writeFiles(ctx, namedFile{"--save-trace", path, a.Dump.Trace}); err != nil {
+		return "", err
 	}
 	words := "the pool as it was dumped"
 	if !a.Dump.Complete {

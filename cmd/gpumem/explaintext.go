@@ -42,14 +42,17 @@ func writeExplain(t *text, q *probe.Question, a explain.Answer) {
 		t.Line("Nothing is set that plays a part. %s", read)
 		return
 	}
+
 	t.section("Settings that count")
 	for _, s := range a.Settings {
 		t.entry(s.Name, s.Effect)
 	}
+
 	t.section("Settings that do not do what they seem to")
 	for _, w := range a.Warnings {
 		t.entry(w.Name, w.Text)
 	}
+
 	t.section("What is raised")
 	for _, e := range a.Errors {
 		t.entry(e.Name, e.Text)
@@ -61,6 +64,7 @@ func writeExplain(t *text, q *probe.Question, a explain.Answer) {
 		t.section("Write instead")
 		t.Raw("  " + report.OneLine(command)) // to be copied: one line, however long
 	}
+
 	t.section("")
 	t.Line("%s", read)
 }
@@ -114,6 +118,7 @@ func poolLine(p policy.Pool) string {
 func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
 	nameA, nameB := d.A.Release(), d.B.Release()
 	t.about(q, nameA+" and "+nameB)
+
 	t.section("")
 	a, b := d.A.Summary(), d.B.Summary()
 	switch {
@@ -130,11 +135,13 @@ func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
 	if !raises { // else there is nothing to compare with
 		diffTable(t, d)
 	}
+
 	t.section("Variables")
 	for _, v := range d.Variables() {
 		t.entry(v.Name, nameA+": "+cmp.Or(v.A, "plays no part"))
 		t.entry(v.Name, nameB+": "+cmp.Or(v.B, "plays no part"))
 	}
+
 	t.section("Other pools")
 	for _, f := range d.Differences {
 		if space, ok := strings.CutPrefix(f.Field, "pools."); ok && space != "device" && !raises {
@@ -142,6 +149,7 @@ func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
 			t.Line("  %s, %s: %s", space, nameB, poolsLine(f.B))
 		}
 	}
+
 	t.section("What the releases between changed")
 	for _, c := range d.Changes {
 		t.Line("  %s (%s): %s", c.Version, c.Date, strings.ReplaceAll(c.Text, "`", ""))

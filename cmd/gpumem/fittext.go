@@ -63,6 +63,7 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Table(tab)
 	}
+
 	t.section("")
 	for _, c := range rep.Tried {
 		switch with := strings.Join(c.Set, " "); {
@@ -91,6 +92,7 @@ func writePeak(t *text, p fit.Peak) {
 	if p.Function == "" {
 		return
 	}
+
 	t.section("")
 	t.Line("%s at its peak of %s, in %s, which the sizes of its blocks show:", p.Pool, size.Format(p.Bytes), p.Function)
 	tab := report.NewTable("for", ">bytes", "what")

@@ -101,6 +101,7 @@ func writeHLO(t *text, a *measure.Answer) {
 	if a.Exact {
 		title = "In memory where the temporaries take the most"
 	}
+
 	t.section(fmt.Sprintf("%s: %s, the largest", title, report.Counted(uint64(a.Alive), "value")))
 	for _, v := range a.Largest {
 		t.place(v.Bytes, report.OneLine(v.Instruction+" "+v.Shape), v.OpName+" "+v.Source)

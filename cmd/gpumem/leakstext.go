@@ -52,6 +52,7 @@ func writeLeaks(t *text, rep *leaks.Answer) {
 			t.Line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
 		}
 	}
+
 	t.section("What to do")
 	for _, advice := range leaksAdvice(rep) {
 		t.Line("  %s", advice)

@@ -3,8 +3,11 @@
 // the settings in the environment; who holds what. And it shares a GPU among
 // programs that know nothing of each other.
 //
-// This folder is a file per command: flags and output only. What the commands
-// do lives in the packages that they call.
+// This folder is a file per command: xCommand fills the xOptions from the flags, runX
+// makes the request of a package from them and calls it, and writeX writes the answer for
+// people, in xtext.go where it is long. What the commands do lives in the packages that
+// they call: a value out of range is an error of the request there, and the JSON is the
+// answer's.
 package main
 
 import (

@@ -16,6 +16,7 @@ const regionsShown = 6
 
 func writeRemat(t *text, a *remat.Answer) {
 	t.Line("%s", a.Headline())
+
 	t.section("")
 	for _, f := range a.Figures() {
 		t.Line("  %-12s  %10s  %s", f.What, f.Value, f.More)
@@ -31,6 +32,7 @@ func writeRemat(t *text, a *remat.Answer) {
 	if len(a.Regions) == 0 {
 		return
 	}
+
 	t.section("Marked by jax.checkpoint before")
 	for _, r := range a.Regions[:min(len(a.Regions), regionsShown)] {
 		name := tailOf(report.OneLine(r.Name), textWidth-52)
@@ -72,6 +74,7 @@ func writeRematAdvice(t *text, a *remat.Answer) {
 func writeFrontier(t *text, a *remat.Answer) {
 	name, bound := report.OneLine(a.Given.Name), size.Format(a.LowerBound)
 	t.Raw(fmt.Sprintf("%s: what less memory costs, by %s; no plan goes below %s", name, a.Algorithm, bound))
+
 	t.section("")
 	table := report.NewTable("temporaries", "of the peak", "more compute", "at least", "added", "")
 	for _, p := range a.Frontier {

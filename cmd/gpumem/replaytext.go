@@ -19,8 +19,10 @@ const policyWidth = 26
 // messages of the policies and their first refusals.
 func writeReplay(t *text, rep *replay.Report, smallest bool) {
 	writeTrace(t, rep)
+
 	t.section("")
 	writeTable(t, rep, smallest)
+
 	t.section("")
 	for _, line := range timeline.Placements(rep) {
 		t.Line("%s", line)
@@ -96,6 +98,7 @@ func writeResult(t *text, r *replay.Result, several bool) {
 	if several {
 		title += ", pool " + r.Pool
 	}
+
 	t.section(title)
 	for _, n := range r.Notes {
 		t.Line("  %s", n)

@@ -23,11 +23,20 @@ func (r *Request) SetDeviceLimit(m *hlo.Module, p policy.Policy, d policy.Device
 		from = "the pool's " + size.Format(base)
 	}
 
+	if err := r.setPassLimit(m, base, from); err != nil {
+		return fmt.Errorf("%w on %s; --device or --limit name another", err, name)
+	}
+	r.LimitFrom = fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, name)
+	return nil
+}
+
+// setPassLimit sets the limit that XLA computes for base bytes, which come from somewhere.
+func (r *Request) setPassLimit(m *hlo.Module, base uint64, from string) error {
 	limit, err := pass.Limit(m, base)
 	if err != nil {
-		return fmt.Errorf("%s: %w: %s on %s; --device or --limit name another", m.Name, err, from, name)
+		return fmt.Errorf("%s: %w: %s", m.Name, err, from)
 	}
-	r.Limit, r.LimitFrom = Bytes(limit), fmt.Sprintf("95 %% of what %s leave beside arguments and results, on %s", from, name)
+	r.Limit, r.LimitFrom = Bytes(limit), "95 % of what is left of "+from
 	return nil
 }
 
@@ -56,10 +65,5 @@ func (r *Request) SetRoomLimit(m *hlo.Module, total, inUse uint64) error {
 		beside -= arguments
 	}
 
-	limit, err := pass.Limit(m, total-min(total, beside))
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", m.Name, err, from)
-	}
-	r.Limit, r.LimitFrom = Bytes(limit), "95 % of what is left of "+from
-	return nil
+	return r.setPassLimit(m, total-min(total, beside), from)
 }
