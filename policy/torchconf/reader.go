@@ -119,6 +119,8 @@ func caught(err *error) {
 var errTorchEnd = errors.New("i < config_.size() INTERNAL ASSERT FAILED, please report a bug to PyTorch. Index out of bounds in ConfigTokenizer")
 
 // errTorchCrash stands for a segmentation fault, which has no words.
+//
+//lint:ignore ST1005 the shell says it so
 var errTorchCrash = errors.New("Segmentation fault")
 
 func torchNoBracket(vector string) refusal {
