@@ -5,6 +5,7 @@ package preload
 import (
 	"bytes"
 	"debug/elf"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,8 +23,16 @@ type built struct{ front, driver, programs string }
 // idleDriver is the file of a driver whose calls do nothing.
 func (b built) idleDriver() string { return filepath.Join(b.programs, "nothing.so") }
 
+var (
+	builtIn = flag.String("built", "", "the `folder` of a bundle (scripts/gpu-check) that has the programs in c and the driver in sim")
+	frontIn = flag.String("front", "", "with -built: the `folder` of the library in front")
+)
+
 // build builds them, once, into a folder of the first test that asks.
 var build = sync.OnceValues(func() (b built, err error) {
+	if *builtIn != "" {
+		return built{*frontIn, filepath.Join(*builtIn, "sim"), filepath.Join(*builtIn, "c")}, nil
+	}
 	dir, err := os.MkdirTemp("", "gpumem-lib")
 	if err != nil {
 		return b, err
@@ -48,7 +57,7 @@ var build = sync.OnceValues(func() (b built, err error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if b, err := build(); err == nil {
+	if b, err := build(); err == nil && *builtIn == "" {
 		os.RemoveAll(b.programs)
 	}
 	os.Exit(code)
@@ -59,7 +68,7 @@ func libraries(t testing.TB) built {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("the library is for linux on amd64 and arm64")
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
+	if _, err := exec.LookPath("gcc"); err != nil && *builtIn == "" {
 		t.Skip("no C compiler: gcc is not there")
 	}
 	b, err := build()

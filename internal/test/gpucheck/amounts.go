@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What programs take of the GPU's memory, by the change of what is free.
+
+const (
+	mib = 1 << 20
+	// What docs/gpu.md says of the driver: plain grants and pages are rounded up to granule, and
+	// its pools grow by poolStep.
+	granule, poolStep = 2 * mib, 32 * mib
+)
+
+// granted is a line of c/grants.
+type granted struct {
+	what             string
+	requested, bytes uint64
+}
+
+// askGrants runs c/grants. Calls that failed are faults.
+func (c *call) askGrants() (rows []granted, err error) {
+	e, err := c.must(process{args: []string{filepath.Join(c.root, "c/grants")}})
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(e.stdout) {
+		var r granted
+		if _, err := fmt.Sscan(line, &r.what, &r.requested, &r.bytes); err != nil {
+			c.fault("%s", strings.TrimSpace(line))
+			continue
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// grants compares what each request took with what the documents say.
+func grants(c *call) error {
+	rows, err := c.askGrants()
+	if err != nil {
+		return err
+	}
+	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+	var pool uint64 // what the pool had reserved before
+	for _, r := range rows {
+		name := fmt.Sprintf("%s %d", r.what, r.requested)
+		kind, count := r.what, uint64(1)
+		if i := strings.LastIndexByte(kind, '-'); i > 0 {
+			if _, err := fmt.Sscan(kind[i+1:], &count); err == nil {
+				kind = kind[:i]
+			}
+		}
+		switch kind {
+		case "alloc", "page":
+			c.compare(name, float64(r.bytes), float64(count*up(r.requested/count, granule)), "bytes", 0)
+		case "pitched":
+			// Rows of 1000 bytes are at least 1000 apart: the pitch is the driver's to choose.
+			c.compare(name, float64(r.bytes), float64(count*up(r.requested/count, granule)), "bytes", 0)
+		case "granularity-least", "granularity-best":
+			c.compare(r.what, float64(r.bytes), granule, "bytes", 0)
+		case "managed-untouched":
+			c.compare(name, float64(r.bytes), 0, "bytes", 0)
+		case "pool":
+			c.compare(name, float64(r.bytes), float64(up(r.requested, poolStep)-pool), "bytes", 0)
+		case "pool-reserved":
+			c.compare(name, float64(r.bytes), float64(up(r.requested, poolStep)), "bytes", 0)
+		case "pool-kept": // the threshold is 0 unless somebody sets it
+			c.compare(name, float64(r.bytes), 0, "bytes", 0)
+			pool = r.bytes
+		default:
+			c.figure(name, float64(r.bytes), "bytes")
+		}
+	}
+	return nil
+}
+
+// gpu is GPU 0 as the command sees it.
+type gpu struct {
+	Name          string `json:"name"`
+	TotalBytes    uint64 `json:"total_bytes"`
+	UsedBytes     uint64 `json:"used_bytes"`
+	ReservedBytes uint64 `json:"reserved_bytes"`
+	CC            string `json:"compute_capability"`
+}
+
+// device asks the command about GPU 0.
+func (c *call) device() (gpu, error) {
+	var answer struct{ Devices []gpu }
+	if err := c.gpumem(&answer, nil, "devices", "--json"); err != nil {
+		return gpu{}, err
+	}
+	if len(answer.Devices) == 0 {
+		return gpu{}, fmt.Errorf("gpumem devices: no GPU")
+	}
+	return answer.Devices[0], nil
+}
+
+// contextBytes compares what a program has taken with its first context with the estimate.
+func contextBytes(c *call) error {
+	before, err := c.device()
+	if err != nil {
+		return err
+	}
+	rows, err := c.askGrants()
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if r.what != "context" {
+			continue
+		}
+		const threads = 132 * 2048 // of an H100 or H200
+		c.compare("outside.context", float64(r.bytes-before.UsedBytes), 2048*threads+24*mib, "bytes", .2)
+	}
+	return nil
+}
+
+// holder is a program that holds memory until it is told to end.
+type holder struct {
+	cmd   *exec.Cmd
+	in    io.Closer
+	bytes uint64 // what it got
+	code  int    // the driver's answer to the request after it
+}
+
+// hold starts a program that takes blocks of 64 MiB in a lease until it is refused one.
+func (c *call) hold(lease string) (*holder, error) {
+	cmd := exec.Command(c.command(), "run", "--mem", lease, "--pool", "elastic", "--", filepath.Join(c.root, "c/grants"), "hold", "1000000")
+	cmd.Env = append(os.Environ(), "GPUMEM_REPORT=0")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	errs, err := os.Create(filepath.Join(c.out, fmt.Sprintf("%s.holder.%d.log", c.name, time.Now().UnixNano())))
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = errs
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	h := &holder{cmd: cmd, in: in}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err == nil {
+		_, err = fmt.Sscanf(line, "held %d %d", &h.bytes, &h.code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("a program with a lease of %s says %q: %w; see %s", lease, line, err, errs.Name())
+	}
+	return h, nil
+}
+
+// limits has two programs fill their leases at once, and kills one.
+func limits(c *call) error {
+	const lease, outOfMemory = 3 << 30, 2
+	before, err := c.device()
+	if err != nil {
+		return err
+	}
+	var programs []*holder
+	for range 2 {
+		h, err := c.hold("3GiB")
+		if err != nil {
+			return err
+		}
+		programs = append(programs, h)
+	}
+	for i, h := range programs {
+		c.figure(fmt.Sprintf("program %d has", i+1), float64(h.bytes), "bytes")
+		if h.code != outOfMemory {
+			c.fault("program %d was answered %d above its limit, want %d, out of memory", i+1, h.code, outOfMemory)
+		}
+		if h.bytes > lease || h.bytes < lease/2 {
+			c.fault("program %d has %s of a lease of 3 GiB", i+1, quantity(float64(h.bytes), "bytes"))
+		}
+	}
+	during, err := c.device()
+	if err != nil {
+		return err
+	}
+	used := during.UsedBytes - before.UsedBytes
+	c.figure("both take", float64(used), "bytes")
+	if used > 2*lease {
+		c.fault("two leases of 3 GiB take %s", quantity(float64(used), "bytes"))
+	}
+	_ = programs[0].cmd.Process.Kill()
+	_ = programs[0].cmd.Wait()
+	killed := time.Now()
+	for {
+		now, err := c.device()
+		if err != nil {
+			return err
+		}
+		if during.UsedBytes-now.UsedBytes >= programs[0].bytes && during.UsedBytes > now.UsedBytes {
+			break
+		}
+		if time.Since(killed) > 10*time.Second {
+			c.fault("10 s after one was killed %s is in use, and %s was with it", quantity(float64(now.UsedBytes), "bytes"), quantity(float64(during.UsedBytes), "bytes"))
+			break
+		}
+	}
+	c.figure("a killed program's memory is back after", time.Since(killed).Seconds()*1e6, "us")
+	_ = programs[1].in.Close()
+	return programs[1].cmd.Wait()
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"gpumem/internal/test/gpucheck/report"
+)
+
+// call is one run of a check, in its own process.
+type call struct {
+	check
+	*bundle
+	events *os.File
+	logs   int // files written
+}
+
+// skipped is the error of a check that finds out that it cannot run here.
+type skipped string
+
+func (s skipped) Error() string { return string(s) }
+
+func newCall(c check, events *os.File) (*call, error) {
+	b := &bundle{root: os.Getenv(rootVar), out: os.Getenv(outVar), scratch: os.Getenv(scratchVar)}
+	b.python, b.simulated = os.Getenv(pythonVar), os.Getenv(simulatedVar) != ""
+	if b.root == "" || b.out == "" || b.scratch == "" {
+		return nil, errors.New("--one is for check itself; --only NAME runs one check")
+	}
+	return &call{check: c, bundle: b, events: events}, nil
+}
+
+// tell writes an event.
+func (c *call) tell(e event) {
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = c.events.Write(append(line, '\n'))
+	}
+	if err != nil {
+		panic(err) // the check counts as crashed
+	}
+}
+
+// fault says what is wrong, in one sentence.
+func (c *call) fault(format string, args ...any) {
+	c.tell(event{Fault: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " | ")})
+}
+
+// figure keeps a measurement.
+func (c *call) figure(name string, value float64, unit string) {
+	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit}})
+}
+
+// compare keeps a measurement of which the claim says what it is, and says so where it is
+// off by more than tolerance, a part of want; 0: they must be equal.
+func (c *call) compare(name string, value, want float64, unit string, tolerance float64) {
+	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit, Want: want}})
+	if math.Abs(value-want) > tolerance*math.Abs(want) {
+		c.fault("%s: measured %s, the documents say %s", name, quantity(value, unit), quantity(want, unit))
+	}
+}
+
+// quantity is a figure for people.
+func quantity(value float64, unit string) string {
+	if unit == "bytes" && math.Abs(value) >= 1<<20 {
+		return fmt.Sprintf("%.2f MiB", value/(1<<20))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%.6g %s", value, unit))
+}
+
+// process is a program to run.
+type process struct {
+	args  []string
+	env   []string      // beside the check's own
+	limit time.Duration // 0: a minute
+}
+
+// ended is what a program did.
+type ended struct {
+	stdout, stderr string
+	status         int
+	seconds        float64
+}
+
+// run runs a program to its end, and logs what it wrote. err is a program that cannot be started,
+// or one that was killed at its limit; a status other than 0 is none.
+func (c *call) exec(p process) (ended, error) {
+	if p.limit == 0 {
+		p.limit = time.Minute
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.args[0], p.args[1:]...)
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Dir = c.scratch
+	cmd.WaitDelay = time.Second
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	begun := time.Now()
+	err := cmd.Run()
+	e := ended{out.String(), errs.String(), cmd.ProcessState.ExitCode(), time.Since(begun).Seconds()}
+	c.log(p, e)
+	var status *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return e, fmt.Errorf("%s: no end after %v", strings.Join(p.args, " "), p.limit)
+	case errors.As(err, &status), errors.Is(err, exec.ErrWaitDelay):
+		return e, nil
+	}
+	return e, err
+}
+
+// must is exec of a program whose status is to be 0.
+func (c *call) must(p process) (ended, error) {
+	e, err := c.exec(p)
+	if err == nil && e.status != 0 {
+		err = fmt.Errorf("%s: exit status %d%s", strings.Join(p.args, " "), e.status, lastLine([]byte(e.stderr)))
+	}
+	return e, err
+}
+
+// log writes what a program did to a file beside the report.
+func (c *call) log(p process, e ended) {
+	c.logs++
+	text := fmt.Sprintf("$ %s %s\n%s\n--- stderr\n%s\n--- exit status %d, %.2f s\n", strings.Join(p.env, " "), strings.Join(p.args, " "), e.stdout, e.stderr, e.status, e.seconds)
+	_ = os.WriteFile(filepath.Join(c.out, fmt.Sprintf("%s.%d.log", c.name, c.logs)), []byte(text), 0o644)
+}
+
+// gpumem runs the command and reads its JSON into answer, unless that is nil.
+func (c *call) gpumem(answer any, env []string, args ...string) error {
+	e, err := c.exec(process{args: append([]string{c.command()}, args...), env: env})
+	if err != nil {
+		return err
+	}
+	if answer == nil {
+		if e.status != 0 {
+			return fmt.Errorf("gpumem %s: exit status %d%s", strings.Join(args, " "), e.status, lastLine([]byte(e.stderr)))
+		}
+		return nil
+	}
+	if err := json.Unmarshal([]byte(e.stdout), answer); err != nil {
+		return fmt.Errorf("gpumem %s: %w%s", strings.Join(args, " "), err, lastLine([]byte(e.stderr)))
+	}
+	return nil
+}

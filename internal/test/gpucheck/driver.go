@@ -1,0 +1,93 @@
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// What compiled tests and programs in C find: the driver's answers and the pools on it.
+
+// driver runs tests of device/internal/cuda on GPU 0.
+func driver(pattern string) func(*call) error {
+	return func(c *call) error {
+		return c.test("cuda.test", "-test.run", pattern)
+	}
+}
+
+// contents writes into blocks and reads them back under every policy.
+func contents(c *call) error {
+	return c.test("pool.test", "-test.run", "^(TestContents|TestContenders)$/^cuda")
+}
+
+// poolLibrary runs the C programs of preload/testdata with the library in front of the driver.
+func poolLibrary(c *call) error {
+	return c.test("preload.test", "-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"), "-test.run", "^Test(Conformance|Random|Signals)$")
+}
+
+// cLibrary runs the C program of preload/capi/testdata on cuda:0.
+func cLibrary(c *call) error {
+	e, err := c.exec(process{
+		args: []string{filepath.Join(c.root, "c/capi"), "cuda:0", filepath.Join(c.scratch, "capi.recording")},
+		// By its path: its folder has a libcuda.so.1, too.
+		env: []string{"LD_PRELOAD=" + filepath.Join(c.scratch, "lib/gpumem/libgpumem_c.so")},
+	})
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(e.stdout + e.stderr) {
+		c.fault("%s", strings.TrimSpace(line))
+	}
+	if e.status != 0 {
+		c.fault("exit status %d", e.status)
+	}
+	return nil
+}
+
+var (
+	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	passed  = regexp.MustCompile(`(?m)^\s*--- PASS: (\S+)`)
+	omitted = regexp.MustCompile(`(?m)^\s*--- SKIP: (\S+)`)
+	// A line that a test wrote: its file and number first.
+	wrote = regexp.MustCompile(`^\s+\w+\.go:\d+: (.*)`)
+)
+
+// test runs a compiled test of the bundle. Each test of it that fails is a fault, with the last
+// line that it wrote.
+func (c *call) test(binary string, args ...string) error {
+	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1"}, args...)
+	e, err := c.exec(process{args: args, limit: c.limit - time.Second})
+	for _, f := range failed.FindAllStringSubmatch(e.stdout, -1) {
+		c.fault("%s: %s", f[1], lastWords(e.stdout, f[1]))
+	}
+	count := func(what *regexp.Regexp) float64 { return float64(len(what.FindAllString(e.stdout, -1))) }
+	c.figure("tests passed", count(passed), "")
+	c.figure("tests failed", count(failed), "")
+	c.figure("tests skipped", count(omitted), "")
+	switch {
+	case err != nil:
+		return err
+	case e.status != 0 && count(failed) == 0:
+		c.fault("%s ends with status %d%s", binary, e.status, lastLine([]byte(e.stdout+e.stderr)))
+	case e.status == 0 && count(passed) == 0 && count(omitted) > 0:
+		return skipped(lastWords(e.stdout, omitted.FindStringSubmatch(e.stdout)[1]))
+	case e.status == 0 && count(passed) == 0:
+		c.fault("%s ran no test", binary)
+	}
+	return nil
+}
+
+// lastWords is the last line that a test wrote, of `go test -v`'s output.
+func lastWords(output, test string) string {
+	words, here := "it says nothing", false
+	for line := range strings.Lines(output) {
+		if name, ok := strings.CutPrefix(line, "=== RUN   "); ok {
+			here = strings.TrimSpace(name) == test
+		}
+		if m := wrote.FindStringSubmatch(line); m != nil && here {
+			words = m[1]
+		}
+	}
+	return words
+}

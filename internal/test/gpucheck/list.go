@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"time"
+)
+
+// checks are all checks, the most doubtful and the most used first: what is not reached when the time is up
+// should be what matters least.
+var checks = []check{
+	{name: "driver", claim: "The driver answers as the simulated GPU does", doc: "docs/gpu.md", limit: time.Minute, run: driver("^TestReal(Conformance|Sizes|Threads|Refusals|Processes)$")},
+	{name: "reset", claim: "A reset by another library is noticed before the next call", doc: "docs/gpu.md", limit: 20 * time.Second, run: driver("^TestRealReset$")},
+	{name: "capture", claim: "No call spoils another thread's capture of a graph", doc: "docs/gpu.md", limit: 20 * time.Second, run: driver("^TestRealCapture$")},
+	{name: "contents", claim: "Contents survive every policy, alone and beside other programs", doc: "docs/gpu.md", limit: time.Minute, run: contents},
+	{name: "pool-library", claim: "The pool library answers a C program as the driver does", doc: "docs/pool-library.md", limit: time.Minute, run: poolLibrary},
+	{name: "c-library", claim: "The pools for C programs serve on this GPU", doc: "docs/library.md", limit: 30 * time.Second, run: cLibrary},
+	{name: "grants", claim: "A grant takes what is asked, rounded up to 2 MiB; a pool grows by 32 MiB", doc: "docs/gpu.md", limit: 30 * time.Second, run: grants},
+	{name: "context", claim: "A context takes 2 KiB a thread and 24 MiB, within 20 %", doc: "docs/sharing.md", limit: 20 * time.Second, run: contextBytes},
+	{name: "limits", claim: "Two programs at their limits are refused there, and a killed one's memory is back", doc: "docs/sharing.md", limit: 40 * time.Second, run: limits},
+}
+
+// planted are wrong on purpose: a report must have them and go on.
+var planted = []check{
+	{name: "planted-hang", claim: "A check that hangs, with a process in a session of its own", doc: "nowhere", limit: 2 * time.Second, run: hang},
+	{name: "planted-crash", claim: "A check that crashes", doc: "nowhere", limit: 10 * time.Second, run: func(c *call) error {
+		c.figure("before the crash", 1, "")
+		panic("planted")
+	}},
+	{name: "planted-wrong", claim: "A figure that is wrong", doc: "nowhere", limit: 10 * time.Second, run: func(c *call) error {
+		c.compare("figure", 3, 2, "bytes", .1)
+		return nil
+	}},
+}
+
+// hang starts a process that leaves its group and its parent, and never ends.
+func hang(c *call) error {
+	c.figure("before the hang", 1, "")
+	_, err := c.exec(process{args: []string{"sh", "-c", "setsid sleep 1000 & sleep 1000"}, limit: time.Hour})
+	if err == nil {
+		os.Exit(3)
+	}
+	return err
+}
