@@ -93,6 +93,7 @@ type Info struct {
 	HasManaged     bool   // the call of [Managed] works
 	Oversubscribes bool   // and grants more than the device has; not before compute capability 6.0, nor under Windows
 	Simulated      bool   // no hardware behind it
+	Context        uint64 // bytes that a program takes with its first call, where that is known beforehand: simulated
 	Base           uint64 // where the first grant lies, if that is known beforehand; placements are reported relative to it
 }
 

@@ -167,6 +167,7 @@ func New(cfg Config) (*Device, error) {
 			HasManaged:     !cfg.NoManaged,
 			Oversubscribes: !cfg.NoManaged && !cfg.Unified && cfg.CCMajor >= 6,
 			Simulated:      true,
+			Context:        cfg.Context,
 			Base:           Base,
 		},
 		costs:   cfg.Costs,

@@ -43,7 +43,7 @@ func TestNew(t *testing.T) {
 		{
 			"everything",
 			sim.Config{Total: gib, Granularity: 512, Used: 1, Display: 2, Context: 3, CCMajor: 12, CCMinor: 1, Unified: true, MIG: "1g.10gb", Name: "mine"},
-			device.Info{Name: "mine", Total: gib, Granularity: 512, CCMajor: 12, CCMinor: 1, Display: true, Unified: true, MIG: "1g.10gb"},
+			device.Info{Name: "mine", Total: gib, Granularity: 512, Context: 3, CCMajor: 12, CCMinor: 1, Display: true, Unified: true, MIG: "1g.10gb"},
 		},
 		{
 			"minor alone", sim.Config{Total: 1, CCMinor: 5},

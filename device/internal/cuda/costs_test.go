@@ -7,6 +7,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -30,6 +31,8 @@ type bench struct {
 	n int
 	// most is the largest amount of memory to take at once, in bytes.
 	most uint64
+	// waiting: what waits for work under way, too, of which there must be much.
+	waiting bool
 }
 
 // must ends the test on an error.
@@ -98,6 +101,7 @@ func (b *bench) all() {
 	fmt.Fprintf(b.w, "# Driver call costs: %s, driver %s\n", info.Name, info.Driver)
 	b.amounts()
 	b.small()
+	b.copies()
 	b.grants()
 	if info.HasManaged {
 		b.managed()
@@ -111,7 +115,9 @@ func (b *bench) all() {
 	if info.HasPools {
 		b.pools()
 	}
-	b.waits()
+	if b.waiting {
+		b.waits()
+	}
 }
 
 // amounts are bytes: totals, what a context takes, granularities.
@@ -164,6 +170,52 @@ func (b *bench) small() {
 	b.row("cuEventDestroy", destroy)
 	b.row("cuStreamCreate", screate)
 	b.row("cuStreamDestroy", sdestroy)
+}
+
+// copies move and fill bytes: between the host and the device, which the host waits for, and on
+// the device, queued and then waited for.
+func (b *bench) copies() {
+	d := b.d
+	b.heading("Copies and fills")
+	const few = 4096
+	many := min(256*mib, b.most/4)
+	from, err := d.Alloc(many)
+	b.must(err)
+	to, err := d.Alloc(many)
+	b.must(err)
+	host := make([]byte, min(many, 64*mib))
+	var e device.Event
+	e, err = d.EventCreate()
+	b.must(err)
+	b.must(d.EventRecord(e, 0))
+	write, large, fill, largeFill, launch, wait, queuedCopy, queuedFill := times{}, times{}, times{}, times{}, times{}, times{}, times{}, times{}
+	queued := func(ts *times, queue func() error) {
+		b.must(d.Synchronize())
+		ts.add(b, func() error { return errors.Join(queue(), d.Synchronize()) })
+	}
+	for i := range b.n {
+		write.add(b, func() error { return d.Write(from.Addr, host[:few]) })
+		fill.add(b, func() error { return d.Fill(from.Addr, few, 1) })
+		launch.add(b, func() error { return d.FillAsync(from.Addr, few, 1, 0) })
+		wait.add(b, func() error { return d.StreamWaitEvent(0, e) })
+		b.must(d.Synchronize()) // writes do not wait for streams
+		if i >= max(b.n/10, 1) {
+			continue
+		}
+		large.add(b, func() error { return d.Write(from.Addr, host) })
+		largeFill.add(b, func() error { return d.Fill(from.Addr, many, 1) })
+		queued(&queuedCopy, func() error { return d.CopyAsync(to.Addr, from.Addr, many, 0) })
+		queued(&queuedFill, func() error { return d.FillAsync(from.Addr, many, 1, 0) })
+	}
+	b.must(errors.Join(d.EventDestroy(e), d.Free(from.Addr), d.Free(to.Addr)))
+	b.row("write 4096 B", write)
+	b.row(fmt.Sprintf("write %d B", len(host)), large)
+	b.row("fill 4096 B", fill)
+	b.row(fmt.Sprintf("fill %d B", many), largeFill)
+	b.row("queue a fill of 4096 B", launch)
+	b.row("cuStreamWaitEvent", wait)
+	b.row(fmt.Sprintf("queue a copy of %d B, and wait", many), queuedCopy)
+	b.row(fmt.Sprintf("queue a fill of %d B, and wait", many), queuedFill)
 }
 
 // grants are cuMemAlloc and cuMemFree, alone and while a small grant holds a
@@ -382,7 +434,7 @@ func (b *bench) pools() {
 func (b *bench) waits() {
 	d := b.d
 	b.heading("While fills are queued")
-	big, err := d.Alloc(min(b.most/2, 4<<30))
+	big, err := d.Alloc(min(b.most/16, 4<<30))
 	b.must(err)
 	busy := func() {
 		for range 64 {
@@ -429,7 +481,7 @@ func (b *bench) waits() {
 func TestCostsOverFake(t *testing.T) {
 	f := newFake(t)
 	d := f.open()
-	b := &bench{t: t, d: d, w: io.Discard, n: 4, most: 512 * mib}
+	b := &bench{t: t, d: d, w: io.Discard, n: 4, most: 512 * mib, waiting: true}
 	b.all()
 	checkClosed(t, f, d)
 }

@@ -24,7 +24,12 @@ import (
 	"gpumem/internal/test/devicetest"
 )
 
-var costsFile = flag.String("costs", "", "on a real GPU, measure the driver's calls and write the table to this `file`")
+var (
+	costsFile   = flag.String("costs", "", "on a real GPU, measure the driver's calls and write the table to this `file`")
+	costsRounds = flag.Int("costs-rounds", 100, "with -costs: how often a call is measured")
+	costsWaits  = flag.Bool("costs-waits", true, "with -costs: what waits for work under way, too; false for a simulated GPU, whose work the host does")
+	costsMost   = flag.Uint64("costs-most", 64<<30, "with -costs: the largest amount of memory to take at once, in bytes")
+)
 
 // childVar makes the test binary a program that uses the GPU beside the test:
 // "hold BYTES" takes memory until its input ends, "round" measures, "reset"
@@ -333,7 +338,7 @@ func TestRealCosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	b := &bench{t: t, d: d, w: &out, n: 100, most: free / 2}
+	b := &bench{t: t, d: d, w: &out, n: *costsRounds, most: min(free/2, *costsMost), waiting: *costsWaits}
 	b.all()
 	b.heading("The same round in several processes at once")
 	for _, n := range []int{1, 2, 4} {

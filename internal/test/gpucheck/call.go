@@ -68,6 +68,15 @@ func (c *call) compare(name string, value, want float64, unit string, tolerance 
 	}
 }
 
+// estimate keeps a measurement that the claim knows within a factor, and says so where it is
+// off by more.
+func (c *call) estimate(name string, value, want float64, unit string, factor float64) {
+	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit, Want: want}})
+	if value > want*factor || value < want/factor {
+		c.fault("%s: measured %s, the documents say %s", name, quantity(value, unit), quantity(want, unit))
+	}
+}
+
 // quantity is a figure for people.
 func quantity(value float64, unit string) string {
 	if unit == "bytes" && math.Abs(value) >= 1<<20 {

@@ -17,6 +17,7 @@ var checks = []check{
 	{name: "grants", claim: "A grant takes what is asked, rounded up to 2 MiB; a pool grows by 32 MiB", doc: "docs/gpu.md", limit: 30 * time.Second, run: grants},
 	{name: "context", claim: "A context takes 2 KiB a thread and 24 MiB, within 20 %", doc: "docs/sharing.md", limit: 20 * time.Second, run: contextBytes},
 	{name: "limits", claim: "Two programs at their limits are refused there, and a killed one's memory is back", doc: "docs/sharing.md", limit: 40 * time.Second, run: limits},
+	{name: "costs", claim: "Calls of the driver cost what the model of time says, within a factor of 2", doc: "device/sim/costs.txt", limit: 90 * time.Second, run: costs},
 }
 
 // planted are wrong on purpose: a report must have them and go on.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,10 +93,14 @@ func (b *bundle) one(c check, left time.Duration) report.Result {
 	return r
 }
 
-// lastLine is the last line of a process's output, as the end of a sentence.
+// lastLine is the last line of a process's output, or the first of a panic, as the end of a sentence.
 func lastLine(output []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	if last := lines[len(lines)-1]; last != "" {
+	last := lines[len(lines)-1]
+	if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic: ") }); i >= 0 {
+		last = lines[i]
+	}
+	if last != "" {
 		return ": " + last
 	}
 	return ""
