@@ -55,7 +55,7 @@ var defaultCosts = sync.OnceValue(func() Costs {
 
 // readCosts reads the format of costs.txt: entries FIELD DURATION. The error names the line.
 func readCosts(text string) (c Costs, err error) {
-	entries, err := table.Read("costs.txt", text, "about")
+	entries, err := table.Read("costs.txt", text, "about", "measured")
 	for _, e := range entries {
 		name, value, _ := strings.Cut(e.Name, " ")
 		of := reflect.ValueOf(&c).Elem()

@@ -127,7 +127,7 @@ func readModel(path string) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := table.Read(path, string(text), "about")
+	entries, err := table.Read(path, string(text), "about", "measured")
 	model := map[string]float64{}
 	for _, e := range entries {
 		name, value, _ := strings.Cut(e.Name, " ")

@@ -111,6 +111,19 @@ func (r *Report) Count(o Outcome) int {
 	return n
 }
 
+// Figures returns the figures whose names begin with prefix, by the rest of the name.
+func (r *Report) Figures(prefix string) map[string]Figure {
+	found := map[string]Figure{}
+	for _, c := range r.Results {
+		for _, f := range c.Figures {
+			if name, ok := strings.CutPrefix(f.Name, prefix); ok {
+				found[name] = f
+			}
+		}
+	}
+	return found
+}
+
 // Good reports whether nothing is wrong, crashed or hung.
 func (r *Report) Good() bool { return r.Count(Wrong)+r.Count(Crashed)+r.Count(Hung) == 0 }
 
