@@ -1,3 +1,5 @@
+//go:build linux
+
 // Gpu-check is the program `check` of a bundle that scripts/gpu-check builds: everything that
 // only a real GPU can show, in order of worth, in minutes.
 //

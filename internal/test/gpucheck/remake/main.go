@@ -22,12 +22,16 @@ import (
 type table struct {
 	path   string
 	prefix string
-	value  func(report.Figure) string // as the table writes it
+	value  func(report.Figure) string // as the table writes it; "" for what is too small for it
 }
 
 var tables = []table{
 	{"device/sim/costs.txt", "cost.", func(f report.Figure) string {
-		return strings.ReplaceAll(time.Duration(f.Value*float64(time.Microsecond)).String(), "µs", "us")
+		d := time.Duration(f.Value * float64(time.Microsecond))
+		if d <= 0 {
+			return ""
+		}
+		return strings.ReplaceAll(d.String(), "µs", "us")
 	}},
 }
 
@@ -70,8 +74,8 @@ func run(args []string, w io.Writer) error {
 	return nil
 }
 
-// remake returns the table with the figures in it, and what changed. A figure of 0 is below what
-// could be measured, and changes nothing.
+// remake returns the table with the figures in it, and what changed. A figure that is below what
+// could be measured changes nothing.
 func (t table) remake(text string, figures map[string]report.Figure, source string) (after string, changes []string) {
 	var out strings.Builder
 	measured := false // the entry was; its old source goes
@@ -85,8 +89,11 @@ func (t table) remake(text string, figures map[string]report.Figure, source stri
 			measured = false
 		}
 		f, is := figures[name]
-		value := t.value(f)
-		if !entry || !is || f.Value <= 0 {
+		value := ""
+		if entry && is {
+			value = t.value(f)
+		}
+		if value == "" {
 			out.WriteString(line)
 			continue
 		}

@@ -26,7 +26,7 @@ MemUnmap 3us
 // A table that was remade has the measured values with their source; remaking it again with
 // the same report changes nothing, and what was not measured, or measured as 0, stays.
 func TestRemake(t *testing.T) {
-	figures := map[string]report.Figure{"MemInfo": {Value: 6.25}, "MemMap": {Value: 1.5}, "MemUnmap": {}, "Other": {Value: 1}}
+	figures := map[string]report.Figure{"MemInfo": {Value: 6.25}, "MemMap": {Value: 1.5}, "MemUnmap": {Value: 1e-5}, "Other": {Value: 1}}
 	after, changes := tables[0].remake(before, figures, "a GPU")
 	want := strings.NewReplacer("MemInfo 8us\n", "MemInfo 6.25us\n\tmeasured: 6.25us on a GPU\n",
 		"MemMap 2us\n\tmeasured: 2us on an old GPU\n", "MemMap 1.5us\n\tmeasured: 1.5us on a GPU\n").Replace(before)
