@@ -146,7 +146,7 @@ func (c *call) hold(lease string) (*holder, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs, err := os.Create(filepath.Join(c.out, fmt.Sprintf("%s.holder.%d.log", c.name, time.Now().UnixNano())))
+	errs, err := os.Create(filepath.Join(c.logFolder(), fmt.Sprintf("%s.holder.%d.log", c.name, time.Now().UnixNano())))
 	if err != nil {
 		return nil, err
 	}

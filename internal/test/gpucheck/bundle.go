@@ -64,7 +64,10 @@ func openBundle(o options) (*bundle, error) {
 	if b.scratch, err = os.MkdirTemp("", "gpu-check"); err != nil {
 		return nil, err
 	}
-	err = b.unpack()
+	err = os.Mkdir(b.logFolder(), 0o755)
+	if err == nil {
+		err = b.unpack()
+	}
 	if err == nil && o.simulated {
 		err = b.simulate()
 	}
@@ -128,6 +131,24 @@ func unpackFile(f *zip.File, to string) error {
 
 // command is the gpumem command.
 func (b *bundle) command() string { return filepath.Join(b.scratch, "bin/gpumem") }
+
+// logFolder has what the checks' programs wrote, until saveLogs.
+func (b *bundle) logFolder() string { return filepath.Join(b.scratch, "logs") }
+
+// saveLogs writes the logs as one file beside the report, whole or not at all: machines that are
+// lent may give back few files.
+func (b *bundle) saveLogs() error {
+	path := filepath.Join(b.out, "logs.zip")
+	f, err := os.Create(path + ".new")
+	if err != nil {
+		return err
+	}
+	z := zip.NewWriter(f)
+	if err := errors.Join(z.AddFS(os.DirFS(b.logFolder())), z.Close(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
 
 // gpuFile is the simulated GPU that all of a run's programs share.
 func (b *bundle) gpuFile() string { return filepath.Join(b.scratch, "gpu") }

@@ -138,11 +138,11 @@ func (c *call) must(p process) (ended, error) {
 	return e, err
 }
 
-// log writes what a program did to a file beside the report.
+// log keeps what a program did.
 func (c *call) log(p process, e ended) {
 	c.logs++
 	text := fmt.Sprintf("$ %s %s\n%s\n--- stderr\n%s\n--- exit status %d, %.2f s\n", strings.Join(p.env, " "), strings.Join(p.args, " "), e.stdout, e.stderr, e.status, e.seconds)
-	_ = os.WriteFile(filepath.Join(c.out, fmt.Sprintf("%s.%d.log", c.name, c.logs)), []byte(text), 0o644)
+	_ = os.WriteFile(filepath.Join(c.logFolder(), fmt.Sprintf("%s.%d.log", c.name, c.logs)), []byte(text), 0o644)
 }
 
 // gpumem runs the command and reads its JSON into answer, unless that is nil.

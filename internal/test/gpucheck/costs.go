@@ -83,7 +83,7 @@ func costs(c *call) error {
 	if c.simulated { // its fills take the host's time, and its calls cost what this program does
 		rounds, most, factor = 4, 1<<30, math.Inf(1)
 	}
-	table := filepath.Join(c.out, "costs.md")
+	table := filepath.Join(c.logFolder(), "costs.table.md")
 	err := c.test("cuda.test", "-test.run", "^TestRealCosts$", "-costs", table, "-costs-rounds", fmt.Sprint(rounds), "-costs-most", fmt.Sprint(most),
 		fmt.Sprintf("-costs-waits=%v", !c.simulated))
 	if err != nil {

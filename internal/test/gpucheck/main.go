@@ -9,12 +9,14 @@
 // is killed with all that it started, reported, and passed over. A check measures figures and
 // holds them against a sentence of the documents; list.go has them all. What a check needs and
 // does not find makes it skipped, with the reason. Results are FOLDER/report.json and
-// FOLDER/report.txt, written anew after every check, and the logs beside them.
+// FOLDER/report.txt, and what the checks' programs wrote is FOLDER/logs.zip; all three are written
+// anew after every check.
 //
 // It changes no setting of the GPU, and takes no managed memory above what is free.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -42,7 +44,7 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.seconds, "seconds", 480, "the time for everything, in `SECONDS`")
-	flag.StringVar(&o.out, "out", "gpu-check", "the `FOLDER` for the report and the logs")
+	flag.StringVar(&o.out, "out", "gpu-check", "the `FOLDER` for report.txt, report.json and logs.zip")
 	flag.StringVar(&o.only, "only", "", "`NAME,...`: these checks only")
 	flag.StringVar(&o.python, "python", "python3", "the `PYTHON` that has the frameworks")
 	flag.BoolVar(&o.simulated, "simulated", false, "on the bundle's simulated GPU")
@@ -89,11 +91,11 @@ func (o options) run(w io.Writer) error {
 		result.Line(w)
 		r.Results = append(r.Results, result)
 		r.Seconds = time.Since(r.Begun).Seconds()
-		if err := writeReport(r, o.out); err != nil {
+		if err := errors.Join(writeReport(r, o.out), b.saveLogs()); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(w, "\n%s and %s\n", filepath.Join(o.out, "report.txt"), filepath.Join(o.out, "report.json"))
+	fmt.Fprintf(w, "\n%s: report.txt, report.json, logs.zip\n", o.out)
 	if !r.Good() {
 		b.close()
 		os.Exit(1)

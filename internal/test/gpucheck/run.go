@@ -74,7 +74,7 @@ func (b *bundle) one(c check, left time.Duration) report.Result {
 		}
 		done = done || e.Done
 	}
-	logs, _ := filepath.Glob(filepath.Join(b.out, c.name+".*.log"))
+	logs, _ := filepath.Glob(filepath.Join(b.logFolder(), c.name+".*"))
 	for _, path := range logs {
 		r.Logs = append(r.Logs, filepath.Base(path))
 	}

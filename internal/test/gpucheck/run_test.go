@@ -40,6 +40,9 @@ func withEnvironment(value string) (found []string) {
 // measured before and a log, and leaves no process behind.
 func TestPlanted(t *testing.T) {
 	b := &bundle{root: t.TempDir(), out: t.TempDir(), scratch: t.TempDir()}
+	if err := os.Mkdir(b.logFolder(), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name    string
 		outcome report.Outcome

@@ -46,7 +46,7 @@ type Result struct {
 	Figures []Figure `json:"figures,omitempty"`
 	Seconds float64  `json:"seconds"`
 	Limit   float64  `json:"limit_seconds"`
-	Logs    []string `json:"logs,omitempty"` // files beside the report
+	Logs    []string `json:"logs,omitempty"` // files in logs.zip
 }
 
 // Machine is where the checks ran.
