@@ -7,6 +7,7 @@
 package cuda
 
 import (
+	"errors"
 	"sync"
 	"unsafe"
 
@@ -77,13 +78,16 @@ func (d *Device) SynchronizeContext() error {
 }
 
 // Capturing reports whether a graph is being captured in a stream, which the driver's
-// handle names and which need not be adopted. The driver answers with an error for the
-// legacy stream while one that waits for it is captured.
+// handle names and which need not be adopted. For the legacy stream that is true while a stream
+// that waits for it is captured, which the driver answers with an error.
 func (d *Device) Capturing(handle uint64) (bool, error) {
 	c := d.begin(cuStreamIsCapturing, 0)
 	defer c.end()
 	c.status = captureNone
 	err := c.arg(handle).ptr(unsafe.Pointer(&c.status)).do()
+	if code := Code(0); errors.As(err, &code) && code == captureImplicit {
+		return true, nil
+	}
 	return c.status != captureNone, err
 }
 

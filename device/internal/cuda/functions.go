@@ -125,8 +125,9 @@ const (
 
 // Numbers of cuda.h.
 const (
-	captureRelaxed = 2 // CU_STREAM_CAPTURE_MODE_RELAXED
-	captureNone    = 0 // CU_STREAM_CAPTURE_STATUS_NONE
+	captureRelaxed  = 2   // CU_STREAM_CAPTURE_MODE_RELAXED
+	captureNone     = 0   // CU_STREAM_CAPTURE_STATUS_NONE
+	captureImplicit = 906 // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 
 	streamNonBlocking   = 1 // CU_STREAM_NON_BLOCKING
 	eventDisableTiming  = 2 // CU_EVENT_DISABLE_TIMING

@@ -500,8 +500,8 @@ func (g *gpu) wait() error {
 	}
 	g.mu.Unlock()
 	for _, s := range streams {
-		if g.capturing(s) {
-			return g.captured("cuCtxSynchronize")
+		if err := g.spoils("cuCtxSynchronize", s); err != nil {
+			return err
 		}
 	}
 	n := g.waits()
@@ -533,20 +533,26 @@ type late struct {
 	gone   bool   // the stream is about to be destroyed
 }
 
-// capturing reports whether a graph is, or may be, captured in a stream.
-func (g *gpu) capturing(s device.Stream) bool {
-	is, err := g.Driver.Capturing(uint64(s))
-	return is || err != nil
-}
-
-// captured is the error of a call that would be captured, or spoil a capture.
-func (g *gpu) captured(call string) error {
-	return &device.CallError{Call: call, Device: g.info.Name, Err: ErrCapturing}
+// spoils returns the error of a call that a capture in a stream would contain, or that would
+// end it: ErrCapturing. Without one it is nil, and what the driver says of a context that is
+// lost.
+func (g *gpu) spoils(call string, s device.Stream) error {
+	captured, err := g.Driver.Capturing(uint64(s))
+	if captured {
+		return &device.CallError{Call: call, Device: g.info.Name, Err: ErrCapturing}
+	}
+	return err
 }
 
 // EventRecord marks a stream; a mark in stream 0 is only noted.
 func (g *gpu) EventRecord(e device.Event, s device.Stream) error {
-	captured := s != 0 && g.capturing(s)
+	captured := false
+	if s != 0 {
+		err := g.spoils("cuEventRecord", s)
+		if captured = errors.Is(err, ErrCapturing); err != nil && !captured {
+			return err
+		}
+	}
 	g.mu.Lock()
 	delete(g.marks, e)
 	delete(g.late, e)
@@ -576,8 +582,9 @@ func (g *gpu) settle(call string, e device.Event) (passed bool, err error) {
 		return true, nil
 	case l.gone:
 		return true, g.wait() // nothing else waits for a stream that has ended
-	case g.capturing(l.stream):
-		return false, g.captured(call)
+	}
+	if err := g.spoils(call, l.stream); err != nil {
+		return false, err
 	}
 	if err := g.Driver.EventRecord(e, l.stream); err != nil {
 		return false, err
@@ -659,8 +666,8 @@ func (g *gpu) StreamWaitEvent(s device.Stream, e device.Event) error {
 		return err
 	}
 	if s != 0 {
-		if g.capturing(s) { // the wait would become a part of the graph
-			return g.captured("cuStreamWaitEvent")
+		if err := g.spoils("cuStreamWaitEvent", s); err != nil { // the wait would become a part of the graph
+			return err
 		}
 		return g.Driver.StreamWaitEvent(s, e)
 	}
@@ -718,8 +725,8 @@ func (g *gpu) StreamSynchronize(s device.Stream) error {
 	if s == 0 {
 		return g.wait()
 	}
-	if g.capturing(s) {
-		return g.captured("cuStreamSynchronize")
+	if err := g.spoils("cuStreamSynchronize", s); err != nil {
+		return err
 	}
 	return g.Driver.StreamSynchronize(s)
 }

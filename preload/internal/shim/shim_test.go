@@ -602,6 +602,33 @@ func TestMarkIsRecordedWhenTheCaptureHasEnded(t *testing.T) {
 	}
 }
 
+// TestLostContextIsNoCapture: a free whose stream cannot be asked about ends with what the driver
+// says, and not as one that a capture puts off, and the block is still there.
+func TestLostContextIsNoCapture(t *testing.T) {
+	for _, policy := range []string{"async", "elastic", "vmm"} {
+		t.Run(policy, func(t *testing.T) {
+			p, d := openDriver(t, 1<<30, policy, shim.Config{})
+			s, second := d.stream(t), d.stream(t)
+			a, err := p.AllocAsync(4*mib, uint64(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			inUse, _ := p.Used()
+			d.lost = device.ErrIllegalAddress
+			if err := p.FreeAsync(a, uint64(second)); !errors.Is(err, device.ErrIllegalAddress) || errors.Is(err, shim.ErrCapturing) {
+				t.Errorf("in another stream: %v, want the driver's error", err)
+			}
+			if now, _ := p.Used(); now != inUse {
+				t.Errorf("%d bytes in use after it, %d before", now, inUse)
+			}
+			d.lost = nil
+			if err := p.FreeAsync(a, uint64(second)); err != nil {
+				t.Errorf("once more, in a context that is well: %v", err)
+			}
+		})
+	}
+}
+
 // TestTrimBesidePlainMemory: what is idle is released without a wait for all work, although
 // plain memory may be in use by any of it.
 func TestTrimBesidePlainMemory(t *testing.T) {
