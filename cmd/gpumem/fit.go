@@ -46,6 +46,12 @@ func fitCommand() *cobra.Command {
 				if err := cmd.ParseFlags(words[1:]); err != nil {
 					return flagError(cmd, err)
 				}
+				if help, _ := cmd.Flags().GetBool("help"); help {
+					return cmd.Help()
+				}
+				if err := checkFlags(cmd); err != nil {
+					return err
+				}
 				if rest := cmd.Flags().Args(); len(rest) > 0 {
 					return fmt.Errorf("%s is a file and no COMMAND: fit takes one file, and got %s, too", words[0], rest[0])
 				}

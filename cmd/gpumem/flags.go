@@ -14,10 +14,12 @@ import (
 	"gpumem/size"
 )
 
-// A sizeValue is the value of a flag that is a number of bytes.
+// A sizeValue is the value of a flag that is a number of bytes. What is no size is an error of
+// checkFlags and not of Set: --help, a completion and a later value go before it.
 type sizeValue struct {
 	text string
 	to   *uint64
+	err  error
 }
 
 // addSize adds a flag that is a number of bytes. Its default is a text, too.
@@ -27,17 +29,18 @@ func addSize(fs *pflag.FlagSet, to *uint64, name, text, usage string) {
 	fs.Var(v, name, usage)
 }
 
-// Set sets the value. What is empty is refused later, as of all flags.
-func (v *sizeValue) Set(text string) (err error) {
-	if v.text = text; text != "" {
-		*v.to, err = size.ParseFlag(text)
+// Set sets the value.
+func (v *sizeValue) Set(text string) error {
+	v.text, v.err = text, nil
+	if text != "" {
+		*v.to, v.err = size.ParseFlag(text)
 	}
-	return err
+	return nil
 }
 
 func (v *sizeValue) String() string { return v.text }
 
-// Type returns the name of the type, by which flagError knows it.
+// Type returns the name of the type.
 func (v *sizeValue) Type() string { return "size" }
 
 // flagError says what a flag takes, instead of the words of the function that reads it,
@@ -55,9 +58,6 @@ func flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
-	}
-	if bad.GetFlag().Value.Type() == "size" {
-		return fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap())
 	}
 	want := map[string]string{
 		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12",

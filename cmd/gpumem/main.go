@@ -155,7 +155,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		if own && slices.Contains(args, "") {
 			return errors.New("a word of the command line is empty; name a file, or leave it out")
 		}
-		return noEmptyFlags(cmd)
+		return checkFlags(cmd)
 	}
 	finish(root)
 	formatHelp(root)
@@ -208,16 +208,22 @@ func finish(root *cobra.Command) {
 	}
 }
 
-// noEmptyFlags returns the error of a flag that is given without a value, as an unset
-// variable of a shell leaves it. It is not what the flag does where it is not given.
-func noEmptyFlags(cmd *cobra.Command) (err error) {
+// checkFlags returns the error of a flag that is given without a value, as an unset
+// variable of a shell leaves it: it is not what the flag does where it is not given; or of one
+// whose value is no size.
+func checkFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
 		if list, ok := f.Value.(pflag.SliceValue); ok {
 			empty = slices.Contains(list.GetSlice(), "")
 		}
-		if empty && err == nil {
+		bytes, isSize := f.Value.(*sizeValue)
+		switch {
+		case err != nil:
+		case empty:
 			err = fmt.Errorf("--%s \"\": it is empty; give a value, or leave the flag out", f.Name)
+		case isSize && bytes.err != nil:
+			err = fmt.Errorf("--%s: %w", f.Name, bytes.err)
 		}
 	})
 	return err

@@ -284,6 +284,8 @@ func planView(a *remat.Answer, which string, m *hlo.Module, before *view, names 
 		v.items = append(v.items, it)
 	}
 
+	// Of values of one size, the one that comes to live first stands first.
+	slices.SortStableFunc(ranges, func(a, b memory.TempRange) int { return cmp.Compare(a.First, b.First) })
 	for _, r := range ranges {
 		if !r.Called || r.First != v.PeakStep {
 			add(r.Temp, r.First, r.Last, r.Called)
