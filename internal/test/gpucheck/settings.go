@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// What frameworks take of the GPU under their own settings, beside what gpumem explain says of them.
+
+var (
+	jaxSettings = []string{
+		"",
+		"XLA_PYTHON_CLIENT_MEM_FRACTION=.5",
+		"XLA_PYTHON_CLIENT_PREALLOCATE=false",
+		"XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+		"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
+		"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async XLA_PYTHON_CLIENT_PREALLOCATE=false",
+		"XLA_PYTHON_CLIENT_ALLOCATOR=vmm",
+	}
+	torchSettings = []string{
+		"",
+		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+		"PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.05",
+		"PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
+	}
+)
+
+// besides is the most that a framework may take beside its pool and a context with its first
+// operation, for kernels that it loads and the driver's own.
+const besides = 256 * mib
+
+// explained is what gpumem explain --json says.
+type explained struct {
+	Allocator string
+	Limit     *uint64 `json:"limit_bytes"` // nil: there is none
+	Gets      uint64  `json:"gets_bytes"`  // with the first operation
+	Errors    []any
+}
+
+// taken is the answer of programs/settings.py.
+type taken struct {
+	Version     string
+	Limit, Pool *uint64 // by the framework, nil: it does not say
+	InUse       uint64  `json:"in_use"`
+}
+
+// explain lets a framework take memory under each setting, one after the other. explains is its name
+// for gpumem explain.
+func explain(f framework, explains string, settings []string) func(*call) error {
+	return func(c *call) error {
+		var programs []*talker
+		defer func() { c.stop(programs...) }()
+		for _, kind := range append([]string{"context"}, settings...) {
+			name, program := explains, f.name
+			if kind == "context" {
+				name, program, kind = "a context", "context", ""
+			}
+			t, err := c.talk(strings.TrimSpace(name+" "+kind), strings.Fields(kind), nil, "settings", program)
+			if err != nil {
+				return err
+			}
+			programs = append(programs, t)
+		}
+		context := programs[0]
+		if err := context.answer("ready", nil, start); err != nil {
+			return err
+		}
+		idle, err := c.device()
+		if err != nil {
+			return err
+		}
+		outside, err := c.takes(context, idle, nil)
+		if err != nil {
+			return err
+		}
+		c.figure("a context takes", outside, "bytes")
+		c.end(context)
+		for i, t := range programs[1:] {
+			if err := c.settle(idle); err != nil {
+				return err
+			}
+			if err := c.explainOne(t, explains, strings.Fields(settings[i]), idle, outside); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// explainOne holds one program against what explain says. outside is what a context takes.
+func (c *call) explainOne(t *talker, explains string, env []string, idle gpu, outside float64) error {
+	var ready, a taken
+	if err := t.answer("ready", &ready, start); err != nil {
+		c.fault("%v", err)
+		return nil
+	}
+	var said explained
+	if err := c.gpumem(&said, env, "explain", "--as", explains+"@"+ready.Version, "--json"); err != nil {
+		return err
+	}
+	took, err := c.takes(t, idle, &a)
+	switch {
+	case err != nil && len(said.Errors) > 0:
+		return nil // as explain says
+	case err != nil:
+		c.fault("%v; explain sees no error", err)
+		return nil
+	case len(said.Errors) > 0:
+		c.fault("%s: it starts, and explain says that it raises %v", t.name, said.Errors[0])
+	}
+	gets := float64(said.Gets)
+	if a.Pool != nil {
+		c.compareSaid(t.name+": the pool has", float64(*a.Pool), gets)
+	}
+	switch {
+	case a.Limit == nil:
+	case said.Limit == nil:
+		c.figure(t.name+": a limit by the framework, none by explain", float64(*a.Limit), "bytes")
+	default:
+		c.compareSaid(t.name+": the limit", float64(*a.Limit), float64(*said.Limit))
+	}
+	// Without a pool it takes what it uses.
+	want := max(gets, float64(a.InUse))
+	c.figure(t.name+": taken beside a context", took-outside, "bytes")
+	if math.Abs(took-outside-want) > besides {
+		c.fault("%s: it takes %s beside a context, and explain says %s (within %s)", t.name,
+			quantity(took-outside, "bytes"), quantity(want, "bytes"), quantity(besides, "bytes"))
+	}
+	if a.Limit == nil && said.Limit != nil && explains == "pytorch" {
+		c.fillTo(t, *said.Limit)
+	}
+	if e := c.end(t); e.status != 0 {
+		c.fault("%s: the program ends with status %d%s", t.name, e.status, lastLine([]byte(e.stderr)))
+	}
+	return nil
+}
+
+// compareSaid keeps what a framework says of itself, which is to be what explain says.
+func (c *call) compareSaid(name string, value, said float64) {
+	c.figure(name, value, "bytes")
+	if value != said {
+		c.fault("%s %s (%.0f bytes), and explain says %s (%.0f)", name, quantity(value, "bytes"), value, quantity(said, "bytes"), said)
+	}
+}
+
+// takes lets a program that is ready use the GPU, and returns how much more of it is in use then.
+func (c *call) takes(t *talker, idle gpu, a *taken) (float64, error) {
+	if a == nil {
+		a = new(taken)
+	}
+	if err := t.next("", "taken", a, start); err != nil {
+		return 0, err
+	}
+	now, err := c.device()
+	return float64(now.UsedBytes) - float64(idle.UsedBytes), err
+}
+
+// settle waits until no more is in use than was before.
+func (c *call) settle(idle gpu) error {
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		now, err := c.device()
+		if err != nil || now.UsedBytes <= idle.UsedBytes {
+			return err
+		}
+		if late := time.Since(begun) > 5*time.Second; late {
+			return fmt.Errorf("%s more than before is in use 5 s after a program's end", quantity(float64(now.UsedBytes-idle.UsedBytes), "bytes"))
+		}
+	}
+}
+
+// fillTo lets PyTorch take all of a limit, and then more than that.
+func (c *call) fillTo(t *talker, limit uint64) {
+	var filled struct{ Within, Beyond bool }
+	if err := t.next(fmt.Sprint(limit), "filled", &filled, 20*time.Second); err != nil {
+		c.fault("%v", err)
+		return
+	}
+	c.figure(t.name+": the limit", float64(limit), "bytes")
+	if !filled.Within {
+		c.fault("%s: it is refused within the limit of %d bytes that explain says", t.name, limit)
+	}
+	if filled.Beyond {
+		c.fault("%s: it gets more than the limit of %d bytes that explain says", t.name, limit)
+	}
+}
