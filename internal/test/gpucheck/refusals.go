@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -26,9 +27,10 @@ type refusal struct {
 
 var (
 	jaxRefusals = []refusal{
-		// By default XLA prints the error and no more, so that the log does not decide.
-		{name: "JAX", args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"}, sizes: requested},
-		{name: "JAX with the pool's report", env: []string{"TF_CPP_MIN_LOG_LEVEL=0"}, args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"},
+		// By default XLA prints the error and no more, so that the log does not decide. It tries for
+		// ten seconds before: both have a part of the GPU, to be refused at once.
+		{name: "JAX", env: []string{jaxPart}, args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"}, sizes: requested},
+		{name: "JAX with the pool's report", env: []string{jaxPart, "TF_CPP_MIN_LOG_LEVEL=0"}, args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"},
 			sizes: func(a refused) map[string]uint64 {
 				return map[string]uint64{"the request": a.Requested, "the bytes in use": a.InUse, "the limit": a.Limit}
 			}},
@@ -44,6 +46,8 @@ var (
 			}},
 	}
 )
+
+const jaxPart = "XLA_PYTHON_CLIENT_MEM_FRACTION=.4"
 
 func requested(a refused) map[string]uint64 { return map[string]uint64{"the request": a.Requested} }
 
@@ -63,8 +67,9 @@ type diagnosed struct {
 	}
 }
 
-// refusals lets each program be refused memory, one after the other, and shows the doctor what it wrote.
-func refusals(f framework, all []refusal) func(*call) error {
+// refusals lets each program be refused memory, all at once or one after the other, and shows the doctor
+// what it wrote.
+func refusals(f framework, together bool, all []refusal) func(*call) error {
 	return func(c *call) error {
 		var programs []*talker
 		defer func() { c.stop(programs...) }()
@@ -80,15 +85,23 @@ func refusals(f framework, all []refusal) func(*call) error {
 			return err
 		}
 		for i, t := range programs {
-			if err := c.settle(idle); err != nil {
+			if err := t.answer("ready", nil, start); err != nil {
 				return err
 			}
-			var a refused
-			err := t.answer("ready", nil, start)
-			if err == nil {
-				err = t.next("", "refused", &a, 30*time.Second)
+			if together || i == 0 {
+				if err := t.tell(""); err != nil {
+					return err
+				}
 			}
-			if err != nil {
+		}
+		for i, t := range programs {
+			if !together && i > 0 {
+				if err := errors.Join(c.settle(idle), t.tell("")); err != nil {
+					return err
+				}
+			}
+			var a refused
+			if err := t.answer("refused", &a, 30*time.Second); err != nil {
 				c.fault("%v", err)
 				continue
 			}
@@ -136,13 +149,12 @@ func (c *call) diagnose(r refusal, a refused, text string, number int) error {
 		}
 	}
 	if d.Dump != nil {
-		// The program's own bytes, and its zero or two that are somewhere else.
 		for _, p := range []struct {
 			name      string
 			said, has uint64
-			most      uint64 // by which they may differ: small buffers that a program does not see
+			most      uint64 // by which they may differ
 		}{
-			{"request", d.Dump.Request.Bytes, a.Requested, 0}, {"limit", d.Dump.Limit, a.Limit, 0}, {"pool", d.Dump.Pool, a.Pool, 0}, {"bytes in use", d.Dump.InUse, a.InUse, mib},
+			{"request", d.Dump.Request.Bytes, a.Requested, 0}, {"limit", d.Dump.Limit, a.Limit, 0}, {"pool", d.Dump.Pool, a.Pool, 0}, {"bytes in use", d.Dump.InUse, a.InUse, mib}, // small ones come and go
 		} {
 			if max(p.said, p.has)-min(p.said, p.has) > p.most {
 				c.fault("%s: the doctor reads %d for the %s of the pool's dump, and the program has %d", r.name, p.said, p.name, p.has)

@@ -20,5 +20,5 @@ def wait():
 
 
 def bits(losses):
-    """Returns numbers of float32 so that equal texts are equal bits."""
-    return [float(x).hex() for x in losses]
+    """Returns an array of float32 so that equal texts are equal bits."""
+    return [float(x).hex() for x in losses.tolist()]

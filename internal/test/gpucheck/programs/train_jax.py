@@ -17,7 +17,7 @@ import numpy as np
 
 import talk
 
-STEPS, WIDTH, LAYERS, BATCHES = 100, 1024, 4, (512, 192)
+WARM, STEPS, WIDTH, LAYERS, BATCHES = 4, 500, 1024, 4, (512, 192)
 
 gpu = jax.devices()[0]
 assert gpu.platform == "gpu", gpu
@@ -35,31 +35,30 @@ def loss(weights, x, y):
 
 
 @jax.jit
-def step(weights, moments, x, y):
+def step(weights, moments, losses, i, x, y):
     value, gradients = jax.value_and_grad(loss)(weights, x, y)
     moments = [0.9 * m + g for m, g in zip(moments, gradients)]
-    return [w - 0.5 * m for w, m in zip(weights, moments)], moments, value
+    return [w - 0.5 * m for w, m in zip(weights, moments)], moments, losses.at[i].set(value)
 
 
 weights = [draw(WIDTH, WIDTH) / np.float32(WIDTH**0.5) for _ in range(LAYERS)]
 moments = [jnp.zeros_like(w) for w in weights]
 data = [(draw(n, WIDTH), jnp.tanh(draw(n, WIDTH))) for n in BATCHES]
-losses = []
+losses = jnp.zeros(WARM + STEPS)  # in one block, as many small ones are a page each under vmm
 
 
-def train(steps):
-    global weights, moments
-    for i in range(steps):
-        weights, moments, value = step(weights, moments, *data[i % len(data)])
-        losses.append(value)
+def train(begin, end):
+    global weights, moments, losses
+    for i in range(begin, end):
+        weights, moments, losses = step(weights, moments, losses, i, *data[i % len(data)])
     jax.block_until_ready((weights, losses))
 
 
-train(4)
+train(0, WARM)
 talk.answer(stage="ready", version=jax.__version__)
 talk.wait()
 begun = time.perf_counter()
-train(STEPS)
+train(WARM, WARM + STEPS)
 seconds = time.perf_counter() - begun
 stats = gpu.memory_stats() or {}  # platform keeps none
 talk.answer(
