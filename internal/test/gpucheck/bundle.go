@@ -61,6 +61,11 @@ func openBundle(o options) (*bundle, error) {
 	if b.out, err = filepath.Abs(o.out); err != nil {
 		return nil, err
 	}
+	if strings.Contains(o.python, "/") { // programs run in other folders
+		if b.python, err = filepath.Abs(o.python); err != nil {
+			return nil, err
+		}
+	}
 	if b.scratch, err = os.MkdirTemp("", "gpu-check"); err != nil {
 		return nil, err
 	}
@@ -211,7 +216,7 @@ func (b *bundle) look() error {
 // packages are the packages of Python that checks need, by the name that they are imported by, and what
 // the distribution is called.
 var packages = [][2]string{
-	{"jax", "jax"}, {"torch", "torch"}, {"cupy", "cupy-cuda13x"}, {"transformers", "transformers"}, {"flax", "flax"}, {"optax", "optax"},
+	{"jax", "jax"}, {"jax-cuda13-plugin", "jax-cuda13-plugin"}, {"torch", "torch"}, {"cupy", "cupy-cuda13x"}, {"transformers", "transformers"}, {"flax", "flax"}, {"optax", "optax"},
 }
 
 // versions asks Python for its version and those of packages, without importing them. It is empty
@@ -244,6 +249,8 @@ func (b *bundle) lacks(needs []string) string {
 			}
 		case b.machine.Versions[need] == "":
 			return fmt.Sprintf("%s has no %s", b.python, need)
+		case strings.HasSuffix(b.machine.Versions[need], "+cpu"):
+			return fmt.Sprintf("%s has a %s without CUDA", b.python, need)
 		}
 	}
 	return ""

@@ -36,7 +36,7 @@ type explained struct {
 	Allocator string
 	Limit     *uint64 `json:"limit_bytes"` // nil: there is none
 	Gets      uint64  `json:"gets_bytes"`  // with the first operation
-	Errors    []any
+	Errors    []struct{ Text string }
 }
 
 // taken is the answer of programs/settings.py.
@@ -108,7 +108,7 @@ func (c *call) explainOne(t *talker, explains string, env []string, idle gpu, ou
 		c.fault("%v; explain sees no error", err)
 		return nil
 	case len(said.Errors) > 0:
-		c.fault("%s: it starts, and explain says that it raises %v", t.name, said.Errors[0])
+		c.fault("%s: it starts, and explain says that it raises %q", t.name, said.Errors[0].Text)
 	}
 	gets := float64(said.Gets)
 	if a.Pool != nil {
@@ -178,10 +178,10 @@ func (c *call) fillTo(t *talker, limit uint64) {
 		return
 	}
 	c.figure(t.name+": the limit", float64(limit), "bytes")
-	if !filled.Within {
+	switch {
+	case !filled.Within:
 		c.fault("%s: it is refused within the limit of %d bytes that explain says", t.name, limit)
-	}
-	if filled.Beyond {
+	case filled.Beyond:
 		c.fault("%s: it gets more than the limit of %d bytes that explain says", t.name, limit)
 	}
 }

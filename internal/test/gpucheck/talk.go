@@ -38,6 +38,7 @@ func (c *call) talk(name string, env, before []string, program string, args ...s
 	t.cmd = exec.Command(p.args[0], p.args[1:]...)
 	t.cmd.Env, t.cmd.Dir = append(os.Environ(), p.env...), c.scratch
 	t.cmd.Stderr = &t.stderr
+	t.cmd.WaitDelay = 2 * time.Second // gpumem run leaves a process that keeps the lease, until it is over
 	var err error
 	if t.in, err = t.cmd.StdinPipe(); err != nil {
 		return nil, err
