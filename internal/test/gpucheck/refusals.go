@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -117,7 +119,7 @@ func refusals(f framework, together bool, all []refusal) func(*call) error {
 
 // diagnose shows the doctor a log, and holds its answer against what the program knows.
 func (c *call) diagnose(r refusal, a refused, text string, number int) error {
-	path := filepath.Join(c.out, fmt.Sprintf("%s.stderr.%d.log", c.name, number+1))
+	path := filepath.Join(c.logFolder(), fmt.Sprintf("%s.stderr.%d.log", c.name, number+1))
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return err
 	}
