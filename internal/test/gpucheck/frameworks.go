@@ -124,14 +124,14 @@ func train(f framework) func(*call) error {
 }
 
 // compareLosses holds the losses under pools against those without, to the bit. A simulated GPU computes
-// nothing, so that only their number counts there.
+// nothing that could be compared.
 func (c *call) compareLosses(pools []string, found map[string]trained) {
 	alone, ok := found["alone"]
 	if !ok {
 		return
 	}
-	c.figure("losses compared", float64(len(alone.Losses)+len(alone.Replayed)), "")
 	if !c.simulated {
+		c.figure("losses compared on each pool", float64(len(alone.Losses)+len(alone.Replayed)), "")
 		first, last := alone.Losses[0], alone.Losses[len(alone.Losses)-1]
 		if first == last || strings.Contains(last, "nan") || strings.Contains(last, "inf") {
 			c.fault("alone: the training went nowhere, from a loss of %s to %s", first, last)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -98,7 +97,10 @@ func refusals(f framework, together bool, all []refusal) func(*call) error {
 		}
 		for i, t := range programs {
 			if !together && i > 0 {
-				if err := errors.Join(c.settle(idle), t.tell("")); err != nil {
+				if _, err := c.settle(idle); err != nil {
+					return err
+				}
+				if err := t.tell(""); err != nil {
 					return err
 				}
 			}

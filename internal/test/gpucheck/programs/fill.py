@@ -19,7 +19,7 @@ if framework == "jax":
     import jax.numpy as jnp
 
     def take():
-        blocks.append(jnp.zeros(size, jnp.uint8).block_until_ready())
+        blocks.append(jnp.zeros(size // 4, jnp.float32).block_until_ready())
 
     def memory():
         gpu = jax.devices()[0]
