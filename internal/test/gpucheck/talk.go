@@ -74,11 +74,11 @@ func (t *talker) answer(stage string, v any, limit time.Duration) error {
 	for {
 		select {
 		case <-late:
-			return fmt.Errorf("%s: not %s after %v", t.name, stage, limit)
+			return fmt.Errorf("%s: the program was not %s after %v", t.name, stage, limit)
 		case line, ok := <-t.lines:
 			if !ok {
 				_ = t.cmd.Wait()
-				return fmt.Errorf("%s: ended before it was %s%s", t.name, stage, lastLine(t.stderr.Bytes()))
+				return fmt.Errorf("%s: the program ended before it was %s, with %v%s", t.name, stage, t.cmd.ProcessState, lastLine(t.stderr.Bytes()))
 			}
 			t.stdout.WriteString(line)
 			var kind struct{ Stage string }
