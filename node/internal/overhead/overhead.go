@@ -4,6 +4,8 @@
 // and measured in every run, see [Store].
 package overhead
 
+import "sync"
+
 // GPU describes a GPU as far as the table needs it.
 type GPU struct {
 	Total     uint64 // bytes, as CUDA reports them
@@ -18,8 +20,6 @@ type part struct {
 	bytes  uint64
 	source string // where the figure is from
 }
-
-const mib = 1 << 20
 
 // Of estimates what a program with one framework ("jax", "tensorflow", "pytorch",
 // "cupy"; "cuda" for any other program) holds outside of the pool on each of the gpus GPUs that it uses, in bytes.
@@ -46,61 +46,33 @@ func parts(framework string, g GPU, gpus int) []part {
 	case g.Simulated:
 		return []part{context}
 	case g.Context == 0:
-		context = part{"CUDA context", contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"}
+		context.bytes, context.source = contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"
 	}
-	kernels := part{"kernels", 30 * mib, "loaded lazily since CUDA 11.7"}
-	dnn := part{"cuDNN", 500 * mib, "about 520 MiB with the first convolution, kernels included: tensorflow/tensorflow#24496"}
-	blas := part{"cuBLAS", 8*mib + mib/8, "workspace of one handle and stream: pytorch/pytorch#95668"}
-	if g.CCMajor >= 9 || g.CCMajor == 0 {
-		blas = part{"cuBLAS", 32 * mib, "recommended workspace from Hopper on: the documentation of cuBLAS"}
-	}
-	list := []part{context, kernels, dnn, blas}
-	switch framework {
-	case "pytorch": // whose cuBLAS workspaces are in its pool
-		kernels = part{"kernels", 150 * mib, "287,047,680 bytes with the context after one operation, loaded lazily: pytorch/pytorch#86509"}
-		list = []part{context, kernels, dnn}
-	case "cupy": // uses cuDNN only where the program asks for it
-		list = []part{context, kernels, blas}
-	case "cuda": // any other program
-		list = []part{context, kernels}
-	}
-	if gpus > 1 {
-		list = append(list, part{"NCCL", 512 * mib, "1.06 GB with the context on each of eight H100 after the first communicator: NVIDIA/nccl#1685"})
+	list, seen := []part{context}, map[string]bool{}
+	for _, r := range figures().parts {
+		if !seen[r.what] && r.isIn(framework, g, gpus) {
+			seen[r.what] = true
+			list = append(list, r.part)
+		}
 	}
 	return list
 }
 
-// contexts are the largest context of GPUs up to a size, in MiB, by compute
-// capability: 2 KiB for each thread of the largest such GPU, and 24 MiB.
-var contexts = []struct {
-	major int    // from this one on
-	gib   uint64 // of memory, at most; 0: any
-	mib   uint64
-	like  string
-}{
-	{10, 17, 276, "RTX 5080: 84 multiprocessors of 1536 threads"},
-	{10, 33, 534, "RTX 5090: 170 of 1536"},
-	{10, 0, 632, "GB200: 152 of 2048"},
-	{9, 13, 96, "a slice of an H100: 16 of 2048"},
-	{9, 25, 152, "a slice: 32 of 2048"},
-	{9, 49, 280, "a slice: 64 of 2048"},
-	{9, 0, 552, "H100, H200: 132 of 2048"},
-	{8, 9, 168, "RTX 3070 Ti: 48 of 1536"},
-	{8, 17, 264, "RTX 4080 SUPER, RTX 3080 Ti: 80 of 1536"},
-	{8, 25, 408, "RTX 4090: 128 of 1536"},
-	{8, 0, 456, "A100: 108 of 2048"},
-	{7, 11, 160, "RTX 2080 Ti: 68 of 1024"},
-	{7, 0, 344, "V100, Titan V: 80 of 2048"},
-	{1, 0, 248, "P100: 56 of 2048"},
-	{0, 0, 632, "unknown: the largest"},
-}
-
 // contextBytes estimates the bytes of a CUDA context.
 func contextBytes(g GPU) uint64 {
-	for _, c := range contexts {
-		if g.CCMajor >= c.major && (c.gib == 0 || g.Total <= c.gib<<30) {
-			return c.mib * mib
+	for _, c := range figures().contexts {
+		if g.CCMajor >= c.major && (c.most == 0 || g.Total <= c.most) {
+			return c.bytes
 		}
 	}
 	return 0 // not reached: the last row takes all
 }
+
+// figures is overhead.txt.
+var figures = sync.OnceValue(func() rows {
+	r, err := readRows(overheadText)
+	if err != nil {
+		panic(err) // a test rules it out
+	}
+	return r
+})

@@ -2,7 +2,11 @@ package overhead
 
 import (
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+const mib = 1 << 20
 
 // TestContexts: the table against what was measured on GPUs of that kind, in MiB:
 // total less what was free, or the process's own. It may be above, for it goes by
@@ -29,8 +33,8 @@ func TestContexts(t *testing.T) {
 			t.Errorf("%s: %d MiB, measured %d", tc.gpu, got, tc.measured)
 		}
 	}
-	last := contexts[len(contexts)-1]
-	if last.major != 0 || last.gib != 0 {
+	contexts := figures().contexts
+	if last := contexts[len(contexts)-1]; last.major != 0 || last.most != 0 {
 		t.Error("the last row does not take all")
 	}
 }
@@ -65,5 +69,50 @@ func TestOverhead(t *testing.T) {
 	a100 := Of("jax", GPU{Total: 81101 * mib, CCMajor: 8}, 1)
 	if a100 != (456+30+500+8)*mib+mib/8 {
 		t.Errorf("JAX on an A100: %d", a100)
+	}
+}
+
+// TestReadRowsRefusesWhatIsNoRow: a figure put there by hand or by a program is not read as another one.
+func TestReadRowsRefusesWhatIsNoRow(t *testing.T) {
+	for _, tc := range []struct{ name, text, err string }{
+		{"another kind", "kernel 9 any 1MiB\n\tabout: x", `overhead.txt:1: "kernel 9 any 1MiB": want context CC SIZE BYTES or part NAME BYTES`},
+		{"a word too many", "\npart a b 1MiB\n\tof: jax\n\tabout: x", `overhead.txt:2: "part a b 1MiB": want context CC SIZE BYTES or part NAME BYTES`},
+		{"no source", "context 9 any 1MiB", `overhead.txt:1: "context 9 any 1MiB": about is missing: what the figure rests on`},
+		{"no number", "context 9.0 any 1MiB\n\tabout: x", `overhead.txt:1: "context 9.0 any 1MiB": compute capability "9.0": want its first number`},
+		{"no size", "context 9 all 1MiB\n\tabout: x", `overhead.txt:1: "context 9 all 1MiB": size "all": want a number of bytes, at least 0, with or without a unit, such as 512, 4KiB, 1.5GiB or 80G`},
+		{"a context with a framework", "context 9 any 1MiB\n\tof: jax\n\tabout: x", `overhead.txt:1: "context 9 any 1MiB": a context has no field but about`},
+		{"no framework", "part a 1MiB\n\tabout: x", `overhead.txt:1: "part a 1MiB": of "": want frameworks of jax, tensorflow, pytorch, cupy, cuda`},
+		{"an unknown framework", "part a 1MiB\n\tof: jax, torch\n\tabout: x", `overhead.txt:1: "part a 1MiB": of "jax, torch": want frameworks of jax, tensorflow, pytorch, cupy, cuda`},
+		{"no GPU", "part a 1MiB\n\tof: jax\n\tgpus: 0\n\tabout: x", `overhead.txt:1: "part a 1MiB": gpus "0": want a number above 0`},
+		{"an unknown field", "part a 1MiB\n\tin: jax", `overhead.txt:2: "in: jax": want a field of an entry, each at most once, of of, from, gpus, about`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := readRows(tc.text)
+			if err == nil || err.Error() != tc.err {
+				t.Errorf("got %v\nwant %s", err, tc.err)
+			}
+		})
+	}
+}
+
+// TestReadRows: each field is where it belongs, and the first row that fits is taken.
+func TestReadRows(t *testing.T) {
+	got, err := readRows("context 9 80GiB 500MiB\n\tabout: a\npart NCCL 1.5MiB\n\tof: jax, cuda\n\tfrom: 8\n\tgpus: 2\n\tabout: b")
+	want := rows{
+		contexts: []contextRow{{9, 80 << 30, 500 * mib}},
+		parts:    []partRow{{part{"NCCL", 3 * mib / 2, "b"}, []string{"jax", "cuda"}, 8, 2}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rows{}, contextRow{}, partRow{}, part{})); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	row := got.parts[0]
+	for _, tc := range []struct {
+		framework   string
+		major, gpus int
+		want        bool
+	}{{"jax", 8, 2, true}, {"cuda", 0, 3, true}, {"jax", 7, 2, false}, {"jax", 8, 1, false}, {"cupy", 8, 2, false}} {
+		if got := row.isIn(tc.framework, GPU{CCMajor: tc.major}, tc.gpus); got != tc.want {
+			t.Errorf("%+v: %v", tc, got)
+		}
 	}
 }
