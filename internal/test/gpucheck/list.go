@@ -25,6 +25,8 @@ var checks = []check{
 	{name: "c-library", claim: "The pools for C programs serve on this GPU", doc: "docs/library.md", limit: 30 * time.Second, run: cLibrary},
 	{name: "grants", claim: "A grant takes what is asked, rounded up to 2 MiB; a pool grows by 32 MiB", doc: "docs/gpu.md", limit: 30 * time.Second, run: grants},
 	{name: "context", claim: "A context takes 2 KiB a thread and 24 MiB, within 20 %", doc: "docs/sharing.md", limit: 20 * time.Second, run: contextBytes},
+	{name: "views", claim: "ps, devices, top and serve show the same bytes, and what a program took", doc: "docs/sharing.md", limit: 20 * time.Second, run: views},
+	{name: "views-smi", claim: "devices shows what nvidia-smi shows, to the MiB", doc: "docs/sharing.md", limit: 20 * time.Second, needs: []string{"gpu"}, run: viewsSMI},
 	{name: "limits", claim: "Two programs at their limits are refused there, and a killed one's memory is back", doc: "docs/sharing.md", limit: 40 * time.Second, run: limits},
 	{name: "costs", claim: "Calls of the driver cost what the model of time says, within a factor of 2", doc: "device/sim/costs.txt", limit: 90 * time.Second, run: costs},
 }
