@@ -89,16 +89,27 @@ func openBundle(o options) (*bundle, error) {
 func (b *bundle) close() { _ = os.RemoveAll(b.scratch) }
 
 // unpack puts the command and the libraries into scratch/bin and scratch/lib/gpumem, where the
-// command finds the libraries by itself.
+// command finds the libraries by itself, with the simulated GPU for fit.
 func (b *bundle) unpack() error {
+	if err := b.unpackLibraries(); err != nil {
+		return err
+	}
+	return os.Symlink(filepath.Join(b.root, "sim"), filepath.Join(b.scratch, "lib/gpumem/sim"))
+}
+
+func (b *bundle) unpackLibraries() error {
 	wheels, _ := filepath.Glob(filepath.Join(b.root, "gpumem-*.whl"))
 	if len(wheels) == 0 {
 		if _, err := os.Stat(filepath.Join(b.root, "gpumem")); err != nil {
 			return fmt.Errorf("%s has no wheel and no command; scripts/gpu-check --bundle FOLDER makes a bundle", b.root)
 		}
-		return errors.Join(os.Mkdir(filepath.Join(b.scratch, "bin"), 0o755), os.Mkdir(filepath.Join(b.scratch, "lib"), 0o755),
-			os.Symlink(filepath.Join(b.root, "gpumem"), b.command()),
-			os.Symlink(filepath.Join(b.root, "lib"), filepath.Join(b.scratch, "lib/gpumem")))
+		err := errors.Join(os.Mkdir(filepath.Join(b.scratch, "bin"), 0o755), os.MkdirAll(filepath.Join(b.scratch, "lib/gpumem"), 0o755),
+			os.Symlink(filepath.Join(b.root, "gpumem"), b.command()))
+		files, _ := filepath.Glob(filepath.Join(b.root, "lib/*"))
+		for _, path := range files {
+			err = errors.Join(err, os.Symlink(path, filepath.Join(b.scratch, "lib/gpumem", filepath.Base(path))))
+		}
+		return err
 	}
 	z, err := zip.OpenReader(wheels[0])
 	if err != nil {

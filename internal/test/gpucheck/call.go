@@ -64,7 +64,7 @@ func (c *call) figure(name string, value float64, unit string) {
 // compare keeps a measurement of which the claim says what it is, and says so where it is
 // off by more than tolerance, a part of want; 0: they must be equal.
 func (c *call) compare(name string, value, want float64, unit string, tolerance float64) {
-	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit, Want: want}})
+	c.figureWant(name, value, want, unit)
 	if math.Abs(value-want) > tolerance*math.Abs(want) {
 		c.fault("%s: measured %s, the documents say %s", name, quantity(value, unit), quantity(want, unit))
 	}
@@ -73,10 +73,15 @@ func (c *call) compare(name string, value, want float64, unit string, tolerance 
 // estimate keeps a measurement that the claim knows within a factor, and says so where it is
 // off by more.
 func (c *call) estimate(name string, value, want float64, unit string, factor float64) {
-	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit, Want: want}})
+	c.figureWant(name, value, want, unit)
 	if value > want*factor || value < want/factor {
 		c.fault("%s: measured %s, the documents say %s", name, quantity(value, unit), quantity(want, unit))
 	}
+}
+
+// figureWant keeps a measurement with what the claim says that it is.
+func (c *call) figureWant(name string, value, want float64, unit string) {
+	c.tell(event{Figure: &report.Figure{Name: name, Value: value, Unit: unit, Want: want}})
 }
 
 // quantity is a figure for people.

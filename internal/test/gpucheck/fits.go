@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What fit says of a program beside what the program then takes.
+
+// fitProgram is a program of record/fit/testdata.
+type fitProgram struct {
+	name, scale string
+	// What it may have in workspaces, of which fit's page says that a card has them and fit does not.
+	workspace float64
+}
+
+const fitSteps = "4"
+
+var (
+	jaxPrograms   = []fitProgram{{"mlp", "16", 0}, {"wide-adam", "8", 0}, {"scan", "32", 0}, {"transformer", "8", 0}, {"conv", "16", 512 * mib}}
+	torchPrograms = []fitProgram{{"dense", "1", 0}, {"language", "1", 0}, {"causal", "1", 0}, {"causal_mixed", "1", 0}, {"images", "1", 512 * mib}}
+)
+
+// predicted is what fit says, in bytes.
+type predicted struct{ inUse, held, outside float64 }
+
+// consumed is what a program took.
+type consumed struct {
+	InUsePeak float64 `json:"in_use_peak"`
+	HeldPeak  float64 `json:"held_peak"`
+	Held      float64 `json:"held"` // now
+	outside   float64 // what the GPU counts for the program less Held; 0: the GPU shows no such program
+}
+
+// fits compares predictions for programs of one file with runs of them. A setting ("NAME=VALUE")
+// is for the runs, and fit's answer for that setting is taken; "" is the framework's own.
+func fits(file, setting string, programs []fitProgram) func(*call) error {
+	return func(c *call) error {
+		gpu, err := c.device()
+		if err != nil {
+			return err
+		}
+		card := fmt.Sprintf("sim:%d,cc=%s", gpu.TotalBytes, gpu.CC)
+		said, took, errs := make([]predicted, len(programs)), make([]consumed, len(programs)), make([]error, 2*len(programs))
+		var wg sync.WaitGroup
+		turns := make(chan struct{}, max(2, runtime.NumCPU()/2))
+		start := func(err *error, f func() error) {
+			wg.Go(func() {
+				turns <- struct{}{}
+				defer func() { <-turns }()
+				*err = f()
+			})
+		}
+		for i, p := range programs {
+			start(&errs[2*i], func() (err error) { said[i], err = c.predict(card, file, setting, p); return err })
+			start(&errs[2*i+1], func() (err error) { took[i], err = c.take(file, setting, p); return err })
+		}
+		wg.Wait()
+		for i, p := range programs {
+			if err := errors.Join(errs[2*i : 2*i+2]...); err != nil {
+				c.fault("%s: %v", p.name, err)
+				continue
+			}
+			c.compareFit(p, said[i], took[i])
+		}
+		return nil
+	}
+}
+
+// compareFit compares one program's figures. On the simulated GPU they are equal.
+func (c *call) compareFit(p fitProgram, said predicted, took consumed) {
+	tolerance, workspace := .02, p.workspace
+	if c.simulated {
+		tolerance, workspace = 0, 0
+	}
+	for _, of := range []struct {
+		what      string
+		took, say float64
+	}{{"in use", took.InUsePeak, said.inUse}, {"held", took.HeldPeak, said.held}} {
+		name := p.name + " " + of.what
+		c.figureWant(name, of.took, of.say, "bytes")
+		if of.took < of.say*(1-tolerance) || of.took > of.say*(1+tolerance)+workspace {
+			c.fault("%s: %s at the peak, and fit says %s", name, quantity(of.took, "bytes"), quantity(of.say, "bytes"))
+		}
+	}
+	if took.outside == 0 {
+		return
+	}
+	name := p.name + " outside"
+	c.figureWant(name, took.outside, said.outside, "bytes")
+	if took.outside > said.outside {
+		c.fault("%s: %s, and fit assumes %s", name, quantity(took.outside, "bytes"), quantity(said.outside, "bytes"))
+	}
+}
+
+// predict asks fit, which uses no GPU: the environment that shows it the check's is taken out.
+func (c *call) predict(card, file, setting string, p fitProgram) (predicted, error) {
+	var answer struct {
+		Outside    float64 `json:"outside_bytes"`
+		Candidates []struct {
+			Set   []string
+			InUse float64 `json:"allocated_peak_bytes"`
+			Held  float64 `json:"held_peak_bytes"`
+		}
+	}
+	args := []string{"env"}
+	for _, name := range []string{"GPUMEM_DEVICE", "GPUMEM_LIBCUDA", "GPUMEM_LIBNVML", "LD_LIBRARY_PATH", "LD_PRELOAD"} {
+		args = append(args, "-u", name)
+	}
+	args = append(args, c.command(), "fit", "--quiet", "--json", "--full", "--device", card, "--", c.python, filepath.Join(c.root, "python", file), p.name, p.scale, fitSteps)
+	e, err := c.exec(process{args: args, limit: c.limit - 5*time.Second})
+	if err != nil {
+		return predicted{}, err
+	}
+	if err := json.Unmarshal([]byte(e.stdout), &answer); err != nil {
+		return predicted{}, fmt.Errorf("gpumem fit: %w%s", err, lastLine([]byte(e.stderr)))
+	}
+	for _, candidate := range answer.Candidates {
+		if strings.Join(candidate.Set, " ") == setting {
+			return predicted{candidate.InUse, candidate.Held, answer.Outside}, nil
+		}
+	}
+	return predicted{}, fmt.Errorf("gpumem fit has no answer for the setting %q", setting)
+}
+
+// take runs a program and looks at what it took before it ends.
+func (c *call) take(file, setting string, p fitProgram) (t consumed, err error) {
+	cmd := exec.Command(c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps)
+	cmd.Env = os.Environ()
+	if setting != "" {
+		cmd.Env = append(cmd.Env, setting)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return t, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return t, err
+	}
+	errs, err := os.Create(filepath.Join(c.out, fmt.Sprintf("%s.%s.log", c.name, p.name)))
+	if err != nil {
+		return t, err
+	}
+	defer errs.Close()
+	cmd.Stderr = errs
+	if err := cmd.Start(); err != nil {
+		return t, err
+	}
+	lines := bufio.NewScanner(out)
+	for t.HeldPeak == 0 && lines.Scan() {
+		_ = json.Unmarshal(lines.Bytes(), &t) // the program has lines of its own before
+	}
+	if t.HeldPeak > 0 {
+		if v, err := c.listed("devices"); err == nil {
+			t.outside = math.Max(0, float64(v.programs[cmd.Process.Pid])-t.Held)
+		}
+	}
+	_ = in.Close()
+	err = cmd.Wait()
+	if err != nil || t.HeldPeak == 0 {
+		text, _ := os.ReadFile(errs.Name())
+		return t, fmt.Errorf("the program ends without figures: %w%s", cmp.Or(err, errors.New("exit status 0")), lastLine(text))
+	}
+	return t, nil
+}
