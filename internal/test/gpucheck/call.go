@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gpumem/internal/test/gpucheck/report"
@@ -23,7 +24,7 @@ type call struct {
 	check
 	*bundle
 	events *os.File
-	logs   int // files written
+	logs   atomic.Int64 // files written
 }
 
 // skipped is the error of a check that finds out that it cannot run here.
@@ -145,9 +146,9 @@ func (c *call) must(p process) (ended, error) {
 
 // log keeps what a program did.
 func (c *call) log(p process, e ended) {
-	c.logs++
+	n := c.logs.Add(1)
 	text := fmt.Sprintf("$ %s %s\n%s\n--- stderr\n%s\n--- exit status %d, %.2f s\n", strings.Join(p.env, " "), strings.Join(p.args, " "), e.stdout, e.stderr, e.status, e.seconds)
-	_ = os.WriteFile(filepath.Join(c.logFolder(), fmt.Sprintf("%s.%d.log", c.name, c.logs)), []byte(text), 0o644)
+	_ = os.WriteFile(filepath.Join(c.logFolder(), fmt.Sprintf("%s.%d.log", c.name, n)), []byte(text), 0o644)
 }
 
 // gpumem runs the command and reads its JSON into answer, unless that is nil.

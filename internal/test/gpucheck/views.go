@@ -225,7 +225,7 @@ func (c *call) served() ([]view, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs, err := os.Create(filepath.Join(c.out, c.name+".serve.log"))
+	errs, err := os.Create(filepath.Join(c.logFolder(), c.name+".serve.log"))
 	if err != nil {
 		return nil, err
 	}
