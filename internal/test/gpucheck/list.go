@@ -27,6 +27,8 @@ var checks = []check{
 	{name: "context", claim: "A context takes 2 KiB a thread and 24 MiB, within 20 %", doc: "docs/sharing.md", limit: 20 * time.Second, run: contextBytes},
 	{name: "fit-jax", claim: "fit predicts what five JAX programs have in use and hold at their peak, and at most what they take outside", doc: "docs/fit.md", needs: []string{"jax"}, limit: 90 * time.Second, run: fits("fit_jax.py", "XLA_PYTHON_CLIENT_PREALLOCATE=false", jaxPrograms)},
 	{name: "fit-pytorch", claim: "fit predicts what five PyTorch programs have in use and hold at their peak, and at most what they take outside", doc: "docs/fit.md", needs: []string{"torch"}, limit: 90 * time.Second, run: fits("fit_torch.py", "", torchPrograms)},
+	{name: "remat", claim: "run --remat has XLA take the temporaries that it says, with results equal to the bit", doc: "docs/remat.md", needs: []string{"jax"}, limit: 90 * time.Second, run: remat},
+	{name: "remat-host", claim: "XLA compiles a plan with copies to the host from its text, with the same results", doc: "docs/remat.md", needs: []string{"jax"}, limit: 60 * time.Second, run: rematHost},
 	{name: "views", claim: "ps, devices, top and serve show the same bytes, and what a program took", doc: "docs/sharing.md", limit: 20 * time.Second, run: views},
 	{name: "views-smi", claim: "devices shows what nvidia-smi shows, to the MiB", doc: "docs/sharing.md", limit: 20 * time.Second, needs: []string{"gpu"}, run: viewsSMI},
 	{name: "limits", claim: "Two programs at their limits are refused there, and a killed one's memory is back", doc: "docs/sharing.md", limit: 40 * time.Second, run: limits},

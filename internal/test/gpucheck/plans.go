@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"gpumem/size"
+)
+
+// What plans of remat promise, beside what XLA compiles from them and what the GPU then does.
+
+// compiled is a line of remat.py.
+type compiled struct {
+	Name        string
+	Temp        float64
+	HostTemp    float64 `json:"host_temp"`
+	Copies      int     // to the host and back
+	Sums        []string
+	StepSeconds float64 `json:"step_seconds"`
+	Seconds     float64 `json:"compiling_seconds"`
+	Link        float64 `json:"host_bytes_per_second"`
+	Planned     struct {
+		Legal  *bool
+		Met    bool
+		Heap   float64 `json:"heap_after_bytes"`
+		Extra  float64 `json:"extra_compute_percent"`
+		Copied float64 `json:"host_bytes_copied"` // both ways
+		Values int     `json:"host_values"`
+	}
+}
+
+// compile runs remat.py behind a command, with kernels of a folder that all calls share.
+func (c *call) compile(before []string, env []string, words ...string) ([]compiled, ended, error) {
+	folder := filepath.Join(c.scratch, c.name)
+	if err := os.MkdirAll(filepath.Join(folder, "kernels"), 0o755); err != nil {
+		return nil, ended{}, err
+	}
+	scale := "4"
+	if c.simulated { // where results come from the host's memory
+		scale = "1"
+	}
+	args := append(before, c.python, filepath.Join(c.root, "python/remat.py"), scale, folder)
+	e, err := c.must(process{args: append(args, words...), env: append(env, "TF_CPP_MIN_LOG_LEVEL=3"), limit: c.limit - time.Second})
+	if err != nil {
+		return nil, e, err
+	}
+	var list []compiled
+	for line := range strings.Lines(e.stdout) {
+		var one compiled
+		if json.Unmarshal([]byte(line), &one) == nil && one.Name != "" && len(one.Sums) == 2 {
+			list = append(list, one)
+		}
+	}
+	if len(list) == 0 {
+		return nil, e, errors.New("remat.py prints no program")
+	}
+	return list, e, nil
+}
+
+// sameResults compares the results with a plan with those without one, if these are equal in two runs.
+func (c *call) sameResults(what string, planned, plain compiled) {
+	switch {
+	case plain.Sums[0] != plain.Sums[1]:
+		c.figure(what+" repeats", 0, "")
+	case planned.Sums[0] != plain.Sums[0] || planned.Sums[1] != plain.Sums[0]:
+		c.fault("%s: the results with a plan are not those without one, to the bit", what)
+	}
+}
+
+// promised is a line that run --remat writes for each function that it plans.
+var promised = regexp.MustCompile(`(?m)^gpumem: jit_step: ([0-9.]+ \w+) of temporaries instead of ([0-9.]+ \w+).*, for (-?[0-9.]+) % more`)
+
+// remat compiles programs with and without run --remat 60%.
+func remat(c *call) error {
+	plain, _, err := c.compile(nil, nil)
+	if err != nil {
+		return err
+	}
+	run := []string{c.command(), "run", "--mem", "20GiB", "--remat", "60%", "--"}
+	planned, e, err := c.compile(run, []string{"GPUMEM_REPORT=0", "XDG_CACHE_HOME=" + c.scratch})
+	if err != nil {
+		return err
+	}
+	said := promised.FindAllStringSubmatch(e.stderr, -1)
+	if len(said) != len(plain) || len(planned) != len(plain) {
+		c.fault("run --remat says that it planned %d functions of %d: %s", len(said), len(plain), strings.TrimSpace(e.stderr))
+		return nil
+	}
+	for i, p := range planned {
+		now, err := size.Parse(said[i][1])
+		before, err2 := size.Parse(said[i][2])
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		c.promise(p.Name+" temporaries without a plan", plain[i].Temp, float64(before))
+		c.promise(p.Name+" temporaries", p.Temp, float64(now))
+		c.figure(p.Name+" part of the temporaries", p.Temp/plain[i].Temp, "")
+		var percent float64
+		_, _ = fmt.Sscan(said[i][3], &percent)
+		c.figureWant(p.Name+" time of a step", p.StepSeconds/plain[i].StepSeconds, 1+percent/100, "")
+		c.figure(p.Name+" a step without a plan", plain[i].StepSeconds*1e6, "us")
+		c.figure(p.Name+" compiling without a plan", plain[i].Seconds*1e6, "us")
+		c.figure(p.Name+" compiling", p.Seconds*1e6, "us")
+		c.sameResults(p.Name, p, plain[i])
+	}
+	return nil
+}
+
+// promise compares an amount with one that was printed with two digits behind the point.
+func (c *call) promise(name string, bytes, printed float64) {
+	c.figureWant(name, bytes, printed, "bytes")
+	if off := bytes - printed; off > mib/100 || off < -mib/100 {
+		c.fault("%s: XLA takes %s, and run says %s", name, quantity(bytes, "bytes"), quantity(printed, "bytes"))
+	}
+}
+
+// rematHost has XLA compile from the text of plans with copies to the host.
+func rematHost(c *call) error {
+	plain, _, err := c.compile(nil, nil, "off", c.command())
+	if err != nil {
+		return err
+	}
+	base := plain[0]
+	c.figure("a step", base.StepSeconds*1e6, "us")
+	c.figure("temporaries", base.Temp, "bytes")
+	c.figure("the link to the host", base.Link, "bytes/s")
+	for _, speed := range []string{"50e9", "400e9"} {
+		list, _, err := c.compile(nil, nil, speed, c.command())
+		if err != nil {
+			c.fault("a link of %s bytes a second: %v", speed, err)
+			continue
+		}
+		c.hostPlan("planned for "+speed, list[0], base)
+	}
+	return nil
+}
+
+// hostPlan compares one plan with the program without one.
+func (c *call) hostPlan(what string, p, base compiled) {
+	c.compare(what+": temporaries", p.Temp, p.Planned.Heap, "bytes", 0)
+	// What is copied is there twice, on its way to the host and back.
+	c.compare(what+": on the host", p.HostTemp, p.Planned.Copied/2, "bytes", 0)
+	c.compare(what+": copies", float64(p.Copies), float64(2*p.Planned.Values), "", 0)
+	c.figureWant(what+": time of a step", p.StepSeconds/base.StepSeconds, 1+p.Planned.Extra/100, "")
+	if p.Planned.Legal == nil || !*p.Planned.Legal {
+		c.fault("%s: gpumem remat does not say that the plan is legal", what)
+	}
+	if p.Planned.Values == 0 {
+		c.fault("%s: the plan copies nothing to the host", what)
+	}
+	if base.Link > 0 && p.Planned.Copied > 0 {
+		late := p.StepSeconds - base.StepSeconds*(1+p.Planned.Extra/100)
+		c.figure(what+": part of the copies that takes no time", 1-late/(p.Planned.Copied/base.Link), "")
+	}
+	c.sameResults(what, p, base)
+}
