@@ -27,6 +27,7 @@ import (
 //	cuda.test, pool.test, preload.test   tests compiled
 //	c/                                   programs in C
 //	python/                              programs in Python
+//	overhead.txt                         of node/internal/overhead
 //	sim/                                 the simulated GPU in the driver's place, and what frameworks load beside it
 //	gpumem-*.whl                         the wheel, which has the command and the libraries; or, without Python,
 //	gpumem, lib/                         these as they are
