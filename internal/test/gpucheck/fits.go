@@ -147,7 +147,7 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 // take runs a program and looks at what it took before it ends.
 func (c *call) take(file, setting string, p fitProgram) (t consumed, err error) {
 	cmd := exec.Command(c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps)
-	cmd.Env = os.Environ()
+	cmd.Env = append(os.Environ(), c.frameworkEnviron()...)
 	if setting != "" {
 		cmd.Env = append(cmd.Env, setting)
 	}

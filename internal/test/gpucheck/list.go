@@ -27,7 +27,7 @@ var checks = []check{
 	{name: "context", claim: "A context takes 2 KiB a thread and 24 MiB, within 20 %", doc: "docs/sharing.md", limit: 20 * time.Second, run: contextBytes},
 	{name: "outside-pytorch", claim: "The estimate of what PyTorch takes outside of its pool is enough", doc: "docs/sharing.md", needs: []string{"torch"}, limit: 60 * time.Second, run: outside("torch", "pytorch")},
 	{name: "outside-jax", claim: "The estimate of what JAX takes outside of its pool is enough", doc: "docs/sharing.md", needs: []string{"jax"}, limit: 60 * time.Second, run: outside("jax", "jax")},
-	{name: "outside-cupy", claim: "The estimate of what CuPy takes outside of its pool is enough", doc: "docs/sharing.md", needs: []string{"cupy"}, limit: 30 * time.Second, run: outside("cupy", "cupy")},
+	{name: "outside-cupy", claim: "The estimate of what CuPy takes outside of its pool is enough", doc: "docs/sharing.md", needs: []string{"gpu", "cupy"}, limit: 30 * time.Second, run: outside("cupy", "cupy")},
 	{name: "fit-jax", claim: "fit predicts what five JAX programs have in use and hold at their peak, and at most what they take outside", doc: "docs/fit.md", needs: []string{"jax"}, limit: 90 * time.Second, run: fits("fit_jax.py", "XLA_PYTHON_CLIENT_PREALLOCATE=false", jaxPrograms)},
 	{name: "fit-pytorch", claim: "fit predicts what five PyTorch programs have in use and hold at their peak, and at most what they take outside", doc: "docs/fit.md", needs: []string{"torch"}, limit: 90 * time.Second, run: fits("fit_torch.py", "", torchPrograms)},
 	{name: "remat", claim: "run --remat has XLA take the temporaries that it says, with results equal to the bit", doc: "docs/remat.md", needs: []string{"jax"}, limit: 90 * time.Second, run: remat},
