@@ -67,7 +67,8 @@ func (c *call) figure(name string, value float64, unit string) {
 func (c *call) compare(name string, value, want float64, unit string, tolerance float64) {
 	c.figureWant(name, value, want, unit)
 	if math.Abs(value-want) > tolerance*math.Abs(want) {
-		c.fault("%s: measured %s, the documents say %s", name, quantity(value, unit), quantity(want, unit))
+		is, says := quantities(value, want, unit)
+		c.fault("%s: measured %s, the documents say %s", name, is, says)
 	}
 }
 
@@ -91,6 +92,14 @@ func quantity(value float64, unit string) string {
 		return fmt.Sprintf("%.2f MiB", value/(1<<20))
 	}
 	return strings.TrimSpace(fmt.Sprintf("%.6g %s", value, unit))
+}
+
+// quantities are two figures for people that show where they differ.
+func quantities(a, b float64, unit string) (string, string) {
+	if x, y := quantity(a, unit), quantity(b, unit); x != y {
+		return x, y
+	}
+	return fmt.Sprintf("%.17g %s", a, unit), fmt.Sprintf("%.17g %s", b, unit)
 }
 
 // process is a program to run.

@@ -100,7 +100,8 @@ func (c *call) compareFit(p fitProgram, said predicted, took consumed) {
 		name := p.name + " " + of.what
 		c.figureWant(name, of.took, of.say, "bytes")
 		if of.took < of.say*(1-tolerance) || of.took > of.say*(1+tolerance)+workspace {
-			c.fault("%s: %s at the peak, and fit says %s", name, quantity(of.took, "bytes"), quantity(of.say, "bytes"))
+			is, says := quantities(of.took, of.say, "bytes")
+			c.fault("%s: %s at the peak, and fit says %s", name, is, says)
 		}
 	}
 	if took.outside == 0 { // in a container the driver may have other numbers for processes

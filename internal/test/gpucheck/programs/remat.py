@@ -3,8 +3,8 @@ XLA's own statistics, the sums of the results of two runs, and what a step takes
 
     python remat.py SCALE FOLDER [HOST COMMAND]
 
-SCALE makes the batches larger. What XLA finds out about kernels is in FOLDER, so that all runs with
-one FOLDER have the same, and their results can be compared to the bit. With HOST there is one program,
+SCALE makes the batches larger. What XLA measures of kernels is in FOLDER, so that all runs with one
+FOLDER have the same; with $GPU_CHECK_FIXED_KERNELS it measures none. With HOST there is one program,
 which is compiled from the text of a plan that the COMMAND gpumem makes for a half of its temporaries,
 with a link to the host of HOST bytes a second, such as 50e9; with "off" as it is.
 """
@@ -18,6 +18,8 @@ import time
 
 scale, folder, host = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_per_fusion_autotune_cache_dir=" + os.path.join(folder, "kernels")
+if os.environ.get("GPU_CHECK_FIXED_KERNELS"):
+    os.environ["XLA_FLAGS"] += " --xla_gpu_autotune_level=0"
 
 import jax
 import jax.numpy as jnp
