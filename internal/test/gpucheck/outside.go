@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +18,9 @@ import (
 // the bundle has a copy.
 
 const overheadFile = "overhead.txt"
+
+// oneRank is the part of a communicator of one GPU, which takes less than one of several.
+const oneRank = "NCCL-one-rank"
 
 // outside measures a framework's parts. name is the table's name of what Python calls module.
 func outside(module, name string) func(*call) error {
@@ -68,7 +70,7 @@ func outside(module, name string) func(*call) error {
 func (c *call) enough(name string, measured, estimate map[string]float64) {
 	var sum, want float64
 	for part, bytes := range measured {
-		if part != "NCCL" && part != "graph" {
+		if part != oneRank && part != "graph" {
 			sum += bytes
 		}
 	}
@@ -81,8 +83,8 @@ func (c *call) enough(name string, measured, estimate map[string]float64) {
 	if sum > want {
 		c.fault("outside.all.%s: %s, and the estimate is %s", name, quantity(sum, "bytes"), quantity(want, "bytes"))
 	}
-	if measured["NCCL"] > estimate["NCCL"] {
-		c.fault("outside.NCCL.%s: %s, and the estimate is %s", name, quantity(measured["NCCL"], "bytes"), quantity(estimate["NCCL"], "bytes"))
+	if measured[oneRank] > estimate["NCCL"] {
+		c.fault("outside.%s.%s: %s, and the estimate for several is %s", oneRank, name, quantity(measured[oneRank], "bytes"), quantity(estimate["NCCL"], "bytes"))
 	}
 }
 
@@ -93,34 +95,37 @@ func (c *call) overhead(framework string, gpu gpu) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := table.Read(overheadFile, string(text), "of", "from", "gpus", "about")
+	entries, err := table.Read(overheadFile, string(text), "from", "gpus", "about", "measured")
 	if err != nil {
 		return nil, err
 	}
-	number := func(text string) (n uint64) {
-		if text != "" {
-			var wrong error
-			n, wrong = strconv.ParseUint(text, 10, 64)
-			err = errors.Join(err, wrong)
-		}
+	var errs []error
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		errs = append(errs, err)
 		return n
 	}
 	bytes := func(text string) uint64 {
-		n, wrong := size.Parse(text)
-		err = errors.Join(err, wrong)
+		n, err := size.Parse(text)
+		errs = append(errs, err)
 		return n
 	}
-	major, _, _ := strings.Cut(gpu.CC, ".")
+	ccText, _, _ := strings.Cut(gpu.CC, ".")
+	major := number(ccText)
 	found := map[string]float64{}
 	for _, e := range entries {
-		words := strings.Fields(e.Name)
-		name, fits := words[1], number(major) >= number(e.Fields["from"]) && slices.Contains(strings.Split(e.Fields["of"], ", "), framework)
-		if words[0] == "context" {
-			name, fits = "context", number(major) >= number(words[1]) && (words[2] == "any" || gpu.TotalBytes <= bytes(words[2]))
+		name, amount, _ := strings.Cut(e.Name, " ")
+		words := strings.Split(name, ".")
+		var fits bool
+		switch from := e.Fields["from"]; {
+		case words[0] == "context":
+			fits = major >= number(words[1]) && (words[2] == "any" || gpu.TotalBytes <= bytes(words[2]))
+		default:
+			fits = words[1] == framework && (from == "" || major >= number(from))
 		}
-		if _, before := found[name]; fits && !before {
-			found[name] = float64(bytes(words[len(words)-1]))
+		if _, before := found[words[0]]; fits && !before {
+			found[words[0]] = float64(bytes(amount))
 		}
 	}
-	return found, err
+	return found, errors.Join(errs...)
 }

@@ -75,16 +75,16 @@ func TestOverhead(t *testing.T) {
 // TestReadRowsRefusesWhatIsNoRow: a figure put there by hand or by a program is not read as another one.
 func TestReadRowsRefusesWhatIsNoRow(t *testing.T) {
 	for _, tc := range []struct{ name, text, err string }{
-		{"another kind", "kernel 9 any 1MiB\n\tabout: x", `overhead.txt:1: "kernel 9 any 1MiB": want context CC SIZE BYTES or part NAME BYTES`},
-		{"a word too many", "\npart a b 1MiB\n\tof: jax\n\tabout: x", `overhead.txt:2: "part a b 1MiB": want context CC SIZE BYTES or part NAME BYTES`},
-		{"no source", "context 9 any 1MiB", `overhead.txt:1: "context 9 any 1MiB": about is missing: what the figure rests on`},
-		{"no number", "context 9.0 any 1MiB\n\tabout: x", `overhead.txt:1: "context 9.0 any 1MiB": compute capability "9.0": want its first number`},
-		{"no size", "context 9 all 1MiB\n\tabout: x", `overhead.txt:1: "context 9 all 1MiB": size "all": want a number of bytes, at least 0, with or without a unit, such as 512, 4KiB, 1.5GiB or 80G`},
-		{"a context with a framework", "context 9 any 1MiB\n\tof: jax\n\tabout: x", `overhead.txt:1: "context 9 any 1MiB": a context has no field but about`},
-		{"no framework", "part a 1MiB\n\tabout: x", `overhead.txt:1: "part a 1MiB": of "": want frameworks of jax, tensorflow, pytorch, cupy, cuda`},
-		{"an unknown framework", "part a 1MiB\n\tof: jax, torch\n\tabout: x", `overhead.txt:1: "part a 1MiB": of "jax, torch": want frameworks of jax, tensorflow, pytorch, cupy, cuda`},
-		{"no GPU", "part a 1MiB\n\tof: jax\n\tgpus: 0\n\tabout: x", `overhead.txt:1: "part a 1MiB": gpus "0": want a number above 0`},
-		{"an unknown field", "part a 1MiB\n\tin: jax", `overhead.txt:2: "in: jax": want a field of an entry, each at most once, of of, from, gpus, about`},
+		{"a word too many", "\na.b.c.d 1MiB\n\tabout: x", `overhead.txt:2: "a.b.c.d 1MiB": want context.CC.SIZE BYTES or PART.FRAMEWORK BYTES`},
+		{"a context without a size", "context.jax 1MiB\n\tabout: x", `overhead.txt:1: "context.jax 1MiB": want context.CC.SIZE BYTES or PART.FRAMEWORK BYTES`},
+		{"no source", "context.9.any 1MiB", `overhead.txt:1: "context.9.any 1MiB": about is missing: what the figure rests on`},
+		{"no number", "context.x.any 1MiB\n\tabout: x", `overhead.txt:1: "context.x.any 1MiB": compute capability "x": want its first number`},
+		{"no size", "context.9.all 1MiB\n\tabout: x", `overhead.txt:1: "context.9.all 1MiB": size "all": want a number of bytes, at least 0, with or without a unit, such as 512, 4KiB, 1.5GiB or 80G`},
+		{"no bytes", "a.jax\n\tabout: x", `overhead.txt:1: "a.jax": size "": want a number of bytes, at least 0, with or without a unit, such as 512, 4KiB, 1.5GiB or 80G`},
+		{"a context with a number of GPUs", "context.9.any 1MiB\n\tgpus: 2\n\tabout: x", `overhead.txt:1: "context.9.any 1MiB": a context has no from and no gpus`},
+		{"an unknown framework", "a.torch 1MiB\n\tabout: x", `overhead.txt:1: "a.torch 1MiB": framework "torch": want one of jax, tensorflow, pytorch, cupy, cuda`},
+		{"no GPU", "a.jax 1MiB\n\tgpus: 0\n\tabout: x", `overhead.txt:1: "a.jax 1MiB": gpus "0": want a number above 0`},
+		{"an unknown field", "a.jax 1MiB\n\tin: jax", `overhead.txt:2: "in: jax": want a field of an entry, each at most once, of from, gpus, about, measured`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := readRows(tc.text)
@@ -97,10 +97,10 @@ func TestReadRowsRefusesWhatIsNoRow(t *testing.T) {
 
 // TestReadRows: each field is where it belongs, and the first row that fits is taken.
 func TestReadRows(t *testing.T) {
-	got, err := readRows("context 9 80GiB 500MiB\n\tabout: a\npart NCCL 1.5MiB\n\tof: jax, cuda\n\tfrom: 8\n\tgpus: 2\n\tabout: b")
+	got, err := readRows("context.9.80GiB 500MiB\n\tabout: a\nNCCL.jax.new 1.5MiB\n\tfrom: 8\n\tgpus: 2\n\tmeasured: c\n\tabout: b")
 	want := rows{
 		contexts: []contextRow{{9, 80 << 30, 500 * mib}},
-		parts:    []partRow{{part{"NCCL", 3 * mib / 2, "b"}, []string{"jax", "cuda"}, 8, 2}},
+		parts:    []partRow{{part{"NCCL", 3 * mib / 2, "c"}, "jax", 8, 2}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rows{}, contextRow{}, partRow{}, part{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
@@ -110,7 +110,7 @@ func TestReadRows(t *testing.T) {
 		framework   string
 		major, gpus int
 		want        bool
-	}{{"jax", 8, 2, true}, {"cuda", 0, 3, true}, {"jax", 7, 2, false}, {"jax", 8, 1, false}, {"cupy", 8, 2, false}} {
+	}{{"jax", 8, 2, true}, {"jax", 0, 3, true}, {"jax", 7, 2, false}, {"jax", 8, 1, false}, {"cupy", 8, 2, false}} {
 		if got := row.isIn(tc.framework, GPU{CCMajor: tc.major}, tc.gpus); got != tc.want {
 			t.Errorf("%+v: %v", tc, got)
 		}

@@ -3,6 +3,7 @@
 package overhead
 
 import (
+	"cmp"
 	_ "embed" // overhead.txt
 	"fmt"
 	"slices"
@@ -35,31 +36,34 @@ type contextRow struct {
 // partRow is a part with what it depends on.
 type partRow struct {
 	part
-	of    []string // frameworks
-	major int      // compute capability, from this one on
-	gpus  int      // of the program, at least
+	of    string // the framework
+	major int    // compute capability, from this one on
+	gpus  int    // of the program, at least
 }
 
 // isIn reports whether programs with a framework have the part on each of their gpus GPUs.
 func (r partRow) isIn(framework string, g GPU, gpus int) bool {
-	return slices.Contains(r.of, framework) && (g.CCMajor >= r.major || g.CCMajor == 0) && gpus >= r.gpus
+	return r.of == framework && (g.CCMajor >= r.major || g.CCMajor == 0) && gpus >= r.gpus
 }
 
 // readRows reads the format that overhead.txt describes. The error names the line.
 func readRows(text string) (r rows, err error) {
-	entries, err := table.Read("overhead.txt", text, "of", "from", "gpus", "about")
+	entries, err := table.Read("overhead.txt", text, "from", "gpus", "about", "measured")
 	if err != nil {
 		return r, err
 	}
 	for _, e := range entries {
-		kind, rest, _ := strings.Cut(e.Name, " ")
-		switch words := strings.Fields(rest); {
-		case kind == "context" && len(words) == 3:
-			err = r.addContext(words, e.Fields)
-		case kind == "part" && len(words) == 2:
-			err = r.addPart(words, e.Fields)
+		name, amount, _ := strings.Cut(e.Name, " ")
+		words := strings.Split(name, ".")
+		bytes, err := size.Parse(amount)
+		switch {
+		case err != nil:
+		case words[0] == "context" && len(words) == 3:
+			err = r.addContext(words[1], words[2], bytes, e.Fields)
+		case words[0] != "context" && (len(words) == 2 || len(words) == 3):
+			err = r.addPart(words[0], words[1], bytes, e.Fields)
 		default:
-			err = fmt.Errorf("want context CC SIZE BYTES or part NAME BYTES")
+			err = fmt.Errorf("want context.CC.SIZE BYTES or PART.FRAMEWORK BYTES")
 		}
 		if err == nil && e.Fields["about"] == "" {
 			err = fmt.Errorf("about is missing: what the figure rests on")
@@ -71,32 +75,27 @@ func readRows(text string) (r rows, err error) {
 	return r, nil
 }
 
-// addContext adds an entry CC SIZE BYTES.
-func (r *rows) addContext(words []string, fields map[string]string) (err error) {
-	var c contextRow
-	if len(fields) > 1 {
-		return fmt.Errorf("a context has no field but about")
+// addContext adds an entry of a context.
+func (r *rows) addContext(major, most string, bytes uint64, fields map[string]string) (err error) {
+	c := contextRow{bytes: bytes}
+	if fields["from"] != "" || fields["gpus"] != "" {
+		return fmt.Errorf("a context has no from and no gpus")
 	}
-	if c.major, err = strconv.Atoi(words[0]); err != nil || c.major < 0 {
-		return fmt.Errorf("compute capability %q: want its first number", words[0])
+	if c.major, err = strconv.Atoi(major); err != nil || c.major < 0 {
+		return fmt.Errorf("compute capability %q: want its first number", major)
 	}
-	if words[1] != "any" {
-		if c.most, err = size.Parse(words[1]); err != nil {
-			return err
-		}
+	if most != "any" {
+		c.most, err = size.Parse(most)
 	}
-	c.bytes, err = size.Parse(words[2])
 	r.contexts = append(r.contexts, c)
 	return err
 }
 
-// addPart adds an entry NAME BYTES.
-func (r *rows) addPart(words []string, fields map[string]string) (err error) {
-	p := partRow{part: part{what: words[0], source: fields["about"]}, of: strings.Split(fields["of"], ", ")}
-	for _, name := range p.of {
-		if !slices.Contains(frameworks, name) {
-			return fmt.Errorf("of %q: want frameworks of %s", fields["of"], strings.Join(frameworks, ", "))
-		}
+// addPart adds an entry of a part.
+func (r *rows) addPart(what, framework string, bytes uint64, fields map[string]string) (err error) {
+	p := partRow{part: part{what, bytes, cmp.Or(fields["measured"], fields["about"])}, of: framework}
+	if !slices.Contains(frameworks, framework) {
+		return fmt.Errorf("framework %q: want one of %s", framework, strings.Join(frameworks, ", "))
 	}
 	for name, to := range map[string]*int{"from": &p.major, "gpus": &p.gpus} {
 		if text := fields[name]; text != "" {
@@ -105,7 +104,6 @@ func (r *rows) addPart(words []string, fields map[string]string) (err error) {
 			}
 		}
 	}
-	p.bytes, err = size.Parse(words[1])
 	r.parts = append(r.parts, p)
-	return err
+	return nil
 }
