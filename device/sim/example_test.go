@@ -22,12 +22,12 @@ func ExampleNew() {
 	fmt.Println(errors.Is(err, device.ErrOutOfMemory), err)
 
 	fmt.Println(d.Free(r.Addr))
-	fmt.Printf("%+v\n", d.Counters())
+	fmt.Println(d.Counters().Calls, "calls")
 	// Output:
 	// 4 MiB at 0x7f0000000000, <nil>
 	// true cuMemAlloc of 24696061952 bytes on desktop: CUDA_ERROR_OUT_OF_MEMORY: out of memory
 	// <nil>
-	// {Calls:3 Time:329µs}
+	// 3 calls
 }
 
 // A reservation is filled page by page; what is behind an address can be taken

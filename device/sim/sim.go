@@ -23,8 +23,8 @@
 // that every driver call passes (call, faults.go): it is call 1, may fail by a fault that
 // a test has set, and takes the context's bytes as the first call. Then 3 MiB are rounded
 // up to 4, which the ledger holds (ledger.go), the grant lies at 0x7f0000000000, and the
-// space records it (space.go). The call took 162 us of modelled time: 160 for a grant
-// that needs a new block of the driver, and 1 for each MiB after the first two
+// space records it (space.go). The call took BlockAlloc of modelled time, for a grant
+// that needs a new block of the driver, and AllocPerMiB for each MiB after the first two
 // (costs.txt). A Write there passes the same gate, asks
 // the space which pieces of physical memory lie behind its addresses
 // (memory.go), checks that no work under way touches them (hazard.go) and

@@ -213,6 +213,18 @@ func (lim Limits) outside(framework string, l Lease) uint64 {
 	return overhead.Of(framework, l.gpu(), len(lim.Leases))
 }
 
+// Outside returns the parts of the estimate of what a program with a framework ("jax", "tensorflow",
+// "pytorch", "cupy", or "cuda" for any other) holds outside of its pool on each of its gpus GPUs, in bytes:
+// "context", "kernels", "cuBLAS", "cuDNN" and "NCCL", those of them that it has. Their sum is what a
+// program's first run is given.
+func (l Lease) Outside(framework string, gpus int) map[string]uint64 {
+	parts := map[string]uint64{}
+	for _, p := range overhead.Parts(framework, l.gpu(), gpus) {
+		parts[p.What] = p.Bytes
+	}
+	return parts
+}
+
 // gpu describes the GPU of a lease for package overhead.
 func (l Lease) gpu() overhead.GPU {
 	return overhead.GPU{Total: l.Total, CCMajor: l.CCMajor, Context: l.Context, Simulated: l.Simulated}

@@ -8,6 +8,7 @@ import (
 
 	"gpumem/node/internal/overhead"
 	"gpumem/policy"
+	"gpumem/size"
 )
 
 const (
@@ -172,7 +173,9 @@ func TestTwice(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	real := Lease{Visible: "GPU-a", Bytes: 600 * mib, Total: 80 * gib, CCMajor: 9}
+	real := Lease{Visible: "GPU-a", Total: 80 * gib, CCMajor: 9}
+	outside := overhead.Of("jax", real.gpu(), 1)
+	real.Bytes = outside / 2
 	for _, tc := range []struct {
 		name string
 		g    Limits
@@ -184,7 +187,7 @@ func TestRefusals(t *testing.T) {
 		{"two names in one", Limits{Leases: []Lease{{Visible: "0,1", Bytes: 1, Total: 1}}}, "is not one GPU"},
 		{"one GPU twice", Limits{Leases: []Lease{simulated(gib), simulated(gib)}}, "two leases on GPU-a"},
 		{"half named", Limits{Leases: []Lease{simulated(gib), {Bytes: gib, Total: gib}}}, "name all or none"},
-		{"less than the context", Limits{Leases: []Lease{real}}, "is too small for jax, which needs at least 1.09 GiB, 1.09 GiB of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
+		{"less than the context", Limits{Leases: []Lease{real}}, "is too small for jax, which needs at least " + size.Format(outside+2*mib) + ", " + size.Format(outside) + " of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
 		{"less than the user says", Limits{Leases: []Lease{simulated(gib)}, Overhead: gib}, "or a smaller --overhead"},
 		{"less than one step", Limits{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "is too small for"},
 		{"an unknown allocator", Limits{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},

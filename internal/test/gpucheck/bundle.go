@@ -207,6 +207,8 @@ func (b *bundle) look() error {
 			Name       string
 			TotalBytes uint64 `json:"total_bytes"`
 			Driver     string
+			CC         string `json:"compute_capability"`
+			MIG        string
 		}
 	}
 	if err := json.Unmarshal(out, &seen); err != nil {
@@ -219,7 +221,7 @@ func (b *bundle) look() error {
 	var uname unix.Utsname
 	_ = unix.Uname(&uname)
 	b.machine = report.Machine{
-		Simulated: b.simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver,
+		Simulated: b.simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, CC: gpu.CC, MIG: gpu.MIG,
 		Kernel: unix.ByteSliceToString(uname.Release[:]), Versions: versions(ctx, b.python),
 	}
 	return nil

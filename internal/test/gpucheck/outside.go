@@ -4,22 +4,16 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"gpumem/internal/table"
-	"gpumem/size"
+	"gpumem/node/runenv"
 )
 
-// What frameworks take outside of their pools, beside the table of node/internal/overhead, of which
-// the bundle has a copy.
-
-const overheadFile = "overhead.txt"
+// Memory of frameworks outside of their pools, beside the estimate that package runenv gives a program.
 
 // oneRank is the part of a communicator of one GPU, which takes less than one of several.
 const oneRank = "NCCL-one-rank"
@@ -31,7 +25,7 @@ func outside(module, name string) func(*call) error {
 		if err != nil {
 			return err
 		}
-		estimate, err := c.overhead(name, gpu)
+		estimate, err := estimated(name, gpu)
 		if err != nil {
 			return err
 		}
@@ -90,44 +84,16 @@ func (c *call) enough(name string, measured, estimate map[string]float64) {
 	}
 }
 
-// overhead is what the table has for a framework on this GPU, by part, in bytes, with the
-// communicator of several GPUs.
-func (c *call) overhead(framework string, gpu gpu) (map[string]float64, error) {
-	text, err := os.ReadFile(filepath.Join(c.root, overheadFile))
+// estimated is what a program's first run is given for its parts on this GPU, in bytes, with the
+// communicator of several GPUs. The simulated GPU is taken for the one that it is made after.
+func estimated(framework string, g gpu) (map[string]float64, error) {
+	major, err := strconv.Atoi(strings.Split(g.CC, ".")[0])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("compute capability %q: %w", g.CC, err)
 	}
-	entries, err := table.Read(overheadFile, string(text), "from", "gpus", "about", "measured")
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	number := func(text string) int {
-		n, err := strconv.Atoi(text)
-		errs = append(errs, err)
-		return n
-	}
-	bytes := func(text string) uint64 {
-		n, err := size.Parse(text)
-		errs = append(errs, err)
-		return n
-	}
-	ccText, _, _ := strings.Cut(gpu.CC, ".")
-	major := number(ccText)
 	found := map[string]float64{}
-	for _, e := range entries {
-		name, amount, _ := strings.Cut(e.Name, " ")
-		words := strings.Split(name, ".")
-		var fits bool
-		switch from := e.Fields["from"]; {
-		case words[0] == "context":
-			fits = major >= number(words[1]) && (words[2] == "any" || gpu.TotalBytes <= bytes(words[2]))
-		default:
-			fits = words[1] == framework && (from == "" || major >= number(from))
-		}
-		if _, before := found[words[0]]; fits && !before {
-			found[words[0]] = float64(bytes(amount))
-		}
+	for part, bytes := range (runenv.Lease{Total: g.TotalBytes, CCMajor: major}).Outside(framework, 2) {
+		found[part] = float64(bytes)
 	}
-	return found, errors.Join(errs...)
+	return found, nil
 }

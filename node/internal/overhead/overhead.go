@@ -14,11 +14,11 @@ type GPU struct {
 	Simulated bool   // nothing is held outside of the pool but Context
 }
 
-// part is one of the things that a program holds outside of its pool.
-type part struct {
-	what   string
-	bytes  uint64
-	source string // where the figure is from
+// Part is one of the things that a program holds outside of its pool.
+type Part struct {
+	What   string // "context", or the first word of an entry of overhead.txt, such as "cuDNN"
+	Bytes  uint64
+	Source string // where the figure is from
 }
 
 // Of estimates what a program with one framework ("jax", "tensorflow", "pytorch",
@@ -31,28 +31,28 @@ type part struct {
 // On a simulated GPU it is the context alone, which is 0 unless g.Context is set.
 func Of(framework string, g GPU, gpus int) uint64 {
 	sum := uint64(0)
-	for _, p := range parts(framework, g, gpus) {
-		sum += p.bytes
+	for _, p := range Parts(framework, g, gpus) {
+		sum += p.Bytes
 	}
 	return sum
 }
 
-// parts returns the terms of the estimate.
-func parts(framework string, g GPU, gpus int) []part {
-	context := part{"CUDA context", g.Context, "given by the caller"}
+// Parts returns the terms of the estimate that [Of] adds up, the context first.
+func Parts(framework string, g GPU, gpus int) []Part {
+	context := Part{"context", g.Context, "given by the caller"}
 	switch {
 	case g.Simulated && g.Context == 0:
 		return nil
 	case g.Simulated:
-		return []part{context}
+		return []Part{context}
 	case g.Context == 0:
-		context.bytes, context.source = contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"
+		context.Bytes, context.Source = contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"
 	}
-	list, seen := []part{context}, map[string]bool{}
+	list, seen := []Part{context}, map[string]bool{}
 	for _, r := range figures().parts {
-		if !seen[r.what] && r.isIn(framework, g, gpus) {
-			seen[r.what] = true
-			list = append(list, r.part)
+		if !seen[r.What] && r.isIn(framework, g, gpus) {
+			seen[r.What] = true
+			list = append(list, r.Part)
 		}
 	}
 	return list

@@ -1,9 +1,17 @@
 package overhead
 
 import (
+	_ "embed" // testdata/overhead.txt
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpumem/internal/table"
+	"gpumem/internal/test/gpucheck/report"
+	"gpumem/internal/test/gpucheck/tables"
+	"gpumem/size"
 )
 
 const mib = 1 << 20
@@ -39,7 +47,17 @@ func TestContexts(t *testing.T) {
 	}
 }
 
+//go:embed testdata/overhead.txt
+var fixedText string
+
 func TestOverhead(t *testing.T) {
+	table := figures
+	t.Cleanup(func() { figures = table })
+	fixed, err := readRows(fixedText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures = func() rows { return fixed }
 	h100 := GPU{Total: 81089 * mib, CCMajor: 9}
 	for _, tc := range []struct {
 		name      string
@@ -60,8 +78,8 @@ func TestOverhead(t *testing.T) {
 		if got := Of(tc.framework, tc.l, tc.gpus); got != tc.want*mib {
 			t.Errorf("%s: %d MiB, want %d", tc.name, got/mib, tc.want)
 		}
-		for _, p := range parts(tc.framework, tc.l, tc.gpus) {
-			if p.what == "" || p.source == "" || p.bytes == 0 {
+		for _, p := range Parts(tc.framework, tc.l, tc.gpus) {
+			if p.What == "" || p.Source == "" || p.Bytes == 0 {
 				t.Errorf("%s: %+v", tc.name, p)
 			}
 		}
@@ -100,9 +118,9 @@ func TestReadRows(t *testing.T) {
 	got, err := readRows("context.9.80GiB 500MiB\n\tabout: a\nNCCL.jax.new 1.5MiB\n\tfrom: 8\n\tgpus: 2\n\tmeasured: c\n\tabout: b")
 	want := rows{
 		contexts: []contextRow{{9, 80 << 30, 500 * mib}},
-		parts:    []partRow{{part{"NCCL", 3 * mib / 2, "c"}, "jax", 8, 2}},
+		parts:    []partRow{{Part{"NCCL", 3 * mib / 2, "c"}, "jax", 8, 2}},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rows{}, contextRow{}, partRow{}, part{})); diff != "" || err != nil {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(rows{}, contextRow{}, partRow{})); diff != "" || err != nil {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	row := got.parts[0]
@@ -114,5 +132,47 @@ func TestReadRows(t *testing.T) {
 		if got := row.isIn(tc.framework, GPU{CCMajor: tc.major}, tc.gpus); got != tc.want {
 			t.Errorf("%+v: %v", tc, got)
 		}
+	}
+}
+
+// TestRemadeOverheadIsRead refuses a table that scripts/gpu-check --tables makes and readRows does not
+// read, or reads otherwise than it was measured, with an eighth more.
+func TestRemadeOverheadIsRead(t *testing.T) {
+	entries, err := table.Read("overhead.txt", overheadText, "from", "gpus", "about", "measured")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := map[string]report.Figure{}
+	var want []uint64
+	for _, e := range entries {
+		name, amount, _ := strings.Cut(e.Name, " ")
+		bytes, err := size.Parse(amount)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := float64(bytes) * 1.3
+		measured[name] = report.Figure{Name: "outside." + name, Value: value, Unit: "bytes"}
+		want = append(want, uint64(math.Ceil(value*9/8/mib))*mib)
+	}
+	after, notes := tables.Outside.Remake(overheadText, measured, "a GPU, 2026-11-28", false)
+	if len(notes.Written) != len(entries) || len(notes.Left) != 0 {
+		t.Errorf("%d of %d entries are remade; left are %q", len(notes.Written), len(entries), notes.Left)
+	}
+	remade, err := readRows(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []uint64
+	for _, c := range remade.contexts {
+		got = append(got, c.bytes)
+	}
+	for _, p := range remade.parts {
+		got = append(got, p.Bytes)
+		if !strings.HasSuffix(p.Source, "on a GPU, 2026-11-28") {
+			t.Errorf("%s of %s is from %q", p.What, p.of, p.Source)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" { // all contexts are before all parts
+		t.Errorf("the amounts differ (-want +got):\n%s", diff)
 	}
 }

@@ -35,7 +35,7 @@ type contextRow struct {
 
 // partRow is a part with what it depends on.
 type partRow struct {
-	part
+	Part
 	of    string // the framework
 	major int    // compute capability, from this one on
 	gpus  int    // of the program, at least
@@ -93,7 +93,7 @@ func (r *rows) addContext(major, most string, bytes uint64, fields map[string]st
 
 // addPart adds an entry of a part.
 func (r *rows) addPart(what, framework string, bytes uint64, fields map[string]string) (err error) {
-	p := partRow{part: part{what, bytes, cmp.Or(fields["measured"], fields["about"])}, of: framework}
+	p := partRow{Part: Part{what, bytes, cmp.Or(fields["measured"], fields["about"])}, of: framework}
 	if !slices.Contains(frameworks, framework) {
 		return fmt.Errorf("framework %q: want one of %s", framework, strings.Join(frameworks, ", "))
 	}

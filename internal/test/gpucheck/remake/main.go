@@ -1,48 +1,24 @@
 // Remake writes what a report of gpu-check measured into the project's tables:
 //
-//	scripts/gpu-check --tables REPORT.json
+//	scripts/gpu-check --tables [--force] REPORT.json
 //
-// device/sim/costs.txt, what the driver's calls cost, and node/internal/overhead/overhead.txt, what
-// frameworks take outside of their pools. An entry that was measured gets the value
-// and a field that says on what; what it rested on before stays below it. The rest stays as it
-// is. It prints each change.
+// The tables are device/sim/costs.txt, what the driver's calls cost, and
+// node/internal/overhead/overhead.txt, what frameworks take outside of their pools. Package tables
+// says which figures are taken. Remake prints each change, and what it leaves.
 package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"path/filepath"
 	"strings"
-	"time"
 
 	"gpumem/internal/test/gpucheck/report"
+	"gpumem/internal/test/gpucheck/tables"
 )
-
-// table is one that figures belong to: those whose names begin with prefix, an entry each.
-type table struct {
-	path   string
-	prefix string
-	value  func(report.Figure) string // as the table writes it; "" for what is too small for it
-}
-
-var tables = []table{
-	{"device/sim/costs.txt", "cost.", func(f report.Figure) string {
-		d := time.Duration(f.Value * float64(time.Microsecond))
-		if d <= 0 {
-			return ""
-		}
-		return strings.ReplaceAll(d.String(), "µs", "us")
-	}},
-	// An eighth more, as for what run measures itself.
-	{"node/internal/overhead/overhead.txt", "outside.", func(f report.Figure) string {
-		if f.Value < 1<<20 {
-			return ""
-		}
-		return fmt.Sprintf("%.0fMiB", math.Ceil(f.Value/(1<<20)*9/8))
-	}},
-}
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -51,64 +27,77 @@ func main() {
 	}
 }
 
+// run remakes the tables. The error says what is refused, or that something was left.
 func run(args []string, w io.Writer) error {
-	if len(args) != 1 {
-		return errors.New("--tables: want one report.json of gpu-check")
+	flags := flag.NewFlagSet("--tables", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	root := flags.String("root", ".", "the `FOLDER` of the repository")
+	force := flags.Bool("force", false, "take doubtful figures, too")
+	if err := flags.Parse(args); err != nil || flags.NArg() != 1 {
+		return errors.Join(err, errors.New("--tables: want [--force] and one report.json of gpu-check"))
 	}
-	r, err := report.Read(args[0])
+	path := flags.Arg(0)
+	r, err := report.Read(path)
 	if err != nil {
 		return err
 	}
 	if r.Machine.Simulated {
-		return fmt.Errorf("%s: measured on a simulated GPU, which says nothing of a real one", args[0])
+		return fmt.Errorf("%s: measured on a simulated GPU, which says nothing of a real one", path)
+	}
+	if why := otherCard(r.Machine); why != "" && !*force {
+		return fmt.Errorf("%s: measured on %s; --force takes it", path, why)
 	}
 	source := fmt.Sprintf("%s, driver %s, %s", r.Machine.GPU, r.Machine.Driver, r.Begun.UTC().Format("2006-01-02"))
-	for _, t := range tables {
-		before, err := os.ReadFile(t.path)
+	left, refused := 0, 0
+	for _, t := range []tables.Table{tables.Costs, tables.Outside} {
+		figures, why := t.Take(r)
+		file := filepath.Join(*root, t.Path)
+		before, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		after, changes := t.remake(string(before), r.Figures(t.prefix), source)
-		for _, c := range changes {
-			fmt.Fprintf(w, "%s: %s\n", t.path, c)
+		after, n := t.Remake(string(before), figures, source, *force)
+		for _, line := range why {
+			fmt.Fprintf(w, "%s: %s\n", t.Path, line)
 		}
-		if len(changes) == 0 {
-			fmt.Fprintf(w, "%s: the report has no figure for it\n", t.path)
-			continue
+		for _, line := range n.Written {
+			fmt.Fprintf(w, "%s: %s\n", t.Path, line)
 		}
-		if err := os.WriteFile(t.path, []byte(after), 0o644); err != nil {
-			return err
+		for _, line := range n.Left {
+			fmt.Fprintf(w, "%s: LEFT: %s\n", t.Path, line)
 		}
+		for _, line := range n.Without {
+			fmt.Fprintf(w, "%s: %s\n", t.Path, line)
+		}
+		left, refused = left+len(n.Left), refused+len(why)
+		if len(figures) == 0 {
+			fmt.Fprintf(w, "%s: the report has no figure for it\n", t.Path)
+		}
+		if len(n.Written) > 0 {
+			if err := os.WriteFile(file, []byte(after), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	if left > 0 {
+		return fmt.Errorf("%s: %d figures were left, see LEFT; --force takes them", path, left)
+	}
+	if refused > 0 {
+		return fmt.Errorf("%s: figures of %d checks were not taken", path, refused)
 	}
 	return nil
 }
 
-// remake returns the table with the figures in it, and what changed. A figure that is below what
-// could be measured changes nothing.
-func (t table) remake(text string, figures map[string]report.Figure, source string) (after string, changes []string) {
-	var out strings.Builder
-	measured := false // the entry was; its old source goes
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "\tmeasured: ") && measured {
-			continue
-		}
-		name, old, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		entry := ok && line[0] != '\t' && line[0] != '#'
-		if entry {
-			measured = false
-		}
-		f, is := figures[name]
-		value := ""
-		if entry && is {
-			value = t.value(f)
-		}
-		if value == "" {
-			out.WriteString(line)
-			continue
-		}
-		measured = true
-		fmt.Fprintf(&out, "%s %s\n\tmeasured: %s on %s\n", name, value, value, source)
-		changes = append(changes, fmt.Sprintf("%s %s, was %s", name, value, old))
+// otherCard says what the GPU is if it is not of the tables' model, an H100 or H200 as a whole; else "".
+func otherCard(m report.Machine) string {
+	major, _, _ := strings.Cut(m.CC, ".")
+	switch {
+	case m.CC == "":
+		return m.GPU + ", of an unknown compute capability, and the tables are of 9.0"
+	case major != "9":
+		return fmt.Sprintf("%s, of compute capability %s, and the tables are of 9.0", m.GPU, m.CC)
+	case m.MIG != "":
+		return fmt.Sprintf("%s, a slice (%s), and the tables are of a whole GPU", m.GPU, m.MIG)
 	}
-	return out.String(), changes
+	return ""
 }

@@ -54,6 +54,8 @@ type Machine struct {
 	Simulated bool              `json:"simulated"`
 	GPU       string            `json:"gpu"`
 	Total     uint64            `json:"total_bytes"`
+	CC        string            `json:"compute_capability"` // "9.0"
+	MIG       string            `json:"mig,omitempty"`      // the profile of a slice
 	Driver    string            `json:"driver"`
 	Kernel    string            `json:"kernel"`
 	Versions  map[string]string `json:"versions"` // of Python and its packages
