@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,7 @@ type call struct {
 	*bundle
 	events *os.File
 	logs   atomic.Int64 // files written
+	until  time.Time    // when the check's limit ends
 }
 
 // skipped is the error of a check that finds out that it cannot run here.
@@ -38,7 +40,7 @@ func newCall(c check, events *os.File) (*call, error) {
 	if b.root == "" || b.out == "" || b.scratch == "" {
 		return nil, errors.New("--one is for check itself; --only NAME runs one check")
 	}
-	return &call{check: c, bundle: b, events: events}, nil
+	return &call{check: c, bundle: b, events: events, until: time.Now().Add(c.limit)}, nil
 }
 
 // tell writes an event.
@@ -119,9 +121,7 @@ type ended struct {
 // run runs a program to its end, and logs what it wrote. err is a program that cannot be started,
 // or one that was killed at its limit; a status other than 0 is none.
 func (c *call) exec(p process) (ended, error) {
-	if p.limit == 0 {
-		p.limit = time.Minute
-	}
+	p.limit = c.atMost(cmp.Or(p.limit, time.Minute)).Round(time.Millisecond)
 	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.args[0], p.args[1:]...)

@@ -14,7 +14,7 @@ import (
 	"gpumem/internal/table"
 )
 
-// What the driver's calls cost, beside device/sim/costs.txt. cuda.test measures and writes a
+// Costs of the driver's calls, beside device/sim/costs.txt. cuda.test measures and writes a
 // table, a row a call; a cost of the model is one of the rows, or a slope between two.
 
 // cost is how an entry of costs.txt follows from the medians of rows, in us.
@@ -98,19 +98,24 @@ func costs(c *call) error {
 	if err != nil {
 		return err
 	}
+	c.compareCosts(medians, model, factor)
+	return nil
+}
+
+// compareCosts compares medians of rows with the model's costs, both in us.
+func (c *call) compareCosts(medians, model map[string]float64, factor float64) {
 	for _, m := range measuredCosts {
 		us, ok := m.from(medians)
 		if !ok {
-			c.fault("%s: cuda.test measured no %q", m.field, m.row)
+			c.fault("%s%s: cuda.test measured no %q", costFigure, m.field, m.row)
 			continue
 		}
 		if model[m.field] == 0 {
-			c.fault("%s is no entry of costs.txt", m.field)
+			c.fault("%s%s: costs.txt has no such entry", costFigure, m.field)
 			continue
 		}
 		c.estimate(costFigure+m.field, us, model[m.field], "us", factor)
 	}
-	return nil
 }
 
 // from works the cost out, in us; false without its rows. A slope that the noise makes negative is 0.

@@ -6,10 +6,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 )
 
-// What compiled tests and programs in C find: the driver's answers and the pools on it.
+// Compiled tests and programs in C: the driver's answers, and the pools on it.
 
 // driver runs tests of device/internal/cuda on GPU 0.
 func driver(pattern string) func(*call) error {
@@ -35,16 +34,20 @@ func cLibrary(c *call) error {
 		// By its path: its folder has a libcuda.so.1, too.
 		env: []string{"LD_PRELOAD=" + filepath.Join(c.scratch, "lib/gpumem/libgpumem_c.so")},
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		c.silent(e)
 	}
+	return err
+}
+
+// silent finds fault with whatever a program writes, and with its status.
+func (c *call) silent(e ended) {
 	for line := range strings.Lines(e.stdout + e.stderr) {
 		c.fault("%s", strings.TrimSpace(line))
 	}
 	if e.status != 0 {
 		c.fault("exit status %d", e.status)
 	}
-	return nil
 }
 
 var (
@@ -59,7 +62,12 @@ var (
 // line that it wrote.
 func (c *call) test(binary string, args ...string) error {
 	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1"}, args...)
-	e, err := c.exec(process{args: args, limit: c.limit - time.Second})
+	e, err := c.exec(process{args: args, limit: c.left()})
+	return c.passed(binary, e, err)
+}
+
+// passed reads the output of a compiled test, which err says was killed.
+func (c *call) passed(binary string, e ended, err error) error {
 	for _, f := range failed.FindAllStringSubmatch(e.stdout, -1) {
 		c.fault("%s: %s", f[1], lastWords(e.stdout, f[1]))
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +16,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 )
 
-// What fit says of a program beside what the program then takes.
+// Predictions of fit, beside what programs then take.
 
 // fitProgram is a program of record/fit/testdata.
 type fitProgram struct {
@@ -132,7 +132,7 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 		args = append(args, "-u", name)
 	}
 	args = append(args, c.command(), "fit", "--quiet", "--json", "--full", "--device", card, "--", c.python, filepath.Join(c.root, "python", file), p.name, p.scale, fitSteps)
-	e, err := c.exec(process{args: args, limit: c.limit - 5*time.Second})
+	e, err := c.exec(process{args: args, limit: c.left()})
 	if err != nil {
 		return predicted{}, err
 	}
@@ -149,7 +149,9 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 
 // take runs a program and looks at what it took before it ends.
 func (c *call) take(file, setting string, p fitProgram) (t consumed, err error) {
-	cmd := exec.Command(c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps)
+	ctx, cancel := context.WithTimeout(context.Background(), c.left())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps)
 	cmd.Env = append(os.Environ(), c.frameworkEnviron()...)
 	if setting != "" {
 		cmd.Env = append(cmd.Env, setting)

@@ -48,9 +48,6 @@ type refused struct {
 // lease is what each program has under gpumem run.
 const lease, leaseBytes = "3GiB", 3 << 30
 
-// start is how long a program may take until it is ready: imports and compilation, with others beside it.
-const start = 70 * time.Second
-
 // train runs a framework's training alone and under each pool, and lets it fill a lease with and
 // without a pool. All start at once; when the leases are full and given back, each trains with the
 // GPU to itself.
@@ -86,7 +83,7 @@ func train(f framework) func(*call) error {
 
 		var failures []*talker
 		for _, t := range trainers {
-			if err := t.answer("ready", nil, start); err != nil {
+			if err := c.ready(t, nil); err != nil {
 				c.fault("%v", err)
 				failures = append(failures, t)
 			}
@@ -97,7 +94,7 @@ func train(f framework) func(*call) error {
 				continue
 			}
 			var a trained
-			if err := t.next("", "trained", &a, 30*time.Second); err != nil {
+			if err := t.next("", "trained", &a, c.atMost(30*time.Second)); err != nil {
 				c.fault("%v", err)
 				continue
 			}
@@ -211,19 +208,24 @@ func parseSize(text string) (float64, error) {
 // fill lets a program take memory until its lease refuses it more.
 func (c *call) fill(f framework, t *talker) {
 	var a refused
-	err := t.answer("ready", nil, start)
+	err := c.ready(t, nil)
 	if err == nil {
-		err = t.next("", "refused", &a, 30*time.Second)
+		err = t.next("", "refused", &a, c.atMost(30*time.Second))
 	}
 	if err != nil {
 		c.fault("%v", err)
 		return
 	}
-	c.figure(t.name+": the program has", float64(a.Held), "bytes")
-	if a.Held > leaseBytes || a.Held < leaseBytes/2 {
-		c.fault("%s: the program has %s of a lease of %s", t.name, quantity(float64(a.Held), "bytes"), lease)
-	}
+	c.filledLease(t.name, a.Held)
 	c.ownError(f, t.name, a, c.end(t))
+}
+
+// filledLease compares what a program got until it was refused more with its lease.
+func (c *call) filledLease(name string, bytes uint64) {
+	c.figure(name+": the program has", float64(bytes), "bytes")
+	if bytes > leaseBytes || bytes < leaseBytes/2 {
+		c.fault("%s: the program has %s of a lease of %s", name, quantity(float64(bytes), "bytes"), lease)
+	}
 }
 
 // ownError checks that a program which was refused memory ended with its framework's error.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"gpumem/node/runenv"
 )
@@ -38,7 +37,7 @@ func outside(module, name string) func(*call) error {
 		e, err := c.exec(process{
 			args:  []string{c.python, filepath.Join(c.root, "python/outside.py"), module, strconv.FormatUint(gpu.UsedBytes, 10)},
 			env:   env,
-			limit: c.limit - time.Second,
+			limit: c.left(),
 		})
 		measured := map[string]float64{}
 		for line := range strings.Lines(e.stdout) {

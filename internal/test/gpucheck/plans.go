@@ -10,12 +10,11 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"gpumem/size"
 )
 
-// What plans of remat promise, beside what XLA compiles from them and what the GPU then does.
+// Plans of remat, beside what XLA compiles from them and what the GPU then does.
 
 // compiled is a line of remat.py.
 type compiled struct {
@@ -48,7 +47,7 @@ func (c *call) compile(before []string, env []string, words ...string) ([]compil
 		scale = "1"
 	}
 	args := append(before, c.python, filepath.Join(c.root, "python/remat.py"), scale, folder)
-	e, err := c.must(process{args: append(args, words...), env: append(c.frameworkEnviron(), append(env, "TF_CPP_MIN_LOG_LEVEL=3")...), limit: c.limit - time.Second})
+	e, err := c.must(process{args: append(args, words...), env: append(c.frameworkEnviron(), append(env, "TF_CPP_MIN_LOG_LEVEL=3")...), limit: c.left()})
 	if err != nil {
 		return nil, e, err
 	}
@@ -86,12 +85,27 @@ func remat(c *call) error {
 	if err != nil {
 		return err
 	}
-	differ := false
+	differ, err := c.comparePlans(plain, planned, said)
+	if !differ || err != nil {
+		return err
+	}
+	// XLA may have chosen other kernels by its measurements.
+	c.figure("results differ where kernels are measured", 1, "")
+	if plain, planned, _, err = c.compileBoth(fixed); err != nil {
+		return err
+	}
+	c.compareFixed(plain, planned)
+	return nil
+}
+
+// comparePlans compares programs with plans and without with what run says of each, and reports whether
+// results differ.
+func (c *call) comparePlans(plain, planned []compiled, said [][]string) (differ bool, err error) {
 	for i, p := range planned {
 		now, err := size.Parse(said[i][1])
 		before, err2 := size.Parse(said[i][2])
 		if err := errors.Join(err, err2); err != nil {
-			return err
+			return false, err
 		}
 		c.promise(p.Name+" temporaries without a plan", plain[i].Temp, float64(before))
 		c.promise(p.Name+" temporaries", p.Temp, float64(now))
@@ -104,14 +118,11 @@ func remat(c *call) error {
 		c.figure(p.Name+" compiling", p.Seconds*1e6, "us")
 		differ = differ || !c.sameResults(p, plain[i])
 	}
-	if !differ {
-		return nil
-	}
-	// XLA may have chosen other kernels by its measurements.
-	c.figure("results differ where kernels are measured", 1, "")
-	if plain, planned, _, err = c.compileBoth(fixed); err != nil {
-		return err
-	}
+	return differ, nil
+}
+
+// compareFixed compares results of programs of which XLA measured nothing.
+func (c *call) compareFixed(plain, planned []compiled) {
 	for i, p := range planned {
 		switch {
 		case !plain[i].repeats():
@@ -120,7 +131,6 @@ func remat(c *call) error {
 			c.fault("%s: the results with a plan are not those without one, to the bit", p.Name)
 		}
 	}
-	return nil
 }
 
 // compileBoth compiles programs without and with run --remat 60%, and returns what run says of each.

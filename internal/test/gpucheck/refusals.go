@@ -15,7 +15,7 @@ import (
 	"gpumem/size"
 )
 
-// The doctor on what real refusals print.
+// The doctor's findings in what real refusals print.
 
 // refusal is a program that fills what it may have, and what the doctor is to say of it.
 type refusal struct {
@@ -86,7 +86,7 @@ func refusals(f framework, together bool, all []refusal) func(*call) error {
 			return err
 		}
 		for i, t := range programs {
-			if err := t.answer("ready", nil, start); err != nil {
+			if err := c.ready(t, nil); err != nil {
 				return err
 			}
 			if together || i == 0 {
@@ -105,7 +105,7 @@ func refusals(f framework, together bool, all []refusal) func(*call) error {
 				}
 			}
 			var a refused
-			if err := t.answer("refused", &a, 30*time.Second); err != nil {
+			if err := t.answer("refused", &a, c.atMost(30*time.Second)); err != nil {
 				c.fault("%v", err)
 				continue
 			}
@@ -129,9 +129,15 @@ func (c *call) diagnose(r refusal, a refused, text string, number int) error {
 	if err := c.gpumem(&d, nil, "doctor", "--json", path); err != nil {
 		return err
 	}
+	c.compareDiagnosis(r, a, d)
+	return nil
+}
+
+// compareDiagnosis compares what the doctor says with what the program knows.
+func (c *call) compareDiagnosis(r refusal, a refused, d diagnosed) {
 	if len(d.Causes) == 0 {
 		c.fault("%s: the doctor's verdict is %s without a cause, want %s", r.name, d.Verdict, r.causes[0])
-		return nil
+		return
 	}
 	var ids []string
 	var readings []string
@@ -165,7 +171,6 @@ func (c *call) diagnose(r refusal, a refused, text string, number int) error {
 			}
 		}
 	}
-	return nil
 }
 
 // containsAll reports whether have has each of want.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What frameworks take of the GPU under their own settings, beside what gpumem explain says of them.
+// Frameworks under their own settings, beside what gpumem explain says of them.
 
 var (
 	jaxSettings = []string{
@@ -66,7 +66,7 @@ func explain(f framework, explains string, settings []string) func(*call) error 
 			programs = append(programs, t)
 		}
 		context := programs[0]
-		if err := context.answer("ready", nil, start); err != nil {
+		if err := c.ready(context, nil); err != nil {
 			return err
 		}
 		idle, err := c.device()
@@ -95,7 +95,7 @@ func explain(f framework, explains string, settings []string) func(*call) error 
 // explainOne holds one program against what explain says. outside is what a context takes.
 func (c *call) explainOne(t *talker, explains string, env []string, before gpu, outside float64) error {
 	var ready, a taken
-	if err := t.answer("ready", &ready, start); err != nil {
+	if err := c.ready(t, &ready); err != nil {
 		c.fault("%v", err)
 		return nil
 	}
@@ -104,33 +104,10 @@ func (c *call) explainOne(t *talker, explains string, env []string, before gpu, 
 		return err
 	}
 	took, err := c.takes(t, before, &a)
-	switch {
-	case err != nil && len(said.Errors) > 0:
-		return nil // as explain says
-	case err != nil:
-		c.fault("%v; explain sees no error", err)
+	if !c.startsAsSaid(t.name, err, said) {
 		return nil
-	case len(said.Errors) > 0:
-		c.fault("%s: it starts, and explain says that it raises %q", t.name, said.Errors[0].Text)
 	}
-	gets := float64(said.Gets)
-	if a.Pool != nil {
-		c.compareSaid(t.name+": the pool has", float64(*a.Pool), gets)
-	}
-	switch {
-	case a.Limit == nil:
-	case said.Limit == nil:
-		c.figure(t.name+": a limit by the framework, none by explain", float64(*a.Limit), "bytes")
-	default:
-		c.compareSaid(t.name+": the limit", float64(*a.Limit), float64(*said.Limit))
-	}
-	// Without a pool it takes what it uses.
-	want := max(gets, float64(a.InUse))
-	c.figure(t.name+": taken beside a context", took-outside, "bytes")
-	if math.Abs(took-outside-want) > besides {
-		c.fault("%s: it takes %s beside a context, and explain says %s (within %s)", t.name,
-			quantity(took-outside, "bytes"), quantity(want, "bytes"), quantity(besides, "bytes"))
-	}
+	c.compareExplained(t.name, a, said, took-outside)
 	if a.Limit == nil && said.Limit != nil && explains == "pytorch" {
 		c.fillTo(t, *said.Limit)
 	}
@@ -138,6 +115,42 @@ func (c *call) explainOne(t *talker, explains string, env []string, before gpu, 
 		c.fault("%s: the program ends with status %d%s", t.name, e.status, lastLine([]byte(e.stderr)))
 	}
 	return nil
+}
+
+// startsAsSaid reports whether a program starts, which err says it does not, and finds fault where explain
+// says otherwise.
+func (c *call) startsAsSaid(name string, err error, said explained) bool {
+	switch {
+	case err != nil && len(said.Errors) > 0:
+	case err != nil:
+		c.fault("%v; explain sees no error", err)
+	case len(said.Errors) > 0:
+		c.fault("%s: it starts, and explain says that it raises %q", name, said.Errors[0].Text)
+	}
+	return err == nil
+}
+
+// compareExplained compares what a framework says of itself and what it takes beside a context with what
+// explain says.
+func (c *call) compareExplained(name string, a taken, said explained, beside float64) {
+	gets := float64(said.Gets)
+	if a.Pool != nil {
+		c.compareSaid(name+": the pool has", float64(*a.Pool), gets)
+	}
+	switch {
+	case a.Limit == nil:
+	case said.Limit == nil:
+		c.figure(name+": a limit by the framework, none by explain", float64(*a.Limit), "bytes")
+	default:
+		c.compareSaid(name+": the limit", float64(*a.Limit), float64(*said.Limit))
+	}
+	// Without a pool it takes what it uses.
+	want := max(gets, float64(a.InUse))
+	c.figure(name+": taken beside a context", beside, "bytes")
+	if math.Abs(beside-want) > besides {
+		c.fault("%s: it takes %s beside a context, and explain says %s (within %s)", name,
+			quantity(beside, "bytes"), quantity(want, "bytes"), quantity(besides, "bytes"))
+	}
 }
 
 // compareSaid keeps what a framework says of itself, which is to be what explain says.
@@ -153,7 +166,7 @@ func (c *call) takes(t *talker, before gpu, a *taken) (float64, error) {
 	if a == nil {
 		a = new(taken)
 	}
-	if err := t.next("", "taken", a, start); err != nil {
+	if err := t.next("", "taken", a, c.atMost(start)); err != nil {
 		return 0, err
 	}
 	now, err := c.device()
@@ -179,15 +192,20 @@ func (c *call) settle(idle gpu) (now gpu, err error) {
 // fillTo lets PyTorch take all of a limit, and then more than that.
 func (c *call) fillTo(t *talker, limit uint64) {
 	var filled struct{ Within, Beyond bool }
-	if err := t.next(fmt.Sprint(limit), "filled", &filled, 20*time.Second); err != nil {
+	if err := t.next(fmt.Sprint(limit), "filled", &filled, c.atMost(20*time.Second)); err != nil {
 		c.fault("%v", err)
 		return
 	}
-	c.figure(t.name+": the limit", float64(limit), "bytes")
+	c.filledTo(t.name, limit, filled.Within, filled.Beyond)
+}
+
+// filledTo compares what a program got with a limit: all of it, and nothing beyond.
+func (c *call) filledTo(name string, limit uint64, within, beyond bool) {
+	c.figure(name+": the limit", float64(limit), "bytes")
 	switch {
-	case !filled.Within:
-		c.fault("%s: it is refused within the limit of %d bytes that explain says", t.name, limit)
-	case filled.Beyond:
-		c.fault("%s: it gets more than the limit of %d bytes that explain says", t.name, limit)
+	case !within:
+		c.fault("%s: it is refused within the limit of %d bytes that explain says", name, limit)
+	case beyond:
+		c.fault("%s: it gets more than the limit of %d bytes that explain says", name, limit)
 	}
 }

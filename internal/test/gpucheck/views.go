@@ -23,7 +23,7 @@ import (
 	"gpumem/size"
 )
 
-// What the command shows of a GPU and of the programs on it, while one holds memory.
+// Views that the command shows of a GPU and of the programs on it, while one holds memory.
 
 // view is GPU 0 as one of them shows it, in bytes.
 type view struct {
@@ -51,7 +51,7 @@ func views(c *call) error {
 		for _, v := range all[1:] {
 			c.sameView(v, first)
 		}
-		c.showsHolder(first, h)
+		c.showsHolder(first, h.cmd.Process.Pid, h.bytes)
 		err = c.showsLease(h)
 	}
 	_ = h.in.Close()
@@ -86,59 +86,65 @@ func (c *call) sameView(v, first view) {
 }
 
 // showsHolder compares a view with what a program says that it took: the GPU counts its context, too.
-func (c *call) showsHolder(v view, h *holder) {
-	pid := h.cmd.Process.Pid
+func (c *call) showsHolder(v view, pid int, took uint64) {
 	bytes, ok := v.programs[pid]
 	if !ok {
-		c.fault("%s does not show process %d, which holds %s", v.name, pid, quantity(float64(h.bytes), "bytes"))
+		c.fault("%s does not show process %d, which holds %s", v.name, pid, quantity(float64(took), "bytes"))
 		return
 	}
-	c.figure("the program took", float64(h.bytes), "bytes")
+	c.figure("the program took", float64(took), "bytes")
 	c.figure("the program holds", float64(bytes), "bytes")
 	const context = 1 << 30 // at most, with what is loaded
-	if bytes < h.bytes || bytes > h.bytes+context {
-		c.fault("%s shows %s of a program that took %s", v.name, quantity(float64(bytes), "bytes"), quantity(float64(h.bytes), "bytes"))
+	if bytes < took || bytes > took+context {
+		c.fault("%s shows %s of a program that took %s", v.name, quantity(float64(bytes), "bytes"), quantity(float64(took), "bytes"))
+	}
+}
+
+// leases is what ps --json says of them.
+type leases struct {
+	Devices []struct {
+		Programs []struct {
+			PID   int
+			Lease uint64 `json:"lease_bytes"`
+			Pool  *struct {
+				Held  uint64 `json:"held_bytes"`
+				InUse uint64 `json:"in_use_bytes"`
+			}
+		} `json:"processes"`
 	}
 }
 
 // showsLease compares what ps shows of a program's lease and of its pool.
 func (c *call) showsLease(h *holder) error {
-	var answer struct {
-		Devices []struct {
-			Leased   uint64 `json:"leased_bytes"`
-			Programs []struct {
-				PID   int
-				Lease uint64 `json:"lease_bytes"`
-				Pool  *struct {
-					Held  uint64 `json:"held_bytes"`
-					InUse uint64 `json:"in_use_bytes"`
-				}
-			} `json:"processes"`
-		}
-	}
+	var answer leases
 	if err := c.gpumem(&answer, nil, "ps", "--json"); err != nil {
 		return err
 	}
+	c.compareLease(answer, h.cmd.Process.Pid, h.bytes)
+	return nil
+}
+
+// compareLease compares a program's lease and its pool with what it took.
+func (c *call) compareLease(answer leases, pid int, took uint64) {
 	const lease = 3 << 30
 	for _, d := range answer.Devices {
 		for _, p := range d.Programs {
-			if p.PID != h.cmd.Process.Pid || p.Lease == 0 {
+			if p.PID != pid || p.Lease == 0 {
 				continue
 			}
 			c.compare("its lease", float64(p.Lease), lease, "bytes", 0)
 			if p.Pool == nil {
 				c.fault("ps shows no pool of process %d", p.PID)
-				return nil
+				return
 			}
-			c.compare("its pool in use", float64(p.Pool.InUse), float64(h.bytes), "bytes", 0)
+			c.compare("its pool in use", float64(p.Pool.InUse), float64(took), "bytes", 0)
 			if p.Pool.Held < p.Pool.InUse || p.Pool.Held > p.Lease {
 				c.fault("ps shows a pool that holds %d bytes, of which %d are in use, of a lease of %d", p.Pool.Held, p.Pool.InUse, p.Lease)
 			}
-			return nil
+			return
 		}
 	}
-	c.fault("ps shows no lease of process %d", h.cmd.Process.Pid)
-	return nil
+	c.fault("ps shows no lease of process %d", pid)
 }
 
 // views asks each of them.
@@ -193,14 +199,19 @@ var (
 
 // frame is what one frame of top shows: amounts with two digits behind the point.
 func (c *call) frame() (view, error) {
-	v := view{name: "top", programs: map[int]uint64{}, rounding: 1 << 30 / 100}
 	e, err := c.must(process{args: []string{c.command(), "top", "--once"}})
 	if err != nil {
-		return v, err
+		return view{}, err
 	}
-	at := topGPU.FindStringSubmatchIndex(e.stdout)
+	return readFrame(e.stdout)
+}
+
+// readFrame reads GPU 0 of a frame.
+func readFrame(text string) (view, error) {
+	v := view{name: "top", programs: map[int]uint64{}, rounding: 1 << 30 / 100}
+	at := topGPU.FindStringSubmatchIndex(text)
 	if at == nil {
-		return v, fmt.Errorf("gpumem top --once does not show cuda:0%s", lastLine([]byte(e.stdout)))
+		return v, fmt.Errorf("gpumem top --once does not show cuda:0%s", lastLine([]byte(text)))
 	}
 	var errs []error
 	bytes := func(text string) uint64 {
@@ -208,8 +219,8 @@ func (c *call) frame() (view, error) {
 		errs = append(errs, err)
 		return n
 	}
-	v.total, v.used, v.free = bytes(e.stdout[at[2]:at[3]]), bytes(e.stdout[at[4]:at[5]]), bytes(e.stdout[at[6]:at[7]])
-	for line := range strings.Lines(e.stdout[at[1]:]) {
+	v.total, v.used, v.free = bytes(text[at[2]:at[3]]), bytes(text[at[4]:at[5]]), bytes(text[at[6]:at[7]])
+	for line := range strings.Lines(text[at[1]:]) {
 		if m := topProgram.FindStringSubmatch(line); m != nil {
 			pid, _ := strconv.Atoi(m[1])
 			v.programs[pid] = bytes(m[2])
