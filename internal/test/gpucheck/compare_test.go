@@ -226,7 +226,7 @@ func TestCompareCosts(t *testing.T) {
 		us, _ := m.from(medians)
 		model[m.field] = us
 	}
-	with := func(row string, us float64, factor float64) func(*call) {
+	with := func(row string, us float64) func(*call) {
 		return func(c *call) {
 			changed := map[string]float64{}
 			for name, value := range medians {
@@ -235,16 +235,17 @@ func TestCompareCosts(t *testing.T) {
 			if changed[row] = us; us == 0 {
 				delete(changed, row)
 			}
-			c.compareCosts(changed, model, factor)
+			c.compareCosts(changed, model)
 		}
 	}
 	compareAll(t, []comparison{
-		{"as the model", with("cuMemGetInfo", 10, 2), nil},
-		{"above twice", with("cuMemGetInfo", 20.1, 2), []string{"cost.MemInfo: measured 20.1 us, the documents say 10 us"}},
-		{"below half", with("cuMemGetInfo", 4.9, 2), []string{"cost.MemInfo: measured 4.9 us, the documents say 10 us"}},
-		{"no row", with("cuMemGetInfo", 0, 2), []string{`cost.MemInfo: cuda.test measured no "cuMemGetInfo"`}},
+		{"as the model", with("cuMemGetInfo", 10), nil},
+		{"above twice", with("cuMemGetInfo", 20.1), []string{"cost.MemInfo: measured 20.1 us, the documents say 10 us"}},
+		{"below half", with("cuMemGetInfo", 4.9), []string{"cost.MemInfo: measured 4.9 us, the documents say 10 us"}},
+		{"simulated, 100 times", with("cuMemGetInfo", 1000), nil},
+		{"no row", with("cuMemGetInfo", 0), []string{`cost.MemInfo: cuda.test measured no "cuMemGetInfo"`}},
 		{"no entry", func(c *call) {
-			c.compareCosts(medians, map[string]float64{"MemInfo": 10}, 1e9)
+			c.compareCosts(medians, map[string]float64{"MemInfo": 10})
 		}, noEntry()},
 	})
 }
