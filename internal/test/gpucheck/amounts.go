@@ -164,6 +164,7 @@ func (c *call) hold(lease string) (*holder, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	time.AfterFunc(c.left(), func() { _ = cmd.Process.Kill() }) // the check reads from it and waits for it
 	h := &holder{cmd: cmd, in: in}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err == nil {
@@ -206,7 +207,8 @@ func limits(c *call) error {
 			break
 		}
 		if time.Since(killed) > 10*time.Second {
-			c.fault("10 s after one was killed %s is in use, and %s was with it", quantity(float64(now.UsedBytes), "bytes"), quantity(float64(during.UsedBytes), "bytes"))
+			c.fault("10 s after one was killed %s is in use, and %s was with it",
+				quantity(float64(now.UsedBytes), "bytes"), quantity(float64(during.UsedBytes), "bytes"))
 			break
 		}
 	}

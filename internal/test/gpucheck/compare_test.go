@@ -96,7 +96,8 @@ func TestCompare(t *testing.T) {
 		{"estimate, above twice", estimate(201), says("201 us")},
 		{"estimate, below half", estimate(49), says("49 us")},
 		{"a line of two", func(c *call) { c.fault("a\nb") }, []string{"a | b"}},
-		{"equal as printed", func(c *call) { c.compare("f", 10<<20+1, 10<<20, "bytes", 0) }, []string{"f: measured 10485761 bytes, the documents say 10485760 bytes"}},
+		{"equal as printed", func(c *call) { c.compare("f", 10<<20+1, 10<<20, "bytes", 0) },
+			[]string{"f: measured 10485761 bytes, the documents say 10485760 bytes"}},
 	})
 }
 
@@ -180,8 +181,10 @@ func TestCompareContext(t *testing.T) {
 	compareAll(t, []comparison{
 		{"as said", rows(before + context), nil},
 		{"a fifth more", rows(before + context*12/10 - mib), nil},
-		{"too much", rows(before + context*12/10 + mib), []string{"outside.context.9.any: measured 663.40 MiB, the documents say 552.00 MiB"}},
-		{"too little", rows(before + context*8/10 - mib), []string{"outside.context.9.any: measured 440.60 MiB, the documents say 552.00 MiB"}},
+		{"too much", rows(before + context*12/10 + mib),
+			[]string{"outside.context.9.any: measured 663.40 MiB, the documents say 552.00 MiB"}},
+		{"too little", rows(before + context*8/10 - mib),
+			[]string{"outside.context.9.any: measured 440.60 MiB, the documents say 552.00 MiB"}},
 		{"less than before", rows(before - mib), []string{"outside.context.9.any: measured -1.00 MiB, the documents say 552.00 MiB"}},
 		{"none", func(c *call) { c.compareContext(nil, gpu{}) }, []string{"c/grants says nothing of a context"}},
 	})
@@ -349,8 +352,10 @@ func TestEnough(t *testing.T) {
 	compareAll(t, []comparison{
 		{"as estimated", with(map[string]float64{"context": 550 * mib, "cuDNN": 350 * mib}), nil},
 		{"graphs and NCCL apart", with(map[string]float64{"context": 900 * mib, "graph": 90 * mib, oneRank: 512 * mib}), nil},
-		{"more", with(map[string]float64{"context": 550 * mib, "cuDNN": 351 * mib}), []string{"outside.all.jax: 901.00 MiB, and the estimate is 900.00 MiB"}},
-		{"more of NCCL", with(map[string]float64{oneRank: 513 * mib}), []string{"outside.NCCL-one-rank.jax: 513.00 MiB, and the estimate for several is 512.00 MiB"}},
+		{"more", with(map[string]float64{"context": 550 * mib, "cuDNN": 351 * mib}),
+			[]string{"outside.all.jax: 901.00 MiB, and the estimate is 900.00 MiB"}},
+		{"more of NCCL", with(map[string]float64{oneRank: 513 * mib}),
+			[]string{"outside.NCCL-one-rank.jax: 513.00 MiB, and the estimate for several is 512.00 MiB"}},
 	})
 }
 
@@ -387,14 +392,18 @@ func TestCompareFit(t *testing.T) {
 	compareAll(t, []comparison{
 		{"as said", with(0, good), nil},
 		{"2 % more", with(0, consumed{InUsePeak: 1.02 * unit, HeldPeak: 2.04 * unit, outside: unit}), nil},
-		{"in use more", with(0, consumed{InUsePeak: 1.03 * unit, HeldPeak: 2 * unit, outside: unit}), []string{"mlp in use: 1030.00 MiB at the peak, and fit says 1000.00 MiB"}},
-		{"in use less", with(0, consumed{InUsePeak: .97 * unit, HeldPeak: 2 * unit, outside: unit}), []string{"mlp in use: 970.00 MiB at the peak, and fit says 1000.00 MiB"}},
-		{"held more", with(0, consumed{InUsePeak: unit, HeldPeak: 2.05 * unit, outside: unit}), []string{"mlp held: 2050.00 MiB at the peak, and fit says 2000.00 MiB"}},
+		{"in use more", with(0, consumed{InUsePeak: 1.03 * unit, HeldPeak: 2 * unit, outside: unit}),
+			[]string{"mlp in use: 1030.00 MiB at the peak, and fit says 1000.00 MiB"}},
+		{"in use less", with(0, consumed{InUsePeak: .97 * unit, HeldPeak: 2 * unit, outside: unit}),
+			[]string{"mlp in use: 970.00 MiB at the peak, and fit says 1000.00 MiB"}},
+		{"held more", with(0, consumed{InUsePeak: unit, HeldPeak: 2.05 * unit, outside: unit}),
+			[]string{"mlp held: 2050.00 MiB at the peak, and fit says 2000.00 MiB"}},
 		{"a workspace", with(512*mib, consumed{InUsePeak: unit + 500*mib, HeldPeak: 2 * unit, outside: unit}), nil},
 		{"more than a workspace", with(512*mib, consumed{InUsePeak: unit + 540*mib, HeldPeak: 2 * unit, outside: unit}),
 			[]string{"mlp in use: 1540.00 MiB at the peak, and fit says 1000.00 MiB"}},
 		{"outside less", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit, outside: 1}), nil},
-		{"outside more", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit, outside: unit + mib}), []string{"mlp outside: 1001.00 MiB, and fit assumes 1000.00 MiB"}},
+		{"outside more", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit, outside: unit + mib}),
+			[]string{"mlp outside: 1001.00 MiB, and fit assumes 1000.00 MiB"}},
 		{"outside unknown", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit}), nil},
 		{"simulated", with(512*mib, good), nil},
 		{"simulated, a byte more", with(512*mib, consumed{InUsePeak: unit + 1, HeldPeak: 2 * unit, outside: unit}),
@@ -411,12 +420,18 @@ func TestCompareLosses(t *testing.T) {
 	good := trained{Losses: []string{"0x2p+0", "0x1p+0"}, Replayed: []string{"0x1p-1"}, Steps: 9}
 	compareAll(t, []comparison{
 		{"equal", with(good, "0x2p+0", "0x1p+0"), nil},
-		{"another bit", with(trained{Losses: []string{"0x2p+0", "0x1.000002p+0"}, Replayed: good.Replayed}, "0x2p+0", "0x1p+0"), []string{"elastic: loss 1 is 0x1.000002p+0, and 0x1p+0 alone"}},
-		{"another bit of a graph", with(trained{Losses: good.Losses, Replayed: []string{"0x1p-2"}}, "0x2p+0", "0x1p+0"), []string{"elastic: loss of a replayed graph 0 is 0x1p-2, and 0x1p-1 alone"}},
-		{"fewer", with(trained{Losses: good.Losses[:1], Replayed: good.Replayed}, "0x2p+0", "0x1p+0"), []string{"elastic: loss: 1 values, and 2 alone"}},
-		{"no training", with(trained{Losses: []string{"0x1p+0", "0x1p+0"}, Replayed: good.Replayed}, "0x1p+0", "0x1p+0"), []string{"alone: the training went nowhere, from a loss of 0x1p+0 to 0x1p+0"}},
-		{"no number", with(trained{Losses: []string{"0x1p+0", "nan"}, Replayed: good.Replayed}, "0x1p+0", "nan"), []string{"alone: the training went nowhere, from a loss of 0x1p+0 to nan"}},
-		{"infinite", with(trained{Losses: []string{"0x1p+0", "inf"}, Replayed: good.Replayed}, "0x1p+0", "inf"), []string{"alone: the training went nowhere, from a loss of 0x1p+0 to inf"}},
+		{"another bit", with(trained{Losses: []string{"0x2p+0", "0x1.000002p+0"}, Replayed: good.Replayed}, "0x2p+0", "0x1p+0"),
+			[]string{"elastic: loss 1 is 0x1.000002p+0, and 0x1p+0 alone"}},
+		{"another bit of a graph", with(trained{Losses: good.Losses, Replayed: []string{"0x1p-2"}}, "0x2p+0", "0x1p+0"),
+			[]string{"elastic: loss of a replayed graph 0 is 0x1p-2, and 0x1p-1 alone"}},
+		{"fewer", with(trained{Losses: good.Losses[:1], Replayed: good.Replayed}, "0x2p+0", "0x1p+0"),
+			[]string{"elastic: loss: 1 values, and 2 alone"}},
+		{"no training", with(trained{Losses: []string{"0x1p+0", "0x1p+0"}, Replayed: good.Replayed}, "0x1p+0", "0x1p+0"),
+			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to 0x1p+0"}},
+		{"no number", with(trained{Losses: []string{"0x1p+0", "nan"}, Replayed: good.Replayed}, "0x1p+0", "nan"),
+			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to nan"}},
+		{"infinite", with(trained{Losses: []string{"0x1p+0", "inf"}, Replayed: good.Replayed}, "0x1p+0", "inf"),
+			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to inf"}},
 		{"simulated", with(trained{Losses: []string{"0x1p+0"}, Steps: 9}, "0x2p+0", "0x1p+0"), nil},
 		{"alone failed, so nothing", func(c *call) { c.compareLosses([]string{"alone", "elastic"}, map[string]trained{"elastic": good}) }, nil},
 	})
@@ -430,11 +445,14 @@ func TestPoolReport(t *testing.T) {
 	}
 	compareAll(t, []comparison{
 		{"good", with("elastic", "1000 MiB", "1164 MiB", 0, 0), nil},
-		{"too much", with("elastic", "1000 MiB", "1165 MiB", 0, 0), []string{"elastic: the pool reserved 1165.00 MiB for 1000.00 MiB in use at the peak, more than 1164.00 MiB"}},
-		{"of the framework's peak", with("elastic", "1000 MiB", "1164 MiB", 0, 900*mib), []string{"elastic: the pool reserved 1164.00 MiB for 900.00 MiB in use at the peak, more than 1054.00 MiB"}},
+		{"too much", with("elastic", "1000 MiB", "1165 MiB", 0, 0),
+			[]string{"elastic: the pool reserved 1165.00 MiB for 1000.00 MiB in use at the peak, more than 1164.00 MiB"}},
+		{"of the framework's peak", with("elastic", "1000 MiB", "1164 MiB", 0, 900*mib),
+			[]string{"elastic: the pool reserved 1164.00 MiB for 900.00 MiB in use at the peak, more than 1054.00 MiB"}},
 		{"of another pool", with("vmm", "1000 MiB", "1165 MiB", 0, 0), nil},
 		{"refused", with("vmm", "1 MiB", "2 MiB", 1, 0), []string{"vmm: the pool refused 1 requests in a lease of 3GiB"}},
-		{"silent", func(c *call) { c.poolReport("vmm", "Killed\n", 0) }, []string{"vmm: the pool library reports nothing at the end: Killed"}},
+		{"silent", func(c *call) { c.poolReport("vmm", "Killed\n", 0) },
+			[]string{"vmm: the pool library reports nothing at the end: Killed"}},
 	})
 }
 
@@ -456,10 +474,14 @@ func TestOwnError(t *testing.T) {
 	const kind, text = "torch.OutOfMemoryError", "CUDA out of memory"
 	compareAll(t, []comparison{
 		{"good, so nothing", with(kind, text, good), nil},
-		{"another error", with("RuntimeError", text, good), []string{"p: the program gets RuntimeError: CUDA out of memory; want torch.OutOfMemoryError with memory"}},
-		{"another text", with(kind, "CUDA error", good), []string{"p: the program gets torch.OutOfMemoryError: CUDA error; want torch.OutOfMemoryError with memory"}},
-		{"status 0", with(kind, text, ended{stderr: good.stderr}), []string{"p: the program ends with status 0, want 1 and a traceback of torch.OutOfMemoryError: torch.OutOfMemoryError: CUDA out of memory"}},
-		{"no traceback", with(kind, text, ended{status: 1, stderr: "Killed"}), []string{"p: the program ends with status 1, want 1 and a traceback of torch.OutOfMemoryError: Killed"}},
+		{"another error", with("RuntimeError", text, good),
+			[]string{"p: the program gets RuntimeError: CUDA out of memory; want torch.OutOfMemoryError with memory"}},
+		{"another text", with(kind, "CUDA error", good),
+			[]string{"p: the program gets torch.OutOfMemoryError: CUDA error; want torch.OutOfMemoryError with memory"}},
+		{"status 0", with(kind, text, ended{stderr: good.stderr}),
+			[]string{"p: the program ends with status 0, want 1 and a traceback of torch.OutOfMemoryError: torch.OutOfMemoryError: CUDA out of memory"}},
+		{"no traceback", with(kind, text, ended{status: 1, stderr: "Killed"}),
+			[]string{"p: the program ends with status 1, want 1 and a traceback of torch.OutOfMemoryError: Killed"}},
 	})
 }
 
@@ -484,15 +506,19 @@ func TestComparePlans(t *testing.T) {
 	}
 	compareAll(t, []comparison{
 		{"as said", with("100 MiB", "60 MiB", false, as), nil},
-		{"more", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Temp += mib }), []string{"mlp temporaries: XLA takes 61.00 MiB, and run says 60.00 MiB"}},
-		{"less", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Temp -= mib }), []string{"mlp temporaries: XLA takes 59.00 MiB, and run says 60.00 MiB"}},
+		{"more", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Temp += mib }),
+			[]string{"mlp temporaries: XLA takes 61.00 MiB, and run says 60.00 MiB"}},
+		{"less", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Temp -= mib }),
+			[]string{"mlp temporaries: XLA takes 59.00 MiB, and run says 60.00 MiB"}},
 		{"within two digits", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Temp += 10000 }), nil},
-		{"without a plan, too", with("101 MiB", "60 MiB", false, as), []string{"mlp temporaries without a plan: XLA takes 100.00 MiB, and run says 101.00 MiB"}},
+		{"without a plan, too", with("101 MiB", "60 MiB", false, as),
+			[]string{"mlp temporaries without a plan: XLA takes 100.00 MiB, and run says 101.00 MiB"}},
 		{"other results", with("100 MiB", "60 MiB", true, func(p *compiled) { p.Sums = []string{"b", "b"} }), nil},
 		{"results that change", with("100 MiB", "60 MiB", true, func(p *compiled) { p.Sums = []string{"a", "b"} }), nil},
 		{"simulated, other results", with("100 MiB", "60 MiB", false, func(p *compiled) { p.Sums = []string{"b", "b"} }), nil},
 		{"fixed, so nothing", fixed(plain[0], as), nil},
-		{"fixed, other results", fixed(plain[0], func(p *compiled) { p.Sums = []string{"b", "b"} }), []string{"mlp: the results with a plan are not those without one, to the bit"}},
+		{"fixed, other results", fixed(plain[0], func(p *compiled) { p.Sums = []string{"b", "b"} }),
+			[]string{"mlp: the results with a plan are not those without one, to the bit"}},
 		{"fixed, without repetition", fixed(compiled{Name: "mlp", Sums: []string{"a", "b"}}, as), nil},
 	})
 }
@@ -511,13 +537,17 @@ func TestHostPlan(t *testing.T) {
 	no := false
 	compareAll(t, []comparison{
 		{"as planned", with(func(*compiled) {}), nil},
-		{"temporaries", with(func(p *compiled) { p.Temp++ }), []string{"plan: temporaries: 52428801 bytes by XLA, and the plan says 52428800 bytes"}},
-		{"on the host", with(func(p *compiled) { p.HostTemp = 20 * mib }), []string{"plan: on the host: 20.00 MiB by XLA, and the plan says 10.00 MiB"}},
+		{"temporaries", with(func(p *compiled) { p.Temp++ }),
+			[]string{"plan: temporaries: 52428801 bytes by XLA, and the plan says 52428800 bytes"}},
+		{"on the host", with(func(p *compiled) { p.HostTemp = 20 * mib }),
+			[]string{"plan: on the host: 20.00 MiB by XLA, and the plan says 10.00 MiB"}},
 		{"copies", with(func(p *compiled) { p.Copies = 3 }), []string{"plan: copies: 3 by XLA, and the plan says 4"}},
 		{"illegal", with(func(p *compiled) { p.Planned.Legal = &no }), []string{"plan: gpumem remat does not say that the plan is legal"}},
-		{"unchecked", with(func(p *compiled) { p.Planned.Legal = nil }), []string{"plan: gpumem remat does not say that the plan is legal"}},
+		{"unchecked", with(func(p *compiled) { p.Planned.Legal = nil }),
+			[]string{"plan: gpumem remat does not say that the plan is legal"}},
 		{"no copy", with(func(p *compiled) { p.Planned.Values, p.Copies = 0, 0 }), []string{"plan: the plan copies nothing to the host"}},
-		{"other results", with(func(p *compiled) { p.Sums = []string{"a", "b"} }), []string{"plan: the results are not those without a plan, to the bit"}},
+		{"other results", with(func(p *compiled) { p.Sums = []string{"a", "b"} }),
+			[]string{"plan: the results are not those without a plan, to the bit"}},
 	})
 }
 
@@ -562,17 +592,23 @@ func TestCompareDiagnosis(t *testing.T) {
 	compareAll(t, []comparison{
 		{"possible", with(func(*diagnosed) {}), nil},
 		{"the cause", with(verdict("cause", "pool_limit", "program_too_big")), nil},
-		{"another first", with(verdict("cause", "program_too_big", "pool_limit")), []string{"JAX: the doctor's verdict is cause with program_too_big, pool_limit, want pool_limit, program_too_big"}},
-		{"one is missing", with(verdict("possible", "pool_limit")), []string{"JAX: the doctor's verdict is possible with pool_limit, want pool_limit, program_too_big"}},
+		{"another first", with(verdict("cause", "program_too_big", "pool_limit")),
+			[]string{"JAX: the doctor's verdict is cause with program_too_big, pool_limit, want pool_limit, program_too_big"}},
+		{"one is missing", with(verdict("possible", "pool_limit")),
+			[]string{"JAX: the doctor's verdict is possible with pool_limit, want pool_limit, program_too_big"}},
 		{"none", with(verdict("unknown")), []string{"JAX: the doctor's verdict is unknown without a cause, want pool_limit"}},
 		{"another size", with(func(d *diagnosed) {
 			d.Causes[0].Evidence[0].Reading, d.Causes[1].Evidence[0].Reading = "a request for 4.02 GiB", "?"
 		}), []string{"JAX: the doctor does not name the request, 4 GiB; it reads a request for 4.02 GiB / ?"}},
 		{"the dump", with(dump(4<<30, 9, 8, 6*mib)), nil},
-		{"another request", with(dump(4<<30+1, 9, 8, 5*mib)), []string{"JAX: the doctor reads 4294967297 for the request of the pool's dump, and the program has 4294967296"}},
-		{"another limit", with(dump(4<<30, 8, 8, 5*mib)), []string{"JAX: the doctor reads 8 for the limit of the pool's dump, and the program has 9"}},
-		{"another pool", with(dump(4<<30, 9, 9, 5*mib)), []string{"JAX: the doctor reads 9 for the pool of the pool's dump, and the program has 8"}},
-		{"other bytes in use", with(dump(4<<30, 9, 8, 4*mib-1)), []string{"JAX: the doctor reads 4194303 for the bytes in use of the pool's dump, and the program has 5242880"}},
+		{"another request", with(dump(4<<30+1, 9, 8, 5*mib)),
+			[]string{"JAX: the doctor reads 4294967297 for the request of the pool's dump, and the program has 4294967296"}},
+		{"another limit", with(dump(4<<30, 8, 8, 5*mib)),
+			[]string{"JAX: the doctor reads 8 for the limit of the pool's dump, and the program has 9"}},
+		{"another pool", with(dump(4<<30, 9, 9, 5*mib)),
+			[]string{"JAX: the doctor reads 9 for the pool of the pool's dump, and the program has 8"}},
+		{"other bytes in use", with(dump(4<<30, 9, 8, 4*mib-1)),
+			[]string{"JAX: the doctor reads 4194303 for the bytes in use of the pool's dump, and the program has 5242880"}},
 	})
 }
 
@@ -586,22 +622,30 @@ func TestCompareExplained(t *testing.T) {
 	compareAll(t, []comparison{
 		{"as said", with(taken{Limit: size(limit), Pool: size(pool)}, said, pool), nil},
 		{"with kernels", with(taken{Pool: size(pool)}, said, pool+besides), nil},
-		{"another pool", with(taken{Pool: size(pool + 1)}, said, pool), []string{"JAX: the pool has 600.00 MiB (629145601 bytes), and explain says 600.00 MiB (629145600)"}},
-		{"another limit", with(taken{Limit: size(limit - 1)}, said, pool), []string{"JAX: the limit 900.00 MiB (943718399 bytes), and explain says 900.00 MiB (943718400)"}},
+		{"another pool", with(taken{Pool: size(pool + 1)}, said, pool),
+			[]string{"JAX: the pool has 600.00 MiB (629145601 bytes), and explain says 600.00 MiB (629145600)"}},
+		{"another limit", with(taken{Limit: size(limit - 1)}, said, pool),
+			[]string{"JAX: the limit 900.00 MiB (943718399 bytes), and explain says 900.00 MiB (943718400)"}},
 		{"no limit said", with(taken{Limit: size(limit)}, explained{Gets: pool}, pool), nil},
-		{"more", with(taken{}, said, pool+besides+mib), []string{"JAX: it takes 857.00 MiB beside a context, and explain says 600.00 MiB (within 256.00 MiB)"}},
-		{"less", with(taken{}, said, pool-besides-mib), []string{"JAX: it takes 343.00 MiB beside a context, and explain says 600.00 MiB (within 256.00 MiB)"}},
+		{"more", with(taken{}, said, pool+besides+mib),
+			[]string{"JAX: it takes 857.00 MiB beside a context, and explain says 600.00 MiB (within 256.00 MiB)"}},
+		{"less", with(taken{}, said, pool-besides-mib),
+			[]string{"JAX: it takes 343.00 MiB beside a context, and explain says 600.00 MiB (within 256.00 MiB)"}},
 		{"without a pool, what is in use", with(taken{InUse: 800 * mib}, said, 800*mib+besides), nil},
 		{"filled", func(c *call) { c.filledTo("T", 9, true, false) }, nil},
-		{"refused within", func(c *call) { c.filledTo("T", 9, false, false) }, []string{"T: it is refused within the limit of 9 bytes that explain says"}},
-		{"more than the limit", func(c *call) { c.filledTo("T", 9, true, true) }, []string{"T: it gets more than the limit of 9 bytes that explain says"}},
+		{"refused within", func(c *call) { c.filledTo("T", 9, false, false) },
+			[]string{"T: it is refused within the limit of 9 bytes that explain says"}},
+		{"more than the limit", func(c *call) { c.filledTo("T", 9, true, true) },
+			[]string{"T: it gets more than the limit of 9 bytes that explain says"}},
 	})
 	raises := explained{Errors: []struct{ Text string }{{"no such allocator"}}}
 	compareAll(t, []comparison{
 		{"starts, so nothing", func(c *call) { want(t, c.startsAsSaid("T", nil, explained{}), true) }, nil},
 		{"raises as said, so nothing", func(c *call) { want(t, c.startsAsSaid("T", errors.New("ended"), raises), false) }, nil},
-		{"raises", func(c *call) { want(t, c.startsAsSaid("T", errors.New("ended"), explained{}), false) }, []string{"ended; explain sees no error"}},
-		{"starts though", func(c *call) { want(t, c.startsAsSaid("T", nil, raises), true) }, []string{`T: it starts, and explain says that it raises "no such allocator"`}},
+		{"raises", func(c *call) { want(t, c.startsAsSaid("T", errors.New("ended"), explained{}), false) },
+			[]string{"ended; explain sees no error"}},
+		{"starts though", func(c *call) { want(t, c.startsAsSaid("T", nil, raises), true) },
+			[]string{`T: it starts, and explain says that it raises "no such allocator"`}},
 	})
 }
 
@@ -621,9 +665,11 @@ func TestSameView(t *testing.T) {
 		{"in all", with(view{"ps", 101, 60, 40, map[int]uint64{7: 50}, 0}), []string{"ps shows 101 bytes in all, and devices shows 100"}},
 		{"in use", with(view{"ps", 100, 59, 40, map[int]uint64{7: 50}, 0}), []string{"ps shows 59 bytes in use, and devices shows 60"}},
 		{"free", with(view{"top", 100, 60, 43, map[int]uint64{7: 50}, 2}), []string{"top shows 43 bytes free, and devices shows 40"}},
-		{"a program's", with(view{"ps", 100, 60, 40, map[int]uint64{7: 49}, 0}), []string{"ps shows 49 bytes of process 7, and devices shows 50"}},
+		{"a program's", with(view{"ps", 100, 60, 40, map[int]uint64{7: 49}, 0}),
+			[]string{"ps shows 49 bytes of process 7, and devices shows 50"}},
 		{"one less", with(view{"ps", 100, 60, 40, nil, 0}), []string{"ps does not show process 7, which devices shows"}},
-		{"one more", with(view{"ps", 100, 60, 40, map[int]uint64{7: 50, 8: 0}, 0}), []string{"ps shows process 8, which devices does not show"}},
+		{"one more", with(view{"ps", 100, 60, 40, map[int]uint64{7: 50, 8: 0}, 0}),
+			[]string{"ps shows process 8, which devices does not show"}},
 	})
 }
 
@@ -643,10 +689,13 @@ func TestShowsHolder(t *testing.T) {
 		{"with a context", with(4 << 30), nil},
 		{"less", with(3<<30 - mib), []string{"ps shows 3071.00 MiB of a program that took 3072.00 MiB"}},
 		{"more", with(4<<30 + mib), []string{"ps shows 4097.00 MiB of a program that took 3072.00 MiB"}},
-		{"another", func(c *call) { c.showsHolder(view{name: "ps"}, 7, 3<<30) }, []string{"ps does not show process 7, which holds 3072.00 MiB"}},
+		{"another", func(c *call) { c.showsHolder(view{name: "ps"}, 7, 3<<30) },
+			[]string{"ps does not show process 7, which holds 3072.00 MiB"}},
 		{"its lease", lease(`{"pid": 7, "lease_bytes": 3221225472, "pool": {"held_bytes": 200, "in_use_bytes": 100}}`), nil},
-		{"another lease", lease(`{"pid": 7, "lease_bytes": 4294967296, "pool": {"held_bytes": 200, "in_use_bytes": 100}}`), []string{"its lease: measured 4096.00 MiB, the documents say 3072.00 MiB"}},
-		{"another use", lease(`{"pid": 7, "lease_bytes": 3221225472, "pool": {"held_bytes": 200, "in_use_bytes": 101}}`), []string{"its pool in use: measured 101 bytes, the documents say 100 bytes"}},
+		{"another lease", lease(`{"pid": 7, "lease_bytes": 4294967296, "pool": {"held_bytes": 200, "in_use_bytes": 100}}`),
+			[]string{"its lease: measured 4096.00 MiB, the documents say 3072.00 MiB"}},
+		{"another use", lease(`{"pid": 7, "lease_bytes": 3221225472, "pool": {"held_bytes": 200, "in_use_bytes": 101}}`),
+			[]string{"its pool in use: measured 101 bytes, the documents say 100 bytes"}},
 		{"less held than used", lease(`{"pid": 7, "lease_bytes": 3221225472, "pool": {"held_bytes": 99, "in_use_bytes": 100}}`),
 			[]string{"ps shows a pool that holds 99 bytes, of which 100 are in use, of a lease of 3221225472"}},
 		{"more held than leased", lease(`{"pid": 7, "lease_bytes": 3221225472, "pool": {"held_bytes": 3221225473, "in_use_bytes": 100}}`),
@@ -682,7 +731,8 @@ func TestImports(t *testing.T) {
 	}
 	compareAll(t, []comparison{
 		{"imported", import1(ended{seconds: 3}, nil), nil},
-		{"broken", import1(ended{status: 1, stderr: "ImportError: libcuda"}, nil), []string{"import torch: exit status 1: ImportError: libcuda"}},
+		{"broken", import1(ended{status: 1, stderr: "ImportError: libcuda"}, nil),
+			[]string{"import torch: exit status 1: ImportError: libcuda"}},
 		{"without end", import1(ended{status: -1}, errors.New("no end after 20s")), []string{"import torch: no end after 20s"}},
 	})
 	if _, err := exec.LookPath("python3"); err != nil {
@@ -730,4 +780,34 @@ func (c *call) compareLeaseText(program string) error {
 	}
 	c.compareLease(answer, 7, 100)
 	return nil
+}
+
+// TestOrder: what is in doubt about the driver comes first, then the imports, and then what needs a framework,
+// which says so and is skipped where it was not imported.
+func TestOrder(t *testing.T) {
+	first := []string{"driver", "reset", "capture", "grants", "context", "costs", "contents", "limits", "python"}
+	for i, c := range checks {
+		if i < len(first) {
+			if c.name != first[i] {
+				t.Errorf("check %d is %s, want %s", i, c.name, first[i])
+			}
+			continue
+		}
+		if slices.Contains(c.needs, "jax") && !slices.Contains(c.needs, "jax-cuda13-plugin") {
+			t.Errorf("%s runs with a JAX that has no GPU", c.name)
+		}
+		for _, framework := range []string{"jax", "torch", "cupy"} {
+			if !slices.Contains(c.needs, framework) {
+				continue
+			}
+			call, _ := compared(t, c.name)
+			call.check = c
+			if err := os.WriteFile(call.notImported(framework), []byte("why"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.run(call); err == nil || err.Error() != "why" {
+				t.Errorf("%s without %s: %v", c.name, framework, err)
+			}
+		}
+	}
 }

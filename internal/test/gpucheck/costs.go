@@ -65,9 +65,11 @@ var measuredCosts = []cost{
 	{field: "Async.PoolAlloc", row: "cuMemAllocFromPoolAsync 1 MiB, threshold 0xffffffffffffffff"},
 	{field: "Async.PoolFree", row: "cuMemFreeAsync 1 MiB, threshold 0xffffffffffffffff"},
 	{field: "Async.PoolGrow", row: "cuMemAllocFromPoolAsync 32 MiB, threshold 0x0"},
-	{field: "Async.PoolGrowPerMiB", row: "cuMemAllocFromPoolAsync 32 MiB, threshold 0x0", large: "cuMemAllocFromPoolAsync 1 GiB, threshold 0x0", betweenMiB: 992},
+	{field: "Async.PoolGrowPerMiB", row: "cuMemAllocFromPoolAsync 32 MiB, threshold 0x0",
+		large: "cuMemAllocFromPoolAsync 1 GiB, threshold 0x0", betweenMiB: 992},
 	{field: "Async.PoolRelease", row: "cuStreamSynchronize after it 32 MiB, threshold 0x0"},
-	{field: "Async.PoolReleasePerMiB", row: "cuStreamSynchronize after it 32 MiB, threshold 0x0", large: "cuStreamSynchronize after it 1 GiB, threshold 0x0", betweenMiB: 992},
+	{field: "Async.PoolReleasePerMiB", row: "cuStreamSynchronize after it 32 MiB, threshold 0x0",
+		large: "cuStreamSynchronize after it 1 GiB, threshold 0x0", betweenMiB: 992},
 }
 
 // costFigure is what begins the name of a figure that an entry of costs.txt can be remade from.
@@ -84,7 +86,8 @@ func costs(c *call) error {
 		rounds, most = 4, 1<<30
 	}
 	table := filepath.Join(c.logFolder(), "costs.table.md")
-	err := c.test("cuda.test", "-test.run", "^TestRealCosts$", "-costs", table, "-costs-rounds", fmt.Sprint(rounds), "-costs-most", fmt.Sprint(most),
+	err := c.test("cuda.test", "-test.run", "^TestRealCosts$", "-costs", table,
+		"-costs-rounds", fmt.Sprint(rounds), "-costs-most", fmt.Sprint(most),
 		fmt.Sprintf("-costs-waits=%v", !c.simulated))
 	if err != nil {
 		return err

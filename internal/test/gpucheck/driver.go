@@ -24,7 +24,8 @@ func contents(c *call) error {
 
 // poolLibrary runs the C programs of preload/testdata with the library in front of the driver.
 func poolLibrary(c *call) error {
-	return c.test("preload.test", "-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"), "-test.run", "^Test(Conformance|Random|Signals)$")
+	return c.test("preload.test", "-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"),
+		"-test.run", "^Test(Conformance|Random|Signals)$")
 }
 
 // cLibrary runs the C program of preload/capi/testdata on cuda:0.

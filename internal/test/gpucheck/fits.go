@@ -30,8 +30,12 @@ type fitProgram struct {
 const fitSteps = "4"
 
 var (
-	jaxPrograms   = []fitProgram{{"mlp", "16", 0}, {"wide-adam", "8", 0}, {"transformer", "8", 0}, {"scan", "32", 0}, {"conv", "16", 512 * mib}}
-	torchPrograms = []fitProgram{{"dense", "1", 0}, {"images", "1", 512 * mib}, {"causal_mixed", "1", 0}, {"language", "1", 0}, {"causal", "1", 0}}
+	jaxPrograms = []fitProgram{
+		{"mlp", "16", 0}, {"wide-adam", "8", 0}, {"transformer", "8", 0}, {"scan", "32", 0}, {"conv", "16", 512 * mib},
+	}
+	torchPrograms = []fitProgram{
+		{"dense", "1", 0}, {"images", "1", 512 * mib}, {"causal_mixed", "1", 0}, {"language", "1", 0}, {"causal", "1", 0},
+	}
 )
 
 // predicted is what fit says, in bytes.
@@ -131,7 +135,8 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 	for _, name := range []string{"GPUMEM_DEVICE", "GPUMEM_LIBCUDA", "GPUMEM_LIBNVML", "LD_LIBRARY_PATH", "LD_PRELOAD"} {
 		args = append(args, "-u", name)
 	}
-	args = append(args, c.command(), "fit", "--quiet", "--json", "--full", "--device", card, "--", c.python, filepath.Join(c.root, "python", file), p.name, p.scale, fitSteps)
+	args = append(args, c.command(), "fit", "--quiet", "--json", "--full", "--device", card, "--",
+		c.python, filepath.Join(c.root, "python", file), p.name, p.scale, fitSteps)
 	e, err := c.exec(process{args: args, limit: c.left()})
 	if err != nil {
 		return predicted{}, err

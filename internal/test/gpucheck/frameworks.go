@@ -165,7 +165,8 @@ func (c *call) compareSeries(name string, want, got []string) {
 }
 
 // reported is the line that the pool library writes when a program ends.
-var reported = regexp.MustCompile(`gpumem: GPU 0, pool \S+: peak (.+) in use, (.+) reserved; (\d+) allocations, (\d+) refused, (\d+) driver calls`)
+var reported = regexp.MustCompile(`gpumem: GPU 0, pool \S+: peak (.+) in use, (.+) reserved; ` +
+	`(\d+) allocations, (\d+) refused, (\d+) driver calls`)
 
 // poolReport keeps what the library says of its pool, and holds what it reserved against what was in use
 // at the peak: by the framework, or, if peak is 0, by the pool.
@@ -195,7 +196,8 @@ func (c *call) poolReport(name, stderr string, peak float64) {
 	c.figure(name+": reserved against in use, at the peaks", held/peak, "")
 	// elastic alone promises it of any program: pages are rounded up, and a stream's are not another's.
 	if most := 1.1*peak + 64*mib; name == "elastic" && held > most {
-		c.fault("%s: the pool reserved %s for %s in use at the peak, more than %s", name, quantity(held, "bytes"), quantity(peak, "bytes"), quantity(most, "bytes"))
+		c.fault("%s: the pool reserved %s for %s in use at the peak, more than %s", name,
+			quantity(held, "bytes"), quantity(peak, "bytes"), quantity(most, "bytes"))
 	}
 }
 

@@ -25,7 +25,11 @@ func imports(c *call) error {
 	}
 	found := false
 	for _, name := range names {
-		e, err := c.exec(process{args: []string{c.python, filepath.Join(c.root, "python/imports.py"), name}, env: c.frameworkEnviron(), limit: importLimit})
+		e, err := c.exec(process{
+			args:  []string{c.python, filepath.Join(c.root, "python/imports.py"), name},
+			env:   c.frameworkEnviron(),
+			limit: importLimit,
+		})
 		if err == nil && e.status == noModule {
 			continue
 		}

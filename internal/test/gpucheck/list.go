@@ -165,7 +165,8 @@ var checks = []check{
 
 // planted are wrong on purpose: a report must have them and go on.
 var planted = []check{
-	{name: "planted-hang", claim: "A check that hangs, with a process in a session of its own", doc: "nowhere", limit: 2 * time.Second, run: hang},
+	{name: "planted-hang", claim: "A check that hangs, with a process in a session of its own",
+		doc: "nowhere", limit: 2 * time.Second, run: hang},
 	{name: "planted-crash", claim: "A check that crashes", doc: "nowhere", limit: 10 * time.Second, run: func(c *call) error {
 		c.figure("before the crash", 1, "")
 		panic("planted")

@@ -79,7 +79,8 @@ func (c *call) enough(name string, measured, estimate map[string]float64) {
 		c.fault("outside.all.%s: %s, and the estimate is %s", name, quantity(sum, "bytes"), quantity(want, "bytes"))
 	}
 	if measured[oneRank] > estimate["NCCL"] {
-		c.fault("outside.%s.%s: %s, and the estimate for several is %s", oneRank, name, quantity(measured[oneRank], "bytes"), quantity(estimate["NCCL"], "bytes"))
+		c.fault("outside.%s.%s: %s, and the estimate for several is %s", oneRank, name,
+			quantity(measured[oneRank], "bytes"), quantity(estimate["NCCL"], "bytes"))
 	}
 }
 

@@ -47,7 +47,11 @@ func (c *call) compile(before []string, env []string, words ...string) ([]compil
 		scale = "1"
 	}
 	args := append(before, c.python, filepath.Join(c.root, "python/remat.py"), scale, folder)
-	e, err := c.must(process{args: append(args, words...), env: append(c.frameworkEnviron(), append(env, "TF_CPP_MIN_LOG_LEVEL=3")...), limit: c.left()})
+	e, err := c.must(process{
+		args:  append(args, words...),
+		env:   append(c.frameworkEnviron(), append(env, "TF_CPP_MIN_LOG_LEVEL=3")...),
+		limit: c.left(),
+	})
 	if err != nil {
 		return nil, e, err
 	}

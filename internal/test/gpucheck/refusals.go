@@ -30,8 +30,10 @@ var (
 	jaxRefusals = []refusal{
 		// By default XLA prints the error and no more, so that the log does not decide. It tries for
 		// ten seconds before: both have a part of the GPU, to be refused at once.
-		{name: "JAX", env: []string{jaxPart}, args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"}, sizes: requested},
-		{name: "JAX with the pool's report", env: []string{jaxPart, "TF_CPP_MIN_LOG_LEVEL=0"}, args: []string{"jax", "4096"}, causes: []string{"pool_limit", "program_too_big"},
+		{name: "JAX", env: []string{jaxPart}, args: []string{"jax", "4096"},
+			causes: []string{"pool_limit", "program_too_big"}, sizes: requested},
+		{name: "JAX with the pool's report", env: []string{jaxPart, "TF_CPP_MIN_LOG_LEVEL=0"}, args: []string{"jax", "4096"},
+			causes: []string{"pool_limit", "program_too_big"},
 			sizes: func(a refused) map[string]uint64 {
 				return map[string]uint64{"the request": a.Requested, "the bytes in use": a.InUse, "the limit": a.Limit}
 			}},
@@ -39,11 +41,15 @@ var (
 	torchRefusals = []refusal{
 		{name: "PyTorch", args: []string{"torch", "4096"}, causes: []string{"program_too_big"},
 			sizes: func(a refused) map[string]uint64 {
-				return map[string]uint64{"the request": a.Requested, "the bytes in use": a.InUse, "the free bytes": a.Free, "the total": a.Total}
+				return map[string]uint64{
+					"the request": a.Requested, "the bytes in use": a.InUse, "the free bytes": a.Free, "the total": a.Total,
+				}
 			}},
 		{name: "PyTorch at a fraction", args: []string{"torch", "1024", "0.1"}, causes: []string{"pool_limit"},
 			sizes: func(a refused) map[string]uint64 {
-				return map[string]uint64{"the request": a.Requested, "the bytes in use": a.InUse, "the limit": a.Limit, "the free bytes": a.Free}
+				return map[string]uint64{
+					"the request": a.Requested, "the bytes in use": a.InUse, "the limit": a.Limit, "the free bytes": a.Free,
+				}
 			}},
 	}
 )
@@ -164,7 +170,10 @@ func (c *call) compareDiagnosis(r refusal, a refused, d diagnosed) {
 			said, has uint64
 			most      uint64 // by which they may differ
 		}{
-			{"request", d.Dump.Request.Bytes, a.Requested, 0}, {"limit", d.Dump.Limit, a.Limit, 0}, {"pool", d.Dump.Pool, a.Pool, 0}, {"bytes in use", d.Dump.InUse, a.InUse, mib}, // small ones come and go
+			{"request", d.Dump.Request.Bytes, a.Requested, 0},
+			{"limit", d.Dump.Limit, a.Limit, 0},
+			{"pool", d.Dump.Pool, a.Pool, 0},
+			{"bytes in use", d.Dump.InUse, a.InUse, mib}, // small ones come and go
 		} {
 			if max(p.said, p.has)-min(p.said, p.has) > p.most {
 				c.fault("%s: the doctor reads %d for the %s of the pool's dump, and the program has %d", r.name, p.said, p.name, p.has)

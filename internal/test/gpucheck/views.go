@@ -247,6 +247,7 @@ func (c *call) served() ([]view, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	time.AfterFunc(c.left(), func() { _ = cmd.Process.Kill() })
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
