@@ -3,11 +3,8 @@
 package main
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -24,8 +21,9 @@ const (
 
 // granted is a line of c/grants.
 type granted struct {
-	what             string
-	requested, bytes uint64
+	what      string
+	requested uint64
+	bytes     int64 // negative: more was free afterwards
 }
 
 // askGrants runs c/grants. Calls that failed are faults.
@@ -57,7 +55,7 @@ func grants(c *call) error {
 // compareGrants compares rows of c/grants.
 func (c *call) compareGrants(rows []granted) {
 	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
-	var pool uint64 // what the pool had reserved before
+	var pool int64 // what the pool had reserved before
 	for _, r := range rows {
 		name := fmt.Sprintf("%s %d", r.what, r.requested)
 		kind, count := r.what, uint64(1)
@@ -67,17 +65,14 @@ func (c *call) compareGrants(rows []granted) {
 			}
 		}
 		switch kind {
-		case "alloc", "page":
-			c.compare(name, float64(r.bytes), float64(count*up(r.requested/count, granule)), "bytes", 0)
-		case "pitched":
-			// Rows of 1000 bytes are at least 1000 apart: the pitch is the driver's to choose.
+		case "alloc", "page", "pitched": // in which rows of 1000 bytes are as far apart as the driver chooses
 			c.compare(name, float64(r.bytes), float64(count*up(r.requested/count, granule)), "bytes", 0)
 		case "granularity-least", "granularity-best":
 			c.compare(r.what, float64(r.bytes), granule, "bytes", 0)
 		case "managed-untouched":
 			c.compare(name, float64(r.bytes), 0, "bytes", 0)
 		case "pool":
-			c.compare(name, float64(r.bytes), float64(up(r.requested, poolStep)-pool), "bytes", 0)
+			c.compare(name, float64(r.bytes), float64(up(r.requested, poolStep))-float64(pool), "bytes", 0)
 		case "pool-reserved":
 			c.compare(name, float64(r.bytes), float64(up(r.requested, poolStep)), "bytes", 0)
 		case "pool-kept": // the threshold is 0 unless somebody sets it
@@ -97,6 +92,9 @@ type gpu struct {
 	ReservedBytes uint64 `json:"reserved_bytes"`
 	CC            string `json:"compute_capability"`
 }
+
+// takenSince is how many bytes more are in use than were before; negative: less.
+func (g gpu) takenSince(before gpu) float64 { return float64(g.UsedBytes) - float64(before.UsedBytes) }
 
 // device asks the command about GPU 0.
 func (c *call) device() (gpu, error) {
@@ -138,42 +136,54 @@ func (c *call) compareContext(rows []granted, before gpu) {
 
 // holder is a program that holds memory until it is told to end.
 type holder struct {
-	cmd   *exec.Cmd
-	in    io.Closer
+	*program
 	bytes uint64 // what it got
 	code  int    // the driver's answer to the request after it
 }
 
 // hold starts a program that takes blocks of 64 MiB in a lease until it is refused one.
 func (c *call) hold(lease string) (*holder, error) {
-	cmd := exec.Command(c.command(), "run", "--mem", lease, "--pool", "elastic", "--", filepath.Join(c.root, "c/grants"), "hold", "1000000")
-	cmd.Env = append(os.Environ(), "GPUMEM_REPORT=0")
-	in, err := cmd.StdinPipe()
+	r, err := c.begin(process{
+		args: []string{c.command(), "run", "--mem", lease, "--pool", "elastic", "--", filepath.Join(c.root, "c/grants"), "hold", "1000000"},
+		env:  []string{"GPUMEM_REPORT=0"}, talks: true, answers: "held ",
+	})
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	errs, err := os.Create(filepath.Join(c.logFolder(), fmt.Sprintf("%s.holder.%d.log", c.name, time.Now().UnixNano())))
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stderr = errs
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	time.AfterFunc(c.left(), func() { _ = cmd.Process.Kill() }) // the check reads from it and waits for it
-	h := &holder{cmd: cmd, in: in}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	h := &holder{program: r}
+	line, err := r.answer(c.atMost(30 * time.Second))
 	if err == nil {
 		_, err = fmt.Sscanf(line, "held %d %d", &h.bytes, &h.code)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("a program with a lease of %s says %q: %w; see %s", lease, line, err, errs.Name())
+		c.drop(h)
+		return nil, fmt.Errorf("a program with a lease of %s: %w", lease, err)
 	}
 	return h, nil
+}
+
+// release lets a holder end.
+func (c *call) release(h *holder) error {
+	_ = h.in.Close()
+	if !h.within(20 * time.Second) {
+		h.kill()
+		c.finish(h.program)
+		return unanswered{fmt.Errorf("%s: no end 20 s after its input's", h.shown())}
+	}
+	if e := c.finish(h.program); e.status != 0 {
+		return fmt.Errorf("%s: exit status %d%s", h.shown(), e.status, e.reason())
+	}
+	return nil
+}
+
+// drop ends holders that are still there.
+func (c *call) drop(all ...*holder) {
+	for _, h := range all {
+		if !h.finished {
+			h.kill()
+			c.finish(h.program)
+		}
+	}
 }
 
 // limits has two programs fill their leases at once, and kills one.
@@ -183,6 +193,7 @@ func limits(c *call) error {
 		return err
 	}
 	var programs []*holder
+	defer func() { c.drop(programs...) }()
 	for range 2 {
 		h, err := c.hold("3GiB")
 		if err != nil {
@@ -194,9 +205,11 @@ func limits(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.compareLimits(programs, float64(during.UsedBytes)-float64(before.UsedBytes))
+	c.compareLimits(programs, during.takenSince(before))
 	_ = programs[0].cmd.Process.Kill()
-	_ = programs[0].cmd.Wait()
+	if !programs[0].within(grace) {
+		return errors.New("a program that was killed has not ended")
+	}
 	killed := time.Now()
 	for {
 		now, err := c.device()
@@ -213,8 +226,7 @@ func limits(c *call) error {
 		}
 	}
 	c.figure("a killed program's memory is back after", time.Since(killed).Seconds()*1e6, "us")
-	_ = programs[1].in.Close()
-	return programs[1].cmd.Wait()
+	return c.release(programs[1])
 }
 
 // compareLimits compares what programs got and take with their leases of 3 GiB. used is what is in use

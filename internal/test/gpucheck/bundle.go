@@ -4,19 +4,15 @@ package main
 
 import (
 	"archive/zip"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"gpumem/internal/test/gpucheck/report"
 )
@@ -33,16 +29,15 @@ import (
 //	gpumem, lib/                         these as they are
 type bundle struct {
 	root    string // its folder
-	out     string // the report's
 	scratch string // removed at the end
 	options
-	machine report.Machine
+	machine     report.Machine
+	pythonError error // of starting Python
 }
 
 // The environment tells a check's process where everything is.
 const (
 	rootVar      = "GPU_CHECK_ROOT"
-	outVar       = "GPU_CHECK_OUT"
 	scratchVar   = "GPU_CHECK_SCRATCH"
 	pythonVar    = "GPU_CHECK_PYTHON"
 	simulatedVar = "GPU_CHECK_SIMULATED"
@@ -53,15 +48,12 @@ const (
 const simulatedTotal, simulatedContext = 141 << 30, 528 << 20
 
 // openBundle finds the files, makes the command runnable, and looks at the machine.
-func openBundle(o options) (*bundle, error) {
+func openBundle(ctx context.Context, o options) (*bundle, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	b := &bundle{root: filepath.Dir(self), options: o}
-	if b.out, err = filepath.Abs(o.out); err != nil {
-		return nil, err
-	}
 	if strings.Contains(o.python, "/") { // programs run in other folders
 		if b.python, err = filepath.Abs(o.python); err != nil {
 			return nil, err
@@ -75,10 +67,16 @@ func openBundle(o options) (*bundle, error) {
 		err = b.unpack()
 	}
 	if err == nil && o.simulated {
-		err = b.simulate()
+		err = b.simulate(ctx)
 	}
 	if err == nil {
-		err = b.look()
+		err = b.look(ctx)
+	}
+	if err == nil && b.pythonError != nil && o.python != defaultPython {
+		err = fmt.Errorf("--python %s cannot be started: %w", o.python, b.pythonError)
+	}
+	if err == nil {
+		err = b.logMachine(ctx)
 	}
 	if err != nil {
 		b.close()
@@ -153,128 +151,72 @@ func (b *bundle) command() string { return filepath.Join(b.scratch, "bin/gpumem"
 func (b *bundle) logFolder() string { return filepath.Join(b.scratch, "logs") }
 
 // saveLogs writes the logs as one file beside the report, whole or not at all: machines that are
-// lent may give back few files.
+// lent may give back few files. The machine's is the first.
 func (b *bundle) saveLogs() error {
 	path := filepath.Join(b.out, "logs.zip")
 	f, err := os.Create(path + ".new")
 	if err != nil {
 		return err
 	}
+	entries, err := os.ReadDir(b.logFolder())
+	slices.SortStableFunc(entries, func(x, y os.DirEntry) int {
+		switch machineLog {
+		case x.Name():
+			return -1
+		case y.Name():
+			return 1
+		}
+		return 0
+	})
 	z := zip.NewWriter(f)
-	if err := errors.Join(z.AddFS(os.DirFS(b.logFolder())), z.Close(), f.Close()); err != nil {
+	for _, entry := range entries {
+		err = errors.Join(err, addFile(z, filepath.Join(b.logFolder(), entry.Name())))
+	}
+	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// addFile adds a file to an archive.
+func addFile(z *zip.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	header := &zip.FileHeader{Name: filepath.Base(path), Method: zip.Deflate}
+	if info, err := f.Stat(); err == nil {
+		header.Modified = info.ModTime()
+	}
+	w, err := z.CreateHeader(header)
+	if err == nil {
+		_, err = io.Copy(w, f)
+	}
+	return err
 }
 
 // gpuFile is the simulated GPU that all of a run's programs share.
 func (b *bundle) gpuFile() string { return filepath.Join(b.scratch, "gpu") }
 
 // simulate makes the simulated GPU.
-func (b *bundle) simulate() error {
+func (b *bundle) simulate(ctx context.Context) error {
 	words := fmt.Sprintf("sim@%s,total=%d,context=%d,name=simulated H200,cc=9.0,create", b.gpuFile(), uint64(simulatedTotal), simulatedContext)
-	out, err := exec.Command(b.command(), "devices", "--device", words).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("gpumem devices --device %s: %w: %s", words, err, out)
+	if _, err := b.ask(ctx, time.Minute, b.command(), "devices", "--device", words); err != nil {
+		return fmt.Errorf("gpumem devices --device %s: %w", words, err)
 	}
 	return nil
 }
 
-// environ is what every program gets beside the environment of this one.
-func (b *bundle) environ() []string {
-	env := []string{rootVar + "=" + b.root, outVar + "=" + b.out, scratchVar + "=" + b.scratch, pythonVar + "=" + b.python}
-	if !b.simulated {
-		return env
-	}
-	sim := filepath.Join(b.root, "sim")
-	return append(env, simulatedVar+"=1", "GPUMEM_DEVICE=sim@"+b.gpuFile(), "LD_LIBRARY_PATH="+strings.TrimSuffix(sim+":"+os.Getenv("LD_LIBRARY_PATH"), ":"),
-		"GPUMEM_LIBCUDA="+filepath.Join(sim, "libcuda.so.1"), "GPUMEM_LIBNVML="+filepath.Join(sim, "libnvidia-ml.so.1"))
-}
-
-// look finds out about the GPU, the driver and Python.
-func (b *bundle) look() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	devices := exec.CommandContext(ctx, b.command(), "devices", "--json")
-	devices.Env = append(os.Environ(), b.environ()...)
-	out, err := devices.Output()
-	if err != nil {
-		return fmt.Errorf("gpumem devices --json: %w", err)
-	}
-	var seen struct {
-		Driver  struct{ Version, Error string }
-		Devices []struct {
-			Name       string
-			TotalBytes uint64 `json:"total_bytes"`
-			Driver     string
-			CC         string `json:"compute_capability"`
-			MIG        string
-		}
-	}
-	if err := json.Unmarshal(out, &seen); err != nil {
-		return fmt.Errorf("gpumem devices --json: %w", err)
-	}
-	if len(seen.Devices) == 0 {
-		return fmt.Errorf("no GPU to check: %s; --simulated uses the bundle's own", cmp.Or(seen.Driver.Error, "the driver shows none"))
-	}
-	gpu := seen.Devices[0]
-	var uname unix.Utsname
-	_ = unix.Uname(&uname)
-	b.machine = report.Machine{
-		Simulated: b.simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, CC: gpu.CC, MIG: gpu.MIG,
-		Kernel: unix.ByteSliceToString(uname.Release[:]), Versions: versions(ctx, b.python),
-	}
-	return nil
-}
-
-// packages are the packages of Python that checks need, by the name that they are imported by, and what
-// the distribution is called.
-var packages = [][2]string{
-	{"jax", "jax"}, {"jax-cuda13-plugin", "jax-cuda13-plugin"}, {"torch", "torch"}, {"cupy", "cupy-cuda13x"}, {"transformers", "transformers"}, {"flax", "flax"}, {"optax", "optax"},
-}
-
-// versions asks Python for its version and those of packages, without importing them. It is empty
-// where there is no Python.
-func versions(ctx context.Context, python string) map[string]string {
-	program := "import importlib.metadata as m, json, platform, sys\nv = {'python': platform.python_version()}\nfor name, dist in zip(sys.argv[1::2], sys.argv[2::2]):\n" +
-		"    try: v[name] = m.version(dist)\n    except m.PackageNotFoundError: pass\nprint(json.dumps(v))"
-	args := []string{"-c", program}
-	for _, p := range packages {
-		args = append(args, p[0], p[1])
-	}
-	found := map[string]string{}
-	if out, err := exec.CommandContext(ctx, python, args...).Output(); err == nil {
-		_ = json.Unmarshal(out, &found)
-	}
-	return found
-}
-
-// lacks says which of the needs is not there, or nothing.
-func (b *bundle) lacks(needs []string) string {
-	for _, need := range needs {
-		switch {
-		case need == "gpu":
-			if b.simulated {
-				return "a simulated GPU cannot answer this"
-			}
-		case need == "python":
-			if b.machine.Versions["python"] == "" {
-				return b.python + " is not there"
-			}
-		case b.machine.Versions[need] == "":
-			return fmt.Sprintf("%s has no %s", b.python, need)
-		case strings.HasSuffix(b.machine.Versions[need], "+cpu"):
-			return fmt.Sprintf("%s has a %s without CUDA", b.python, need)
-		}
-	}
-	return ""
-}
-
-// report begins a report.
-func (b *bundle) report() *report.Report {
+// report begins a report of a run that began then.
+func (b *bundle) report(begun time.Time) *report.Report {
 	version, err := os.ReadFile(filepath.Join(b.root, "VERSION"))
 	if err != nil {
 		version = []byte("of an unknown commit")
 	}
-	return &report.Report{Format: report.Format, Bundle: strings.TrimSpace(string(version)), Begun: time.Now(), Machine: b.machine}
+	r := &report.Report{Format: report.Format, Bundle: strings.TrimSpace(string(version)), Begun: begun, Machine: b.machine}
+	if _, dropped := splitEnviron(os.Environ()); len(dropped) > 0 {
+		r.Notes = append(r.Notes, "Set here, and not passed to the checks: "+strings.Join(dropped, ", ")+".")
+	}
+	return r
 }

@@ -3,19 +3,19 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"os/signal"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gpumem/internal/test/gpucheck/report"
 )
@@ -24,9 +24,11 @@ import (
 type call struct {
 	check
 	*bundle
-	events *os.File
-	logs   atomic.Int64 // files written
-	until  time.Time    // when the check's limit ends
+	events  *os.File
+	logs    atomic.Int64 // files opened
+	running sync.Map     // each *program
+	quits   atomic.Bool
+	until   time.Time // when the check's limit ends
 }
 
 // skipped is the error of a check that finds out that it cannot run here.
@@ -35,16 +37,39 @@ type skipped string
 func (s skipped) Error() string { return string(s) }
 
 func newCall(c check, events *os.File) (*call, error) {
-	b := &bundle{root: os.Getenv(rootVar), out: os.Getenv(outVar), scratch: os.Getenv(scratchVar)}
+	b := &bundle{root: os.Getenv(rootVar), scratch: os.Getenv(scratchVar)}
 	b.python, b.simulated = os.Getenv(pythonVar), os.Getenv(simulatedVar) != ""
-	if b.root == "" || b.out == "" || b.scratch == "" {
+	if b.root == "" || b.scratch == "" {
 		return nil, errors.New("--one is for check itself; --only NAME runs one check")
 	}
 	return &call{check: c, bundle: b, events: events, until: time.Now().Add(c.limit)}, nil
 }
 
-// tell writes an event.
+// quitOnSignal lets SIGQUIT, which comes before a check is killed, end this process after it has written where
+// it is, and has let its programs do so.
+func (c *call) quitOnSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGQUIT)
+	go func() {
+		<-signals
+		c.quits.Store(true)
+		stacks := make([]byte, 1<<20)
+		_, _ = fmt.Fprintf(os.Stderr, "check: told to quit\n\n%s\n", stacks[:runtime.Stack(stacks, true)])
+		each := func(f func(*program)) {
+			c.running.Range(func(r, _ any) bool { f(r.(*program)); return true })
+		}
+		each(func(r *program) { r.abort() })
+		late := time.Now().Add(lastWordsIn)
+		each(func(r *program) { r.within(time.Until(late)) })
+		os.Exit(2)
+	}()
+}
+
+// tell writes an event. A check that is told to quit ends its programs, of which nothing follows.
 func (c *call) tell(e event) {
+	if c.quits.Load() {
+		select {}
+	}
 	line, err := json.Marshal(e)
 	if err == nil {
 		_, err = c.events.Write(append(line, '\n'))
@@ -56,8 +81,23 @@ func (c *call) tell(e event) {
 
 // fault says what is wrong, in one sentence.
 func (c *call) fault(format string, args ...any) {
-	c.tell(event{Fault: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " | ")})
+	c.tell(event{Fault: oneLine(fmt.Sprintf(format, args...))})
 }
+
+// failed says why the check, or a part of it, could not run.
+func (c *call) failed(err error) { c.tell(event{Failed: oneLine(err.Error())}) }
+
+// report says what an error of a program means: that of one which was not started, or was too late, is
+// no fault of what the claim is about.
+func (c *call) report(err error) {
+	if isUnanswered(err) {
+		c.failed(err)
+		return
+	}
+	c.fault("%v", err)
+}
+
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " | ") }
 
 // figure keeps a measurement.
 func (c *call) figure(name string, value float64, unit string) {
@@ -104,62 +144,6 @@ func quantities(a, b float64, unit string) (string, string) {
 	return fmt.Sprintf("%.17g %s", a, unit), fmt.Sprintf("%.17g %s", b, unit)
 }
 
-// process is a program to run.
-type process struct {
-	args  []string
-	env   []string      // beside the check's own
-	limit time.Duration // 0: a minute
-}
-
-// ended is what a program did.
-type ended struct {
-	stdout, stderr string
-	status         int
-	seconds        float64
-}
-
-// run runs a program to its end, and logs what it wrote. err is a program that cannot be started,
-// or one that was killed at its limit; a status other than 0 is none.
-func (c *call) exec(p process) (ended, error) {
-	p.limit = c.atMost(cmp.Or(p.limit, time.Minute)).Round(time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), p.limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.args[0], p.args[1:]...)
-	cmd.Env = append(os.Environ(), p.env...)
-	cmd.Dir = c.scratch
-	cmd.WaitDelay = time.Second
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	begun := time.Now()
-	err := cmd.Run()
-	e := ended{out.String(), errs.String(), cmd.ProcessState.ExitCode(), time.Since(begun).Seconds()}
-	c.log(p, e)
-	var status *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return e, fmt.Errorf("%s: no end after %v", strings.Join(p.args, " "), p.limit)
-	case errors.As(err, &status), errors.Is(err, exec.ErrWaitDelay):
-		return e, nil
-	}
-	return e, err
-}
-
-// must is exec of a program whose status is to be 0.
-func (c *call) must(p process) (ended, error) {
-	e, err := c.exec(p)
-	if err == nil && e.status != 0 {
-		err = fmt.Errorf("%s: exit status %d%s", strings.Join(p.args, " "), e.status, lastLine([]byte(e.stderr)))
-	}
-	return e, err
-}
-
-// log keeps what a program did.
-func (c *call) log(p process, e ended) {
-	n := c.logs.Add(1)
-	text := fmt.Sprintf("$ %s %s\n%s\n--- stderr\n%s\n--- exit status %d, %.2f s\n", strings.Join(p.env, " "), strings.Join(p.args, " "), e.stdout, e.stderr, e.status, e.seconds)
-	_ = os.WriteFile(filepath.Join(c.logFolder(), fmt.Sprintf("%s.%d.log", c.name, n)), []byte(text), 0o644)
-}
-
 // gpumem runs the command and reads its JSON into answer, unless that is nil.
 func (c *call) gpumem(answer any, env []string, args ...string) error {
 	e, err := c.exec(process{args: append([]string{c.command()}, args...), env: env})
@@ -168,12 +152,12 @@ func (c *call) gpumem(answer any, env []string, args ...string) error {
 	}
 	if answer == nil {
 		if e.status != 0 {
-			return fmt.Errorf("gpumem %s: exit status %d%s", strings.Join(args, " "), e.status, lastLine([]byte(e.stderr)))
+			return fmt.Errorf("gpumem %s: exit status %d%s", strings.Join(args, " "), e.status, e.reason())
 		}
 		return nil
 	}
 	if err := json.Unmarshal([]byte(e.stdout), answer); err != nil {
-		return fmt.Errorf("gpumem %s: %w%s", strings.Join(args, " "), err, lastLine([]byte(e.stderr)))
+		return fmt.Errorf("gpumem %s: %w%s", strings.Join(args, " "), err, e.reason())
 	}
 	return nil
 }

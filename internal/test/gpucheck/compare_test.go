@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,7 +45,7 @@ func compared(t *testing.T, name string) (c *call, events func() []event) {
 		if _, err := f.Seek(0, 0); err != nil {
 			t.Fatal(err)
 		}
-		return readEvents(f)
+		return readEvents(io.NopCloser(f))()
 	}
 }
 
@@ -140,7 +141,7 @@ func TestLeft(t *testing.T) {
 }
 
 func TestCompareGrants(t *testing.T) {
-	one := func(what string, requested, bytes uint64) func(*call) {
+	one := func(what string, requested uint64, bytes int64) func(*call) {
 		return func(c *call) { c.compareGrants([]granted{{what, requested, bytes}}) }
 	}
 	wrong := func(name, is, says string) []string {
@@ -173,7 +174,7 @@ func TestCompareGrants(t *testing.T) {
 
 func TestCompareContext(t *testing.T) {
 	const before, context = 100 * mib, 552 * mib
-	rows := func(bytes uint64) func(*call) {
+	rows := func(bytes int64) func(*call) {
 		return func(c *call) {
 			c.compareContext([]granted{{"alloc", 1, 1}, {"context", 0, bytes}}, gpu{UsedBytes: before})
 		}

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // Compiled tests and programs in C: the driver's answers, and the pools on it.
@@ -62,7 +64,9 @@ var (
 // test runs a compiled test of the bundle. Each test of it that fails is a fault, with the last
 // line that it wrote.
 func (c *call) test(binary string, args ...string) error {
-	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1"}, args...)
+	// A test that hangs says where, shortly before it would be killed.
+	const stacks = 3 * time.Second
+	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1", fmt.Sprintf("-test.timeout=%v", max(c.left()-stacks, stacks))}, args...)
 	e, err := c.exec(process{args: args, limit: c.left()})
 	return c.passed(binary, e, err)
 }
@@ -79,8 +83,10 @@ func (c *call) passed(binary string, e ended, err error) error {
 	switch {
 	case err != nil:
 		return err
+	case strings.Contains(e.stdout+e.stderr, "panic: test timed out"):
+		return unanswered{fmt.Errorf("%s%s", binary, lastLine(e.stdout+e.stderr))}
 	case e.status != 0 && count(failed) == 0:
-		c.fault("%s ends with status %d%s", binary, e.status, lastLine([]byte(e.stdout+e.stderr)))
+		c.fault("%s ends with status %d%s", binary, e.status, lastLine(e.stdout+e.stderr))
 	case e.status == 0 && count(passed) == 0 && count(omitted) > 0:
 		return skipped(lastWords(e.stdout, omitted.FindStringSubmatch(e.stdout)[1]))
 	case e.status == 0 && count(passed) == 0:

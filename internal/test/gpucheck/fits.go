@@ -3,19 +3,15 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Predictions of fit, beside what programs then take.
@@ -82,7 +78,7 @@ func fits(file, setting string, programs []fitProgram) func(*call) error {
 				telling.Lock()
 				defer telling.Unlock()
 				if err != nil {
-					c.fault("%s: %v", p.name, err)
+					c.report(fmt.Errorf("%s: %w", p.name, err))
 					return
 				}
 				c.compareFit(p, say, took)
@@ -142,7 +138,7 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 		return predicted{}, err
 	}
 	if err := json.Unmarshal([]byte(e.stdout), &answer); err != nil {
-		return predicted{}, fmt.Errorf("gpumem fit: %w%s", err, lastLine([]byte(e.stderr)))
+		return predicted{}, fmt.Errorf("gpumem fit: %w%s", err, e.reason())
 	}
 	for _, candidate := range answer.Candidates {
 		if strings.Join(candidate.Set, " ") == setting {
@@ -154,44 +150,37 @@ func (c *call) predict(card, file, setting string, p fitProgram) (predicted, err
 
 // take runs a program and looks at what it took before it ends.
 func (c *call) take(file, setting string, p fitProgram) (t consumed, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.left())
-	defer cancel()
-	cmd := exec.CommandContext(ctx, c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps)
-	cmd.Env = append(os.Environ(), c.frameworkEnviron()...)
+	env := c.frameworkEnviron()
 	if setting != "" {
-		cmd.Env = append(cmd.Env, setting)
+		env = append(env, setting)
 	}
-	in, err := cmd.StdinPipe()
+	r, err := c.begin(process{
+		args: []string{c.python, filepath.Join(c.root, "python/measured.py"), file, p.name, p.scale, fitSteps},
+		env:  env, talks: true, answers: "{",
+	})
 	if err != nil {
 		return t, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return t, err
-	}
-	errs, err := os.Create(filepath.Join(c.logFolder(), fmt.Sprintf("%s.%s.log", c.name, p.name)))
-	if err != nil {
-		return t, err
-	}
-	defer errs.Close()
-	cmd.Stderr = errs
-	if err := cmd.Start(); err != nil {
-		return t, err
-	}
-	lines := bufio.NewScanner(out)
-	for t.HeldPeak == 0 && lines.Scan() {
-		_ = json.Unmarshal(lines.Bytes(), &t) // the program has lines of its own before
+	for late := time.Now().Add(c.limit); t.HeldPeak == 0 && err == nil; {
+		var line string
+		if line, err = r.answer(time.Until(late)); err == nil {
+			_ = json.Unmarshal([]byte(line), &t) // the program has lines of its own before
+		}
 	}
 	if t.HeldPeak > 0 {
 		if v, err := c.listed("devices"); err == nil {
-			t.outside = math.Max(0, float64(v.programs[cmd.Process.Pid])-t.Held)
+			t.outside = math.Max(0, float64(v.programs[r.cmd.Process.Pid])-t.Held)
 		}
 	}
-	_ = in.Close()
-	err = cmd.Wait()
-	if err != nil || t.HeldPeak == 0 {
-		text, _ := os.ReadFile(errs.Name())
-		return t, fmt.Errorf("the program ends without figures: %w%s", cmp.Or(err, errors.New("exit status 0")), lastLine(text))
+	_ = r.in.Close()
+	if err != nil || !r.within(20*time.Second) {
+		r.kill()
 	}
-	return t, nil
+	if e := c.finish(r); err == nil && e.status != 0 {
+		err = fmt.Errorf("exit status %d%s", e.status, e.reason())
+	}
+	if err != nil {
+		err = fmt.Errorf("the program ends without figures: %w", err)
+	}
+	return t, err
 }

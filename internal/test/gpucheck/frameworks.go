@@ -56,6 +56,14 @@ func train(f framework) func(*call) error {
 		under := func(words ...string) []string {
 			return append(append([]string{c.command(), "run", "--mem", lease}, words...), "--")
 		}
+		// Without a pool there is nothing of ours that could be at fault.
+		trouble := func(t *talker, err error) {
+			if t.name == "alone" {
+				c.failed(err)
+				return
+			}
+			c.report(err)
+		}
 		pools := []string{"alone", "elastic", "vmm", "async"}
 		var trainers, fillers []*talker
 		defer func() { c.stop(append(trainers, fillers...)...) }()
@@ -84,7 +92,7 @@ func train(f framework) func(*call) error {
 		var failures []*talker
 		for _, t := range trainers {
 			if err := c.ready(t, nil); err != nil {
-				c.fault("%v", err)
+				trouble(t, err)
 				failures = append(failures, t)
 			}
 		}
@@ -95,7 +103,7 @@ func train(f framework) func(*call) error {
 			}
 			var a trained
 			if err := t.next("", "trained", &a, c.atMost(30*time.Second)); err != nil {
-				c.fault("%v", err)
+				trouble(t, err)
 				continue
 			}
 			found[t.name] = a
@@ -109,7 +117,7 @@ func train(f framework) func(*call) error {
 			c.figure(t.name+": the framework holds", a.Held, "bytes")
 			e := c.end(t)
 			if e.status != 0 {
-				c.fault("%s: the program ends with status %d%s", t.name, e.status, lastLine([]byte(e.stderr)))
+				c.fault("%s: the program ends with status %d%s", t.name, e.status, e.reason())
 			}
 			if t.name != "alone" {
 				c.poolReport(t.name, e.stderr, a.Peak)
@@ -173,7 +181,7 @@ var reported = regexp.MustCompile(`gpumem: GPU 0, pool \S+: peak (.+) in use, (.
 func (c *call) poolReport(name, stderr string, peak float64) {
 	m := reported.FindStringSubmatch(stderr)
 	if m == nil {
-		c.fault("%s: the pool library reports nothing at the end%s", name, lastLine([]byte(stderr)))
+		c.fault("%s: the pool library reports nothing at the end%s", name, lastLine(stderr))
 		return
 	}
 	used, err1 := parseSize(m[1])
@@ -215,7 +223,7 @@ func (c *call) fill(f framework, t *talker) {
 		err = t.next("", "refused", &a, c.atMost(30*time.Second))
 	}
 	if err != nil {
-		c.fault("%v", err)
+		c.report(err)
 		return
 	}
 	c.filledLease(t.name, a.Held)
@@ -236,6 +244,6 @@ func (c *call) ownError(f framework, name string, a refused, e ended) {
 		c.fault("%s: the program gets %s: %s; want %s with %s", name, a.Error, a.Text, f.error, f.message)
 	}
 	if e.status != 1 || !strings.Contains(e.stderr, f.error+": ") {
-		c.fault("%s: the program ends with status %d, want 1 and a traceback of %s%s", name, e.status, f.error, lastLine([]byte(e.stderr)))
+		c.fault("%s: the program ends with status %d, want 1 and a traceback of %s%s", name, e.status, f.error, e.reason())
 	}
 }

@@ -50,7 +50,7 @@ func (c *call) imported(name string, e ended, err error) error {
 		c.figure("import "+name, e.seconds, "s")
 		return nil
 	}
-	why := fmt.Sprintf("import %s: exit status %d%s", name, e.status, lastLine([]byte(e.stderr)))
+	why := fmt.Sprintf("import %s: exit status %d%s", name, e.status, lastLine(e.stderr))
 	if err != nil {
 		why = fmt.Sprintf("import %s: %v", name, err)
 	}

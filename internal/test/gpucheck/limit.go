@@ -9,9 +9,9 @@ import "time"
 // margin is what a check keeps of its limit to report in.
 const margin = time.Second
 
-// start is how long a program may take from its start until it is ready: imports and compilation, with
+// readyIn is how long a program may take from its start until it is ready: imports and compilation, with
 // others beside it.
-const start = 45 * time.Second
+const readyIn = 45 * time.Second
 
 // left returns what is left of the check's limit, less margin.
 func (c *call) left() time.Duration { return max(time.Until(c.until)-margin, time.Millisecond) }
@@ -22,5 +22,5 @@ func (c *call) atMost(limit time.Duration) time.Duration { return min(limit, c.l
 // ready waits until a program is ready, which it says with v. Programs that start together have the same
 // time to get there, and so one that hangs takes none of the others'.
 func (c *call) ready(t *talker, v any) error {
-	return t.answer("ready", v, c.atMost(max(start-time.Since(t.begun), time.Second)))
+	return t.answer("ready", v, c.atMost(max(readyIn-time.Since(t.begun), time.Second)))
 }

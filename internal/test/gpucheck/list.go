@@ -3,7 +3,6 @@
 package main
 
 import (
-	"os/exec"
 	"time"
 )
 
@@ -180,5 +179,9 @@ var planted = []check{
 // hang starts a process that leaves its group and its parent, and never ends.
 func hang(c *call) error {
 	c.figure("before the hang", 1, "")
-	return exec.Command("sh", "-c", "setsid sleep 1000 & sleep 1000").Run() // with no limit of its own
+	r, err := c.begin(process{args: []string{"sh", "-c", "echo the hang begins; setsid sleep 1000 & sleep 1000"}}) // with no limit of its own
+	if err == nil {
+		r.within(time.Hour)
+	}
+	return err
 }

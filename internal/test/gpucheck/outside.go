@@ -51,7 +51,7 @@ func outside(module, name string) func(*call) error {
 			}
 		}
 		if err == nil && e.status != 0 {
-			err = fmt.Errorf("the program ends with status %d%s", e.status, lastLine([]byte(e.stderr)))
+			err = fmt.Errorf("the program ends with status %d%s", e.status, e.reason())
 		}
 		if len(measured) > 0 {
 			c.enough(name, measured, estimate)

@@ -149,7 +149,7 @@ func (c *call) compileBoth(env ...string) (plain, planned []compiled, said [][]s
 	}
 	said = promised.FindAllStringSubmatch(e.stderr, -1)
 	if len(said) != len(plain) || len(planned) != len(plain) {
-		err = fmt.Errorf("run --remat says that it planned %d functions of %d%s", len(said), len(plain), lastLine([]byte(e.stderr)))
+		err = fmt.Errorf("run --remat says that it planned %d functions of %d%s", len(said), len(plain), e.reason())
 	}
 	return plain, planned, said, err
 }
@@ -176,7 +176,7 @@ func rematHost(c *call) error {
 	for _, speed := range []string{"50e9", "400e9"} {
 		list, _, err := c.compile(nil, []string{fixed}, speed, c.command())
 		if err != nil {
-			c.fault("a link of %s bytes a second: %v", speed, err)
+			c.report(fmt.Errorf("a link of %s bytes a second: %w", speed, err))
 			continue
 		}
 		c.hostPlan("planned for "+speed, list[0], base)

@@ -112,7 +112,7 @@ func refusals(f framework, together bool, all []refusal) func(*call) error {
 			}
 			var a refused
 			if err := t.answer("refused", &a, c.atMost(30*time.Second)); err != nil {
-				c.fault("%v", err)
+				c.report(err)
 				continue
 			}
 			e := c.end(t)

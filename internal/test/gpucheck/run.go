@@ -4,7 +4,7 @@ package main
 
 import (
 	"bufio"
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,7 @@ type check struct {
 type event struct {
 	Figure *report.Figure `json:"figure,omitempty"`
 	Fault  string         `json:"fault,omitempty"`
+	Failed string         `json:"failed,omitempty"` // why it, or a part of it, could not run
 	Skip   string         `json:"skip,omitempty"`
 	Done   bool           `json:"done,omitempty"`
 }
@@ -47,11 +49,15 @@ const eventsFD = 3
 // least is the shortest time that is worth to begin a check in.
 const least = 3 * time.Second
 
-// one runs a check in a process of its own, with at most left.
-func (b *bundle) one(c check, left time.Duration) report.Result {
-	r := report.Result{Name: c.name, Claim: c.claim, Doc: c.doc, Limit: c.limit.Seconds()}
+// one runs a check in a process of its own, with at most left. It ends early when ctx does.
+func (b *bundle) one(ctx context.Context, c check, left time.Duration) report.Result {
+	r := report.Result{Name: c.name, Claim: c.claim, Doc: c.doc, Limit: c.limit.Seconds(), Repeat: b.repeat(c.name)}
 	if why := b.lacks(c.needs); why != "" {
 		r.Outcome, r.Why = report.Skipped, why
+		return r
+	}
+	if ctx.Err() != nil {
+		r.Outcome, r.Why = report.NotReached, context.Cause(ctx).Error()
 		return r
 	}
 	if left < min(least, c.limit) {
@@ -60,31 +66,105 @@ func (b *bundle) one(c check, left time.Duration) report.Result {
 	}
 	limit := min(c.limit, left)
 	begun := time.Now()
-	events, output, err := b.watch(c.name, limit)
+	w := b.watch(ctx, c.name, limit)
 	r.Seconds = time.Since(begun).Seconds()
+	w.judge(&r, limit)
+	r.Why = b.plain(r.Why)
+	for i, fault := range r.Faults {
+		r.Faults[i] = b.plain(fault)
+	}
+	r.Logs = b.logsOf(c.name)
+	return r
+}
+
+// repeat is the command that runs a check again, alone.
+func (b *bundle) repeat(name string) string {
+	words := []string{"check", "--only", name, "--out", "again-" + name}
+	if b.simulated {
+		words = append(words, "--simulated")
+	}
+	if b.python != "" && b.python != defaultPython {
+		words = append(words, "--python", b.python)
+	}
+	return strings.Join(words, " ")
+}
+
+// plain is a message without the folders that may be gone when it is read.
+func (b *bundle) plain(text string) string {
+	return strings.NewReplacer(b.logFolder()+"/", "", b.scratch+"/", "", b.root+"/", "").Replace(text)
+}
+
+// logsOf are the names of a check's logs, its own first and then in the order of their numbers.
+func (b *bundle) logsOf(name string) (names []string) {
+	paths, _ := filepath.Glob(filepath.Join(b.logFolder(), name+".*"))
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+	}
+	own := ownLog(name)
+	slices.SortFunc(names, func(x, y string) int {
+		if (x == own) != (y == own) {
+			if x == own {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+	})
+	return names
+}
+
+// ownLog is the log of what a check itself writes.
+func ownLog(name string) string { return name + ".check.log" }
+
+// watched is what became of a check's process.
+type watched struct {
+	events []event
+	output string // beside the events
+	err    error  // of starting it, of waiting for it, or why it was killed
+	killed bool
+	stuck  bool // it could not be killed
+}
+
+// judge fills in what a process of a check shows, which had limit.
+func (w watched) judge(r *report.Result, limit time.Duration) {
+	var failures []string
 	done := false
-	for _, e := range events {
+	for _, e := range w.events {
 		switch {
 		case e.Figure != nil:
 			r.Figures = append(r.Figures, *e.Figure)
 		case e.Fault != "":
 			r.Faults = append(r.Faults, e.Fault)
+		case e.Failed != "":
+			failures = append(failures, "failed to run: "+e.Failed)
 		case e.Skip != "":
 			r.Why = e.Skip
 		}
 		done = done || e.Done
 	}
-	logs, _ := filepath.Glob(filepath.Join(b.logFolder(), c.name+".*"))
-	for _, path := range logs {
-		r.Logs = append(r.Logs, filepath.Base(path))
-	}
+	short := limit.Seconds() < r.Limit
+	var signal signalError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded) && limit < c.limit && len(r.Faults) == 0:
-		r.Outcome, r.Why = report.NotReached, fmt.Sprintf("the time was up after %.0f of its %.0f seconds", limit.Seconds(), c.limit.Seconds())
-	case errors.Is(err, context.DeadlineExceeded):
-		r.Outcome, r.Why = report.Hung, fmt.Sprintf("killed after %.0f s%s", limit.Seconds(), lastLine(output))
-	case err != nil || !done:
-		r.Outcome, r.Why = report.Crashed, fmt.Sprintf("%v%s", err, lastLine(output))
+	case w.stuck:
+		r.Outcome = report.Hung
+		failures = append(failures, fmt.Sprintf("hung, and could not be killed, %.0f s after its start%s", r.Seconds, lastLine(w.output)))
+	case errors.As(w.err, &signal):
+		r.Outcome = report.NotReached
+		failures = append(failures, w.err.Error())
+	case w.killed && short:
+		r.Outcome = report.NotReached
+		failures = append(failures, fmt.Sprintf("the time was up after %.0f of its %.0f seconds", limit.Seconds(), r.Limit))
+	case w.killed:
+		r.Outcome = report.Hung
+		failures = append(failures, fmt.Sprintf("killed after %.0f s", limit.Seconds()))
+	case w.err != nil:
+		r.Outcome = report.Crashed
+		failures = append(failures, w.err.Error()+lastLine(w.output))
+	case !done:
+		r.Outcome = report.Crashed
+		failures = append(failures, "it ended without an answer"+lastLine(w.output))
+	case len(failures) > 0:
+		r.Outcome = report.Crashed
 	case len(r.Faults) > 0:
 		r.Outcome = report.Wrong
 	case r.Why != "":
@@ -92,106 +172,186 @@ func (b *bundle) one(c check, left time.Duration) report.Result {
 	default:
 		r.Outcome = report.Held
 	}
-	return r
+	if len(failures) > 0 {
+		r.Why = strings.Join(failures, "; ")
+	}
+	// What is wrong is wrong, whatever came after it.
+	if len(r.Faults) > 0 && (r.Outcome == report.NotReached || r.Outcome == report.Crashed && done) {
+		r.Outcome = report.Wrong
+	}
 }
 
-// lastLine is the last line of a process's output, or the first of a panic, as the end of a sentence.
-func lastLine(output []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-	last := lines[len(lines)-1]
-	if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "panic: ") }); i >= 0 {
-		last = lines[i]
-	}
-	if last != "" {
-		return ": " + last
-	}
-	return ""
-}
-
-// watch runs this program with --one and returns its events and what it wrote otherwise. At
-// the end, whatever it was, no process that it started is left. err wraps
-// context.DeadlineExceeded where it was killed at the limit.
-func (b *bundle) watch(name string, limit time.Duration) (events []event, output []byte, err error) {
+// watch runs this program with --one. At the end, whatever it was, no process that it started is
+// left but those that the kernel does not let go.
+func (b *bundle) watch(ctx context.Context, name string, limit time.Duration) (w watched) {
 	// Processes that outlive their parents become this one's children, so that they can be
 	// found and killed.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, nil, err
+		return watched{err: err}
 	}
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, nil, err
+		return watched{err: err}
 	}
-	defer read.Close()
 	self, err := os.Executable()
 	if err != nil {
-		return nil, nil, err
+		return watched{err: err}
 	}
-	var out bytes.Buffer
+	log, err := openLog(filepath.Join(b.logFolder(), ownLog(name)))
+	if err != nil {
+		return watched{err: err}
+	}
+	out := &capture{log: log}
 	cmd := exec.Command(self, "--one", name)
-	cmd.Env = append(os.Environ(), b.environ()...)
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Env = b.environ()
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{write}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = time.Second // what it started may hold its output open
-	err = cmd.Start()
+	err = start(cmd)
 	write.Close()
 	if err != nil {
-		return nil, nil, err
+		read.Close()
+		log.finish(fmt.Sprintf("--- not started: %v\n", err))
+		return watched{err: err}
 	}
-	all := make(chan []event)
-	go func() { all <- readEvents(read) }()
-	timer := time.AfterFunc(limit, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) })
-	err = cmd.Wait()
-	if late := !timer.Stop(); late {
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+	events := readEvents(read)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	w.err, w.stuck = await(ctx, cmd, true)
+	w.killed = ctx.Err() != nil && w.err != nil && errors.Is(w.err, context.Cause(ctx))
+	w.stuck = killOrphans() || w.stuck
+	w.events, w.output = events(), out.String()
+	words := "ended"
+	if w.err != nil {
+		words = w.err.Error()
 	}
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // the check itself has ended well
+	if out.String() == "" && !w.stuck && w.err == nil {
+		_ = os.Remove(filepath.Join(b.logFolder(), ownLog(name)))
 	}
-	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-	killOrphans()
-	return <-all, out.Bytes(), err
+	log.finish(fmt.Sprintf("\n--- %s\n", words))
+	return w
 }
 
-// readEvents reads events to the end. A line that is cut short, by the writer's death, is
+// grace is how long a process that was killed may take to end: the kernel does not let go one that
+// waits in a driver.
+var grace = 5 * time.Second
+
+// kill sends a signal.
+var kill = unix.Kill
+
+// stuck are the processes that did not end when they were killed, by pid. Nobody waits for them again.
+var stuck sync.Map
+
+// await waits for a process that leads a group, and ends the group then. When ctx is done it kills the
+// process, and err is the cause; quits, it is first asked to write where it is. It is left if it
+// does not end then.
+func await(ctx context.Context, cmd *exec.Cmd, quits bool) (err error, left bool) {
+	pid := cmd.Process.Pid
+	waited := make(chan error, 1)
+	go func() { waited <- cmd.Wait() }()
+	select {
+	case err = <-waited:
+		_ = kill(-pid, unix.SIGKILL)
+		if errors.Is(err, exec.ErrWaitDelay) {
+			err = nil // the process itself has ended well
+		}
+		return err, false
+	case <-ctx.Done():
+	}
+	err = context.Cause(ctx)
+	if quits && errors.Is(err, context.DeadlineExceeded) {
+		_ = kill(pid, unix.SIGQUIT)
+		select {
+		case <-waited:
+			_ = kill(-pid, unix.SIGKILL)
+			return err, false
+		case <-time.After(2 * lastWordsIn):
+		}
+	}
+	_ = kill(-pid, unix.SIGKILL)
+	select {
+	case <-waited:
+		return err, false
+	case <-time.After(grace):
+		stuck.Store(pid, true)
+		return err, true
+	}
+}
+
+// readEvents reads events in the background. The function that it returns gives those until the end, which
+// is near; it does not wait for ever for the end. A line that is cut short, by the writer's death, is
 // the last and is dropped.
-func readEvents(r io.Reader) (events []event) {
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return events
-		}
-		var e event
-		if json.Unmarshal(line, &e) == nil {
-			events = append(events, e)
-		}
-	}
-}
-
-// killOrphans kills this process's children until there are none.
-func killOrphans() {
-	for {
-		// One after the other: the children of a killed one come here next.
-		tasks, _ := filepath.Glob("/proc/self/task/*/children")
-		var children []int
-		for _, path := range tasks {
-			text, _ := os.ReadFile(path)
-			for _, word := range strings.Fields(string(text)) {
-				var pid int
-				if _, err := fmt.Sscan(word, &pid); err == nil {
-					children = append(children, pid)
-				}
+func readEvents(r io.ReadCloser) func() []event {
+	var mu sync.Mutex
+	var events []event
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer r.Close()
+		lines := bufio.NewReader(r)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var e event
+			if json.Unmarshal(line, &e) == nil {
+				mu.Lock()
+				events = append(events, e)
+				mu.Unlock()
 			}
 		}
-		if len(children) == 0 {
-			return
+	}()
+	return func() []event {
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
 		}
-		for _, pid := range children {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			_, _ = unix.Wait4(pid, nil, 0, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(events)
+	}
+}
+
+// killOrphans kills this process's children until there are none. It reports whether some could not
+// be killed; those are stuck.
+func killOrphans() (left bool) {
+	for late := time.Now().Add(grace); ; time.Sleep(time.Millisecond) {
+		// One after the other: the children of a killed one come here next.
+		pids := children()
+		if len(pids) == 0 {
+			return false
+		}
+		for _, pid := range pids {
+			_ = kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+		if time.Now().After(late) {
+			for _, pid := range pids {
+				stuck.Store(pid, true)
+			}
+			return true
 		}
 	}
+}
+
+// children are this process's children but those that are stuck.
+func children() (pids []int) {
+	tasks, _ := filepath.Glob("/proc/self/task/*/children")
+	for _, path := range tasks {
+		text, _ := os.ReadFile(path)
+		for _, word := range strings.Fields(string(text)) {
+			var pid int
+			if _, err := fmt.Sscan(word, &pid); err != nil {
+				continue
+			}
+			if _, known := stuck.Load(pid); !known {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
 }
 
 // child is the process of one check.
@@ -202,16 +362,19 @@ func child(name string) error {
 	}
 	events := os.NewFile(eventsFD, "events")
 	unix.CloseOnExec(eventsFD)
+	// A program that is aborted, to say where it is, is to leave no core file as large as its memory.
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	call, err := newCall(c, events)
 	if err != nil {
 		return err
 	}
+	call.quitOnSignal()
 	var skip skipped
 	switch err := c.run(call); {
 	case errors.As(err, &skip):
 		call.tell(event{Skip: string(skip)})
 	case err != nil:
-		call.fault("%v", err)
+		call.failed(err)
 	}
 	call.tell(event{Done: true})
 	return nil

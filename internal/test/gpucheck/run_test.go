@@ -4,17 +4,46 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gpumem/internal/test/gpucheck/report"
 )
 
+// asMain makes the test binary the program `check`.
+const asMain = "CHECK_IS_MAIN"
+
+// Checks of this test's own.
+func init() {
+	planted = append(planted,
+		check{name: "planted-early", limit: 10 * time.Second, run: func(*call) error {
+			_, _ = os.Stdout.WriteString("the last words\n")
+			os.Exit(0)
+			return nil
+		}},
+		check{name: "planted-late", limit: 10 * time.Second, run: func(c *call) error {
+			_, err := c.exec(process{args: []string{"sleep", "1000"}, limit: 100 * time.Millisecond})
+			return err
+		}},
+		check{name: "planted-missing", limit: 10 * time.Second, run: func(c *call) error { return c.gpumem(nil, nil, "ps") }},
+		check{name: "planted-environment", limit: 10 * time.Second, run: func(*call) error { return errors.New(strings.Join(os.Environ(), " ")) }},
+	)
+}
+
 // TestMain makes the test binary the program that a check runs in.
 func TestMain(m *testing.M) {
+	if os.Getenv(asMain) != "" {
+		main()
+	}
 	if len(os.Args) == 3 && os.Args[1] == "--one" {
 		if err := child(os.Args[2]); err != nil {
 			os.Exit(2)
@@ -24,40 +53,66 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// withEnvironment lists the processes whose environment has a value.
+// withEnvironment lists the command lines of processes whose environment has a value.
 func withEnvironment(value string) (found []string) {
-	all, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range all {
-		if env, err := os.ReadFile(path); err == nil && bytes.Contains(env, []byte(value)) {
-			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			found = append(found, strings.ReplaceAll(string(cmdline), "\x00", " "))
-		}
+	for _, pid := range pidsWithEnvironment(value) {
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		found = append(found, strings.ReplaceAll(string(cmdline), "\x00", " "))
 	}
 	return found
 }
 
-// A check that hangs, crashes or finds a wrong figure is reported as that, with what it had
-// measured before and a log, and leaves no process behind.
-func TestPlanted(t *testing.T) {
-	b := &bundle{root: t.TempDir(), out: t.TempDir(), scratch: t.TempDir()}
+func pidsWithEnvironment(value string) (pids []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range all {
+		if env, err := os.ReadFile(path); err == nil && bytes.Contains(append(env, 0), []byte(value+"\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// testBundle is a bundle without programs.
+func testBundle(t *testing.T) *bundle {
+	b := &bundle{root: t.TempDir(), scratch: t.TempDir()}
 	if err := os.Mkdir(b.logFolder(), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+// A check that hangs, crashes or finds a wrong figure is reported as that, with what it had
+// measured before and logs of where it was, and leaves no process behind.
+func TestPlanted(t *testing.T) {
+	b := testBundle(t)
 	for _, tc := range []struct {
 		name    string
 		outcome report.Outcome
 		says    string
 		figures int
+		logs    map[string]string // and what they have
 	}{
-		{"planted-hang", report.Hung, "killed after 2 s", 1},
-		{"planted-crash", report.Crashed, "exit status 2: panic: planted", 1},
-		{"planted-wrong", report.Wrong, "figure: measured 3 bytes, the documents say 2 bytes", 1},
+		{"planted-hang", report.Hung, "killed after 2 s", 1, map[string]string{"planted-hang.check.log": "gpucheck.hang(", "planted-hang.1.log": "\nthe hang begins\n"}},
+		{"planted-crash", report.Crashed, "exit status 2: panic: planted", 1, map[string]string{"planted-crash.check.log": "gpucheck.child("}},
+		{"planted-wrong", report.Wrong, "figure: measured 3 bytes, the documents say 2 bytes", 1, nil},
+		{"planted-early", report.Crashed, "it ended without an answer: the last words", 0, map[string]string{"planted-early.check.log": "the last words\n"}},
+		{"planted-late", report.Crashed, "failed to run: sleep 1000: no end after 100ms", 0, map[string]string{"planted-late.1.log": "$ sleep 1000\n"}},
+		{"planted-missing", report.Crashed, "failed to run: fork/exec bin/gpumem: no such file or directory", 0, map[string]string{"planted-missing.1.log": "--- not started"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _ := find(tc.name)
-			r := b.one(c, c.limit)
+			r := b.one(t.Context(), c, c.limit)
 			if r.Outcome != tc.outcome || len(r.Figures) != tc.figures || !strings.HasPrefix(r.Why+strings.Join(r.Faults, "\n"), tc.says) {
 				t.Errorf("%+v, want %s, %d figures, and %q", r, tc.outcome, tc.figures, tc.says)
+			}
+			if len(r.Logs) != len(tc.logs) {
+				t.Errorf("logs %q, want %v", r.Logs, tc.logs)
+			}
+			for name, want := range tc.logs {
+				if text, err := os.ReadFile(filepath.Join(b.logFolder(), name)); err != nil || !bytes.Contains(text, []byte(want)) {
+					t.Errorf("%s: %v: %s\nwant %q", name, err, text, want)
+				}
 			}
 			if left := withEnvironment(scratchVar + "=" + b.scratch); len(left) > 0 {
 				t.Errorf("processes are left: %q", left)
@@ -66,26 +121,84 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// A process that the kernel does not let go, as one that waits in a driver, is reported, and the
+// next check runs.
+func TestWhatCannotBeKilledStopsNothing(t *testing.T) {
+	b := testBundle(t)
+	hang, _ := find("planted-hang")
+	grace, kill = 300*time.Millisecond, func(int, unix.Signal) error { return nil }
+	t.Cleanup(func() {
+		grace, kill = 5*time.Second, unix.Kill
+		stuck.Range(func(pid, _ any) bool { _ = unix.Kill(-pid.(int), unix.SIGKILL); return true })
+		stuck.Clear()
+		for len(children()) > 0 {
+			killOrphans()
+		}
+	})
+	begun := time.Now()
+	r := b.one(t.Context(), hang, hang.limit)
+	if r.Outcome != report.Hung || !strings.Contains(r.Why, "hung, and could not be killed") || len(r.Figures) != 1 {
+		t.Errorf("%+v, want it to be hung and left", r)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	wrong, _ := find("planted-wrong")
+	if r := b.one(t.Context(), wrong, wrong.limit); r.Outcome != report.Wrong {
+		t.Errorf("after it: %+v", r)
+	}
+}
+
+// A signal ends the check that runs, and those after it are not begun. What one found wrong before is kept.
+func TestJudge(t *testing.T) {
+	fault, done := event{Fault: "off"}, event{Done: true}
+	late := context.DeadlineExceeded
+	for _, tc := range []struct {
+		name    string
+		w       watched
+		limit   float64 // of 10 s
+		outcome report.Outcome
+		why     string
+	}{
+		{"interrupted", watched{err: signalError(unix.SIGINT), killed: true}, 10, report.NotReached, "interrupted by SIGINT"},
+		{"interrupted after a fault", watched{events: []event{fault}, err: signalError(unix.SIGTERM), killed: true}, 10, report.Wrong, "interrupted by SIGTERM"},
+		{"out of time", watched{err: late, killed: true}, 4, report.NotReached, "the time was up after 4 of its 10 seconds"},
+		{"out of time after a fault", watched{events: []event{fault}, err: late, killed: true}, 4, report.Wrong, "the time was up after 4 of its 10 seconds"},
+		{"hung after a fault", watched{events: []event{fault}, err: late, killed: true}, 10, report.Hung, "killed after 10 s"},
+		{"failed", watched{events: []event{{Failed: "no context"}, done}}, 10, report.Crashed, "failed to run: no context"},
+		{"failed in a part, and wrong", watched{events: []event{fault, {Failed: "too late"}, done}}, 10, report.Wrong, "failed to run: too late"},
+		{"skipped", watched{events: []event{{Skip: "not there"}, done}}, 10, report.Skipped, "not there"},
+		{"held", watched{events: []event{done}}, 10, report.Held, ""},
+	} {
+		r := report.Result{Limit: 10}
+		tc.w.judge(&r, seconds(tc.limit))
+		if r.Outcome != tc.outcome || r.Why != tc.why {
+			t.Errorf("%s: %s, %q, want %s, %q", tc.name, r.Outcome, r.Why, tc.outcome, tc.why)
+		}
+	}
+}
+
 // What cannot run, or has no time, says so and is not run.
 func TestNotRun(t *testing.T) {
-	b := &bundle{out: t.TempDir(), options: options{python: "python9", simulated: true}}
+	b := &bundle{options: options{python: "python9", simulated: true}}
 	c, _ := find("planted-wrong")
 	for _, tc := range []struct {
 		name    string
 		needs   []string
+		python  error
 		left    float64
 		outcome report.Outcome
 		why     string
 	}{
-		{"real GPU", []string{"gpu"}, 100, report.Skipped, "a simulated GPU cannot answer this"},
-		{"package", []string{"jax"}, 100, report.Skipped, "python9 has no jax"},
-		{"Python", []string{"python"}, 100, report.Skipped, "python9 is not there"},
-		{"time", nil, 1, report.NotReached, "the time was up"},
-		{"no time", nil, -1, report.NotReached, "the time was up"},
+		{"real GPU", []string{"gpu"}, nil, 100, report.Skipped, "a simulated GPU cannot answer this"},
+		{"package", []string{"jax"}, nil, 100, report.Skipped, "python9 has no jax"},
+		{"Python", []string{"jax"}, os.ErrNotExist, 100, report.Skipped, "python9 cannot be started: file does not exist"},
+		{"time", nil, nil, 1, report.NotReached, "the time was up"},
+		{"no time", nil, nil, -1, report.NotReached, "the time was up"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.needs = tc.needs
-			if r := b.one(c, seconds(tc.left)); r.Outcome != tc.outcome || r.Why != tc.why || r.Figures != nil {
+			c.needs, b.pythonError = tc.needs, tc.python
+			if r := b.one(t.Context(), c, seconds(tc.left)); r.Outcome != tc.outcome || r.Why != tc.why || r.Figures != nil {
 				t.Errorf("%+v, want %s, %q", r, tc.outcome, tc.why)
 			}
 		})
@@ -98,6 +211,9 @@ func TestChoose(t *testing.T) {
 	for _, tc := range []struct{ only, plant, want string }{
 		{"reset,driver", "", "reset driver"},
 		{"reset", "wrong", "planted-wrong reset"},
+		{"reset,driver,reset", "wrong,wrong", "planted-wrong reset driver"},
+		{",", "", `--only "," names no check; --list has them`},
+		{"", ",", `--plant ",": want hang, crash, wrong`},
 		{"nothing", "", `--only "nothing": no check has that name; --list has them`},
 		{"", "fire", `--plant "fire": want hang, crash, wrong`},
 	} {

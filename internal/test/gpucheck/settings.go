@@ -96,7 +96,7 @@ func explain(f framework, explains string, settings []string) func(*call) error 
 func (c *call) explainOne(t *talker, explains string, env []string, before gpu, outside float64) error {
 	var ready, a taken
 	if err := c.ready(t, &ready); err != nil {
-		c.fault("%v", err)
+		c.report(err)
 		return nil
 	}
 	var said explained
@@ -112,7 +112,7 @@ func (c *call) explainOne(t *talker, explains string, env []string, before gpu, 
 		c.fillTo(t, *said.Limit)
 	}
 	if e := c.end(t); e.status != 0 {
-		c.fault("%s: the program ends with status %d%s", t.name, e.status, lastLine([]byte(e.stderr)))
+		c.fault("%s: the program ends with status %d%s", t.name, e.status, e.reason())
 	}
 	return nil
 }
@@ -166,11 +166,11 @@ func (c *call) takes(t *talker, before gpu, a *taken) (float64, error) {
 	if a == nil {
 		a = new(taken)
 	}
-	if err := t.next("", "taken", a, c.atMost(start)); err != nil {
+	if err := t.next("", "taken", a, c.atMost(readyIn)); err != nil {
 		return 0, err
 	}
 	now, err := c.device()
-	return float64(now.UsedBytes) - float64(before.UsedBytes), err
+	return now.takenSince(before), err
 }
 
 // settle waits until about as much is in use as was before any program, and returns what is in use
@@ -183,7 +183,7 @@ func (c *call) settle(idle gpu) (now gpu, err error) {
 			return now, err
 		}
 		if late := time.Since(begun) > 5*time.Second; late {
-			c.fault("5 s after a program's end %s more than before it is in use", quantity(float64(now.UsedBytes-idle.UsedBytes), "bytes"))
+			c.fault("5 s after a program's end %s more than before it is in use", quantity(now.takenSince(idle), "bytes"))
 			return now, nil
 		}
 	}
@@ -193,7 +193,7 @@ func (c *call) settle(idle gpu) (now gpu, err error) {
 func (c *call) fillTo(t *talker, limit uint64) {
 	var filled struct{ Within, Beyond bool }
 	if err := t.next(fmt.Sprint(limit), "filled", &filled, c.atMost(20*time.Second)); err != nil {
-		c.fault("%v", err)
+		c.report(err)
 		return
 	}
 	c.filledTo(t.name, limit, filled.Within, filled.Beyond)

@@ -3,14 +3,9 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,79 +15,42 @@ import (
 // before it goes on (programs/talk.py). So several can start at once, which is most of their time,
 // and use the GPU one after the other.
 type talker struct {
-	name   string // in messages
-	cmd    *exec.Cmd
-	asked  process
-	in     io.WriteCloser
-	lines  chan string // closed at the end of its output
-	stdout strings.Builder
-	stderr bytes.Buffer
-	begun  time.Time
-	logged bool
+	*program
+	name string // in messages
 }
 
 // talk starts python/PROGRAM.py with the words of before in front of it, such as those of gpumem run.
 // env comes after what frameworks need here.
 func (c *call) talk(name string, env, before []string, program string, args ...string) (*talker, error) {
 	words := append(append([]string{}, before...), c.python, filepath.Join(c.root, "python", program+".py"))
-	p := process{args: append(words, args...), env: append(c.frameworkEnviron(), env...)}
-	t := &talker{name: name, asked: p, lines: make(chan string, 100), begun: time.Now()}
-	t.cmd = exec.Command(p.args[0], p.args[1:]...)
-	t.cmd.Env, t.cmd.Dir = append(os.Environ(), p.env...), c.scratch
-	t.cmd.Stderr = &t.stderr
-	t.cmd.WaitDelay = 2 * time.Second // gpumem run leaves a process that keeps the lease, until it is over
-	var err error
-	if t.in, err = t.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := t.cmd.StdoutPipe()
+	r, err := c.begin(process{args: append(words, args...), env: append(c.frameworkEnviron(), env...), talks: true, answers: "{"})
 	if err != nil {
-		return nil, err
-	}
-	if err := t.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	go func() {
-		defer close(t.lines)
-		r := bufio.NewReader(out)
-		for {
-			line, err := r.ReadString('\n')
-			if line != "" {
-				t.lines <- line
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return t, nil
+	return &talker{r, name}, nil
 }
 
 // answer reads the next answer, which is to be of the stage, into v.
 func (t *talker) answer(stage string, v any, limit time.Duration) error {
-	late := time.After(limit)
-	for {
-		select {
-		case <-late:
-			return fmt.Errorf("%s: the program was not %s after %v", t.name, stage, limit)
-		case line, ok := <-t.lines:
-			if !ok {
-				_ = t.cmd.Wait()
-				return fmt.Errorf("%s: the program ended before it was %s, with %v%s", t.name, stage, t.cmd.ProcessState, lastLine(t.stderr.Bytes()))
-			}
-			t.stdout.WriteString(line)
-			var kind struct{ Stage string }
-			if json.Unmarshal([]byte(line), &kind) != nil || kind.Stage == "" {
-				continue // something else that a framework prints
-			}
-			if kind.Stage != stage {
-				return fmt.Errorf("%s: %s, want %s", t.name, kind.Stage, stage)
-			}
-			if v == nil {
-				return nil
-			}
-			return json.Unmarshal([]byte(line), v)
+	for late := time.Now().Add(limit); ; {
+		line, err := t.program.answer(time.Until(late))
+		switch {
+		case isUnanswered(err):
+			return unanswered{fmt.Errorf("%s: the program was not %s after %v", t.name, stage, limit)}
+		case err != nil:
+			return fmt.Errorf("%s: not %s: %w", t.name, stage, err)
 		}
+		var kind struct{ Stage string }
+		if json.Unmarshal([]byte(line), &kind) != nil || kind.Stage == "" {
+			continue // something else that a framework prints
+		}
+		if kind.Stage != stage {
+			return fmt.Errorf("%s: %s, want %s", t.name, kind.Stage, stage)
+		}
+		if v == nil {
+			return nil
+		}
+		return json.Unmarshal([]byte(line), v)
 	}
 }
 
@@ -104,47 +62,45 @@ func (t *talker) tell(line string) error {
 	return nil
 }
 
-// next tells the program to go on, and reads its answer.
+// next tells the program to go on, and reads its answer. Of a program that has ended, the answer says why.
 func (t *talker) next(line, stage string, v any, limit time.Duration) error {
-	return errors.Join(t.tell(line), t.answer(stage, v, limit))
+	told := t.tell(line)
+	if err := t.answer(stage, v, limit); err != nil {
+		return err
+	}
+	return told
 }
 
-// end lets the program go on to its end, and logs what it did.
+// end lets the program go on to its end.
 func (c *call) end(t *talker) ended {
 	_ = t.tell("")
 	_ = t.in.Close()
-	killed := time.AfterFunc(20*time.Second, func() { _ = t.cmd.Process.Kill() })
-	for line := range t.lines {
-		t.stdout.WriteString(line)
+	if !t.within(20 * time.Second) {
+		c.failed(fmt.Errorf("%s: no end 20 s after its work", t.name))
+		t.kill()
 	}
-	_ = t.cmd.Wait()
-	if !killed.Stop() {
-		c.fault("%s: no end 20 s after its work", t.name)
-	}
-	e := ended{t.stdout.String(), t.stderr.String(), t.cmd.ProcessState.ExitCode(), time.Since(t.begun).Seconds()}
-	c.log(t.asked, e)
-	t.logged = true
-	return e
+	return c.finish(t.program)
 }
 
-// stop ends programs wherever they are, and logs what they did so far.
+// stop ends programs wherever they are.
 func (c *call) stop(all ...*talker) {
 	for _, t := range all {
-		if t != nil && t.cmd.ProcessState == nil {
-			_ = t.cmd.Process.Kill()
+		if t != nil && !t.finished {
+			t.abort()
 		}
 	}
 	for _, t := range all {
-		if t != nil && !t.logged {
-			c.end(t)
+		if t != nil && !t.finished {
+			t.kill()
+			c.finish(t.program)
 		}
 	}
 }
 
 // frameworkEnviron is what JAX, PyTorch and CuPy get beside the check's environment. On a real GPU that
-// is nothing which they read but a folder for CuPy's kernels.
+// is nothing which they read but a folder for CuPy's kernels. A Python that is ended by a signal says where.
 func (b *bundle) frameworkEnviron() []string {
-	env := []string{"CUPY_CACHE_DIR=" + filepath.Join(b.scratch, "cupy")}
+	env := []string{"CUPY_CACHE_DIR=" + filepath.Join(b.scratch, "cupy"), "PYTHONFAULTHANDLER=1"}
 	if !b.simulated {
 		return env
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,9 +10,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,8 +51,7 @@ func views(c *call) error {
 		c.showsHolder(first, h.cmd.Process.Pid, h.bytes)
 		err = c.showsLease(h)
 	}
-	_ = h.in.Close()
-	return errors.Join(err, h.cmd.Wait())
+	return errors.Join(err, c.release(h))
 }
 
 // sameView says where a view differs from another.
@@ -211,7 +207,7 @@ func readFrame(text string) (view, error) {
 	v := view{name: "top", programs: map[int]uint64{}, rounding: 1 << 30 / 100}
 	at := topGPU.FindStringSubmatchIndex(text)
 	if at == nil {
-		return v, fmt.Errorf("gpumem top --once does not show cuda:0%s", lastLine([]byte(text)))
+		return v, fmt.Errorf("gpumem top --once does not show cuda:0%s", lastLine(text))
 	}
 	var errs []error
 	bytes := func(text string) uint64 {
@@ -233,23 +229,16 @@ func readFrame(text string) (view, error) {
 
 // served is what serve has at /state and at /metrics.
 func (c *call) served() ([]view, error) {
-	cmd := exec.Command(c.command(), "serve", "--listen", "127.0.0.1:0")
-	out, err := cmd.StdoutPipe()
+	r, err := c.begin(process{args: []string{c.command(), "serve", "--listen", "127.0.0.1:0"}, talks: true, answers: "http"})
 	if err != nil {
 		return nil, err
 	}
-	errs, err := os.Create(filepath.Join(c.logFolder(), c.name+".serve.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer errs.Close()
-	cmd.Stderr = errs
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	time.AfterFunc(c.left(), func() { _ = cmd.Process.Kill() })
-	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
-	address, err := bufio.NewReader(out).ReadString('\n')
+	defer func() {
+		_ = r.cmd.Process.Kill()
+		r.within(grace)
+		c.finish(r)
+	}()
+	address, err := r.answer(c.atMost(20 * time.Second))
 	if err != nil {
 		return nil, fmt.Errorf("gpumem serve prints no address: %w", err)
 	}
@@ -350,8 +339,7 @@ func viewsSMI(c *call) error {
 		return err
 	}
 	err = c.besideSMI(h)
-	_ = h.in.Close()
-	return errors.Join(err, h.cmd.Wait())
+	return errors.Join(err, c.release(h))
 }
 
 func (c *call) besideSMI(h *holder) error {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Outcome is how a check ended.
@@ -17,11 +18,11 @@ type Outcome string
 // The outcomes, the ones that need somebody first.
 const (
 	Wrong      Outcome = "wrong"       // the claim does not hold here
-	Crashed    Outcome = "crashed"     // the check ended by itself without an answer
+	Crashed    Outcome = "crashed"     // the check failed to run: it ended without an answer, or a program of it could not be started or was too late
 	Hung       Outcome = "hung"        // it was killed at its limit
 	Held       Outcome = "held"        // the claim holds here
 	Skipped    Outcome = "skipped"     // it cannot run here; Why says what is missing
-	NotReached Outcome = "not reached" // the time was up before it began
+	NotReached Outcome = "not reached" // the time was up, or somebody interrupted, before its end
 )
 
 // Outcomes are all of them, in the order of a report.
@@ -46,7 +47,8 @@ type Result struct {
 	Figures []Figure `json:"figures,omitempty"`
 	Seconds float64  `json:"seconds"`
 	Limit   float64  `json:"limit_seconds"`
-	Logs    []string `json:"logs,omitempty"` // files in logs.zip
+	Logs    []string `json:"logs,omitempty"`   // files in logs.zip, the check's own first
+	Repeat  string   `json:"repeat,omitempty"` // the command that runs it again, alone
 }
 
 // Machine is where the checks ran.
@@ -68,6 +70,7 @@ type Report struct {
 	Begun   time.Time `json:"begun"`
 	Seconds float64   `json:"seconds"`
 	Machine Machine   `json:"machine"`
+	Notes   []string  `json:"notes,omitempty"` // what a reader of the results has to know, one sentence each
 	Results []Result  `json:"results"`
 }
 
@@ -129,43 +132,122 @@ func (r *Report) Figures(prefix string) map[string]Figure {
 // Good reports whether nothing is wrong, crashed or hung.
 func (r *Report) Good() bool { return r.Count(Wrong)+r.Count(Crashed)+r.Count(Hung) == 0 }
 
-// Text writes the report as a page: the counts, then a line for each check with what is
-// wrong below it.
+// Bad reports whether somebody has to look at the check.
+func (o Outcome) Bad() bool { return o == Wrong || o == Crashed || o == Hung }
+
+// Text writes the report as a page: the counts, then a block for each check. Those that need
+// somebody come first, by outcome, and the rest in the order in which they ran.
 func (r *Report) Text(w io.Writer) {
 	m := r.Machine
 	kind := ""
 	if m.Simulated {
 		kind = ", simulated"
 	}
-	fmt.Fprintf(w, "gpu-check of gpumem %s on %s%s, driver %s, kernel %s\n", r.Bundle, m.GPU, kind, m.Driver, m.Kernel)
+	wrap(w, "", "", fmt.Sprintf("gpu-check of gpumem %s on %s%s, driver %s, kernel %s", r.Bundle, m.GPU, kind, m.Driver, m.Kernel))
 	var versions []string
 	for _, name := range []string{"python", "jax", "torch", "cupy", "transformers", "flax"} {
 		if v := m.Versions[name]; v != "" {
 			versions = append(versions, name+" "+v)
 		}
 	}
-	if len(versions) > 0 {
-		fmt.Fprintln(w, strings.Join(versions, ", "))
-	}
+	wrap(w, "", "", strings.Join(versions, ", "))
 	var counts []string
 	for _, o := range Outcomes {
 		if n := r.Count(o); n > 0 {
 			counts = append(counts, fmt.Sprintf("%s %d", o, n))
 		}
 	}
-	fmt.Fprintf(w, "%s, %.0f s: %s\n\n", r.Begun.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds, strings.Join(counts, " · "))
+	wrap(w, "", "", fmt.Sprintf("%s, %.0f s: %s", r.Begun.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds, strings.Join(counts, " · ")))
+	for _, note := range r.Notes {
+		wrap(w, "", "", note)
+	}
+	fmt.Fprintln(w)
+	for _, o := range Outcomes {
+		for _, c := range r.Results {
+			if o.Bad() && c.Outcome == o {
+				c.Line(w)
+				fmt.Fprintln(w)
+			}
+		}
+	}
 	for _, c := range r.Results {
-		c.Line(w)
+		if !c.Outcome.Bad() {
+			c.Line(w)
+		}
 	}
 }
 
-// Line writes the check's line, and below it what is wrong.
+// What a page has of one check at most; the JSON has all of it.
+const (
+	width      = 100 // columns
+	mostLetter = 500 // of one sentence
+	mostFaults = 8
+	mostLogs   = 8
+)
+
+// Line writes the check's line, and below it what is wrong, where to read about it, and how to
+// repeat it.
 func (c Result) Line(w io.Writer) {
-	fmt.Fprintf(w, "%-11s %-18s %5.1f s  %s (%s)\n", c.Outcome, c.Name, c.Seconds, c.Claim, c.Doc)
-	if c.Why != "" {
-		fmt.Fprintf(w, "            %s\n", c.Why)
+	head := fmt.Sprintf("%-11s %-18s %5.1f s  ", c.Outcome, c.Name, c.Seconds)
+	wrap(w, head, strings.Repeat(" ", utf8.RuneCountInString(head)), fmt.Sprintf("%s (%s)", c.Claim, c.Doc))
+	const indent, deeper = "            ", "              "
+	say := func(text string) {
+		if letters := []rune(text); len(letters) > mostLetter {
+			text = string(letters[:mostLetter]) + " ... (report.json has all of it)"
+		}
+		wrap(w, indent, deeper, text)
 	}
-	for _, f := range c.Faults {
-		fmt.Fprintf(w, "            %s\n", f)
+	say(c.Why)
+	for _, f := range c.Faults[:min(len(c.Faults), mostFaults)] {
+		say(f)
+	}
+	if more := len(c.Faults) - mostFaults; more > 0 {
+		say(fmt.Sprintf("and %d more, in report.json", more))
+	}
+	if !c.Outcome.Bad() {
+		return
+	}
+	if logs := c.Logs; len(logs) > 0 {
+		if more := len(logs) - mostLogs; more > 0 { // the check's own, and the last ones
+			logs = append([]string{logs[0], fmt.Sprintf("%d more", more)}, logs[more+1:]...)
+		}
+		wrap(w, indent, deeper, "logs: "+strings.Join(logs, ", "))
+	}
+	if c.Repeat != "" {
+		wrap(w, indent, deeper, "again: "+c.Repeat)
+	}
+}
+
+// wrap writes words in lines of at most width columns, the first behind first and the others behind
+// rest. It writes nothing if there are no words.
+func wrap(w io.Writer, first, rest, text string) {
+	line, empty := first, true
+	for _, word := range strings.Fields(text) {
+		for {
+			room := width - utf8.RuneCountInString(line)
+			if !empty {
+				room--
+			}
+			letters := []rune(word)
+			switch {
+			case len(letters) <= room:
+				if !empty {
+					line += " "
+				}
+				line, word, empty = line+word, "", false
+			case !empty:
+				fmt.Fprintln(w, line)
+				line, empty = rest, true
+			default: // longer than a line
+				fmt.Fprintln(w, line+string(letters[:room]))
+				line, word = rest, string(letters[room:])
+			}
+			if word == "" {
+				break
+			}
+		}
+	}
+	if !empty {
+		fmt.Fprintln(w, line)
 	}
 }

@@ -1,0 +1,278 @@
+//go:build linux
+
+package main
+
+import (
+	"archive/zip"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"gpumem/internal/test/gpucheck/report"
+)
+
+// Tests of the whole program: in a bundle whose gpumem is a script.
+
+const oneGPU = `{"devices": [{"name": "a GPU", "total_bytes": 1, "driver": "1"}], "driver": {"up": true}}`
+
+// madeBundle is a bundle, the folder that its check is started in, and the folder for what it removes.
+type madeBundle struct{ root, work, scratch string }
+
+// makeBundle makes a bundle whose gpumem shows such devices.
+func makeBundle(t *testing.T, devices string) madeBundle {
+	t.Helper()
+	m := madeBundle{t.TempDir(), t.TempDir(), t.TempDir()}
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"check": string(self), "gpumem": "#!/bin/sh\necho '" + devices + "'\n", "VERSION": "1\n"} {
+		if err := os.WriteFile(filepath.Join(m.root, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m madeBundle) command(env []string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(m.root, "check"), args...)
+	cmd.Dir = m.work
+	inherited, _ := splitEnviron(os.Environ())
+	cmd.Env = append(append(inherited, asMain+"=1", "TMPDIR="+m.scratch), env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// run returns the status and all output.
+func (m madeBundle) run(t *testing.T, env []string, args ...string) (int, string) {
+	t.Helper()
+	cmd := m.command(env, args...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	m.clean(t)
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+// clean checks that no file and no process is left.
+func (m madeBundle) clean(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		processes := withEnvironment("TMPDIR=" + m.scratch)
+		files, _ := os.ReadDir(m.scratch)
+		if len(processes)+len(files) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("left: processes %q, files %v", processes, files)
+			return
+		}
+	}
+}
+
+func (m madeBundle) report(t *testing.T, folder string) *report.Report {
+	t.Helper()
+	r, err := report.Read(filepath.Join(m.work, folder, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Whoever interrupts a run gets what there is, and leaves nothing on the GPU.
+func TestSignalEndsEverythingAndReports(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			m := makeBundle(t, oneGPU)
+			cmd := m.command(nil, "--plant", "wrong,hang", "--only", "driver")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for end := time.Now().Add(20 * time.Second); len(withEnvironmentAnd("TMPDIR="+m.scratch, "sleep")) < 2; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the hang does not begin")
+				}
+			}
+			_ = cmd.Process.Signal(s)
+			_ = cmd.Wait()
+			if got := cmd.ProcessState.ExitCode(); got != 128+int(s) {
+				t.Errorf("status %d, want %d", got, 128+int(s))
+			}
+			m.clean(t)
+			want := []report.Outcome{report.Wrong, report.NotReached, report.NotReached}
+			r := m.report(t, "gpu-check")
+			if len(r.Results) != len(want) {
+				t.Fatalf("%d results, want %d", len(r.Results), len(want))
+			}
+			for i, c := range r.Results {
+				if c.Outcome != want[i] || i > 0 && !strings.HasPrefix(c.Why, "interrupted by SIG") {
+					t.Errorf("%s: %s, %q, want %s and interrupted", c.Name, c.Outcome, c.Why, want[i])
+				}
+			}
+		})
+	}
+}
+
+// withEnvironmentAnd lists the processes of withEnvironment whose command line has a word.
+func withEnvironmentAnd(value, word string) (found []string) {
+	for _, line := range withEnvironment(value) {
+		if strings.HasPrefix(line, word) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// A check dies with the program that started it, however that ends.
+func TestCheckDiesWithItsParent(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	cmd := m.command(nil, "--plant", "hang", "--only", "driver")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); len(withEnvironmentAnd("TMPDIR="+m.scratch, "sh")) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the hang does not begin")
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := append(withEnvironmentAnd("TMPDIR="+m.scratch, m.root), withEnvironmentAnd("TMPDIR="+m.scratch, "sh")...)
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Errorf("left: %q", left)
+			break
+		}
+	}
+	for _, pid := range pidsWithEnvironment("TMPDIR=" + m.scratch) { // sleep, in a session of its own
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// Who reads the lines may go away.
+func TestClosedOutputEndsNothing(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.command(nil, "--only", "planted-wrong,planted-early")
+	cmd.Stdout, cmd.Stderr = write, write
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read.Close()
+	write.Close()
+	_ = cmd.Wait()
+	m.clean(t)
+	if got := cmd.ProcessState.ExitCode(); got != statusBad || len(m.report(t, "gpu-check").Results) != 2 {
+		t.Errorf("status %v, and %d results", cmd.ProcessState, len(m.report(t, "gpu-check").Results))
+	}
+}
+
+// A report of the one time that there was a GPU is not written over, and a run that checks nothing
+// leaves no folder.
+func TestFolders(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	if status, out := m.run(t, nil, "--only", "planted-wrong"); status != statusBad {
+		t.Fatalf("status %d: %s", status, out)
+	}
+	before := m.report(t, "gpu-check").Begun
+	status, out := m.run(t, nil, "--only", "planted-early")
+	if status != statusUsage || out != "check: gpu-check has a report.json already; --out names another folder\n" {
+		t.Errorf("status %d, %q", status, out)
+	}
+	if after := m.report(t, "gpu-check").Begun; !after.Equal(before) {
+		t.Error("the report was written over")
+	}
+	for _, tc := range []struct {
+		devices, says string
+		env, args     []string
+	}{
+		{`{"devices": [], "driver": {"why": "no driver"}}`, "no GPU to check: no driver;", nil, nil},
+		{`{"devices": [{"name": "sim:24GiB", "driver": "580"}]}`, "the GPU, sim:24GiB, is simulated;", nil, nil},
+		{`{"devices": [{"name": "a GPU", "simulated": true}]}`, "the GPU, a GPU, is simulated;", nil, nil},
+		{oneGPU, "--python /nope cannot be started: fork/exec /nope: no such file or directory", nil, []string{"--python", "/nope"}},
+	} {
+		m := makeBundle(t, tc.devices)
+		status, out := m.run(t, tc.env, tc.args...)
+		if status != statusUsage || !strings.HasPrefix(out, "check: "+tc.says) || strings.Count(out, "\n") != 1 {
+			t.Errorf("status %d, %q, want %q", status, out, tc.says)
+		}
+		if files, _ := os.ReadDir(m.work); len(files) > 0 {
+			t.Errorf("%s: a folder %v is left", tc.says, files)
+		}
+	}
+}
+
+// A user's settings do not decide what is measured; the page names them.
+func TestSettingsAreNotPassedOn(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	env := []string{
+		"GPUMEM_DEVICE=sim:1GiB", "XLA_FLAGS=no", "JAX_PLATFORMS=no", "TF_CPP_MIN_LOG_LEVEL=no", "PYTORCH_CUDA_ALLOC_CONF=no", "NVIDIA_TF32_OVERRIDE=no",
+		"CUDA_VISIBLE_DEVICES=no", "GPU_CHECK_SIMULATED=no", "GPUMEM_RUN_DIR=/yes", "CUDA_HOME=/yes", "A_TOKEN=hidden",
+	}
+	_, _ = m.run(t, env, "--only", "planted-environment")
+	r := m.report(t, "gpu-check")
+	if r.Machine.Simulated {
+		t.Error("the report calls itself simulated")
+	}
+	got := r.Results[0].Why
+	for _, line := range env {
+		if passed := strings.Contains(got, line); passed != (strings.Contains(line, "yes") || strings.Contains(line, "TOKEN")) {
+			t.Errorf("%s: passed on: %v", line, passed)
+		}
+	}
+	page, _ := os.ReadFile(filepath.Join(m.work, "gpu-check/report.txt"))
+	text := strings.Join(strings.Fields(string(page)), " ")
+	if want := "not passed to the checks: CUDA_VISIBLE_DEVICES, GPUMEM_DEVICE, GPU_CHECK_SIMULATED, JAX_PLATFORMS, NVIDIA_TF32_OVERRIDE, PYTORCH_CUDA_ALLOC_CONF, TF_CPP_MIN_LOG_LEVEL, XLA_FLAGS."; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, page)
+	}
+	z, err := zip.OpenReader(filepath.Join(m.work, "gpu-check/logs.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	f, err := z.File[0].Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	machine, _ := io.ReadAll(f)
+	for _, want := range []string{"/bin/gpumem devices --json\n" + oneGPU, "/bin/gpumem ps --json\n", "$ uname -a\nLinux", "$ nproc\n", "$ free -b\n", "$ ldd --version\n", " -m pip freeze\n", "\nXLA_FLAGS=no\n", "\nA_TOKEN=(not shown)\n"} {
+		if z.File[0].Name != machineLog || !strings.Contains(string(machine), want) {
+			t.Errorf("%s has no %q", z.File[0].Name, want)
+		}
+	}
+}
+
+// Flags that are for check itself are not offered.
+func TestHelp(t *testing.T) {
+	status, out := makeBundle(t, oneGPU).run(t, nil, "--help")
+	if status != 0 || strings.Contains(out, "plant") || strings.Contains(out, "--one") || !strings.Contains(out, "--only NAME,...") || !strings.Contains(out, "--list") {
+		t.Errorf("status %d:\n%s", status, out)
+	}
+}
+
+// --seconds counts from the start: looking at the machine is part of it.
+func TestSecondsIncludeLooking(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	script := "#!/bin/sh\nsleep 1\necho '" + oneGPU + "'\n"
+	if err := os.WriteFile(filepath.Join(m.root, "gpumem"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = m.run(t, nil, "--only", "planted-wrong", "--seconds", "4")
+	if r := m.report(t, "gpu-check"); r.Results[0].Outcome != report.NotReached || r.Seconds < 2 {
+		t.Errorf("%+v after %.1f s of 4, of which looking took 2", r.Results[0], r.Seconds)
+	}
+}
