@@ -106,8 +106,9 @@ func (b *bundle) look(ctx context.Context) error {
 		return fmt.Errorf("no GPU to check: %s; --simulated uses the bundle's own", cmp.Or(seen.Driver.Why, "the driver shows none"))
 	}
 	gpu := seen.Devices[0]
-	// The bundle's libraries in the driver's place name a GPU that nobody named so.
-	simulated := gpu.Simulated || strings.HasPrefix(gpu.Name, "sim:")
+	// The bundle's libraries in the driver's place call themselves none: they call their GPU that, unless
+	// --simulated names it.
+	simulated := b.simulated || gpu.Simulated || strings.HasPrefix(gpu.Name, "sim:")
 	if simulated && !b.simulated {
 		return fmt.Errorf("the GPU, %s, is simulated; --simulated uses the bundle's own", gpu.Name)
 	}

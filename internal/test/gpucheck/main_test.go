@@ -215,6 +215,15 @@ func TestFolders(t *testing.T) {
 	}
 }
 
+// The simulated driver calls itself none.
+func TestReportSaysSimulated(t *testing.T) {
+	m := makeBundle(t, oneGPU)
+	_, out := m.run(t, nil, "--only", "planted-wrong", "--simulated")
+	if r := m.report(t, "gpu-check"); !r.Machine.Simulated || !strings.Contains(out, "again: check --only planted-wrong --out again-planted-wrong --simulated") {
+		t.Errorf("%+v\n%s", r.Machine, out)
+	}
+}
+
 // A user's settings do not decide what is measured; the page names them.
 func TestSettingsAreNotPassedOn(t *testing.T) {
 	m := makeBundle(t, oneGPU)

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,5 +84,36 @@ func TestReasonIsWhatAProgramSays(t *testing.T) {
 func TestTakenSinceMayBeNegative(t *testing.T) {
 	if got := (gpu{UsedBytes: 1}).takenSince(gpu{UsedBytes: 3}); got != -2 {
 		t.Errorf("%v, want -2", got)
+	}
+}
+
+// A program in Python that is too late says where it is.
+func TestPythonThatIsLateSaysWhere(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is not there")
+	}
+	c := testCall(t)
+	c.python, c.root = "python3", c.scratch
+	program := "import time\nimport talk\ntalk.answer(stage='ready')\ntime.sleep(1000)\n"
+	if err := os.Mkdir(filepath.Join(c.root, "python"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	talk, err := os.ReadFile("programs/talk.py")
+	if err := errors.Join(err, os.WriteFile(filepath.Join(c.root, "python/talk.py"), talk, 0o644), os.WriteFile(filepath.Join(c.root, "python/late.py"), []byte(program), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.talk("late", nil, nil, "late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.answer("ready", nil, 20*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := p.answer("done", nil, time.Millisecond); !isUnanswered(err) || err.Error() != "late: the program was not done after 1ms" {
+		t.Errorf("%v, want that it was too late", err)
+	}
+	c.stop(p)
+	if text, _ := os.ReadFile(filepath.Join(c.logFolder(), "it.1.log")); !strings.Contains(string(text), "late.py\", line 4 in <module>") {
+		t.Errorf("the log does not say where it was: %s", text)
 	}
 }
