@@ -125,10 +125,10 @@ func TestMust(t *testing.T) {
 // TestLeft: no limit inside of a check is later than the check's own.
 func TestLeft(t *testing.T) {
 	c := &call{until: time.Now().Add(10 * time.Second)}
-	if n := c.left(); n > 9*time.Second || n < 8*time.Second {
+	if n := c.left(); n > 7*time.Second || n < 6*time.Second {
 		t.Errorf("%v are left of 10 s", n)
 	}
-	if n := c.atMost(time.Minute); n > 9*time.Second {
+	if n := c.atMost(time.Minute); n > 7*time.Second {
 		t.Errorf("a minute is %v", n)
 	}
 	if n := c.atMost(time.Second); n != time.Second {

@@ -6,8 +6,9 @@ import "time"
 
 // Limits inside of a check, which end before the check's own: what hangs is then reported with its name.
 
-// margin is what a check keeps of its limit to report in.
-const margin = time.Second
+// margin is what a check keeps of its limit: its process starts after the limit's begin, a killed program's
+// output is waited for (exec), and then it reports.
+const margin = 3 * time.Second
 
 // readyIn is how long a program may take from its start until it is ready: imports and compilation, with
 // others beside it.
