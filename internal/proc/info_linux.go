@@ -81,7 +81,7 @@ func (r root) info(pid int, s Stat) (Info, error) {
 			k.first = func() bool {
 				text, _ := r.read(s.Parent, "status")
 				parent, _ := parseStatus(text)
-				return parent.first
+				return parent.inner == 1
 			}
 			k.leaderGone = func() bool {
 				_, err := r.stat(s.Session)
@@ -113,7 +113,7 @@ func (r root) stat(pid int) (Stat, error) {
 type status struct {
 	uid      int
 	noHangup bool // it ignores the signal that a terminal's end sends
-	first    bool // it is the first process of its namespace
+	inner    int  // its number in its own namespace; 1: it is the first process there
 }
 
 func parseStatus(text string) (s status, ok bool) {
@@ -131,7 +131,7 @@ func parseStatus(text string) (s status, ok bool) {
 			mask, err := strconv.ParseUint(f[0], 16, 64)
 			s.noHangup = err == nil && mask&1 != 0 // bit 0 is signal 1, SIGHUP
 		case name == "NSpid" && len(f) > 0: // from our namespace to its own
-			s.first = f[len(f)-1] == "1"
+			s.inner, _ = strconv.Atoi(f[len(f)-1])
 		}
 	}
 	return s, ok

@@ -20,8 +20,9 @@ func cannot(pid int) error {
 	return fmt.Errorf("process %d: only Linux shows what another process is", pid)
 }
 
-func readStat(int) (Stat, bool) { return Stat{}, false }
-func self() Stat                { return Stat{} }
-func command(int) []string      { return nil }
-func cgroup(int) string         { return "" }
-func uptime() time.Duration     { return 0 }
+func readStat(int) (Stat, bool)     { return Stat{}, false }
+func self() Stat                    { return Stat{} }
+func command(int) []string          { return nil }
+func cgroup(int) string             { return "" }
+func inner(int) (uint64, int, bool) { return 0, 0, false }
+func uptime() time.Duration         { return 0 }

@@ -18,6 +18,11 @@ func ReadStat(pid int) (s Stat, ok bool) { return procstat.Read(pid) }
 // Cgroup returns a process's /proc/PID/cgroup, or "" if it is not readable.
 func Cgroup(pid int) string { return cgroup(pid) }
 
+// Inner returns the pid namespace of a process, by its inode, and the number that it has there;
+// ok is false where the kernel does not show them. It is of this process's namespace or of one
+// below.
+func Inner(pid int) (namespace uint64, number int, ok bool) { return inner(pid) }
+
 // Command returns a process's command line, or nil.
 func Command(pid int) []string { return command(pid) }
 

@@ -19,6 +19,22 @@ func cgroup(pid int) string {
 	return string(text)
 }
 
+func inner(pid int) (namespace uint64, number int, ok bool) {
+	link, err := os.Readlink(system.file(pid, "ns/pid"))
+	if err != nil {
+		return 0, 0, false
+	}
+	if _, err := fmt.Sscanf(link, "pid:[%d]", &namespace); err != nil {
+		return 0, 0, false
+	}
+	text, err := os.ReadFile(system.file(pid, "status"))
+	if err != nil {
+		return 0, 0, false
+	}
+	s, _ := parseStatus(string(text))
+	return namespace, s.inner, s.inner != 0
+}
+
 // uptime returns the time since the machine's start.
 func (r root) uptime() (time.Duration, error) {
 	text, err := os.ReadFile(filepath.Join(string(r), "uptime"))

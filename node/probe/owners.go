@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"gpumem/device"
 	"gpumem/internal/proc"
 	"gpumem/node/internal/account"
 	"gpumem/node/internal/registry"
@@ -34,10 +35,10 @@ func newOwners(leases []share.Entry) *owners {
 
 // leaseOf returns the lease that a process belongs to, of several that its owner has the
 // first; ok is false if it belongs to none.
-func (o *owners) leaseOf(pid int) (l share.Entry, ok bool) {
-	if i, ok := o.kin.LeaseOf(pid); ok {
+func (o *owners) leaseOf(p device.Process) (l share.Entry, ok bool) {
+	if i, ok := o.kin.LeaseOf(p); ok {
 		return o.leases[i], true
 	}
-	l, ok = o.held[pid]
+	l, ok = o.held[p.PID]
 	return l, ok
 }

@@ -51,7 +51,7 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 			if len(l.Containers) > 0 {
 				owners := newOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
 				own := slices.Clone(all[l.Ledger])
-				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.leaseOf(pid); return ok })
+				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.leaseOf(device.Process{PID: pid}); return ok })
 				inside.add(l.Device, own, all[l.Ledger])
 			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):

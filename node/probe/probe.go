@@ -308,13 +308,19 @@ func (j *join) addLeases(key string, leases []share.Entry) {
 func (j *join) addPrograms(processes []device.Process) {
 	owners := newOwners(j.held)
 	for _, process := range processes {
-		p := machine.Program{PID: process.PID, Name: process.Name, Kind: process.Kind}
+		p := machine.Program{PID: process.PID, Name: process.Name, Kind: process.Kind, Start: process.Start}
 		if process.Known {
 			p.Used = &process.Used
 		}
 		r := j.read[p.PID]
 		describe(&p, r, !j.d.Simulated)
-		if l, ok := owners.leaseOf(p.PID); ok && p.Started != nil {
+		// Without its start, a number may be another process's here.
+		l, ok := owners.leaseOf(process)
+		if ok = ok && (p.Started != nil || process.Start != 0); ok && p.Started == nil {
+			p.Command, p.User = l.Command, proc.UserName(l.UID)
+			p.Unknown = fmt.Sprintf("process %d is of another pid namespace, and its lease is known", p.PID)
+		}
+		if ok {
 			p.Lease = j.of[identityOf(l)].Lease
 			p.Lease.Programs++
 			p.Lease.InUse += p.Holds()

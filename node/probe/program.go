@@ -69,14 +69,14 @@ func concurrently(n int, do func(i int)) {
 	group.Wait()
 }
 
-// describe adds who a program is. With real its number is from a driver, which has the
+// describe adds who a program is. p.Start is that of the GPU's process, if the GPU knows it. With real its number is from a driver, which has the
 // machine's; here it may be another process's.
 func describe(p *machine.Program, r *reading, real bool) {
 	switch {
 	case r.err != nil:
 		p.Unknown = r.err.Error()
 		return
-	case p.Name != "" && p.Name != r.info.Name:
+	case p.Name != "" && p.Name != r.info.Name, p.Start != 0 && p.Start != r.info.Start:
 		p.Unknown = fmt.Sprintf("process %d is %s here, and the GPU's is %s: its number is another one's here", p.PID, r.info.Name, p.Name)
 		return
 	case real && !proc.HostPIDs() && !usesGPU(p.PID):

@@ -458,7 +458,7 @@ func (b *bid) count(r *reading, leases []registry.Claim) (err error) {
 	b.gpu.Identify(leases)
 	counted := accountsOf(leases)
 	r.leases, r.kin = leases, account.NewAncestry(proc.ReadStat, counted, b.gpu.PIDNamespace())
-	if r.Figures, err = account.Count(r.status, counted, b.q.Reserve, r.kin.Owner); err != nil {
+	if r.Figures, err = account.Count(r.status, counted, b.q.Reserve, r.kin); err != nil {
 		return fmt.Errorf("%s: %w", b.q.Device, err)
 	}
 	r.each, r.fits = b.q.ask().Size(r.Figures)

@@ -105,17 +105,17 @@ func TestOwnersFindContainers(t *testing.T) {
 		if e.Containers[0].ID == digits(1) {
 			pid = 101
 		}
-		if i, ok := kin.LeaseOf(pid); !ok || all[i].ID != e.ID {
+		if i, ok := kin.LeaseOf(device.Process{PID: pid}); !ok || all[i].ID != e.ID {
 			t.Errorf("process %d is of lease %d, %t; want %+v", pid, i, ok, e)
 		}
 	}
 	if _, err := settled(r, 9, 24); err == nil || !strings.Contains(err.Error(), "leases: container team-a/trainer/main 8 GiB, container team-a/trainer/main 8 GiB;") {
 		t.Errorf("a refusal names the containers: %v", err)
 	}
-	if _, ok := kin.LeaseOf(103); ok {
+	if _, ok := kin.LeaseOf(device.Process{PID: 103}); ok {
 		t.Error("a process of no container has a lease")
 	}
-	if i, ok := kin.LeaseOf(os.Getpid()); !ok || all[i].PID != os.Getpid() {
+	if i, ok := kin.LeaseOf(device.Process{PID: os.Getpid()}); !ok || all[i].PID != os.Getpid() {
 		t.Errorf("this process is of lease %d, %t", i, ok)
 	}
 }
@@ -132,7 +132,7 @@ func TestRefusalSaysWhatContainersHoldBeyondTheirLease(t *testing.T) {
 	kin := account.NewAncestry(func(int) (proc.Stat, bool) { return proc.Stat{Start: own.Start}, true }, accountsOf(leases), 0)
 	kin.Cgroup = func(pid int) string { return map[int]string{20: "0::/" + digits(1)}[pid] }
 	st := device.Status{Info: device.Info{Total: 24 * gib}, Free: 19 * gib, Processes: []device.Process{process(20, 3*gib), process(own.PID, 2*gib)}}
-	f, err := account.Count(st, accountsOf(leases), 0, kin.Owner)
+	f, err := account.Count(st, accountsOf(leases), 0, kin)
 	must(t, err)
 	no := (&bid{gpu: r.r.GPU("gpu")}).refusal(reading{Figures: f, leases: leases}, queue.Turn{})
 	for _, e := range no.Holders {
@@ -197,7 +197,7 @@ func TestMemoryOfARealContainer(t *testing.T) {
 		t.Error("with the container 4 of 24 GiB are leased: 20 are left")
 	}
 	all := listed(t, r)
-	if i, ok := kinOf(all).LeaseOf(child.Process.Pid); !ok || all[i].ID != l.ID() {
+	if i, ok := kinOf(all).LeaseOf(device.Process{PID: child.Process.Pid}); !ok || all[i].ID != l.ID() {
 		t.Errorf("the process is of lease %d, %t", i, ok)
 	}
 }

@@ -17,25 +17,40 @@ const idDigits = 64
 // it is good for one pass.
 type Ancestry struct {
 	read       func(pid int) (proc.Stat, bool)
-	Cgroup     func(pid int) string // of /proc; tests have another
-	known      map[int]*proc.Stat   // nil: there is none
-	leases     map[int]uint64
-	containers map[string]string // leases by the ids of their containers
-	first      map[identity]int  // the first lease of each owner
+	Cgroup     func(pid int) string                                 // of /proc; tests have another
+	Inner      func(pid int) (namespace uint64, inner int, ok bool) // of /proc, as Cgroup
+	namespace  uint64                                               // this process's own
+	known      map[int]*proc.Stat                                   // nil: there is none
+	leases     map[place]uint64                                     // the starts of their processes
+	elsewhere  map[identity]bool                                    // the processes of leases that are of other namespaces
+	containers map[string]string                                    // leases by the ids of their containers
+	first      map[identity]int                                     // the first lease of each owner
 }
 
-// NewAncestry returns the ancestry for these leases. read reads a process. The processes of
-// other namespaces are left out: their pids mean nothing here. The ids of containers mean
-// the same everywhere.
+// place is where a process has a number.
+type place struct {
+	namespace uint64
+	pid       int
+}
+
+// NewAncestry returns the ancestry for these leases. read reads a process; namespace is this
+// process's own. A lease's pid means nothing in another namespace: there its process is found
+// by the pids that the kernel shows to namespaces around its own, or by its start. The ids of
+// containers mean the same everywhere.
 func NewAncestry(read func(int) (proc.Stat, bool), leases []Lease, namespace uint64) *Ancestry {
-	f := &Ancestry{read, proc.Cgroup, map[int]*proc.Stat{}, map[int]uint64{}, map[string]string{}, map[identity]int{}}
+	f := &Ancestry{
+		read: read, Cgroup: proc.Cgroup, Inner: proc.Inner, namespace: namespace,
+		known: map[int]*proc.Stat{}, leases: map[place]uint64{}, elsewhere: map[identity]bool{},
+		containers: map[string]string{}, first: map[identity]int{},
+	}
 	for i, l := range leases {
 		if _, ok := f.first[l.process()]; !ok {
 			f.first[l.process()] = i
 		}
 		f.first[l.inside()] = i
-		if l.Namespace == namespace {
-			f.leases[l.PID] = l.Start
+		f.leases[place{l.Namespace, l.PID}] = l.Start
+		if f.IsElsewhere(l) {
+			f.elsewhere[l.process()] = true
 		}
 		for _, id := range l.Containers {
 			f.containers[id] = l.ID
@@ -55,6 +70,35 @@ func (f *Ancestry) stat(pid int) *proc.Stat {
 	return s
 }
 
+// A Sight is what is seen of a process that a GPU names.
+type Sight int
+
+// The sights.
+const (
+	Unseen  Sight = iota // it is not among the processes here: of another namespace, or ended
+	Foreign              // it belongs to no lease
+	Owned                // it belongs to a lease
+)
+
+// OwnerOf returns whose memory that of a GPU's process is, as [Ancestry.Owner]. Where the GPU
+// knows its start, its number is not taken for that of another process of this namespace.
+func (f *Ancestry) OwnerOf(p device.Process) (identity, Sight) {
+	s := f.stat(p.PID)
+	isAnother := s != nil && p.Start != 0 && s.Start != p.Start
+	if !isAnother {
+		if w, ok := f.Owner(p.PID); ok {
+			return w, Owned
+		}
+	}
+	if w := (identity{pid: p.PID, start: p.Start}); f.elsewhere[w] {
+		return w, Owned
+	}
+	if s == nil || isAnother {
+		return identity{}, Unseen
+	}
+	return identity{}, Foreign
+}
+
 // Owner returns whose memory that of pid is: the lease's whose container it is in, else
 // that of the nearest of pid and its ancestors that has a lease, or that is in a session
 // or process group led by a process with a lease.
@@ -70,15 +114,19 @@ func (f *Ancestry) Owner(pid int) (identity, bool) {
 		if s == nil || pid <= 0 {
 			return identity{}, false
 		}
-		if start, ok := f.leases[pid]; ok && start == s.Start {
-			return identity{pid: pid, start: start}, true
+		for _, at := range f.places(pid) {
+			if start, ok := f.leases[at]; ok && start == s.Start {
+				return identity{pid: at.pid, start: start}, true
+			}
 		}
 		for _, leader := range []int{s.Group, s.Session} {
-			// The number of a group is not used again while it has members; so
-			// if there is such a process, it is the leader.
-			start, ok := f.leases[leader]
-			if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
-				return identity{pid: leader, start: start}, true
+			for _, at := range f.places(leader) {
+				// The number of a group is not used again while it has members; so
+				// if there is such a process, it is the leader.
+				start, ok := f.leases[at]
+				if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
+					return identity{pid: at.pid, start: start}, true
+				}
 			}
 		}
 		pid = s.Parent
@@ -86,11 +134,27 @@ func (f *Ancestry) Owner(pid int) (identity, bool) {
 	return identity{}, false
 }
 
+// IsElsewhere reports whether a lease's process is of another namespace.
+func (f *Ancestry) IsElsewhere(l Lease) bool { return l.Namespace != f.namespace }
+
+// places are the numbers of a process that leases may name it by: that of this namespace, and
+// that of its own, if it is of one below this and a lease is.
+func (f *Ancestry) places(pid int) []place {
+	here := []place{{f.namespace, pid}}
+	if len(f.elsewhere) == 0 {
+		return here
+	}
+	if namespace, inner, ok := f.Inner(pid); ok && namespace != f.namespace {
+		return append(here, place{namespace, inner})
+	}
+	return here
+}
+
 // LeaseOf returns the index of the lease that a process belongs to, of several that its owner
 // has the first; ok is false if it belongs to none.
-func (f *Ancestry) LeaseOf(pid int) (i int, ok bool) {
-	w, ok := f.Owner(pid)
-	return f.first[w], ok
+func (f *Ancestry) LeaseOf(p device.Process) (i int, ok bool) {
+	w, sight := f.OwnerOf(p)
+	return f.first[w], sight == Owned
 }
 
 // IsMoving reports whether a lease or one of the foreign processes began within the last

@@ -3,6 +3,7 @@ package account
 import (
 	"testing"
 
+	"gpumem/device"
 	"gpumem/internal/proc"
 )
 
@@ -31,10 +32,53 @@ func TestAncestry(t *testing.T) {
 	}
 	leases := []Lease{{PID: 10, Start: 5, Namespace: 1}, {PID: 20, Start: 9, Namespace: 1}, {PID: 40, Start: 3, Namespace: 1}, {PID: 70, Start: 4, Namespace: 1}, {PID: 80, Start: 5, Namespace: 2}}
 	f := NewAncestry(func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }, leases, 1)
+	f.Inner = func(pid int) (uint64, int, bool) { return 1, pid, true }
 	for pid, want := range map[int]int{10: 10, 11: 10, 12: 10, 20: 20, 21: 20, 30: 10, 31: 40, 32: 40, 33: 0, 50: 0, 60: 0, 61: 0, 70: 0, 71: 0, 80: 0, 1: 0, 99: 0, 0: 0, -1: 0} {
 		if got, ok := f.Owner(pid); got.pid != want || ok != (want != 0) {
 			t.Errorf("%d belongs to %+v, %t; want %d", pid, got, ok, want)
 		}
+	}
+}
+
+// TestOtherNamespaces: this is the namespace 1 of the host, and 2 is a container's, whose first
+// process the host calls 101. The lease is of that container's process 7, which the host calls 107.
+func TestOtherNamespaces(t *testing.T) {
+	table := map[int]proc.Stat{
+		101: {Parent: 50, Group: 101, Session: 101, Start: 4}, 107: {Parent: 101, Group: 107, Session: 107, Start: 5},
+		108: {Parent: 107, Group: 108, Session: 108, Start: 6}, 109: {Parent: 101, Group: 107, Session: 107, Start: 7},
+		7: {Parent: 1, Group: 7, Session: 7, Start: 2}, 50: {Parent: 1, Group: 50, Session: 50, Start: 1},
+	}
+	lease := Lease{PID: 7, Start: 5, Namespace: 2}
+	read := func(pid int) (proc.Stat, bool) { s, ok := table[pid]; return s, ok }
+	inner := func(pid int) (uint64, int, bool) {
+		if pid > 100 {
+			return 2, pid - 100, true
+		}
+		return 1, pid, true
+	}
+	for _, tc := range []struct {
+		name  string
+		p     device.Process
+		owner identity
+		sight Sight
+	}{
+		{"the lease's process, as the host calls it", device.Process{PID: 107}, lease.process(), Owned},
+		{"and with its start", device.Process{PID: 107, Start: 5}, lease.process(), Owned},
+		{"its child", device.Process{PID: 108}, lease.process(), Owned},
+		{"one of its session that the container's first process has adopted", device.Process{PID: 109}, lease.process(), Owned},
+		{"the container's first process", device.Process{PID: 101}, identity{}, Foreign},
+		{"the host's own process of its number", device.Process{PID: 7}, identity{}, Foreign},
+		{"by its own number and start, as a shared simulated GPU has it", device.Process{PID: 7, Start: 5}, lease.process(), Owned},
+		{"another process's start", device.Process{PID: 7, Start: 9}, identity{}, Unseen},
+		{"a number that nobody has", device.Process{PID: 400}, identity{}, Unseen},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := NewAncestry(read, []Lease{lease}, 1)
+			f.Inner = inner
+			if w, sight := f.OwnerOf(tc.p); w != tc.owner || sight != tc.sight {
+				t.Errorf("%+v, %d; want %+v, %d", w, sight, tc.owner, tc.sight)
+			}
+		})
 	}
 }
 

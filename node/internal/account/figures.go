@@ -39,8 +39,18 @@ func (f Figures) Over(l Lease) uint64 {
 // host where the memory is the host's.
 const floor = 1 << 30
 
-// Count adds up. owner returns whose memory that of a pid is.
-func Count(st device.Status, leases []Lease, reserve uint64, owner func(pid int) (identity, bool)) (Figures, error) {
+// Owners tells whose memory that of processes is. An [Ancestry] does.
+type Owners interface {
+	OwnerOf(device.Process) (identity, Sight)
+	IsElsewhere(Lease) bool // its process is of another pid namespace
+}
+
+// Count adds up.
+//
+// The processes of a lease of another pid namespace may not be seen. So what is used by processes
+// that are not seen, or by none that is known, is within such leases, up to their size: it would
+// be counted twice otherwise, as leased and as foreign.
+func Count(st device.Status, leases []Lease, reserve uint64, owners Owners) (Figures, error) {
 	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
 		return Figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
 	}
@@ -54,18 +64,21 @@ func Count(st device.Status, leases []Lease, reserve uint64, owner func(pid int)
 	rest := taken // of which no process is known
 	used := map[identity]uint64{}
 	hidden := map[identity]bool{} // uses an unknown amount
-	var display uint64
+	var display, unseen uint64
 	for _, p := range st.Processes {
 		rest = Less(rest, p.Used)
-		if w, ok := owner(p.PID); ok {
+		w, sight := owners.OwnerOf(p)
+		switch {
+		case sight == Owned:
 			used[w] = Plus(used[w], p.Used)
 			hidden[w] = hidden[w] || !p.Known
 			continue
+		case p.Kind == "graphics":
+			display = Plus(display, p.Used)
+		case sight == Unseen:
+			unseen = Plus(unseen, p.Used)
 		}
 		f.Foreign = append(f.Foreign, p)
-		if p.Kind == "graphics" {
-			display = Plus(display, p.Used)
-		}
 	}
 	foreign := taken
 	// subtract takes what is within a lease from the foreign memory, and returns it.
@@ -87,7 +100,17 @@ func Count(st device.Status, leases []Lease, reserve uint64, owner func(pid int)
 		}
 	}
 	for w, bytes := range leased {
-		subtract(w, bytes)
+		leased[w] -= subtract(w, bytes)
+	}
+	for _, l := range leases {
+		if len(l.Containers) > 0 || !owners.IsElsewhere(l) {
+			continue
+		}
+		n := min(leased[l.process()], Plus(unseen, rest))
+		leased[l.process()] -= n
+		foreign = Less(foreign, n)
+		inRest := Less(n, unseen)
+		unseen, rest = Less(unseen, n), rest-inRest
 	}
 	if st.Display {
 		// Where no process is known to draw, memory without a known holder may

@@ -20,6 +20,23 @@ func process(pid int, used uint64) device.Process {
 	return device.Process{PID: pid, Name: "python", Kind: "compute", Used: used, Known: true}
 }
 
+// owned says whose the processes are, by pid; pids from 1000 on are not seen, and leases of
+// namespace 2 are elsewhere.
+type owned map[int]identity
+
+func (o owned) OwnerOf(p device.Process) (identity, Sight) {
+	w, ok := o[p.PID]
+	switch {
+	case ok:
+		return w, Owned
+	case p.PID >= 1000:
+		return w, Unseen
+	}
+	return w, Foreign
+}
+
+func (o owned) IsElsewhere(l Lease) bool { return l.Namespace == 2 }
+
 // TestCount: what can be shared of a GPU of 24 GiB with one lease of 8 GiB, to
 // which pid 10 belongs.
 func TestCount(t *testing.T) {
@@ -56,7 +73,7 @@ func TestCount(t *testing.T) {
 			if tc.alter != nil {
 				tc.alter(&st)
 			}
-			f, err := Count(st, []Lease{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, func(pid int) (identity, bool) { return identity{pid: 10, start: 7}, pid == 10 })
+			f, err := Count(st, []Lease{{PID: 10, Start: 7, Bytes: 8 * gib}}, tc.reserve, owned{10: {pid: 10, start: 7}})
 			if err != nil || f.Shareable != tc.shareable || f.Display != tc.display || f.Leased != 8*gib || f.Left() != Less(tc.shareable, 8*gib) {
 				t.Errorf("%+v, %v; want %d, display %d", f, err, tc.shareable, tc.display)
 			}
@@ -72,12 +89,43 @@ func TestUnknownMemoryCountsForOneLease(t *testing.T) {
 		Processes: []device.Process{{PID: 10}, {PID: 12}, process(11, 2*gib)},
 	}
 	leases := []Lease{{PID: 10, Start: 7, Bytes: 3 * gib}, {PID: 12, Start: 8, Bytes: 3 * gib}}
-	owner := func(pid int) (identity, bool) {
-		return map[int]identity{10: {pid: 10, start: 7}, 12: {pid: 12, start: 8}}[pid], pid != 11
-	}
-	f, err := Count(st, leases, 0, owner)
+	f, err := Count(st, leases, 0, owned{10: {pid: 10, start: 7}, 12: {pid: 12, start: 8}})
 	if want := uint64(22 * gib); err != nil || f.Shareable != want {
 		t.Errorf("%d can be shared, want %d (%v)", f.Shareable, want, err)
+	}
+}
+
+// TestLeasesOfOtherNamespacesAreCountedOnce: of a GPU of 24 GiB a lease of 8 GiB is of another
+// pid namespace, and one of 4 GiB is of this. What cannot be seen here is within the first, and
+// no more than its size.
+func TestLeasesOfOtherNamespacesAreCountedOnce(t *testing.T) {
+	const total = 24 * gib
+	for _, tc := range []struct {
+		name      string
+		used      uint64
+		processes []device.Process
+		foreign   uint64
+	}{
+		{"nobody", 0, nil, 0},
+		{"its process is not seen", 5 * gib, []device.Process{process(1000, 5*gib)}, 0},
+		{"the GPU names no processes", 5 * gib, nil, 0},
+		{"beyond its size", 10 * gib, []device.Process{process(1000, 10*gib)}, 2 * gib},
+		{"a program that is seen is not its", 5 * gib, []device.Process{process(11, 5*gib)}, 5 * gib},
+		{"both", 8 * gib, []device.Process{process(1000, 5*gib), process(11, 3*gib)}, 3 * gib},
+		{"seen by its start", 6 * gib, []device.Process{process(20, 6*gib)}, 0},
+		{"seen, and others not", 9 * gib, []device.Process{process(20, 6*gib), process(1000, 3*gib)}, gib},
+		{"the other lease's does not hide what is not seen", 9 * gib, []device.Process{process(10, 2*gib), process(1000, 7*gib)}, 0},
+		{"the other lease is full", 16 * gib, []device.Process{process(10, 6*gib), process(1000, 10*gib)}, 4 * gib},
+		{"the desktop's is not its", 4 * gib, []device.Process{{PID: 1001, Kind: "graphics", Used: 3 * gib, Known: true}, process(1000, gib)}, 3 * gib},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			st := device.Status{Info: device.Info{Total: total}, Free: total - tc.used, Used: tc.used, Processes: tc.processes}
+			leases := []Lease{{PID: 20, Start: 8, Bytes: 8 * gib, Namespace: 2}, {PID: 10, Start: 7, Bytes: 4 * gib, Namespace: 1}}
+			f, err := Count(st, leases, 0, owned{10: leases[1].process(), 20: leases[0].process()})
+			if err != nil || f.Shareable != total-tc.foreign || f.Left() != total-tc.foreign-12*gib {
+				t.Errorf("%d can be shared, %d are left: %d foreign, want %d (%v)", f.Shareable, f.Left(), total-f.Shareable, tc.foreign, err)
+			}
+		})
 	}
 }
 
@@ -87,7 +135,7 @@ func TestMemoryOfContainersIsWithinTheirLeaseAlone(t *testing.T) {
 	const total = 24 * gib
 	one, two := []string{digits(1)}, []string{digits(2)}
 	a, b, agent := identity{lease: "a"}, identity{lease: "b"}, identity{pid: 10, start: 7}
-	of := map[int]identity{10: agent, 11: agent, 20: a, 21: a, 30: b}
+	of := owned{10: agent, 11: agent, 20: a, 21: a, 30: b}
 	for _, tc := range []struct {
 		name      string
 		processes []device.Process
@@ -111,7 +159,7 @@ func TestMemoryOfContainersIsWithinTheirLeaseAlone(t *testing.T) {
 			}
 			st.Free -= st.Used
 			leases := []Lease{{ID: "a", PID: 10, Start: 7, Bytes: 8 * gib, Containers: one}, {ID: "b", PID: 10, Start: 7, Bytes: 4 * gib, Containers: two}}
-			f, err := Count(st, leases, 0, func(pid int) (identity, bool) { w, ok := of[pid]; return w, ok })
+			f, err := Count(st, leases, 0, of)
 			if err != nil || f.Shareable != total-tc.foreign || f.Leased != 12*gib {
 				t.Errorf("%d shareable, %d leased, %v; want %d foreign", f.Shareable, f.Leased, err, tc.foreign)
 			}
@@ -158,7 +206,7 @@ func TestWant(t *testing.T) {
 // less later, so only its floor counts against what could ever be shared.
 func TestDesktopKeepsItsFloorOfWhatCouldEverBeShared(t *testing.T) {
 	st := device.Status{Info: device.Info{Total: 24 * gib, Display: true}, Free: 22 * gib, Used: 2 * gib}
-	f, err := Count(st, nil, 0, func(int) (identity, bool) { return identity{}, false })
+	f, err := Count(st, nil, 0, owned{})
 	if err != nil || f.Most != 23*gib || f.Shareable != 21*gib {
 		t.Errorf("at most %d could be shared, %d now (%v)", f.Most, f.Shareable, err)
 	}
