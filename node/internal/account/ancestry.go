@@ -90,13 +90,13 @@ func (f *Ancestry) OwnerOf(p device.Process) (identity, Sight) {
 			return w, Owned
 		}
 	}
+	if s != nil && !isAnother {
+		return identity{}, Foreign
+	}
 	if w := (identity{pid: p.PID, start: p.Start}); f.elsewhere[w] {
 		return w, Owned
 	}
-	if s == nil || isAnother {
-		return identity{}, Unseen
-	}
-	return identity{}, Foreign
+	return identity{}, Unseen
 }
 
 // Owner returns whose memory that of pid is: the lease's whose container it is in, else
