@@ -38,7 +38,8 @@ func Run(ctx context.Context, l net.Listener, h http.Handler) error {
 	watch, stop := context.WithCancel(context.Background())
 	defer stop()
 	s := &http.Server{Handler: h, ReadHeaderTimeout: readTime, ReadTimeout: readTime, WriteTimeout: writeTime, IdleTimeout: idleTime,
-		MaxHeaderBytes: mostHeader, BaseContext: func(net.Listener) context.Context { return watch }}
+		MaxHeaderBytes: mostHeader, BaseContext: func(net.Listener) context.Context { return watch },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { closeUnread(c); return ctx }}
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	select {

@@ -16,7 +16,7 @@
 // answered only if it comes from this machine and names it by a loopback address or as
 // localhost. So a page of another site whose name resolves to this machine is refused,
 // and so is a request that a proxy has forwarded with a header that says so (Forwarded,
-// X-Forwarded-*, X-Real-IP, Via). Other proxies cannot be told from programs of this
+// X-Forwarded-*, X-Real-IP, Via and others). Other proxies cannot be told from programs of this
 // machine: behind a proxy a token is needed.
 //
 // All clients share the snapshots: the source is read at most once for each
@@ -36,6 +36,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -205,12 +206,19 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
+// proxyHeaders are what proxies say of the client: RFC 7239 and 9110, nginx, Apache
+// (mod_remoteip), Cloudflare, Akamai, Fastly, Google Cloud, Envoy, ingress-nginx. X-Forwarded-*
+// comes on top.
+var proxyHeaders = []string{
+	"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "Client-Ip", "Cf-Connecting-Ip", "Cf-Ray", "True-Client-Ip", "Fastly-Client-Ip",
+	"X-Cluster-Client-Ip", "X-Original-Forwarded-For", "X-Original-Host", "X-Envoy-External-Address", "X-Proxyuser-Ip",
+}
+
 // passedOn reports whether a request has the header of a proxy. A proxy on this machine
 // has this machine's address, which says nothing about the client.
 func passedOn(h http.Header) bool {
 	for name := range h {
-		switch {
-		case name == "Forwarded", name == "Via", name == "X-Real-Ip", strings.HasPrefix(name, "X-Forwarded-"):
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains(proxyHeaders, name) {
 			return true
 		}
 	}
