@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -39,8 +40,9 @@ func (p *Plan) inContainer() (ok bool, err error) {
 	return true, nil
 }
 
-// becomeInContainer makes this process the program, in the environment as it is.
-func (p *Plan) becomeInContainer() error {
-	p.env, p.inherited, p.keeper = os.Environ(), inherited(), nil
-	return p.become(p.env, nil)
+// runInContainer runs the program in the environment as it is, without a keeper: there is
+// no lease to keep.
+func (p *Plan) runInContainer(ctx context.Context) (status int, err error) {
+	p.env, p.inherited = os.Environ(), inherited()
+	return p.start(ctx, [][]string{p.env}, make([][]*share.Lease, 1))
 }

@@ -20,8 +20,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
-	"gpumem/node/internal/overhead"
 	"gpumem/node/share"
 )
 
@@ -39,8 +39,9 @@ func meant() []os.Signal {
 	own := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}
 	var list []os.Signal
-	for n := syscall.Signal(1); n < 32; n++ {
-		if !slices.Contains(own, n) {
+	for n := syscall.Signal(1); n <= 64; n++ {
+		isLibraries := n >= 32 && n <= 34 // the C library's, and Go's runtime leaves them alone
+		if !isLibraries && !slices.Contains(own, n) {
 			list = append(list, n)
 		}
 	}
@@ -163,7 +164,8 @@ func (w *witness) stop() {
 }
 
 // copies runs the copies of a plan, waits for them and returns the status of each: the
-// exit status, or 128 and the number of the signal that ended it.
+// exit status, or 128 and the number of the signal that ended it. What they leave behind
+// has their leases, and becomes no zombie of this process.
 func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Lease) (statuses []int, err error) {
 	path, err := lookPath(p.Command[0])
 	if err != nil {
@@ -174,7 +176,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		return nil, err
 	}
 	defer null.Close()
-	w, err := startWitness(p.keeper)
+	w, err := startWitness(p.witness)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +190,18 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 
 	statuses = make([]int, len(envs))
 	var running []*os.Process
+	waitedFor := map[int]chan struct{}{} // by the number of the copy
 	var all sync.WaitGroup
 	for c, env := range envs {
 		files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
 		if c > 0 { // one of them has the keyboard
 			files[0] = null
 		}
-		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, holdings(leases[c]))
+		held := holdings(leases[c])
+		family := p.newFamily(held)
+		undo := family.put()
+		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, held)
+		undo()
 		if err != nil {
 			closeAll(leases[c:]) // the copies that run keep theirs
 			for _, other := range running {
@@ -206,14 +213,18 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		running = append(running, process)
 		for _, l := range leases[c] {
 			_ = l.Tell(process.Pid) // for lists; it may have ended already
-			go l.Keep(ctx)          // until it is closed
 		}
+		p.startKeeper(env, process.Pid, family, held)
+		over := make(chan struct{})
+		waitedFor[process.Pid] = over
 		all.Go(func() {
-			measured := p.measure(process.Pid, env)
 			statuses[c] = statusOf(process)
-			closeAll(leases[c : c+1])
-			measured()
+			close(over)
+			closeAll(leases[c : c+1]) // the keeper has them, until the family has ended
 		})
+	}
+	if adoptsOrphans() {
+		go reapOrphans(waitedFor)
 	}
 	ended := make(chan struct{})
 	go func() { all.Wait(); close(ended) }()
@@ -237,17 +248,35 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 	}
 }
 
-// measure measures a copy until the returned function is called, which saves the result.
-func (p *Plan) measure(pid int, env []string) (end func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	l := newSampler(pid, env, p.targets[0].meter)
-	done := make(chan struct{})
-	go func() { defer close(done); l.watch(ctx) }()
-	return func() {
-		cancel()
-		<-done
-		l.save(overhead.NewStore(), p.program, p.say)
+// reapOrphans takes the status of every child that ends, but of those that somebody else
+// waits for, whose channel is closed when that is done. It returns when no child is left.
+func reapOrphans(waitedFor map[int]chan struct{}) {
+	for {
+		switch pid, err := endedChild(); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return
+		case waitedFor[pid] != nil:
+			<-waitedFor[pid]
+			delete(waitedFor, pid) // an orphan may come to have the number
+		default:
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+		}
 	}
+}
+
+// endedChild waits until a child has ended, and leaves its status where it is.
+func endedChild() (pid int, err error) {
+	const (
+		all     = 0                               // P_ALL of Linux's wait.h
+		pidWord = 2 + unsafe.Sizeof(uintptr(0))/4 // of siginfo_t: behind three words, and a hole where pointers have two
+	)
+	var info [32]int32 // siginfo_t
+	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, all, 0, uintptr(unsafe.Pointer(&info)), syscall.WEXITED|syscall.WNOWAIT, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(info[pidWord]), nil
 }
 
 // startWith starts a program that inherits the lock files of its leases.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpumem/node/share"
 )
 
 func copiesOf(n int, command ...string) *exec.Cmd {
@@ -122,5 +125,103 @@ func TestWitnessSawSignalOfItsTimeOnly(t *testing.T) {
 		if got := w.saw(syscall.SIGUSR1, now); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestCopyLeavesItsLeaseToWhatItLeavesBehind refuses a parent that ends the lease of a copy
+// with the copy, and one that waits for what is left behind.
+func TestCopyLeavesItsLeaseToWhatItLeavesBehind(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "leased", dir, os.Args[0], "daemon")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+	in, held, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stderr = in, os.Stderr
+	defer held.Close()
+	err = cmd.Run()
+	in.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := share.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := func() []share.Entry {
+		list, err := registry.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	eventually(t, "the daemon has the lease", func() bool {
+		list := leases()
+		if len(list) != 1 {
+			t.Fatal("the lease has ended before the family")
+		}
+		return !list[0].Ended // lists show the copy until the keeper has seen its end
+	})
+	held.Close()
+	eventually(t, "the lease has ended", func() bool { return len(leases()) == 0 })
+}
+
+// TestFirstProcessReapsOrphans refuses a first process of a pid namespace that leaves them
+// zombies, one that takes the status of a copy with them, and one that keeps signals.
+func TestFirstProcessReapsOrphans(t *testing.T) {
+	const script = `[ $COPY = 1 ] && exit 0; trap 'exit 9' TERM
+for i in 1 2 3; do (read x <&3 &); done; echo ready; read x; exit 7`
+	shell := sh(t)
+	for _, tc := range []struct {
+		copies string
+		signal syscall.Signal
+		status int
+	}{{"1", 0, 7}, {"2", 0, 7}, {"1", syscall.SIGTERM, 9}, {"1", syscall.SIGUSR1, 128 + 10}} {
+		t.Run(fmt.Sprintf("%s copies, %v", tc.copies, tc.signal), func(t *testing.T) {
+			held, release, err := os.Pipe() // the orphans
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer release.Close()
+			cmd := exec.Command(os.Args[0], "copies", tc.copies, shell, "-c", script)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+			if os.Getuid() != 0 {
+				cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+			}
+			cmd.ExtraFiles, cmd.Stderr = []*os.File{held}, os.Stderr
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = cmd.Start()
+			held.Close()
+			if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EACCES) {
+				t.Skip("skipped: no pid namespace can be made here: ", err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Process.Kill() }()
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			// Of its children the copy and the witness stay. A second copy has ended.
+			eventually(t, "it has adopted the orphans", func() bool { return len(childrenOf(cmd.Process.Pid)) == 2+3 })
+			release.Close()
+			eventually(t, "no orphan is left", func() bool { return len(childrenOf(cmd.Process.Pid)) == 2 })
+			if tc.signal != 0 {
+				_ = cmd.Process.Signal(tc.signal)
+			} else {
+				in.Close()
+			}
+			if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != tc.status {
+				t.Errorf("it ends with %v, want status %d", cmd.ProcessState, tc.status)
+			}
+		})
 	}
 }

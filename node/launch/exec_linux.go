@@ -108,11 +108,31 @@ func (p *Plan) become(env []string, leases []holding) error {
 	if _, err := lookPath(p.Command[0]); err != nil { // before anything is started for it
 		return err
 	}
-	if err := startKeeper(p.keeper, env, p.program, leases); err != nil {
-		p.say("the lease ends if the program closes its descriptors: start of the keeper: %v", err)
-	}
+	family := p.newFamily(leases)
+	p.startKeeper(env, os.Getpid(), family, leases)
 	if err := p.release(); err != nil {
 		return err
 	}
+	defer family.put()()
 	return replace(p.Command, env, p.inherited, leases)
+}
+
+// newFamily returns the mark of a program in these leases; of one in no lease, or only in a
+// lease around it, the family is the one that this process is in.
+func (p *Plan) newFamily(leases []holding) mark {
+	if len(leases) == 0 {
+		return 0
+	}
+	family, err := newMark()
+	if err != nil {
+		p.say("the lease ends with the program, also if that leaves a process that has closed its descriptors: %v", err)
+	}
+	return family
+}
+
+// startKeeper is the function startKeeper for a program of the plan.
+func (p *Plan) startKeeper(env []string, pid int, family mark, leases []holding) {
+	if err := startKeeper(p.keeper, env, pid, family, p.program, leases); err != nil {
+		p.say("the lease ends if the program closes its descriptors: start of the keeper: %v", err)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	"gpumem/device"
 	"gpumem/node/share"
 )
 
@@ -38,10 +39,7 @@ func TestMain(m *testing.M) {
 	case "run": // LOCKFILE COMMAND...: becomes the command, in a lease that is a lock on the file
 		theirs := inherited()
 		if os.Getenv("LAUNCH_REAPER") != "" {
-			const setChildSubreaper = 36
-			if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
-				fail(errno)
-			}
+			fail(adoptOrphans(true))
 		}
 		f, err := os.OpenFile(rest[0], os.O_RDWR, 0)
 		fail(err)
@@ -55,7 +53,7 @@ func TestMain(m *testing.M) {
 	case "copies": // N COMMAND...: runs the copies
 		n, err := strconv.Atoi(rest[0])
 		fail(err)
-		p := Plan{Command: rest[1:], Copies: n, keeper: []string{os.Args[0]}, targets: []target{{meter: fixedMeter{err: errors.New("none")}}}}
+		p := Plan{Command: rest[1:], Copies: n, witness: []string{os.Args[0]}}
 		envs := make([][]string, n)
 		for i := range envs {
 			envs[i] = append(os.Environ(), fmt.Sprintf("COPY=%d", i))
@@ -63,6 +61,16 @@ func TestMain(m *testing.M) {
 		statuses, err := p.copies(context.Background(), envs, make([][]*share.Lease, n))
 		fail(err)
 		os.Exit(firstFailure(statuses))
+	case "leased": // REGISTRY COMMAND...: runs one copy in a lease
+		r, err := share.Open(rest[0])
+		fail(err)
+		room := fixedMeter{s: device.Status{Info: device.Info{Total: 1 << 30}, Free: 1 << 30}}
+		p := Plan{Command: rest[1:], Copies: 1, registry: r, Bytes: 1 << 20, targets: []target{{key: "a", meter: room}},
+			witness: []string{os.Args[0]}, keeper: []string{os.Args[0], "keep"}}
+		leases, _, err := p.take(context.Background())
+		fail(err)
+		_, err = p.copies(context.Background(), [][]string{os.Environ()}, leases)
+		fail(err)
 	case "witness":
 		reportSignals()
 	case "keep":
@@ -90,10 +98,26 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("closed")
 		_, _ = io.Copy(io.Discard, os.Stdin)
-	case "daemon": // leaves "closes" behind, in a session of its own
+	case "daemon", "stranger": // leaves "closes" behind, in a session of its own, perhaps in another environment
 		cmd := exec.Command(os.Args[0], "closes")
 		cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = os.Stdin, os.Stdout, &syscall.SysProcAttr{Setsid: true}
+		if mode == "stranger" {
+			cmd.Env = []string{"A=1"}
+		}
 		fail(cmd.Start())
+	case "chain": // leaves a process behind that hands on to a child and ends, 200 times
+		for _, fd := range descriptors() {
+			syscall.CloseOnExec(fd)
+		}
+		fail(syscall.Dup3(0, 3, 0))
+		const script = `hand() { if [ $1 = 0 ]; then echo closed; read x <&3; else hand $(($1 - 1)) & fi; }; hand 200`
+		path, err := exec.LookPath("sh")
+		fail(err)
+		fail(syscall.Exec(path, []string{"sh", "-c", script}, os.Environ()))
+	case "orphans": // has a child end that has one
+		fail(exec.Command(os.Args[0], "daemon").Run())
+		fmt.Println("closed")
+		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
 	os.Exit(0)
 }
@@ -347,7 +371,7 @@ func TestNotStarted(t *testing.T) {
 		for name, err := range map[string]error{
 			"one": func() error { return (&Plan{Command: []string{tc.command}}).become(nil, nil) }(),
 			"copies": func() error {
-				_, err := (&Plan{Command: []string{tc.command}, targets: []target{{meter: fixedMeter{}}}}).copies(t.Context(), make([][]string, 2), make([][]*share.Lease, 2))
+				_, err := (&Plan{Command: []string{tc.command}}).copies(t.Context(), make([][]string, 2), make([][]*share.Lease, 2))
 				return err
 			}(),
 		} {

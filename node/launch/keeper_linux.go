@@ -8,7 +8,8 @@
 // It makes files of the lease again that somebody removes, see [share.Lease.Keep]. And
 // it holds the lease from before the program's first instruction until it has seen its
 // end, so a program that closes every descriptor still has its memory. Then it looks
-// for processes that the program has left behind, and goes on for them.
+// for processes that the program has left behind, see family_linux.go, and goes on for
+// them.
 //
 // A command that follows the program at once may find the lease still held. It waits
 // for the keeper then, see [registry.Attend].
@@ -16,12 +17,10 @@
 package launch
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,7 +32,6 @@ import (
 	"gpumem/node/internal/lease"
 	"gpumem/node/internal/overhead"
 	"gpumem/node/internal/registry"
-	"gpumem/node/runenv"
 	"gpumem/node/share"
 )
 
@@ -50,7 +48,7 @@ type keeper struct {
 	start   uint64      // of the process, in clock ticks since the machine's start
 	program string      // measurements are kept under this name, see programName
 	meter   share.Meter // of the first GPU; nil measures nothing
-	id      string      // of the lease, as its programs have it, see [runenv.EnvLeaseID]; empty where they have none
+	family  mark        // of the program and what it leaves behind; 0: it has none
 	records []string    // the file of each lease, see [share.Lease.Path]
 }
 
@@ -84,11 +82,11 @@ const (
 	perLease = 3
 )
 
-// startKeeper starts the keeper's command for this process, which is about to become
-// the program. It does nothing where the keeper would become a child of the program:
-// in the first process of a container, and in a process that adopts orphans.
-func startKeeper(command, env []string, program string, leases []holding) error {
-	if len(command) == 0 || os.Getpid() == 1 || adoptsOrphans() {
+// startKeeper starts the keeper's command for a process of a family: this one, which is
+// about to become the program, or a child. It is no child of this one afterwards, also
+// where this one adopts orphans, but in the first process of a pid namespace.
+func startKeeper(command, env []string, pid int, family mark, program string, leases []holding) error {
+	if len(command) == 0 {
 		return nil
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -97,21 +95,12 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 	}
 	defer null.Close()
 	files := []*os.File{null, null, null, null}
-	if f, ok := pidfdOf(os.Getpid()); ok {
+	if f, err := pidfdOf(pid); err == nil {
 		files[3] = f
 		defer f.Close()
 	}
-	self, _ := proc.ReadStat(os.Getpid())
-	// Without the variable in its own environment, by which it looks for others.
-	id := ""
-	env = slices.DeleteFunc(slices.Clone(env), func(e string) bool {
-		value, found := strings.CutPrefix(e, runenv.EnvLeaseID+"=")
-		if found {
-			id = value
-		}
-		return found
-	})
-	args := append(command[:len(command):len(command)], strconv.Itoa(os.Getpid()), strconv.FormatUint(self.Start, 10), program, id)
+	self, _ := proc.ReadStat(pid)
+	args := append(command[:len(command):len(command)], strconv.Itoa(pid), strconv.FormatUint(self.Start, 10), program, strconv.FormatUint(uint64(family), 10))
 	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
 		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
@@ -130,6 +119,12 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 		args = append(args, l.record)
 		files = append(files, l.file, again, record)
 	}
+	if adoptsOrphans() {
+		if err := adoptOrphans(false); err != nil {
+			return err
+		}
+		defer func() { _ = adoptOrphans(true) }()
+	}
 	p, err := os.StartProcess(command[0], args, &os.ProcAttr{Dir: "/", Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return err
@@ -138,21 +133,39 @@ func startKeeper(command, env []string, program string, leases []holding) error 
 	return err
 }
 
+// Of Linux's prctl.h.
+const (
+	setChildSubreaper = 36
+	getChildSubreaper = 37
+)
+
 // adoptsOrphans reports whether processes that lose their parent become children of
-// this one. Programs inherit that.
+// this one. A program that takes its place does so, too.
 func adoptsOrphans() bool {
-	const getChildSubreaper = 37
 	var yes int32
 	_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, getChildSubreaper, uintptr(unsafe.Pointer(&yes)), 0)
-	return errno == 0 && yes != 0
+	return os.Getpid() == 1 || errno == 0 && yes != 0
+}
+
+// adoptOrphans sets what adoptsOrphans reports, which has no effect on the first process
+// of a pid namespace.
+func adoptOrphans(yes bool) error {
+	n := uintptr(0)
+	if yes {
+		n = 1
+	}
+	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, n, 0); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // newKeeper reads the words that startKeeper puts behind the keeper's command.
 func newKeeper(args []string) (*keeper, error) {
 	if len(args) < 4 {
-		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM ID and for each lease RECORD: gpumem run starts it", len(args))
+		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM MARK and for each lease RECORD: gpumem run starts it", len(args))
 	}
-	k := &keeper{program: args[2], id: args[3], records: args[4:]}
+	k := &keeper{program: args[2], records: args[4:]}
 	var err error
 	if k.pid, err = strconv.Atoi(args[0]); err != nil || k.pid <= 0 {
 		return nil, fmt.Errorf("the keeper's process is %q; want a number above 0", args[0])
@@ -160,6 +173,11 @@ func newKeeper(args []string) (*keeper, error) {
 	if k.start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
+	family, err := strconv.ParseUint(args[3], 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the mark of the keeper's family is %q; want a number", args[3])
+	}
+	k.family = mark(family)
 	return k, nil
 }
 
@@ -238,112 +256,49 @@ func (k *keeper) ended(pidfd *os.File) bool {
 		s, ok := proc.ReadStat(k.pid)
 		return ok && s.Start != k.start
 	}
-	return await(pidfd)
+	return hasEnded(pidfd, tick)
 }
 
-// stayForOthers returns when no process is left whose environment names the lease: a
-// daemon has closed what holds it. Lists show the process that is stayed for.
+// stayForOthers returns when no process of the family is left. Lists show the one that is
+// stayed for.
 func (k *keeper) stayForOthers(leases []*share.Lease) {
-	if k.id == "" || len(k.records) == 0 {
+	if k.family == 0 || len(k.records) == 0 {
 		return
 	}
-	for pid := k.other(); pid != 0; pid = k.other() {
+	for pid, pidfd := k.family.survivor(); pid != 0; pid, pidfd = k.family.survivor() {
 		for _, l := range leases {
 			_ = l.Tell(pid) // it may have ended already
 		}
-		for named(pid, k.id) == yes {
-			if f, ok := pidfdOf(pid); ok {
-				await(f)
-				f.Close()
-			} else {
-				time.Sleep(tick)
-			}
+		if pidfd == nil { // this kernel has none: a search every tick
+			time.Sleep(tick)
+			continue
 		}
+		for !hasEnded(pidfd, tick) {
+		}
+		pidfd.Close()
 	}
 }
 
-// other returns a process whose environment names the lease, 0 if there is none. It
-// sees only processes that this user may look into.
-func (k *keeper) other() int {
-	// The environment of a process that is just becoming another program is unknown
-	// for less than a millisecond.
-	for range 10 {
-		entries, _ := os.ReadDir("/proc")
-		doubt := false
-		for _, e := range entries {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil {
-				continue
-			}
-			switch named(pid, k.id) {
-			case yes:
-				return pid
-			case unknown:
-				doubt = true
-			}
-		}
-		if !doubt {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return 0
-}
-
-// An answer is what is known of a process.
-type answer int
-
-const (
-	no answer = iota
-	yes
-	unknown
-)
-
-// named reports whether a process's environment names a lease or a part of it. That is
-// unknown where a program has no environment, or does not have it yet.
-func named(pid int, id string) answer {
-	dir := "/proc/" + strconv.Itoa(pid)
-	env, err := os.ReadFile(dir + "/environ")
-	if err != nil {
-		return no
-	}
-	if len(env) == 0 {
-		if _, err := os.Readlink(dir + "/exe"); err != nil {
-			return no // of the kernel, or ended
-		}
-		return unknown
-	}
-	for e := range bytes.SplitSeq(env, []byte{0}) {
-		if value, ok := bytes.CutPrefix(e, []byte(runenv.EnvLeaseID+"=")); ok {
-			rest, ok := bytes.CutPrefix(value, []byte(id))
-			if ok && (len(rest) == 0 || rest[0] == '.') {
-				return yes
-			}
-			return no
-		}
-	}
-	return no
-}
-
-// pidfdOf returns a descriptor that stands for a process; ok is false where there is
-// no such process, or this kernel has none.
-func pidfdOf(pid int) (f *os.File, ok bool) {
+// pidfdOf returns a descriptor that stands for a process. The error is syscall.ESRCH if
+// there is no such process, and syscall.ENOSYS where this kernel has none.
+func pidfdOf(pid int) (*os.File, error) {
 	fd, _, errno := syscall.Syscall(sysPidfdOpen, uintptr(pid), 0, 0)
 	if errno != 0 {
-		return nil, false
+		return nil, errno
 	}
-	return os.NewFile(fd, "pidfd"), true
+	return os.NewFile(fd, "pidfd"), nil
 }
 
-// await waits a tick for the end of a process and reports whether it has ended.
-func await(pidfd *os.File) bool {
+// hasEnded waits for the end of a process, at most for a while, and reports whether it has
+// ended.
+func hasEnded(pidfd *os.File, while time.Duration) bool {
 	type pollfd struct {
 		fd              int32
 		events, revents int16
 	}
 	const pollin = 1
 	p := pollfd{fd: int32(pidfd.Fd()), events: pollin}
-	t := syscall.NsecToTimespec(int64(tick))
+	t := syscall.NsecToTimespec(int64(while))
 	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 	return p.revents != 0
 }

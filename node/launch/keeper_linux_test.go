@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"gpumem/node/runenv"
+	"gpumem/internal/proc"
 )
 
 // eventually waits until something holds, which is a matter of milliseconds.
@@ -31,7 +31,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func kept(t *testing.T, mode string, env ...string) (*exec.Cmd, *os.File) {
 	t.Helper()
 	cmd := launcher(t, os.Args[0], mode)
-	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), runenv.EnvLeaseID+"="+t.Name())
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir())
 	cmd.Env = append(cmd.Env, env...)
 	in, held, err := os.Pipe()
 	if err != nil {
@@ -97,13 +97,23 @@ func TestKeeperHoldsLeaseOfProgramThatClosedIt(t *testing.T) {
 	eventually(t, "the keeper has ended", func() bool { return len(keepersOf(cmd.Process.Pid)) == 0 })
 }
 
-// TestNoKeeperOfProgramThatAdoptsOrphans: the keeper would become its child, which
-// it knows nothing of.
-func TestNoKeeperOfProgramThatAdoptsOrphans(t *testing.T) {
+// TestKeeperOfProgramThatAdoptsOrphansIsNoChildOfIt refuses a start that leaves the keeper
+// to the program, which knows nothing of it, and one that takes from the program what it
+// was started with.
+func TestKeeperOfProgramThatAdoptsOrphansIsNoChildOfIt(t *testing.T) {
 	cmd, _ := kept(t, "closes", "LAUNCH_REAPER=1")
-	if keepers := keepersOf(cmd.Process.Pid); len(keepers) > 0 {
-		t.Errorf("keepers %v", keepers)
+	keepers := keepersOf(cmd.Process.Pid)
+	if len(keepers) != 1 {
+		t.Fatalf("keepers %v", keepers)
 	}
+	if s, _ := proc.ReadStat(keepers[0]); s.Parent == cmd.Process.Pid {
+		t.Error("the keeper is the program's child")
+	}
+	if !locked(t, cmd) {
+		t.Error("the lease is not held")
+	}
+	cmd, _ = kept(t, "orphans", "LAUNCH_REAPER=1")
+	eventually(t, "the program adopts an orphan", func() bool { return len(childrenOf(cmd.Process.Pid)) == 1 })
 }
 
 // TestKeeperHasNoneOfTheCallersDescriptors: who reads to the end of a pipe would wait
@@ -122,85 +132,59 @@ func TestKeeperHasNoneOfTheCallersDescriptors(t *testing.T) {
 	}
 }
 
-// TestKeeperHoldsLeaseForDaemon: it has lost its descriptors and its parents, but not
-// its environment.
-func TestKeeperHoldsLeaseForDaemon(t *testing.T) {
-	cmd, in := kept(t, "daemon")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	// The keeper has seen the end when it waits for the daemon.
-	eventually(t, "the keeper waits for another process", func() bool {
-		for _, keeper := range keepersOf(cmd.Process.Pid) {
-			links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", keeper))
-			for _, link := range links {
-				info, _ := os.ReadFile(link)
-				_, pid, found := strings.Cut(string(info), "Pid:")
-				if line, _, _ := strings.Cut(pid, "\n"); found && strings.TrimSpace(line) != "-1" && strings.TrimSpace(line) != strconv.Itoa(cmd.Process.Pid) {
-					return true
-				}
+// TestKeeperHoldsLeaseForWhatIsLeftBehind: it has lost its descriptors, its parents and
+// perhaps its environment. The chain refuses a keeper that looks once: its processes end
+// while the keeper goes by.
+func TestKeeperHoldsLeaseForWhatIsLeftBehind(t *testing.T) {
+	sh(t)
+	for _, mode := range []string{"daemon", "stranger", "chain"} {
+		t.Run(mode, func(t *testing.T) {
+			cmd, in := kept(t, mode)
+			if err := cmd.Wait(); err != nil {
+				t.Fatal(err)
 			}
-		}
-		return false
-	})
-	if !locked(t, cmd) {
-		t.Error("the lease has ended before the daemon")
+			// The keeper has seen the end when it waits for another process.
+			eventually(t, "the keeper waits for another process", func() bool {
+				if !locked(t, cmd) {
+					t.Fatal("the lease has ended before the family")
+				}
+				for _, keeper := range keepersOf(cmd.Process.Pid) {
+					links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", keeper))
+					for _, link := range links {
+						info, _ := os.ReadFile(link)
+						_, pid, found := strings.Cut(string(info), "Pid:")
+						if line, _, _ := strings.Cut(pid, "\n"); found && strings.TrimSpace(line) != "-1" && strings.TrimSpace(line) != strconv.Itoa(cmd.Process.Pid) {
+							return true
+						}
+					}
+				}
+				return false
+			})
+			in.Close()
+			eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
+		})
 	}
-	in.Close()
-	eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
 }
 
-// TestLeaseEndsWithProgram: also where its environment names the lease.
+// TestLeaseEndsWithProgram refuses a keeper that finds itself.
 func TestLeaseEndsWithProgram(t *testing.T) {
 	cmd := launcher(t, "true")
-	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir(), runenv.EnvLeaseID+"="+t.Name())
+	cmd.Env = append(os.Environ(), "LAUNCH_KEEPER="+os.Args[0]+" keep", "XDG_CACHE_HOME="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	eventually(t, "the lease has ended", func() bool { return !locked(t, cmd) })
 }
 
-func TestNamed(t *testing.T) {
-	for _, tc := range []struct {
-		env  []string
-		want answer
-	}{
-		{[]string{"A=1", "GPUMEM_LEASE_ID=abc", "B=2"}, yes},
-		{[]string{"GPUMEM_LEASE_ID=abc.12.0"}, yes},
-		{[]string{"GPUMEM_LEASE_ID=abcd"}, no},
-		{[]string{"GPUMEM_LEASE_ID=ab"}, no},
-		{[]string{"X_GPUMEM_LEASE_ID=abc"}, no},
-	} {
-		cmd := exec.Command(os.Args[0], "closes")
-		cmd.Env = tc.env
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it has its environment", func() bool { return named(cmd.Process.Pid, "abc") != unknown })
-		if got := named(cmd.Process.Pid, "abc"); got != tc.want {
-			t.Errorf("%q: %d, want %d", tc.env, got, tc.want)
-		}
-		in.Close()
-		_ = cmd.Wait()
-		if got := named(cmd.Process.Pid, "abc"); got != no {
-			t.Errorf("%q, ended: %d", tc.env, got)
-		}
-	}
-}
-
 func TestNewKeeper(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"12 345 prog id /run/a /run/b", ""},
-		{"12 345 prog id", ""},
-		{"12 345 prog ", ""},
+		{"12 345 prog 7 /run/a /run/b", ""},
+		{"12 345 prog 0", ""},
 		{"12 345 prog", "3 arguments"},
-		{"x 345 prog id", `process is "x"`},
-		{"0 345 prog id", `process is "0"`},
-		{"12 -1 prog id", `start of the keeper's process is "-1"`},
+		{"12 345 prog x", `family is "x"`},
+		{"x 345 prog 7", `process is "x"`},
+		{"0 345 prog 7", `process is "0"`},
+		{"12 -1 prog 7", `start of the keeper's process is "-1"`},
 	} {
 		if _, err := newKeeper(strings.Split(tc.args, " ")); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%q: %v, want %q", tc.args, err, tc.want)

@@ -54,7 +54,8 @@ type Plan struct {
 	targets   []target // at least one
 	program   string   // measurements of the command are kept under this name
 	simulated string   // the simulated device that the program has, for its environment; empty for none
-	keeper    []string // the whole command line of the keeper
+	witness   []string // the command line of the witness, but for its last word
+	keeper    []string // the command line of the keeper, but for its arguments
 
 	idle sync.Once // before the first message about a wait
 }
@@ -263,24 +264,28 @@ func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 
 // Run runs the command. One copy takes the place of this process, so Run returns
 // only with an error then. Several copies run at once, each in its own leases, which
-// end when the copy has ended; the status is that of the first copy that did not end
-// well, else 0. The error is about the leases or the start. In a container with leases
-// the command starts in those.
+// end when the copy and what it leaves behind have ended; the status is that of the first
+// copy that did not end well, else 0. In the first process of a pid namespace, such as the
+// entry point of a container, one copy runs as several do. The error is about the leases or
+// the start. In a container with leases the command starts in those.
 func (p *Plan) Run(ctx context.Context) (status int, err error) {
-	if ok, err := p.inContainer(); err != nil {
-		return 0, err
-	} else if ok {
-		return 0, p.becomeInContainer()
-	}
-	if err := p.prepare(); err != nil {
-		return 0, err
-	}
 	if p.Keeper != nil {
 		exe, err := os.Executable()
 		if err != nil {
 			return 0, err
 		}
-		p.keeper = append(append([]string{exe}, p.Keeper...), "--device="+p.targets[0].words, "--")
+		p.witness = append([]string{exe}, p.Keeper...)
+	}
+	if ok, err := p.inContainer(); err != nil {
+		return 0, err
+	} else if ok {
+		return p.runInContainer(ctx)
+	}
+	if err := p.prepare(); err != nil {
+		return 0, err
+	}
+	if p.Keeper != nil {
+		p.keeper = append(slices.Clone(p.witness), "--device="+p.targets[0].words, "--")
 	}
 	leases, devices, err := p.take(ctx)
 	if err != nil {
@@ -304,7 +309,15 @@ func (p *Plan) Run(ctx context.Context) (status int, err error) {
 		return 0, err
 	}
 	p.sayPool(leases[0], devices)
-	if p.Copies == 1 {
+	return p.start(ctx, envs, leases)
+}
+
+// start starts the copies with these environments, each in its leases. It returns what Run
+// does.
+func (p *Plan) start(ctx context.Context, envs [][]string, leases [][]*share.Lease) (status int, err error) {
+	// The first process of a pid namespace adopts all orphans, which most programs do not
+	// expect, so it stays.
+	if len(envs) == 1 && os.Getpid() != 1 {
 		return 0, p.become(envs[0], holdings(leases[0]))
 	}
 	statuses, err := p.copies(ctx, envs, leases)

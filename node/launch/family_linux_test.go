@@ -1,0 +1,136 @@
+package launch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"gpumem/internal/proc"
+)
+
+// childrenOf returns the children of a process, also those that have ended.
+func childrenOf(pid int) (list []int) {
+	names, _ := filepath.Glob("/proc/[0-9]*")
+	for _, name := range names {
+		child, _ := strconv.Atoi(filepath.Base(name))
+		if s, ok := proc.ReadStat(child); ok && s.Parent == pid {
+			list = append(list, child)
+		}
+	}
+	return list
+}
+
+// TestSearchMissesNobody: what each pass finds, and what the search concludes. A search of
+// one pass returns 0 in most cases; one that takes a zombie for a member never ends.
+func TestSearchMissesNobody(t *testing.T) {
+	type pass map[int]state
+	for _, tc := range []struct {
+		name   string
+		listed bool
+		passes []pass // the last is what is found from then on
+		want   int
+		looks  int // passes made
+	}{
+		{"nobody", true, []pass{{1: other}}, 0, 2},
+		{"a member", true, []pass{{1: other, 5: living}}, 5, 1},
+		{"a member that ends between the list and the visit, and its child", true, []pass{{1: other, 5: gone}, {1: other, 6: living}}, 6, 2},
+		{"a member that has just ended, and its child", true, []pass{{5: over}, {5: over, 6: living}}, 6, 2},
+		{"a chain", true, []pass{{5: gone}, {6: gone}, {7: over}, {8: gone}, {9: living}}, 9, 5},
+		{"a chain that ends", true, []pass{{5: gone}, {6: over}, {1: other}}, 0, 4},
+		{"a zombie that nobody waits for", true, []pass{{5: over}}, 0, 3},
+		{"a child with a lower number", true, []pass{{20: other}, {10: living, 20: other}}, 10, 2},
+		{"a child with a lower number, after others have gone", true, []pass{{20: gone}, {20: other}, {10: living}}, 10, 3},
+		{"all numbers, most of which nobody has", false, []pass{{1: other, 2: gone, 3: gone}}, 0, 2},
+		{"all numbers, and a member", false, []pass{{1: other, 2: gone}, {2: living}}, 2, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			looks := 0
+			var now pass
+			got, _ := search(func(f func(int) bool) bool {
+				now = tc.passes[min(looks, len(tc.passes)-1)]
+				looks++
+				var pids []int
+				for pid := range now {
+					pids = append(pids, pid)
+				}
+				slices.Sort(pids)
+				for _, pid := range pids {
+					if !f(pid) {
+						break
+					}
+				}
+				return tc.listed
+			}, func(pid int) (*os.File, state) { return nil, now[pid] })
+			if got != tc.want || looks != tc.looks {
+				t.Errorf("%d in %d passes, want %d in %d", got, looks, tc.want, tc.looks)
+			}
+		})
+	}
+}
+
+// TestMarkIsHandedOn: to a child that has no environment and leads a session, and no longer
+// when it has ended. The search finds it where /proc is hidden, too.
+func TestMarkIsHandedOn(t *testing.T) {
+	for _, hidden := range []bool{false, true} {
+		t.Run("hidden="+strconv.FormatBool(hidden), func(t *testing.T) {
+			if hidden {
+				defer func(old string) { procFolder = old }(procFolder)
+				procFolder = t.TempDir()
+			}
+			family, err := newMark()
+			if err != nil {
+				t.Skip("skipped: ", err)
+			}
+			cmd := exec.Command(os.Args[0], "closes")
+			cmd.Env, cmd.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			undo := family.put()
+			err = cmd.Start()
+			undo()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if own, err := markOf(os.Getpid()); own == family || err != nil {
+				t.Errorf("this process has the mark %d, %v", own, err)
+			}
+			pid, pidfd := family.survivor()
+			if pid != cmd.Process.Pid {
+				t.Errorf("found %d, want %d", pid, cmd.Process.Pid)
+			}
+			pidfd.Close()
+			in.Close()
+			eventually(t, "the family has ended, though nobody has waited for it", func() bool {
+				pid, pidfd := family.survivor()
+				pidfd.Close()
+				return pid == 0
+			})
+			_ = cmd.Wait()
+		})
+	}
+}
+
+// TestMarkInProc: a process of another user shows its mark there alone.
+func TestMarkInProc(t *testing.T) {
+	family, err := newMark()
+	if err != nil {
+		t.Skip("skipped: ", err)
+	}
+	undo := family.put()
+	text, err := os.ReadFile("/proc/self/limits")
+	undo()
+	if got := markIn(string(text)); got != family || err != nil {
+		t.Errorf("%d, %v, want %d in\n%s", got, err, family, text)
+	}
+	for _, text := range []string{"", "Max file locks 7", "Limit\nMax file locks            unlimited            unlimited            locks     \n"} {
+		if got := markIn(text); got != 0 {
+			t.Errorf("%q has the mark %d", text, got)
+		}
+	}
+}
