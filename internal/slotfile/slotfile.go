@@ -20,6 +20,7 @@ import (
 	"unsafe"
 
 	"gpumem/internal/ofd"
+	"gpumem/internal/regular"
 )
 
 // Layout is what all files of a kind have in common.
@@ -49,6 +50,7 @@ type File struct {
 	Length int64  // bytes of the file when it was opened
 	Mode   uint32 // its permissions then, as of chmod
 
+	write    bool // it is open for both
 	fd       int
 	dev, ino uint64
 	data     []byte // the mapping, nil if there is none
@@ -57,7 +59,7 @@ type File struct {
 // Errors of files.
 var (
 	// ErrNotRegular is the error of a name that stands for something else than a file.
-	ErrNotRegular = errors.New("not a regular file")
+	ErrNotRegular = regular.ErrNotRegular
 	// ErrLost is the error of a descriptor that is not the file's any more: the program
 	// has closed all of its own, and perhaps opened another file with this number.
 	ErrLost = errors.New("the program has closed the file's descriptor")
@@ -87,7 +89,7 @@ func (f *File) Check() error {
 	return nil
 }
 
-// Reopen opens the file again, for another description with locks of its own. It needs no
+// Reopen opens the file again for both, for another description with locks of its own. It needs no
 // name as long as the descriptor is the file's.
 func (f *File) Reopen() (*File, error) {
 	names := []string{f.Path}
@@ -96,8 +98,8 @@ func (f *File) Reopen() (*File, error) {
 	}
 	var last error
 	for i, name := range names {
-		again := &File{Layout: f.Layout, Path: f.Path}
-		if last = again.open(name, true, i < len(names)-1); last != nil {
+		again := &File{Layout: f.Layout, Path: f.Path, write: true}
+		if last = again.open(name, i < len(names)-1, regular.Anyone); last != nil {
 			last = f.Errorf("%w", last)
 			continue
 		}
@@ -125,7 +127,8 @@ func (f *File) Reattach() error {
 	return f.Check()
 }
 
-// Map maps the file into memory, as a T, whose size is that of the layout.
+// Map maps the file into memory, as a T, whose size is that of the layout. Of a file that
+// is open for reading it is a fault to write to it.
 func Map[T any](f *File) (*T, error) {
 	if err := f.mapIn(); err != nil {
 		return nil, err

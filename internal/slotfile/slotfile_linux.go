@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"gpumem/internal/regular"
 )
 
 const (
@@ -17,24 +19,34 @@ const (
 // Supported returns an error on a system without such files.
 func Supported() error { return nil }
 
-// Open opens a file by its name, for reading or for both. follow says that the name may be a
-// symbolic link. The error is the system's as it is, or [ErrNotRegular].
-func (l *Layout) Open(path string, write, follow bool) (*File, error) {
+// Open opens a file by its name, which may be a symbolic link, for reading or for both. The
+// error is the system's as it is, or [ErrNotRegular].
+func (l *Layout) Open(path string, write bool) (*File, error) {
+	f := &File{Layout: l, Path: path, write: write}
+	return f, f.open(path, true, regular.Anyone)
+}
+
+// OpenOf opens a file by its name for reading. It is looked at before it is opened: it must
+// be no link, and the user's, or [regular.Anyone]'s. The error is the system's as it is,
+// [ErrNotRegular], or wraps [regular.ErrOwner].
+func (l *Layout) OpenOf(path string, owner int) (*File, error) {
 	f := &File{Layout: l, Path: path}
-	return f, f.open(path, write, follow)
+	return f, f.open(path, false, owner)
 }
 
 // open opens the file under a name that may be another than the one in errors.
-func (f *File) open(name string, write, follow bool) (err error) {
-	flags := syscall.O_CLOEXEC | syscall.O_NONBLOCK | syscall.O_NOCTTY // a FIFO does not wait for its other end
-	if write {
-		flags |= syscall.O_RDWR
+func (f *File) open(name string, follow bool, owner int) (err error) {
+	flags := syscall.O_RDONLY
+	if f.write {
+		flags = syscall.O_RDWR
 	}
-	if !follow {
-		flags |= syscall.O_NOFOLLOW
-	}
-	for f.fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
-		f.fd, err = syscall.Open(name, flags, 0)
+	if follow {
+		flags |= syscall.O_CLOEXEC | syscall.O_NONBLOCK | syscall.O_NOCTTY // a FIFO does not wait for its other end
+		for f.fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
+			f.fd, err = syscall.Open(name, flags, 0)
+		}
+	} else {
+		f.fd, err = regular.Open(name, flags, owner)
 	}
 	if err != nil {
 		return err
@@ -75,7 +87,11 @@ func (f *File) stat() error {
 }
 
 func (f *File) mapIn() (err error) {
-	f.data, err = syscall.Mmap(f.fd, 0, f.Size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	protection := syscall.PROT_READ
+	if f.write {
+		protection |= syscall.PROT_WRITE
+	}
+	f.data, err = syscall.Mmap(f.fd, 0, f.Size, protection, syscall.MAP_SHARED)
 	if err != nil {
 		return f.Errorf("cannot map the file: %w", err)
 	}

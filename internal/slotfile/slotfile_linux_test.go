@@ -25,7 +25,7 @@ func open(t *testing.T, guest bool) *File {
 	path := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(path, make([]byte, 4096), 0o600))
 	l := &Layout{Prefix: "thing ", Size: 4096, FileByte: 1 << 40, SlotByte: 1<<40 + 1, Damaged: errDamaged, Guest: guest}
-	f, err := l.Open(path, true, false)
+	f, err := l.Open(path, true)
 	must(t, err)
 	return f
 }

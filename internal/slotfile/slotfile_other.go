@@ -13,14 +13,19 @@ var errHere = fmt.Errorf("programs share such files on Linux alone: %w", errors.
 func Supported() error { return errHere }
 
 // Open fails on this system.
-func (l *Layout) Open(path string, _, _ bool) (*File, error) {
+func (l *Layout) Open(path string, _ bool) (*File, error) {
+	return &File{Layout: l, Path: path}, errHere
+}
+
+// OpenOf fails on this system.
+func (l *Layout) OpenOf(path string, _ int) (*File, error) {
 	return &File{Layout: l, Path: path}, errHere
 }
 
 // ReadAt fails on this system.
 func (f *File) ReadAt([]byte, int64) (int, error) { return 0, errHere }
 
-func (f *File) open(string, bool, bool) error { return errHere }
-func (f *File) stat() error                   { return errHere }
-func (f *File) mapIn() error                  { return errHere }
-func (f *File) end(bool) error                { return nil }
+func (f *File) open(string, bool, int) error { return errHere }
+func (f *File) stat() error                  { return errHere }
+func (f *File) mapIn() error                 { return errHere }
+func (f *File) end(bool) error               { return nil }

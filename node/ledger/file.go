@@ -65,9 +65,9 @@ func Create(path string, h Header) error {
 
 func littleEndian() bool { return binary.NativeEndian.Uint16([]byte{1, 0}) == 1 }
 
-// open opens the ledger at path.
-func open(path string) (*file, error) {
-	f, err := layout.Open(path, true, false)
+// open opens the ledger at path, of a user or [regular.Anyone], for reading.
+func open(path string, owner int) (*file, error) {
+	f, err := layout.OpenOf(path, owner)
 	if err != nil {
 		return nil, f.Errorf("%w", err)
 	}

@@ -185,15 +185,16 @@ func TestKilledAtRandom(t *testing.T) {
 	for i := range children {
 		start(i)
 	}
+	f := writable(t, l)
 	var longest time.Duration
 	for round := range *kills {
 		for i := range children {
 			eventually("all are at work", func() bool { return b.members[i].calls.Load() > 0 })
 		}
 		for range rand.IntN(50) { // no request is granted meanwhile, so the sum is exact
-			must(t, l.f.Guard(func() error {
-				return l.f.locked(func() error {
-					if sum, err := l.f.sum(0); err != nil || sum > limit {
+			must(t, f.Guard(func() error {
+				return f.locked(func() error {
+					if sum, err := f.sum(0); err != nil || sum > limit {
 						t.Fatalf("sum %d of %d, %v", sum, limit, err)
 					}
 					return nil

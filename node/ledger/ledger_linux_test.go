@@ -15,6 +15,7 @@ import (
 
 	"gpumem/internal/ofd"
 	"gpumem/internal/procstat"
+	"gpumem/internal/regular"
 )
 
 func must(t testing.TB, err error) {
@@ -38,6 +39,17 @@ func openLedger(t testing.TB, path string) *Ledger {
 	must(t, err)
 	t.Cleanup(func() { must(t, l.Close()) })
 	return l
+}
+
+// writable returns a ledger's file, open for writing by another description.
+func writable(t testing.TB, l *Ledger) *file {
+	t.Helper()
+	again, err := l.f.Reopen()
+	must(t, err)
+	f, err := mapped(again)
+	must(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
 func join(t testing.TB, l *Ledger) *Member {
@@ -163,10 +175,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"slots", file(with(28, 9)), "1033 slots and not 1024"},
 		{"UUID without an end", file(with(64, bytes.Repeat([]byte{'x'}, 64)...)), "UUID of 64 bytes"},
 		{"something behind the UUID", file(with(100, 'x')), "makes no sense"},
-		{"a folder", func(path string) error { return os.Mkdir(path, 0o700) }, "is a directory"},
+		{"a folder", func(path string) error { return os.Mkdir(path, 0o700) }, "not a regular file"},
 		{"a link", func(path string) error {
 			return errors.Join(file(good)(path+"2"), os.Symlink(path+"2", path))
-		}, "too many levels of symbolic links"},
+		}, "not a regular file"},
 		{"a pipe", func(path string) error { return syscall.Mkfifo(path, 0o600) }, "not a regular file"},
 		{"others may write", func(path string) error {
 			return errors.Join(file(good)(path), os.Chmod(path, 0o620))
@@ -279,6 +291,40 @@ func TestTakeClearsDeadSlots(t *testing.T) {
 		dead.f.img.slots[dead.slot].charged.Store(damage)
 		must(t, dead.Forget()) // as the kernel does at its end
 		must(t, m.Take(Held, 100))
+	}
+}
+
+// TestLookingWritesNothing refuses members that clear the slots of the dead, and a ledger
+// that is open for writing: who only looks, as root does, changes nobody's file.
+func TestLookingWritesNothing(t *testing.T) {
+	path := makeLedger(t)
+	l := openLedger(t, path)
+	dead := join(t, l)
+	must(t, dead.Take(Held, 100))
+	must(t, dead.Forget()) // as the kernel does at its end
+	before, err := os.ReadFile(path)
+	must(t, err)
+	if list := l.Members(); len(list) > 0 || l.Held() != 0 {
+		t.Errorf("the dead are members: %+v", list)
+	}
+	after, err := os.ReadFile(path)
+	must(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file has changed")
+	}
+	if _, err := syscall.Write(l.f.Descriptor(), []byte("x")); err != syscall.EBADF {
+		t.Errorf("it can be written to: %v", err)
+	}
+}
+
+// TestOpenOfAnotherUsersLedger: whose it must be is another than whose it is.
+func TestOpenOfAnotherUsersLedger(t *testing.T) {
+	path := makeLedger(t)
+	l, err := OpenOf(path, os.Getuid())
+	must(t, err)
+	must(t, l.Close())
+	if _, err := OpenOf(path, os.Getuid()+1); !errors.Is(err, regular.ErrOwner) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -416,9 +462,10 @@ func TestAlone(t *testing.T) {
 func TestJoinBeyondAllSlots(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
 	m := join(t, l)
+	others := writable(t, l)
 	for i := range Slots { // locked by nobody who lives, but locked
 		if i != m.slot {
-			must(t, l.f.SlotLock(i).Try(ofd.Write))
+			must(t, others.SlotLock(i).Try(ofd.Write))
 		}
 	}
 	if _, err := l.Join(); !errors.Is(err, ErrSlots) {

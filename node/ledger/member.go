@@ -9,6 +9,7 @@ import (
 
 	"gpumem/internal/ofd"
 	"gpumem/internal/procstat"
+	"gpumem/internal/regular"
 )
 
 // Ledger is an open ledger of a process that holds nothing in it. It may be used by
@@ -19,10 +20,14 @@ type Ledger struct {
 	h  Header
 }
 
-// Open opens the ledger at path, which [Create] made. It takes no slot. The error is
-// ErrDamaged or one of the file system, or says that the file is not a ledger.
-func Open(path string) (*Ledger, error) {
-	f, err := open(path)
+// Open opens the ledger at path, which [Create] made, for reading. It takes no slot. The
+// error is ErrDamaged or one of the file system, or says that the file is not a ledger.
+func Open(path string) (*Ledger, error) { return OpenOf(path, regular.Anyone) }
+
+// OpenOf is Open for a ledger that must be a user's own. What has the path is looked at
+// before it is opened, so that the path may be one that the user has chosen.
+func OpenOf(path string, owner int) (*Ledger, error) {
+	f, err := open(path, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +63,10 @@ func (l *Ledger) read(op func(f *file)) {
 	})
 }
 
-// Members returns the figures of the processes that live, in no order, and clears the
-// slots of dead ones. It never waits. It is empty after Close, and if the file was
-// cut short.
+// Members returns the figures of the processes that live, in no order. It never waits. It
+// is empty after Close, and if the file was cut short.
 func (l *Ledger) Members() (list []Figures) {
-	l.read(func(f *file) {
-		if f.FileLock().Try(ofd.Write) == nil { // else another process is at work, which clears what it must
-			defer func() { _ = f.FileLock().Unlock() }()
-			f.clearDead(-1)
-		}
-		list = f.members(-1, 0)
-	})
+	l.read(func(f *file) { list = f.members(-1, 0) })
 	return list
 }
 

@@ -43,11 +43,11 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 		if l.Ledger == "" {
 			continue
 		}
-		f, err := ledger.Open(l.Ledger)
+		f, err := ledger.OpenOf(l.Ledger, l.UID)
 		switch {
 		case err == nil:
 			all[l.Ledger] = f.Members()
-			_ = f.Close() // it was only read
+			_ = f.Close()
 			if len(l.Containers) > 0 {
 				owners := newOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
 				own := slices.Clone(all[l.Ledger])

@@ -220,9 +220,9 @@ func unread(leases []share.Entry, listed []open.Listed) (list []open.Listed) {
 			continue
 		}
 		d := open.Listed{Words: l.Device, Status: device.Status{Info: device.Info{Name: "a GPU that is not read here", UUID: l.Device, Ordinal: len(listed) + len(list)}}}
-		if f, err := ledger.Open(l.Ledger); err == nil {
+		if f, err := ledger.OpenOf(l.Ledger, l.UID); err == nil {
 			d.Total = f.Header().Total
-			_ = f.Close() // it was only read
+			_ = f.Close()
 		}
 		d.Notes = []string{"what is leased of it is known, and what the leases' programs hold; not what others do"}
 		list = append(list, d)

@@ -47,15 +47,15 @@ func TestDamagedRecordKeepsTheSizeOfTheLease(t *testing.T) {
 		{"a fifo", func(t *testing.T, path string) {
 			must(t, os.Remove(path))
 			must(t, syscall.Mkfifo(path, 0o644))
-		}, ErrDamaged, "", false},
+		}, ErrDamaged, "not a regular file", false},
 		{"a folder", func(t *testing.T, path string) {
 			must(t, os.Remove(path))
 			must(t, os.Mkdir(path, 0o755))
-		}, ErrDamaged, "", false},
+		}, ErrDamaged, "not a regular file", false},
 		{"a link", func(t *testing.T, path string) {
 			must(t, os.Rename(path, path+".moved"))
 			must(t, os.Symlink(path+".moved", path))
-		}, syscall.ELOOP, "symbolic", false},
+		}, ErrDamaged, "not a regular file", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, gpu := newGPU(t)

@@ -50,7 +50,7 @@ func Open(path string) (*File, error) {
 // a file, since most are about one that was never made.
 func open(path string, write bool) (h handle, err error) {
 	h.own = -1
-	h.File, err = layout.Open(path, write, true)
+	h.File, err = layout.Open(path, write)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return h, h.Errorf("%w; make it: gpumem devices --device sim@%s,total=24GiB,create", err, path)

@@ -13,6 +13,7 @@ import (
 	"gpumem/internal/crashpoint"
 	"gpumem/internal/ofd"
 	"gpumem/internal/proc"
+	"gpumem/internal/regular"
 )
 
 // Silence is how long a waiter may give no sign of life before it is passed over. Tests
@@ -32,9 +33,13 @@ type Claim struct {
 	Attended bool      // of a lease: a process beside the program holds it too, see Attend
 }
 
-// Entry returns a claim for lists.
+// Entry returns a claim for lists. A path in the record of another user, who is not root,
+// is only text: it has no ledger.
 func (r *Registry) Entry(c Claim) Entry {
 	e := c.Record.Entry(c.UID)
+	if c.UID != 0 && c.UID != os.Geteuid() {
+		e.Ledger = ""
+	}
 	e.Stopped = c.Kind == TicketKind && !r.IsRunning(c)
 	e.Elsewhere = c.PID > 0 && c.Namespace != r.namespace
 	e.inode = c.Inode
@@ -70,8 +75,8 @@ var errDead = errors.New("it has ended")
 // openLocked opens a file that is locked, and returns the lock. The error is errDead if the
 // file is not locked, whatever it is, and fs.ErrNotExist if it is gone.
 func openLocked(path string) (f *os.File, by ofd.Lock, info fs.FileInfo, err error) {
-	f, err = os.OpenFile(path, os.O_RDONLY|asIs, 0)
-	if isNoFile(err) {
+	f, err = openFile(path, os.O_RDONLY, regular.Anyone)
+	if errors.Is(err, regular.ErrNotRegular) {
 		return nil, by, nil, errDead
 	}
 	if err != nil {
@@ -79,9 +84,7 @@ func openLocked(path string) (f *os.File, by ofd.Lock, info fs.FileInfo, err err
 	}
 	if info, err = f.Stat(); err == nil {
 		var locked bool
-		if !info.Mode().IsRegular() {
-			err = errDead
-		} else if by, locked, err = wholeOf(f).Other(ofd.Read); err == nil && !locked {
+		if by, locked, err = wholeOf(f).Other(ofd.Read); err == nil && !locked {
 			// Locks for reading do not count: everybody may set those.
 			err = errDead
 		}
@@ -139,7 +142,7 @@ func (r GPU) readLease(id string) (c Claim, note, err error) {
 	}
 	// A record may just be written over.
 	for range 3 {
-		if c.Record, err = r.readRecord(c.Path, id); !errors.Is(err, ErrDamaged) {
+		if c.Record, err = r.readRecord(c.Path, id, c.UID); !errors.Is(err, ErrDamaged) {
 			break
 		}
 		crashpoint.At("readLease: damaged")
@@ -159,9 +162,12 @@ func (r GPU) readLease(id string) (c Claim, note, err error) {
 	return c, note, nil
 }
 
-// readRecord reads the record of a lease.
-func (r GPU) readRecord(path, id string) (Record, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|asIs, 0)
+// readRecord reads the record of a lease, which its user has made.
+func (r GPU) readRecord(path, id string, owner int) (Record, error) {
+	f, err := openFile(path, os.O_RDONLY, owner)
+	if errors.Is(err, regular.ErrNotRegular) || errors.Is(err, regular.ErrOwner) {
+		return Record{}, fmt.Errorf("%w: %w", ErrDamaged, errors.Unwrap(err))
+	}
 	if err != nil {
 		return Record{}, err
 	}
@@ -223,7 +229,7 @@ func (r GPU) ReadTicket(id string) (Claim, error) {
 func IsDead(err error) bool { return errors.Is(err, errDead) }
 
 // OpenTicket opens the file of a ticket.
-func OpenTicket(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|asIs, 0) }
+func OpenTicket(path string) (*os.File, error) { return openFile(path, os.O_RDONLY, regular.Anyone) }
 
 // ReadOpenTicket reads a ticket again in its open file. Where its record cannot be read it is
 // that of a waiter that waits for no other GPU.

@@ -13,6 +13,7 @@ import (
 
 	"gpumem/internal/crashpoint"
 	"gpumem/internal/ofd"
+	"gpumem/internal/regular"
 )
 
 // Patience is how long one process may have the GPU's lock before the others give
@@ -164,20 +165,12 @@ func (r GPU) lockPath() string { return filepath.Join(r.dir, r.Key+".lock") }
 func (r GPU) openLock() (*os.File, error) {
 	path := r.lockPath()
 	for range 100 {
-		f, err := os.OpenFile(path, os.O_RDWR|asIs, 0)
-		if err == nil {
-			info, err := f.Stat()
-			if err == nil && !info.Mode().IsRegular() {
-				err = errors.New("not a regular file; remove it")
-			}
-			if err != nil {
-				f.Close()
-				return nil, err
-			}
-			return f, nil
+		f, err := openFile(path, os.O_RDWR, regular.Anyone)
+		if errors.Is(err, regular.ErrNotRegular) {
+			return nil, fmt.Errorf("%w; remove it", regular.ErrNotRegular)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+			return f, err
 		}
 		f, err = r.publish(path, 0o666, func(*os.File) error { return nil })
 		switch {

@@ -79,7 +79,7 @@ func TestLockFileOfAnotherKindIsRefused(t *testing.T) {
 		want string
 	}{
 		"pipe": {func(path string) error { return syscall.Mkfifo(path, 0o666) }, "not a regular file"},
-		"link": {func(path string) error { return os.Symlink(os.DevNull, path) }, syscall.ELOOP.Error()},
+		"link": {func(path string) error { return os.Symlink(os.DevNull, path) }, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGPU(t)

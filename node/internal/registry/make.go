@@ -40,7 +40,7 @@ func (r GPU) HasLock(f *os.File, id string) bool { return isFileAt(f, r.Path(id,
 // WriteLease writes a lease's record, over the one that is there.
 func (r GPU) WriteLease(rec Record) error {
 	path := r.Path(rec.ID, LeaseKind)
-	f, err := os.OpenFile(path, os.O_WRONLY|asIs, 0)
+	f, err := openFile(path, os.O_WRONLY, os.Geteuid())
 	switch {
 	case err == nil:
 		_, err = f.WriteAt(rec.Encode(), 0)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpumem/internal/regular"
 )
 
 func must(t testing.TB, err error) {
@@ -140,8 +142,29 @@ func TestRecordOfAnotherGPUIsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for key, damaged := range map[string]bool{KeyOf("A"): false, KeyOf("B"): true} {
-		if _, err := (GPU{Key: key}).readRecord(path, rec.ID); errors.Is(err, ErrDamaged) != damaged {
+		if _, err := (GPU{Key: key}).readRecord(path, rec.ID, regular.Anyone); errors.Is(err, ErrDamaged) != damaged {
 			t.Errorf("under key %s: %v; damaged: %v", key, err, damaged)
+		}
+	}
+}
+
+// TestLedgerInARecordIsFollowedOnlyIfTrusted refuses a list that leads root, who looks at it,
+// to any path that another user has written into a record.
+func TestLedgerInARecordIsFollowedOnlyIfTrusted(t *testing.T) {
+	own := os.Geteuid()
+	for _, tc := range []struct {
+		name string
+		uid  int
+		want string
+	}{
+		{"root's", 0, "/etc/ledger"},
+		{"of this user", own, "/etc/ledger"},
+		{"another's", own + 1, ""},
+		{"nobody knows whose", -1, ""},
+	} {
+		rec := Record{Kind: LeaseKind, ID: NewID(), Device: "A", Bytes: 1, PID: 1, Ledger: "/etc/ledger"}
+		if got := (&Registry{}).Entry(Claim{Record: rec, UID: tc.uid}).Ledger; got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }

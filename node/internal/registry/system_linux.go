@@ -7,17 +7,21 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
+
+	"gpumem/internal/regular"
 )
 
 // supported returns an error on a system without locks of open file descriptions.
 func supported() error { return nil }
 
-// asIs are flags for files that others have made: a link is not followed, and a FIFO does
-// not wait for its other end.
-const asIs = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
-
-// isNoFile reports whether such a file cannot be opened because it is a link or a socket.
-func isNoFile(err error) bool { return errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) }
+// openFile opens a file that another may have made, see [regular.Open].
+func openFile(path string, flags, owner int) (*os.File, error) {
+	fd, err := regular.Open(path, flags, owner)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
 
 // FileID is what no two files have in common while one of them is open.
 type FileID struct{ Device, Inode uint64 }
