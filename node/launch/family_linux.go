@@ -175,15 +175,16 @@ func (m mark) look(pid int) (*os.File, state) {
 var procFolder = "/proc"
 
 // visit calls f with the numbers of all processes, rising, until it returns false. Where
-// /proc is hidden, not there, or of another pid namespace, they are all numbers that a
-// process can have; it reports which.
+// /proc is not there, or is that of another pid namespace, they are all numbers that a
+// process can have, which takes up to seconds; it reports which. Where /proc hides the
+// processes of others (hidepid=2) it lists those that this one may read.
 func visit(f func(pid int) bool) (listed bool) {
 	dir, err := os.Open(procFolder)
 	if err == nil {
 		defer dir.Close()
 	}
 	self, _ := os.Readlink(procFolder + "/self")
-	if _, hidden := os.Lstat(procFolder + "/1"); err != nil || hidden != nil || self != strconv.Itoa(os.Getpid()) {
+	if err != nil || self != strconv.Itoa(os.Getpid()) {
 		for pid, end := 1, highestPID(); pid < end && f(pid); pid++ {
 		}
 		return false

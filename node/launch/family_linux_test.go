@@ -73,11 +73,11 @@ func TestSearchMissesNobody(t *testing.T) {
 }
 
 // TestMarkIsHandedOn: to a child that has no environment and leads a session, and no longer
-// when it has ended. The search finds it where /proc is hidden, too.
+// when it has ended. The search finds it where there is no /proc, too.
 func TestMarkIsHandedOn(t *testing.T) {
-	for _, hidden := range []bool{false, true} {
-		t.Run("hidden="+strconv.FormatBool(hidden), func(t *testing.T) {
-			if hidden {
+	for _, without := range []bool{false, true} {
+		t.Run("without="+strconv.FormatBool(without), func(t *testing.T) {
+			if without {
 				defer func(old string) { procFolder = old }(procFolder)
 				procFolder = t.TempDir()
 			}
