@@ -58,7 +58,7 @@ func registered(keys []string) ([]share.Entry, error) {
 	if runtime.GOOS != "linux" { // there are no leases
 		return nil, nil
 	}
-	r, err := share.Open(os.Getenv(share.EnvDir))
+	r, err := share.Look(os.Getenv(share.EnvDir))
 	if err != nil {
 		return nil, err
 	}

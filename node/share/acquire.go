@@ -70,6 +70,16 @@ func Open(dir string) (*Registry, error) {
 	return &Registry{r}, nil
 }
 
+// Look is [Open] for a caller that only lists: it makes nothing, and need not be allowed to
+// write in the folder. One that is missing has no leases.
+func Look(dir string) (*Registry, error) {
+	r, err := registry.Look(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Registry{r}, nil
+}
+
 // List returns every lease that lives and every waiter, of all GPUs: by device,
 // leases before waiters, those in order. Leases whose files were removed are there,
 // too, on GPUs that other files or the given device keys show. It takes no lock. An

@@ -84,6 +84,28 @@ func PIDNamespace() uint64 {
 // the sticky bit, is refused with [ErrUntrusted]: there another user could remove
 // or rename the files of a lease. An error names the folder and the way out.
 func Open(dir string) (*Registry, error) {
+	r, err := find(dir)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.makeFolder()
+}
+
+// Look is Open for a caller that only lists: it makes nothing, and need not be allowed to
+// write. A folder that is missing has no leases.
+func Look(dir string) (*Registry, error) {
+	r, err := find(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.check(); !errors.Is(err, fs.ErrNotExist) {
+		return r, err
+	}
+	return r, nil
+}
+
+// find returns the registry in a folder, which is not looked at.
+func find(dir string) (*Registry, error) {
 	if err := supported(); err != nil {
 		return nil, err
 	}
@@ -105,8 +127,7 @@ func Open(dir string) (*Registry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry %s: %w", dir, err)
 	}
-	r := &Registry{dir: abs, namespace: PIDNamespace()}
-	return r, r.makeFolder()
+	return &Registry{dir: abs, namespace: PIDNamespace()}, nil
 }
 
 // makeFolder makes the folder if it is missing, and checks that it can be used.
@@ -119,15 +140,23 @@ func (r *Registry) makeFolder() error {
 	} else if !errors.Is(err, fs.ErrExist) {
 		return r.explain(r.dir, err)
 	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	if err := checkAccess(r.dir); err != nil {
+		return r.explain(r.dir, err)
+	}
+	return nil
+}
+
+// check returns an error if the folder is none, or is not to be trusted.
+func (r *Registry) check() error {
 	info, err := os.Stat(r.dir)
 	if err == nil && !info.IsDir() {
 		err = syscall.ENOTDIR
 	}
 	if err == nil {
 		err = trusted(info)
-	}
-	if err == nil {
-		err = checkAccess(r.dir)
 	}
 	if err != nil {
 		return r.explain(r.dir, err)

@@ -129,3 +129,22 @@ func FuzzTicketsAmong(f *testing.F) {
 		}
 	})
 }
+
+// TestLookingMakesNoFolder refuses a list that makes the registry, as root perhaps, or that
+// takes a missing one for an error.
+func TestLookingMakesNoFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "registry")
+	r, err := Look(dir)
+	must(t, err)
+	if list, err := r.List("gpu"); len(list) > 0 || err != nil {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	must(t, os.Mkdir(dir, 0o777))
+	must(t, os.Chmod(dir, 0o777))
+	if _, err := Look(dir); !errors.Is(err, ErrUntrusted) {
+		t.Errorf("%v, want that others could remove the files", err)
+	}
+}

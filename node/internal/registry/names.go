@@ -5,6 +5,7 @@ package registry
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -87,6 +88,9 @@ type files map[string][]string
 // only, if it is not empty.
 func (r *Registry) filesByKey(only string) (map[string]files, error) {
 	d, err := os.Open(r.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // nothing has been made yet
+	}
 	if err != nil {
 		return nil, r.explain(r.dir, err)
 	}
