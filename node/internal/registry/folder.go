@@ -166,10 +166,15 @@ func (r *Registry) check() error {
 
 // trusted returns an error that names the other users who could remove or rename files
 // in a folder.
+//
+// In a container without root, root of the machine and all other users have one number, that of
+// users who have none there. Who owns a folder with the sticky bit is not known then, and it is
+// trusted: who mounted it in the container chose it.
 func trusted(info fs.FileInfo) error {
 	const others = 0o022
 	owner := ownerOf(info)
 	switch {
+	case isUnmapped(owner) && info.Mode()&fs.ModeSticky != 0:
 	case owner != 0 && owner != os.Geteuid():
 		return fmt.Errorf("%w: it belongs to user %d", ErrUntrusted, owner)
 	case info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0:

@@ -73,9 +73,8 @@ func isGivenUp(err error) bool {
 
 // lockWith takes the lock. wait is called where another has it, as await is.
 func (r GPU) lockWith(wait func(f *os.File, path string) error) (*Guard, error) {
-	path := r.lockPath()
 	for range 1000 {
-		f, err := r.openLock()
+		f, path, err := r.openLock()
 		if err != nil {
 			return nil, r.explain(path, err)
 		}
@@ -99,7 +98,7 @@ func (r GPU) lockWith(wait func(f *os.File, path string) error) (*Guard, error) 
 		g.write()
 		return g, nil
 	}
-	return nil, fmt.Errorf("registry %s: %s: removed by another process while being acquired; check for cleanup jobs", r.dir, path)
+	return nil, fmt.Errorf("registry %s: its lock files are removed by another process while being acquired; check for cleanup jobs", r.dir)
 }
 
 // await waits in the kernel for the lock of f. Unless it returns nil or an error
@@ -157,20 +156,50 @@ func stuck(f *os.File, path string, pid int, waited time.Duration) error {
 	return fmt.Errorf("%w: a process, probably %d, has held %s for %v; if it is stopped, continue it (kill -CONT %[2]d)", ErrLocked, pid, path, waited)
 }
 
-// lockPath returns the name of the GPU's lock file.
-func (r GPU) lockPath() string { return filepath.Join(r.dir, r.Key+".lock") }
+// lockNames is how many lock files are passed over before the user is asked to remove them.
+const lockNames = 100
 
-// openLock opens a GPU's lock file, and makes it where it is missing: with its
-// mode before its name, so that no process finds one that cannot be opened.
-func (r GPU) openLock() (*os.File, error) {
-	path := r.lockPath()
+// lockPath returns the name of the GPU's lock file: the first of KEY.lock, KEY.lock.1, ... that is
+// missing or open to all. Whoever comes first makes it, and could close it to all others, or
+// make something else of that name. What is closed is seen without opening it, so that all
+// pass over the same names, root too.
+func (r GPU) lockPath() (string, error) {
+	first := filepath.Join(r.dir, r.Key+".lock")
+	path := first
+	for n := range lockNames {
+		if n > 0 {
+			path = fmt.Sprintf("%s.%d", first, n)
+		}
+		if !isClosed(path) {
+			return path, nil
+		}
+	}
+	return first, fmt.Errorf("it and %d further lock files are not open to all users; as root remove %s*", lockNames-1, first)
+}
+
+// isClosed reports whether a name is that of something that not all users can lock.
+func isClosed(path string) bool {
+	const all = 0o666
+	info, err := os.Lstat(path)
+	return err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&all != all)
+}
+
+// openLock opens a GPU's lock file, whose path it returns in any case, and makes it where it is
+// missing: with its mode from the start, open to all users.
+func (r GPU) openLock() (f *os.File, path string, err error) {
 	for range 100 {
-		f, err := openFile(path, os.O_RDWR, regular.Anyone)
-		if errors.Is(err, regular.ErrNotRegular) {
-			return nil, fmt.Errorf("%w; remove it", regular.ErrNotRegular)
+		if path, err = r.lockPath(); err != nil {
+			return nil, path, err
+		}
+		f, err = openFile(path, os.O_RDWR, regular.Anyone)
+		if isClosed(path) { // meanwhile
+			if err == nil {
+				f.Close()
+			}
+			continue
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return f, err
+			return f, path, err
 		}
 		f, err = r.publish(path, 0o666, func(*os.File) error { return nil })
 		switch {
@@ -179,13 +208,13 @@ func (r GPU) openLock() (*os.File, error) {
 			crashpoint.At("lock: made")
 		case errors.Is(err, fs.ErrNotExist): // the folder is gone
 			if err := r.makeFolder(); err != nil {
-				return nil, err
+				return nil, path, err
 			}
 		case !errors.Is(err, fs.ErrExist):
-			return nil, err
+			return nil, path, err
 		}
 	}
-	return nil, errors.New("removed again and again; check for cleanup jobs")
+	return nil, path, errors.New("removed again and again; check for cleanup jobs")
 }
 
 // read reads the file. If it is damaged a lease counts as ended just now.
@@ -231,7 +260,7 @@ func (g *Guard) noteEnd() {
 
 // IsStanding reports whether the lock's file still has its name. Without it others
 // lock another file.
-func (g *Guard) IsStanding() bool { return isFileAt(g.f, g.path) }
+func (g *Guard) IsStanding() bool { return isFileAt(g.f, g.path) && !isClosed(g.path) }
 
 // isFileAt reports whether an open file still has its name.
 func isFileAt(f *os.File, path string) bool {

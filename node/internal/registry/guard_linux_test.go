@@ -37,7 +37,7 @@ func TestWaiterForReplacedLockFileTakesTheNewOne(t *testing.T) {
 		got <- g
 	}()
 	<-waits
-	must(t, os.Remove(r.lockPath()))
+	must(t, os.Remove(old.path))
 	other, err := r.Lock(t.Context(), nil)
 	must(t, err)
 	old.Unlock()
@@ -71,23 +71,82 @@ func TestAbandonedWaitForTheLockReleasesIt(t *testing.T) {
 	}
 }
 
-// TestLockFileOfAnotherKindIsRefused: a link would lock another file, and a pipe
-// none.
-func TestLockFileOfAnotherKindIsRefused(t *testing.T) {
-	for name, tc := range map[string]struct {
-		make func(path string) error
-		want string
-	}{
-		"pipe": {func(path string) error { return syscall.Mkfifo(path, 0o666) }, "not a regular file"},
-		"link": {func(path string) error { return os.Symlink(os.DevNull, path) }, "not a regular file"},
+// TestClosedLockFileIsPassedOver: what not all users can lock is not the lock, whoever made it:
+// else one user could shut all others out. All take the same file, so only one has the lock.
+func TestClosedLockFileIsPassedOver(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"for its owner alone": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"to read":             func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o644), os.Chmod(path, 0o644)) },
+		"pipe":                func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"link":                func(path string) error { return os.Symlink(os.DevNull, path) },
+		"folder":              func(path string) error { return os.Mkdir(path, 0o777) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGPU(t)
-			must(t, tc.make(r.lockPath()))
-			if _, err := r.Lock(t.Context(), nil); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("%v, want %q", err, tc.want)
+			path, err := r.lockPath()
+			must(t, err)
+			must(t, make(path))
+			must(t, make(path+".1"))
+			g, err := r.Lock(t.Context(), nil)
+			must(t, err)
+			defer g.Unlock()
+			if want := path + ".2"; g.path != want {
+				t.Errorf("the lock is %s, want %s", g.path, want)
+			}
+			if other, err := r.TryLock(); other != nil || err != nil {
+				t.Errorf("another has the lock, too (%v)", err)
+			}
+			if info, err := os.Stat(g.path); err != nil || info.Mode().Perm() != 0o666 {
+				t.Errorf("%v, %v: want a file that is open to all", info.Mode(), err)
 			}
 		})
+	}
+}
+
+// TestLockFileThatIsClosedWhileOneWaits: who waits for it takes the next.
+func TestLockFileThatIsClosedWhileOneWaits(t *testing.T) {
+	r := newGPU(t)
+	old, err := r.Lock(t.Context(), nil)
+	must(t, err)
+	got := make(chan *Guard)
+	waits := make(chan bool, 1)
+	go func() {
+		g, err := r.Lock(t.Context(), func() {
+			select {
+			case waits <- true:
+			default:
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- g
+	}()
+	<-waits
+	must(t, os.Chmod(old.path, 0o600))
+	old.Unlock()
+	g := <-got
+	if g == nil {
+		return
+	}
+	defer g.Unlock()
+	if g.path == old.path {
+		t.Error("it has the lock that others cannot open")
+	}
+}
+
+// TestTooManyClosedLockFiles: the error says what to remove.
+func TestTooManyClosedLockFiles(t *testing.T) {
+	r := newGPU(t)
+	for {
+		path, err := r.lockPath()
+		if err != nil {
+			break
+		}
+		must(t, os.WriteFile(path, nil, 0o600))
+	}
+	if _, err := r.Lock(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "as root remove "+filepath.Join(r.dir, r.Key)+".lock*") {
+		t.Errorf("%v", err)
 	}
 }
 

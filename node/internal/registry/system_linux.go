@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -34,6 +36,17 @@ func IDOf(info fs.FileInfo) FileID {
 
 // ownerOf returns a file's user.
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// isUnmapped reports whether a user's number stands for all that have none in this process's
+// user namespace, of which not all users are: user_namespaces(7).
+func isUnmapped(uid int) bool {
+	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil || strings.TrimSpace(string(overflow)) != strconv.Itoa(uid) {
+		return false
+	}
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(users)), " ") != "0 0 4294967295"
+}
 
 // checkAccess returns an error if files cannot be made in a folder.
 func checkAccess(dir string) error {

@@ -22,6 +22,7 @@ type FileID struct{ Device, Inode uint64 }
 func IDOf(fs.FileInfo) FileID { return FileID{} }
 
 func ownerOf(fs.FileInfo) int              { return -1 }
+func isUnmapped(int) bool                  { return false }
 func checkAccess(string) error             { return errHere }
 func openUnnamed(string) (*os.File, error) { return nil, errHere }
 func isNamedOnly(error) bool               { return false }
