@@ -230,3 +230,39 @@ func TestCaptureIsNotSpoilt(t *testing.T) {
 		})
 	}
 }
+
+// TestBooksAreTheGPUs: a program takes pitched memory, arrays, managed memory, handles, plain
+// memory and memory of pools in three contexts, and after each step the lease has left what
+// the GPU has granted of it. Without, pitched memory and that of other contexts counted as it
+// was asked for, pools of the program by their blocks, and further contexts not at all.
+func TestBooksAreTheGPUs(t *testing.T) {
+	b := libraries(t)
+	program, err := compiled("books")()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const context = 20 << 20
+	for _, policy := range []string{"elastic", "vmm", "platform", "async", "bfc", "pytorch", "pytorch:expandable_segments=True", "jax", "address", "tensorflow"} {
+		t.Run(policy, func(t *testing.T) {
+			kind, err := frameworks.Parse(policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, l := newLease(t, 200)
+			out := run(t, b, []string{fmt.Sprintf("GPUMEM_DEVICE=sim:1GiB,context=%d", context), fmt.Sprint("GPUMEM_OUTSIDE=", context), fmt.Sprint("GPUMEM_CONTEXT=", context),
+				"GPUMEM_LEDGER=" + path, "GPUMEM_POLICY=" + string(text)}, filepath.Base(program), "1", "600")
+			for line := range strings.Lines(out) {
+				if !strings.Contains(line, "out of memory") {
+					t.Error(line)
+				}
+			}
+			if n, _ := l.Refusals(); n == 0 {
+				t.Error("nothing was refused: the lease was never full")
+			}
+		})
+	}
+}

@@ -36,10 +36,13 @@ type image struct {
 	slots [Slots]slot
 }
 
+// uncertainFlag is the flag of a slot, see Member.Uncertain.
+const uncertainFlag = 1
+
 // slot is one process. pid is stored last when it joins, and first when it leaves.
 type slot struct {
 	pid         atomic.Uint32
-	_           uint32
+	flags       atomic.Uint32
 	start       atomic.Uint64
 	held        atomic.Uint64
 	outside     atomic.Uint64
@@ -77,6 +80,7 @@ func (s *slot) figures() Figures {
 		PID: int(s.pid.Load()), Start: s.start.Load(),
 		Held: s.held.Load(), Charged: s.charged.Load(), Outside: s.outside.Load(), InUse: s.inUse.Load(),
 		PeakHeld: s.peakHeld.Load(), PeakInUse: s.peakInUse.Load(), Refused: s.refused.Load(), DriverCalls: s.driverCalls.Load(),
+		Uncertain: s.flags.Load()&uncertainFlag != 0,
 	}
 }
 
@@ -86,6 +90,11 @@ func (s *slot) clear() { s.store(Figures{}) }
 // store writes a slot whose process is not counted meanwhile.
 func (s *slot) store(f Figures) {
 	s.pid.Store(0)
+	flags := uint32(0)
+	if f.Uncertain {
+		flags = uncertainFlag
+	}
+	s.flags.Store(flags)
 	s.start.Store(f.Start)
 	s.held.Store(f.Held)
 	s.charged.Store(f.Charged)

@@ -20,7 +20,8 @@
 //	    64    64  UUID of the GPU as text, padded with NUL; empty means any
 //	  4096   128  slot 0, then slot 1 and so on:
 //	         0  4  pid; 0 means that the slot is free
-//	         4  4  reserved
+//	         4  4  flags: bit 0 means that what the process takes beside its pool is not
+//	               known to the byte, see [Member.Uncertain]
 //	         8  8  start time of the process in clock ticks since the machine's start
 //	        16  8  held: by its pool
 //	        24  8  outside: by its context and its libraries
@@ -178,6 +179,7 @@ type Figures struct {
 	PeakInUse   uint64 // most that InUse was
 	Refused     uint64 // number of requests that its program was refused
 	DriverCalls uint64 // number
+	Uncertain   bool   // see [Member.Uncertain]
 }
 
 // Sum returns what counts against the limit.

@@ -226,6 +226,36 @@ func (m *Member) Take(kind Kind, n uint64) error {
 	})
 }
 
+// Count holds n more bytes for this process, also where the limit is exceeded: the driver has
+// granted them, and does not say before a call how many that will be.
+func (m *Member) Count(kind Kind, n uint64) error {
+	if kind < 0 || kind >= kinds {
+		return m.f.Errorf("count of %v: want one of the kinds", kind)
+	}
+	return m.do(func(s *slot) error {
+		if own := *m.own.word(kind); n > most-own {
+			return m.f.Errorf("count of %d bytes beside %d: no GPU has as much", n, own)
+		}
+		s.word(kind).Add(n)
+		*m.own.word(kind) += n
+		if m.own.Held > m.own.PeakHeld {
+			m.own.PeakHeld = m.own.Held
+			s.peakHeld.Store(m.own.PeakHeld)
+		}
+		return nil
+	})
+}
+
+// Uncertain notes that what this process takes beside its pool is not known to the byte, or
+// that it has several contexts. It stays so.
+func (m *Member) Uncertain() {
+	_ = m.do(func(s *slot) error {
+		m.own.Uncertain = true
+		s.flags.Store(uncertainFlag)
+		return nil
+	})
+}
+
 // Give ends holding n bytes. The error is ErrGive if this process has less of the kind;
 // then nothing has changed.
 func (m *Member) Give(kind Kind, n uint64) error {

@@ -42,6 +42,8 @@ extern HIDDEN const int gm_count;
 
 typedef void *ptr;
 
+enum { LOCATION_DEVICE = 1, PINNED = 1 };
+
 // Results of the driver's functions where there is no driver, or no function of that name.
 static int no_driver(void) { return CU_NO_DEVICE; }
 static int no_function(void) { return CU_NOT_FOUND; }
@@ -77,6 +79,9 @@ static volatile int child; // this process was forked from one that had pools
   F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
   F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *)) \
   F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
+  F(cuCtxCreate, (ptr *, unsigned, int)) F(cuCtxCreate_v2, (ptr *, unsigned, int)) F(cuCtxCreate_v3, (ptr *, void *, int, unsigned, int)) \
+  F(cuCtxCreate_v4, (ptr *, void *, unsigned, int)) F(cuMemGetAllocationGranularity, (size_t *, const void *, int)) F(cuDeviceGetMemPool, (ptr *, int)) \
+  F(cuStreamSynchronize, (ptr)) F(cuStreamSynchronize_ptsz, (ptr)) F(cuEventSynchronize, (ptr)) \
   F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
@@ -164,7 +169,7 @@ static u64 bytes(const char *name) {
   if (!*v) return 0;
   while (*p >= '0' && *p <= '9') p++;
   u64 n = strtoull(v, &end, 10);
-  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT and GPUMEM_OUTSIDE are numbers of bytes"), wrong = 1;
+  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT, GPUMEM_OUTSIDE and GPUMEM_CONTEXT are numbers of bytes"), wrong = 1;
   return n;
 }
 
@@ -278,6 +283,7 @@ static int load_pools(void) {
       .libcuda = driver_path, .policy = setting("GPUMEM_POLICY"), .record = setting("GPUMEM_RECORD"),
       .ledgers = mark->state ? mark->ledgers : setting("GPUMEM_LEDGER"), .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
       .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE"),
+      .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
@@ -298,6 +304,14 @@ static void uuid_of(int d, char text[40]) {
   for (int i = 0; i < 16; i++) snprintf(text + 2 * i, 3, "%02x", u[i]);
 }
 
+// block_of returns the unit in which the driver takes memory of GPU d; 0 where it does not
+// say. The prop is CUmemAllocationProp: pinned memory of the device.
+static size_t block_of(int d) {
+  int prop[8] = {PINNED, 0, LOCATION_DEVICE, d};
+  size_t n = 0;
+  return r.cuMemGetAllocationGranularity(&n, prop, 1) ? 0 : n; // 1: recommended
+}
+
 // open_gpu opens GPU d, once. The state reports whether that went well.
 static int open_gpu(int d) {
   pthread_mutex_lock(&opening);
@@ -305,6 +319,7 @@ static int open_gpu(int d) {
     char uuid[40];
     int code = load_pools();
     uuid_of(d, uuid);
+    gpus[d].d.block = block_of(d);
     if (!code) code = gm.gmOpen(d, uuid, &gpus[d].d); // says why not
     // A lease that is full may have room later.
     gpus[d].state = code == CU_OUT_OF_MEMORY ? 0 : code ? -1 : 1;
@@ -395,19 +410,87 @@ enum { UNCOUNTED = -2 };
   } while (0)
 
 // RELEASED is a call of the driver's that releases what a key names, on whatever GPU it
-// was charged. The charge is taken out before: once the driver has the memory back it may
-// give another thread the same address or handle.
+// was charged.
 #define RELEASED(call, kind, key) \
   do { \
-    int64_t n_ = -1; \
+    u64 token_ = 0; \
     int d_ = 0; \
     for (; !child && d_ < opened; d_++) \
-      if (gpus[d_].d.counts && (n_ = gm.gmRemove(d_, kind, (u64)(key))) >= 0) break; \
+      if (gpus[d_].d.counts && (token_ = gm.gmRemove(d_, kind, (u64)(key)))) break; \
     int code_ = call; \
-    if (n_ >= 0 && !code_) gm.gmFailed(d_, (u64)n_); \
-    else if (n_ > 0) gm.gmDone(d_, kind, (u64)(key), (u64)n_, current_context()); \
-    else if (!n_) gm.gmRetained(d_, kind, (u64)(key)); \
+    if (token_) gm.gmRemoved(d_, token_, code_); \
+    else pools_changed(); \
     return code_; \
+  } while (0)
+
+// counted_pools are those pools of the driver from which the program has memory, with their
+// GPU. What such a pool has reserved is asked for after each call that can change it.
+static struct counted {
+  ptr pool;
+  int gpu;
+} counted_pools[256];
+static volatile int n_counted;
+
+enum { POOL_RESERVED_CURRENT = 5, POOL_USED_CURRENT = 7, POOL_USED_HIGH = 8 };
+
+// pool_changed counts what a pool of GPU d has reserved, of which counted bytes are counted
+// already.
+static int pool_changed(int d, ptr pool, u64 counted) {
+  u64 reserved = 0;
+  pthread_mutex_lock(&own);
+  if (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved)) reserved = 0; // it has ended
+  int code = gm.gmReservedPooled(d, (u64)pool, reserved, counted);
+  pthread_mutex_unlock(&own);
+  return code;
+}
+
+// pools_changed counts what all of them have reserved now.
+static void pools_changed(void) {
+  for (int i = 0; !child && i < n_counted; i++) pool_changed(counted_pools[i].gpu, counted_pools[i].pool, 0);
+}
+
+// count_pool adds a pool; past the last place its memory is counted as it grows, and no less
+// until the end.
+static void count_pool(int d, ptr pool) {
+  int i = 0;
+  pthread_mutex_lock(&own);
+  while (i < n_counted && (counted_pools[i].pool != pool || counted_pools[i].gpu != d)) i++;
+  if (i == n_counted && i < (int)(sizeof counted_pools / sizeof *counted_pools)) counted_pools[i] = (struct counted){pool, d}, n_counted = i + 1;
+  pthread_mutex_unlock(&own);
+}
+
+// uncount_pool removes a pool that has ended.
+static void uncount_pool(ptr pool) {
+  pthread_mutex_lock(&own);
+  for (int i = n_counted - 1; i >= 0; i--)
+    if (counted_pools[i].pool == pool) {
+      gm.gmReservedPooled(counted_pools[i].gpu, (u64)pool, 0, 0);
+      counted_pools[i] = counted_pools[n_counted - 1], n_counted--;
+    }
+  pthread_mutex_unlock(&own);
+}
+
+// POOLED is a call of the driver's that takes n bytes from a pool of the driver in a stream,
+// or from the current one for 0. Where the pool has grown by more than the lease has room for,
+// the block is freed and the request refused.
+#define POOLED(n, call, from, s, at) \
+  do { \
+    int code_, d_ = counting(&code_); \
+    ptr pool_ = from; \
+    u64 reserved_ = 0, used_ = 0, counted_ = 0; \
+    if (code_) return code_; \
+    if (d_ < 0 || (!pool_ && r.cuDeviceGetMemPool(&pool_, d_))) return call; \
+    if (r.cuMemPoolGetAttribute(pool_, POOL_RESERVED_CURRENT, &reserved_) || r.cuMemPoolGetAttribute(pool_, POOL_USED_CURRENT, &used_)) return call; \
+    if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, &counted_))) return code_; \
+    count_pool(d_, pool_); \
+    code_ = call; \
+    int full_ = pool_changed(d_, pool_, counted_); \
+    if (code_ || !full_) return code_; \
+    r.cuMemFreeAsync(*at, s); \
+    r.cuStreamSynchronize(s); \
+    r.cuMemPoolTrimTo(pool_, 0); \
+    pool_changed(d_, pool_, 0); \
+    return full_; \
   } while (0)
 
 API cuMemAlloc_v2(u64 *at, size_t n) {
@@ -445,8 +528,6 @@ static struct own_pool {
   int device; // a GPU, NOT_MINE or UNCOUNTED
   struct own_pool *next;
 } *own_pools;
-
-enum { LOCATION_DEVICE = 1, PINNED = 1 };
 
 struct pool_properties { // CUmemPoolProps
   int type, handles, location, id;
@@ -501,6 +582,7 @@ API cuMemPoolDestroy(ptr pool) {
   int code = r.cuMemPoolDestroy(pool);
   if (code && o) return know_pool(o), code;
   free(o);
+  if (!code && n_counted && !child) uncount_pool(pool);
   for (int d = 0; !code && d < MAX_GPUS; d++)
     if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
   return code;
@@ -557,14 +639,14 @@ static int from_current(u64 *at, size_t n, ptr s, int (*call)(u64 *, size_t, ptr
   int code = alloc_async(at, n, 0, s ? s : unnamed);
   if (code == UNCOUNTED) return call(at, n, s);
   if (code != NOT_MINE) return code;
-  CHARGED(n, call(at, n, s), GM_PLAIN, *at);
+  POOLED(n, call(at, n, s), 0, s, at);
 }
 
 static int from_pool(u64 *at, size_t n, ptr pool, ptr s, int (*call)(u64 *, size_t, ptr, ptr), ptr unnamed) {
   int code = pool ? alloc_async(at, n, pool, s ? s : unnamed) : UNCOUNTED; // its error
   if (code == UNCOUNTED) return call(at, n, pool, s);
   if (code != NOT_MINE) return code;
-  CHARGED(n, call(at, n, pool, s), GM_PLAIN, *at);
+  POOLED(n, call(at, n, pool, s), pool, s, at);
 }
 
 API cuMemAllocAsync(u64 *at, size_t n, ptr s) {
@@ -638,6 +720,7 @@ API cuMemGetInfo_v2(size_t *free_, size_t *total) {
     return code;
   }
   int code, d = serving(&code);
+  pools_changed();
   if (code && code != CU_OUT_OF_MEMORY) return code; // a full lease has nothing free
   if (d >= 0) {
     if ((code = gm.gmInfo(d, &f, &t))) return code;
@@ -764,24 +847,28 @@ static size_t element(int format, unsigned channels) {
 static size_t some(size_t n) { return n ? n : 1; }
 
 // CUDA_ARRAY_DESCRIPTOR is width, height, format and channels; CUDA_ARRAY3D_DESCRIPTOR has
-// the depth before the format.
+// the depth before the format, and flags at the end.
 API cuArrayCreate_v2(ptr *a, const size_t *desc) {
   const int *f = (const int *)(desc + 2);
   size_t n = desc ? some(desc[0]) * some(desc[1]) * element(f[0], f[1]) : 0;
   CHARGED(n, r.cuArrayCreate_v2(a, desc), GM_ARRAY, *a);
 }
 
-static size_t array3d(const size_t *desc) {
+enum { LAYERED = 1, CUBEMAP = 4 };
+
+// array3d is the bytes of all levels. The depth of a layered array is a number of layers.
+static size_t array3d(const size_t *desc, unsigned levels) {
   const int *f = (const int *)(desc + 3);
-  return desc ? some(desc[0]) * some(desc[1]) * some(desc[2]) * element(f[0], f[1]) : 0;
+  size_t n = 0;
+  for (unsigned l = 0; desc && l < levels && l < 64; l++)
+    n += some(desc[0] >> l) * some(desc[1] >> l) * some(f[2] & (LAYERED | CUBEMAP) ? desc[2] : desc[2] >> l) * element(f[0], f[1]);
+  return n;
 }
 
-API cuArray3DCreate_v2(ptr *a, const size_t *desc) { CHARGED(array3d(desc), r.cuArray3DCreate_v2(a, desc), GM_ARRAY, *a); }
+API cuArray3DCreate_v2(ptr *a, const size_t *desc) { CHARGED(array3d(desc, 1), r.cuArray3DCreate_v2(a, desc), GM_ARRAY, *a); }
 
 API cuMipmappedArrayCreate(ptr *a, const size_t *desc, unsigned levels) {
-  size_t n = array3d(desc);
-  if (levels > 1) n += n / 3; // 1 + 1/4 + 1/16 + ...
-  CHARGED(n, r.cuMipmappedArrayCreate(a, desc, levels), GM_ARRAY, *a);
+  CHARGED(array3d(desc, levels ? levels : 1), r.cuMipmappedArrayCreate(a, desc, levels), GM_ARRAY, *a);
 }
 
 API cuArrayDestroy(ptr a) { RELEASED(r.cuArrayDestroy(a), GM_ARRAY, a); }
@@ -802,19 +889,62 @@ API cuCtxSynchronize(void) {
       if (gpus[d].d.context == (u64)current && gpus[d].d.pending) {
         u64 n = gm.gmSynchronizing(d);
         int code = r.cuCtxSynchronize();
-        if (!code) gm.gmSynchronized(d, n);
+        if (!code) gm.gmSynchronized(d, n), pools_changed();
         return code;
       }
-  return r.cuCtxSynchronize();
+  int code = r.cuCtxSynchronize();
+  pools_changed();
+  return code;
 }
+
+// A wait lets the driver's pools release what they do not need.
+static int waited(int code) { return pools_changed(), code; }
+
+API cuStreamSynchronize(ptr s) { return waited(r.cuStreamSynchronize(s)); }
+API cuStreamSynchronize_ptsz(ptr s) { return waited(r.cuStreamSynchronize_ptsz(s)); }
+API cuEventSynchronize(ptr e) { return waited(r.cuEventSynchronize(e)); }
+
+// made is how many contexts the program has on each GPU beside the primary one.
+static volatile int made[MAX_GPUS];
+
+// count_contexts counts the contexts of GPU d, of which the first is counted with what is
+// outside the pool.
+static int count_contexts(int d) {
+  int n = made[d] + (gpus[d].retained > 0);
+  if (off || child || (n < 2 && !gpus[d].d.counts)) return 0;
+  if (!gpus[d].state) open_gpu(d);
+  return gpus[d].state == 1 ? gm.gmContexts(d, n) : CU_OUT_OF_MEMORY;
+}
+
+// MADE is a call of the driver's that makes a context on GPU d.
+#define MADE(d, call) \
+  do { \
+    int code_ = refused(); \
+    if (code_ || d < 0 || d >= MAX_GPUS) return code_ ? code_ : call; \
+    __sync_add_and_fetch(&made[d], 1); \
+    if (!(code_ = count_contexts(d)) && !(code_ = call)) return 0; \
+    __sync_sub_and_fetch(&made[d], 1); \
+    count_contexts(d); \
+    return code_; \
+  } while (0)
+
+API cuCtxCreate(ptr *c, unsigned flags, int d) { MADE(d, r.cuCtxCreate(c, flags, d)); } // before CUDA 3.2
+API cuCtxCreate_v2(ptr *c, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v2(c, flags, d)); }
+API cuCtxCreate_v3(ptr *c, void *params, int n, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v3(c, params, n, flags, d)); }
+API cuCtxCreate_v4(ptr *c, void *params, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v4(c, params, flags, d)); }
 
 // What a context has taken ends with it.
 API cuCtxDestroy_v2(ptr c) {
+  int of = -1, known = !r.cuCtxPushCurrent_v2(c); // the call needs a context that is there
+  ptr popped;
+  if (known) r.cuCtxGetDevice(&of), r.cuCtxPopCurrent_v2(&popped);
   int code = r.cuCtxDestroy_v2(c);
-  if (!code && !child)
-    for (int d = 0; d < opened; d++)
-      if (gpus[d].d.counts) gm.gmContextEnded(d, (u64)c);
-  return code;
+  if (code || child) return code;
+  for (int d = 0; d < opened; d++)
+    if (gpus[d].d.counts) gm.gmContextEnded(d, (u64)c);
+  if (of >= 0 && of < MAX_GPUS && made[of] > 0) __sync_sub_and_fetch(&made[of], 1), count_contexts(of);
+  pools_changed();
+  return 0;
 }
 
 // The current context's GPU may use the memory of the peer's from now on.
@@ -839,8 +969,6 @@ API cuMemPoolSetAccess(ptr pool, const int *desc, size_t n) {
   return code;
 }
 
-enum { POOL_RESERVED_CURRENT = 5, POOL_USED_HIGH = 8 };
-
 API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
   u64 n;
   int code = r.cuMemPoolGetAttribute(pool, a, v), d, c;
@@ -852,14 +980,18 @@ API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
 API cuMemPoolTrimTo(ptr pool, size_t keep) {
   int c, d = serving(&c);
   if (d >= 0 && !keep && pool_device(d, pool) == d) gm.gmTrim(d);
-  return r.cuMemPoolTrimTo(pool, keep);
+  int code = r.cuMemPoolTrimTo(pool, keep);
+  pools_changed();
+  return code;
 }
 
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = refused();
   if (code) return code;
-  code = r.cuDevicePrimaryCtxRetain(c, d);
-  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].primary = *c, __sync_add_and_fetch(&gpus[d].retained, 1);
+  if (d < 0 || d >= MAX_GPUS) return r.cuDevicePrimaryCtxRetain(c, d);
+  if (__sync_add_and_fetch(&gpus[d].retained, 1) == 1) code = count_contexts(d);
+  if (!code && !(code = r.cuDevicePrimaryCtxRetain(c, d))) return gpus[d].primary = *c, 0;
+  if (__sync_sub_and_fetch(&gpus[d].retained, 1) == 0) count_contexts(d);
   return code;
 }
 
@@ -876,7 +1008,7 @@ static void drop(int d) {
 
 static void before_release(int d) {
   // The pool has retained the context, too. It goes with the program's last.
-  if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d);
+  if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d), count_contexts(d);
 }
 
 static void before_reset(int d) {
@@ -911,7 +1043,9 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuMemCreate", 10020, cuMemCreate), S("cuMemRelease", 10020, cuMemRelease), S("cuMemMap", 10020, cuMemMap), S("cuMemUnmap", 10020, cuMemUnmap),
     S("cuArrayCreate", 3020, cuArrayCreate_v2), S("cuArray3DCreate", 3020, cuArray3DCreate_v2), S("cuMipmappedArrayCreate", 5000, cuMipmappedArrayCreate),
     S("cuArrayDestroy", 2000, cuArrayDestroy), S("cuMipmappedArrayDestroy", 5000, cuMipmappedArrayDestroy),
-    S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
+    S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuStreamSynchronize", 2000, 1 << 30, cuStreamSynchronize, cuStreamSynchronize_ptsz},
+    S("cuEventSynchronize", 2000, cuEventSynchronize), {"cuCtxCreate", 2000, 3020, cuCtxCreate, 0}, {"cuCtxCreate", 3020, 11040, cuCtxCreate_v2, 0},
+    {"cuCtxCreate", 11040, 12050, cuCtxCreate_v3, 0}, S("cuCtxCreate", 12050, cuCtxCreate_v4), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
     S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
     {"cuDevicePrimaryCtxRelease", 7000, 11000, cuDevicePrimaryCtxRelease, 0}, {"cuDevicePrimaryCtxReset", 7000, 11000, cuDevicePrimaryCtxReset, 0},

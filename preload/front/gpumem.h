@@ -24,6 +24,7 @@ struct gm_settings {
   const char *record;  // file to record to; "" for none
   u64 limit;           // bytes for this process, without a lease; 0 for none
   u64 outside;         // bytes that the context and libraries take
+  u64 more;            // bytes that each further context takes
   int ordered;         // plain memory is freed in stream order
   int report;          // say at the end what the pool did
 };
@@ -35,6 +36,7 @@ struct gm_device {
   volatile u64 context;  // the primary context, whose memory is served; 0: no pool
   volatile u64 ledger;   // descriptor of the lease's file; 0 for none
   volatile u64 counts;   // 1: what the program takes past the pool is counted
+  u64 block;             // bytes of the driver's unit, which the front asks for; 0: unknown
 };
 
 // kinds of charges: see package shim.
@@ -62,7 +64,11 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(void, gmFailed, (int, u64)) \
   F(void, gmDone, (int, int, u64, u64, u64)) \
   F(void, gmRetained, (int, int, u64)) \
-  F(int64_t, gmRemove, (int, int, u64)) \
+  F(u64, gmRemove, (int, int, u64)) \
+  F(void, gmRemoved, (int, u64, int)) \
+  F(int, gmTakePooled, (int, u64, u64, u64, u64 *)) \
+  F(int, gmReservedPooled, (int, u64, u64, u64)) \
+  F(int, gmContexts, (int, int)) \
   F(void, gmMapped, (int, u64, u64, u64)) \
   F(void, gmUnmapped, (int, u64, u64)) \
   F(void, gmContextEnded, (int, u64)) \

@@ -54,7 +54,8 @@ var (
 	settings struct {
 		libcuda, ledgers, parts string
 		policy                  policy.Policy
-		limit, outside          uint64
+		limit                   uint64
+		process                 shim.Process
 		ordered, report         bool
 	}
 	gpus   [64]atomic.Pointer[gpu]
@@ -72,7 +73,7 @@ func gmDeepen() { guest.Grow() }
 func gmInit(s *C.gm_settings) (code C.int) {
 	defer recovered(&code)
 	settings.libcuda, settings.ledgers, settings.parts = C.GoString(s.libcuda), C.GoString(s.ledgers), C.GoString(s.parts)
-	settings.limit, settings.outside = uint64(s.limit), uint64(s.outside)
+	settings.limit, settings.process = uint64(s.limit), shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
 	if text := C.GoString(s.policy); text != "" {
@@ -140,7 +141,9 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 		}
 		gpus[number].Store(g)
 	}
-	c, err := shim.NewCharges(g.account, settings.outside)
+	process := settings.process
+	process.Block = uint64(shared.block)
+	c, err := shim.NewCharges(g.account, process)
 	if err != nil {
 		g.full.Do(func() { say("GPU %d: %v", g.number, err) })
 		return C.CU_OUT_OF_MEMORY
@@ -388,13 +391,35 @@ func gmRetained(number, kind C.int, value C.u64) {
 }
 
 //export gmRemove
-func gmRemove(number, kind C.int, value C.u64) (bytes C.int64_t) {
+func gmRemove(number, kind C.int, value C.u64) (token C.u64) {
 	defer recovered(nil)
-	n, ok := chargesOf(number).Remove(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)})
-	if !ok {
-		return -1
-	}
-	return C.int64_t(n)
+	return C.u64(chargesOf(number).Remove(shim.Key{Kind: shim.Kind(kind), Value: uint64(value)}))
+}
+
+//export gmRemoved
+func gmRemoved(number C.int, token C.u64, code C.int) {
+	defer recovered(nil)
+	chargesOf(number).Removed(uint64(token), code == 0)
+}
+
+//export gmTakePooled
+func gmTakePooled(number C.int, bytes, reserved, used C.u64, counted *C.u64) (code C.int) {
+	defer recovered(&code)
+	n, err := chargesOf(number).TakePooled(uint64(bytes), uint64(reserved), uint64(used))
+	*counted = C.u64(n)
+	return codeOf(err)
+}
+
+//export gmReservedPooled
+func gmReservedPooled(number C.int, pool, reserved, counted C.u64) (code C.int) {
+	defer recovered(&code)
+	return codeOf(chargesOf(number).ReservedPooled(uint64(pool), uint64(reserved), uint64(counted)))
+}
+
+//export gmContexts
+func gmContexts(number, n C.int) (code C.int) {
+	defer recovered(&code)
+	return codeOf(chargesOf(number).Contexts(int(n)))
 }
 
 //export gmContextEnded

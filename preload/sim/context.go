@@ -14,6 +14,7 @@ type context struct {
 	primary bool
 	refs    int // of a primary context: retains less releases
 	flags   uint32
+	bytes   uint64 // address of what a further context takes; 0: the device counts it
 }
 
 // maybe is the thread's current context, or why there is none.
@@ -47,7 +48,13 @@ func (c *call) context(i int) *context {
 
 func (d *driver) newContext(g *gpu, flags uint32, primary bool) *context {
 	d.start(g)
-	ctx := &context{handle: d.handle(), id: d.id(), gpu: g, primary: primary, flags: flags}
+	bytes := uint64(0)
+	if g.contexts > 0 && g.info.Context > 0 {
+		r, err := g.sim.Alloc(g.info.Context)
+		must(err)
+		bytes = r.Addr
+	}
+	ctx := &context{bytes: bytes, handle: d.handle(), id: d.id(), gpu: g, primary: primary, flags: flags}
 	d.contexts[ctx.handle] = ctx
 	g.contexts++
 	return ctx
@@ -67,6 +74,15 @@ func (d *driver) destroy(ctx *context) {
 		if err := d.release(b); err != nil {
 			logf("context ends: block %#x: %d", b.base, codeOf(err))
 		}
+	}
+	for h, a := range d.arrays {
+		if a.context == ctx {
+			_ = g.sim.Free(a.base)
+			delete(d.arrays, h)
+		}
+	}
+	if ctx.bytes != 0 {
+		_ = g.sim.Free(ctx.bytes)
 	}
 	if err := g.sim.Synchronize(); err != nil { // pools release what that left
 		logf("context ends: %v", err)

@@ -41,6 +41,7 @@ type driver struct {
 	pools     map[uint64]*pool
 	handles   map[uint64]*physical // of cuMemCreate
 	graphs    map[uint64]*graph
+	arrays    map[uint64]*array
 	captures  []*capture // under way
 	blocks    blocks
 	host      map[uint64]*hostBlock // memory of the host that the driver knows, by address
@@ -123,7 +124,7 @@ func (d *driver) find() code {
 	d.last = 0x5000000000
 	d.contexts, d.streams, d.events = map[uint64]*context{}, map[uint64]*stream{}, map[uint64]*event{}
 	d.pools, d.handles, d.graphs = map[uint64]*pool{}, map[uint64]*physical{}, map[uint64]*graph{}
-	d.host = map[uint64]*hostBlock{}
+	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
 	return success
 }

@@ -118,7 +118,7 @@ func at[T any](c *call, i, bytes int) T { return *(*T)(unsafe.Add(c.pointers[i],
 
 // served are the handlers by the function's name. Those of _ptsz and _ptds names
 // are the plain name's.
-var served = tables(deviceCalls, contextCalls, memoryCalls, poolCalls, pageCalls, streamCalls, captureCalls, copyCalls, kernelCalls)
+var served = tables(deviceCalls, contextCalls, memoryCalls, arrayCalls, poolCalls, pageCalls, streamCalls, captureCalls, copyCalls, kernelCalls)
 
 // function is one of the names that the library exports.
 type function struct {

@@ -1,4 +1,4 @@
-// Memory that the program takes past the pool.
+// Memory that the program takes past the pool: what the driver granted for it.
 
 package shim
 
@@ -28,25 +28,49 @@ type Key struct {
 	Value uint64
 }
 
+// Process is what the driver takes for a process by itself, in bytes.
+type Process struct {
+	Outside uint64 // context and libraries, while there is a context
+	Context uint64 // each further context of the program
+	Block   uint64 // the driver's unit; 0 stands for 2 MiB
+}
+
 // Charges counts in the account what the program takes from the driver by itself. Any
 // number of goroutines may use it.
+//
+// Memory with an address counts by the driver's blocks that it lies in, see blocks; an
+// array, which has none, by blocks of its own; memory in pools of the driver by what the
+// driver says that the pool has reserved.
 type Charges struct {
 	account Account
-	outside uint64 // that this process takes while it has a context
+	process Process
 	sum     atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
-	entered bool       // outside is counted
-	of      map[Key]*charge
-	maps    map[uint64]mapping // by address
-	pool    *Pool              // releases what is idle before a charge is refused; nil for none
+	mu       sync.Mutex // guards what follows
+	entered  bool       // what is outside is counted
+	contexts int        // of the program, as Contexts was told
+	of       map[Key]*charge
+	leaving  map[uint64]leaving // by token
+	token    uint64             // the last one
+	maps     map[uint64]mapping // by address
+	reserved map[uint64]uint64  // bytes counted by pool of the driver
+	blocks   blocks
+	pool     *Pool // releases what is idle before a charge is refused; nil for none
 }
 
 // A charge ends when the last of its users has gone: handles, and mappings.
 type charge struct {
-	bytes   uint64
+	bytes   uint64 // as requested
 	users   int
 	context uint64 // it ends with; 0 for none
+}
+
+// leaving is a use that ends: the driver is about to release it.
+type leaving struct {
+	key   Key
+	of    *charge
+	last  bool   // it was the last use
+	bytes uint64 // that are given back then
 }
 
 // A mapping is one use of a handle that the program has mapped.
@@ -55,10 +79,13 @@ type mapping struct {
 	key   Key
 }
 
-// NewCharges begins with outside bytes, which the context and the libraries of this
-// process take.
-func NewCharges(a Account, outside uint64) (*Charges, error) {
-	c := &Charges{account: a, outside: outside, of: map[Key]*charge{}, maps: map[uint64]mapping{}}
+// NewCharges begins with what the context and the libraries of this process take.
+func NewCharges(a Account, process Process) (*Charges, error) {
+	process.Block = max(process.Block, driverBlock)
+	c := &Charges{
+		account: a, process: process, blocks: newBlocks(process.Block),
+		of: map[Key]*charge{}, leaving: map[uint64]leaving{}, maps: map[uint64]mapping{}, reserved: map[uint64]uint64{},
+	}
 	if err := c.Enter(); err != nil {
 		return nil, err
 	}
@@ -72,15 +99,15 @@ func (c *Charges) Enter() error {
 	entered := c.entered
 	c.entered = true
 	c.mu.Unlock()
-	if entered || c.outside == 0 {
+	if entered || c.process.Outside == 0 {
 		return nil
 	}
-	if err := c.ask(Outside, c.outside); err != nil {
+	if err := c.ask(Outside, c.process.Outside); err != nil {
 		c.mu.Lock()
 		c.entered = false
 		c.mu.Unlock()
 		if errors.Is(err, device.ErrOutOfMemory) {
-			c.account.Refused(c.outside)
+			c.account.Refused(c.process.Outside)
 		}
 		return fmt.Errorf("the lease has no room for what a process takes outside the pool: %w", err)
 	}
@@ -121,14 +148,16 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 // Bytes returns what is charged now, without what is outside.
 func (c *Charges) Bytes() uint64 { return c.sum.Load() }
 
-// Take counts memory that the program is about to take. It is refused where the lease
-// has no room, after what is idle in the pool, and in other processes of the lease, was
-// released.
-func (c *Charges) Take(bytes uint64) error {
+// Take counts memory that the program is about to take: as many whole blocks as bytes may
+// need, until Done knows better. It is refused where the lease has no room, after what is
+// idle in the pool, and in other processes of the lease, was released.
+func (c *Charges) Take(bytes uint64) error { return c.take(bytes, c.blocks.most(bytes)) }
+
+func (c *Charges) take(bytes, most uint64) error {
 	if err := c.Enter(); err != nil {
 		return err
 	}
-	err := c.ask(Charged, bytes)
+	err := c.ask(Charged, most)
 	c.mu.Lock()
 	pool := c.pool
 	c.mu.Unlock()
@@ -148,15 +177,54 @@ func (c *Charges) Done(k Key, bytes, context uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if old := c.of[k]; old != nil { // its end was not seen
-		c.sum.Add(-old.bytes)
-		c.give(old.bytes)
+		c.drop(k, old)
 	}
-	c.of[k] = &charge{bytes, 1, context}
-	c.sum.Add(bytes)
+	c.settle(c.blocks.most(bytes), c.enter(k, &charge{bytes, 1, context}))
+	if k.Kind != Handle { // whose bytes the driver has been given
+		c.account.Uncertain()
+	}
+}
+
+// enter adds a charge and returns the bytes that the driver has taken for it. Caller holds mu.
+func (c *Charges) enter(k Key, e *charge) uint64 {
+	c.of[k] = e
+	n := c.blocks.most(e.bytes)
+	if k.Kind == Plain {
+		n = c.blocks.enter(k.Value, e.bytes)
+	}
+	c.sum.Add(n)
+	return n
+}
+
+// leave removes a charge and returns the bytes that the driver releases with it. Caller
+// holds mu.
+func (c *Charges) leave(k Key, e *charge) uint64 {
+	delete(c.of, k)
+	n := c.blocks.most(e.bytes)
+	if k.Kind == Plain {
+		n = c.blocks.leave(k.Value, e.bytes)
+	}
+	c.sum.Add(-n)
+	return n
+}
+
+// drop ends a charge at once. Caller holds mu.
+func (c *Charges) drop(k Key, e *charge) { c.account.Give(Charged, c.leave(k, e)) }
+
+// settle makes the bytes counted so far those that the driver has taken.
+func (c *Charges) settle(counted, taken uint64) { settle(c.account, Charged, counted, taken) }
+
+// settle makes bytes that are counted in an account those that the driver has taken.
+func settle(a Account, p Part, counted, taken uint64) {
+	if taken > counted {
+		a.Count(p, taken-counted)
+	} else if taken < counted {
+		a.Give(p, counted-taken)
+	}
 }
 
 // Failed takes back a Take whose call failed.
-func (c *Charges) Failed(bytes uint64) { c.account.Give(Charged, bytes) }
+func (c *Charges) Failed(bytes uint64) { c.account.Give(Charged, c.blocks.most(bytes)) }
 
 // Retained notes that the program has a handle once more.
 func (c *Charges) Retained(k Key) {
@@ -167,26 +235,42 @@ func (c *Charges) Retained(k Key) {
 	}
 }
 
-// Remove ends one use of what the program is about to release, and returns the bytes that
-// are free with it: they are still counted, until Failed releases them, or Done has them
-// again because the release failed. ok is false for what was never charged.
-func (c *Charges) Remove(k Key) (bytes uint64, ok bool) {
+// Remove ends one use of what the program is about to release. Its bytes are counted until
+// Removed, by the token that Remove returns: once the driver has the memory back it may give
+// another thread the same address or handle. The token is 0 for what was never charged.
+func (c *Charges) Remove(k Key) (token uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.remove(k)
-}
-
-func (c *Charges) remove(k Key) (bytes uint64, ok bool) {
 	e := c.of[k]
 	if e == nil {
-		return 0, false
+		return 0
 	}
-	if e.users--; e.users > 0 {
-		return 0, true
+	e.users--
+	l := leaving{key: k, of: e, last: e.users == 0}
+	if l.last {
+		l.bytes = c.leave(k, e)
 	}
-	delete(c.of, k)
-	c.sum.Add(-e.bytes)
-	return e.bytes, true
+	c.token++
+	c.leaving[c.token] = l
+	return c.token
+}
+
+// Removed says whether the driver has released what Remove ended.
+func (c *Charges) Removed(token uint64, released bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.leaving[token]
+	delete(c.leaving, token)
+	switch {
+	case l.of == nil:
+	case released:
+		c.account.Give(Charged, l.bytes)
+	case l.last:
+		l.of.users = 1
+		c.settle(l.bytes, c.enter(l.key, l.of))
+	default:
+		l.of.users++
+	}
 }
 
 // ContextEnded takes back the charges of what has ended with a context.
@@ -199,14 +283,85 @@ func (c *Charges) ContextEnded(context uint64) {
 func (c *Charges) contextEnded(context uint64) {
 	for k, e := range c.of {
 		if e.context == context && context != 0 {
-			e.users = 1
-			bytes, _ := c.remove(k)
-			c.give(bytes)
+			c.drop(k, e)
 		}
 	}
 }
 
-func (c *Charges) give(bytes uint64) { c.account.Give(Charged, bytes) }
+// Contexts counts n contexts of the program on this GPU. The first one is counted with what
+// is outside; each further one takes about as much as the first did. More of them are refused
+// where the lease has no room.
+func (c *Charges) Contexts(n int) error {
+	further := func(n int) uint64 { return uint64(max(n-1, 0)) * c.blocks.most(c.process.Context) }
+	c.mu.Lock()
+	before := c.contexts
+	c.contexts = n
+	c.mu.Unlock()
+	if n > 1 {
+		c.account.Uncertain()
+	}
+	if n <= before {
+		c.account.Give(Outside, further(before)-further(n))
+		return nil
+	}
+	bytes := further(n) - further(before)
+	err := c.Enter()
+	if err == nil {
+		if err = c.ask(Outside, bytes); errors.Is(err, device.ErrOutOfMemory) {
+			c.account.Refused(bytes)
+		}
+	}
+	if err != nil {
+		c.mu.Lock()
+		c.contexts = before
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// poolGrowth is by how much a pool of the driver grows at least: see package device/sim.
+const poolGrowth = 32 << 20
+
+// TakePooled counts what a pool of the driver may have to grow by for a request of the
+// program's, and returns it for ReservedPooled. Where the lease has no room for that, and
+// the pool seems to have room for the request, nothing is counted before.
+func (c *Charges) TakePooled(bytes, reserved, used uint64) (counted uint64, err error) {
+	most := newBlocks(poolGrowth).most(bytes)
+	if used > reserved || bytes > reserved-used {
+		return most, c.take(bytes, most)
+	}
+	if c.account.Take(Charged, most) != nil {
+		return 0, nil
+	}
+	return most, nil
+}
+
+// ReservedPooled notes what the driver says that a pool has reserved now, of which counted
+// bytes are counted already. The error is that of a lease without room; then it is counted
+// all the same. No other call for the pool may be between the driver's answer and this.
+func (c *Charges) ReservedPooled(pool, reserved, counted uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pool != nil && c.pool.dev.grows(pool) { // the policy async has blocks in it, too
+		c.account.Give(Charged, counted)
+		return c.pool.dev.recount(device.Pool(pool))
+	}
+	have := c.reserved[pool] + counted
+	c.sum.Add(reserved - c.reserved[pool])
+	if c.reserved[pool] = reserved; reserved == 0 {
+		delete(c.reserved, pool)
+	}
+	c.account.Uncertain()
+	if reserved <= have {
+		c.account.Give(Charged, have-reserved)
+		return nil
+	}
+	err := c.account.Take(Charged, reserved-have)
+	if err != nil {
+		c.account.Count(Charged, reserved-have)
+	}
+	return err
+}
 
 // Mapped notes that the program has mapped a handle: the memory stays until it is
 // unmapped, also if the handle is released before.
@@ -230,8 +385,11 @@ func (c *Charges) Unmapped(addr, bytes uint64) {
 			continue
 		}
 		delete(c.maps, at)
-		bytes, _ := c.remove(m.key)
-		c.give(bytes)
+		if e := c.of[m.key]; e != nil {
+			if e.users--; e.users == 0 {
+				c.drop(m.key, e)
+			}
+		}
 		at += max(m.bytes, 1)
 	}
 }
@@ -243,13 +401,16 @@ func (c *Charges) end(context uint64) {
 	defer c.mu.Unlock()
 	c.pool = nil
 	c.contextEnded(context)
+	if c.contexts > 1 {
+		return // another context is there
+	}
 	for _, e := range c.of {
 		if e.context != 0 {
-			return // another context is there
+			return
 		}
 	}
 	if c.entered {
-		c.account.Give(Outside, c.outside)
+		c.account.Give(Outside, c.process.Outside)
 		c.entered = false
 	}
 }

@@ -52,8 +52,13 @@ type Account interface {
 	// Take counts bytes more, or returns an error that wraps device.ErrOutOfMemory
 	// if that would pass the limit.
 	Take(p Part, bytes uint64) error
+	// Count counts bytes more that the driver has granted already, also beyond the limit.
+	Count(p Part, bytes uint64)
 	// Give counts bytes less.
 	Give(p Part, bytes uint64)
+	// Uncertain tells others that what this process takes beside its pool is not known to
+	// the byte, or that it has several contexts.
+	Uncertain()
 	// Limit is what all processes may hold together, and left what they do not
 	// hold of it. A limit of 2^64-1 is none.
 	Limit() (limit, left uint64)
@@ -95,6 +100,7 @@ type gpu struct {
 	ahead    atomic.Uint64 // bytes that are counted in the account, and not taken from the driver yet
 	pooled   sync.Mutex    // guards counted, and is held while the driver's own pool grows
 	counted  uint64        // bytes that are counted for the driver's own pool
+	own      atomic.Uint64 // that pool's handle; 0 while nothing was taken of it
 
 	joins atomic.Uint64 // how often something was ordered in join
 	past  atomic.Uint64 // how many of them were waited for
@@ -105,6 +111,7 @@ type gpu struct {
 	late    map[device.Event]late   // events that are to be recorded when a capture has ended
 	sizes   map[device.Handle]uint64
 	grants  map[uint64]uint64 // bytes by address
+	blocks  blocks            // that the grants lie in
 	mapped  map[uint64]uint64 // bytes by address
 	adopted map[device.Stream]bool
 	ranges  map[uint64]uint64 // reserved addresses and grants: where blocks may lie
@@ -119,6 +126,7 @@ func newGPU(d Driver, c Config) *gpu {
 		Driver: d, info: d.Info(), account: c.Account, ordered: c.Ordered, changed: c.Addresses,
 		marks: map[device.Event]uint64{}, late: map[device.Event]late{}, adopted: map[device.Stream]bool{}, sizes: map[device.Handle]uint64{}, grants: map[uint64]uint64{}, mapped: map[uint64]uint64{}, ranges: map[uint64]uint64{},
 	}
+	g.blocks = newBlocks(max(driverBlock, g.info.Page, g.info.Granularity))
 	limit, _ := c.Account.Limit()
 	g.info.Total = min(g.info.Total, limit)
 	return g
@@ -219,44 +227,51 @@ func (g *gpu) contains(addr uint64) bool {
 }
 
 // Alloc takes plain memory of the driver, for the policies that are built on it. What
-// counts is what the driver makes of the request.
+// counts is what the driver makes of the request, see blocks.
 func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
-	unit := g.info.Granularity
-	n := max(bytes, (bytes+unit-1)/unit*unit) // what is too large to be rounded is refused
-	if err := g.take("cuMemAlloc", n); err != nil {
+	most := g.blocks.most(bytes)
+	if err := g.take("cuMemAlloc", most); err != nil {
 		return device.Range{}, err
 	}
 	r, err := g.Driver.Alloc(bytes)
 	if err != nil {
-		g.account.Give(Held, n)
+		g.account.Give(Held, most)
 		return r, err
 	}
+	n := max(bytes, r.Bytes)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.grants[r.Addr] = n
-	g.span(r.Addr, n)
+	settle(g.account, Held, most, g.enter(r.Addr, n))
 	return r, nil
+}
+
+// enter adds a grant and returns the bytes that the driver has taken for it. Caller holds mu.
+func (g *gpu) enter(addr, bytes uint64) uint64 {
+	g.grants[addr] = bytes
+	g.span(addr, bytes)
+	return g.blocks.enter(addr, bytes)
 }
 
 // Free releases what Alloc took.
 func (g *gpu) Free(addr uint64) error {
+	closed := uint64(0)
 	g.mu.Lock()
 	bytes, ok := g.grants[addr]
 	if ok { // before the driver can give the address to someone else
 		delete(g.grants, addr)
 		g.span(addr, 0)
+		closed = g.blocks.leave(addr, bytes)
 	}
 	g.mu.Unlock()
 	if err := g.Driver.Free(addr); err != nil {
 		if ok {
 			g.mu.Lock()
 			defer g.mu.Unlock()
-			g.grants[addr] = bytes
-			g.span(addr, bytes)
+			settle(g.account, Held, closed, g.enter(addr, bytes))
 		}
 		return err
 	}
-	g.account.Give(Held, bytes)
+	g.account.Give(Held, closed)
 	return nil
 }
 
@@ -293,8 +308,8 @@ func (g *gpu) MemRelease(h device.Handle) error {
 }
 
 // AllocAsync takes memory of the driver's own pool, for the policy async. What counts is
-// what that pool reserves: what it certainly has to grow by is counted before, and the
-// rest when it has grown, since only the driver knows by how much. Where the lease has no
+// what that pool reserves: where it certainly has to grow, what it may grow by is counted
+// before, and the truth when it has grown, since only the driver knows by how much. Where the lease has no
 // room for the rest the block is released.
 func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (device.Range, error) {
 	g.pooled.Lock()
@@ -307,7 +322,12 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 	if err != nil {
 		return device.Range{}, err
 	}
-	if err := g.count(max(reserved, used+min(bytes, g.info.Total)), bytes); err != nil {
+	g.own.Store(uint64(pool))
+	most := reserved
+	if used+min(bytes, g.info.Total) > reserved { // it certainly grows
+		most += newBlocks(poolGrowth).most(min(bytes, g.info.Total))
+	}
+	if err := g.count(most, bytes); err != nil {
 		return device.Range{}, err
 	}
 	if s == 0 { // ready for use in any stream, and so waited for: see joined
@@ -384,6 +404,27 @@ func (g *gpu) count(bytes, request uint64) error {
 	}
 	g.lower(bytes)
 	return nil
+}
+
+// grows reports whether a pool of the driver is the one that this package takes memory of.
+func (g *gpu) grows(pool uint64) bool { return g.own.Load() == pool }
+
+// recount counts what that pool has reserved now: the driver has served the program from it.
+func (g *gpu) recount(pool device.Pool) error {
+	g.pooled.Lock()
+	defer g.pooled.Unlock()
+	n, err := g.Driver.PoolGetAttribute(pool, device.PoolReservedCurrent)
+	if err != nil {
+		return err
+	}
+	if n > g.counted {
+		if err = g.account.Take(Held, n-g.counted); err != nil {
+			g.account.Count(Held, n-g.counted)
+		}
+		g.counted = n
+	}
+	g.lower(n)
+	return err
 }
 
 // lower makes bytes the count of the driver's own pool if that is less. Caller holds

@@ -216,6 +216,14 @@ func (a *account) Take(p shim.Part, bytes uint64) error {
 	return nil
 }
 
+func (a *account) Count(p shim.Part, bytes uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held[p] += bytes
+}
+
+func (a *account) Uncertain() {}
+
 func (a *account) Give(p shim.Part, bytes uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

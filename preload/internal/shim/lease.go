@@ -64,6 +64,9 @@ func (l *Lease) Take(k Part, bytes uint64) error {
 	return err
 }
 
+// Count counts bytes more, also beyond the limit: the driver has granted them.
+func (l *Lease) Count(k Part, bytes uint64) { _ = l.Member.Count(kinds[k], bytes) }
+
 // Give counts bytes less.
 func (l *Lease) Give(k Part, bytes uint64) { _ = l.Member.Give(kinds[k], bytes) }
 

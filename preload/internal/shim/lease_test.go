@@ -146,7 +146,7 @@ func TestRefusalIsPublishedAtOnce(t *testing.T) {
 	}
 	// Past the pool.
 	account.refused = nil
-	beside, err := shim.NewCharges(account, 0)
+	beside, err := shim.NewCharges(account, shim.Process{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,14 +159,14 @@ func TestRefusalIsPublishedAtOnce(t *testing.T) {
 	}
 	// Without a pool, and of a context that has no room.
 	account.refused = nil
-	charges, err := shim.NewCharges(account, 0)
+	charges, err := shim.NewCharges(account, shim.Process{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := charges.Take(5 << 20); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
-	if _, err := shim.NewCharges(account, 6<<20); !errors.Is(err, device.ErrOutOfMemory) {
+	if _, err := shim.NewCharges(account, shim.Process{Outside: 6 << 20}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Error(err)
 	}
 	if !slices.Equal(account.refused, []uint64{5 << 20, 6 << 20}) {
@@ -179,7 +179,7 @@ func TestRefusalIsPublishedAtOnce(t *testing.T) {
 // one, counts all the time.
 func TestContextAfterAnother(t *testing.T) {
 	account := shim.NewLimit(100 << 20)
-	charges, err := shim.NewCharges(account, 30<<20)
+	charges, err := shim.NewCharges(account, shim.Process{Outside: 30 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestContextAfterAnother(t *testing.T) {
 		}
 		charges.Done(k, bytes, context)
 	}
-	handle, managed := shim.Key{Kind: shim.Handle, Value: 1}, shim.Key{Kind: shim.Plain, Value: 1}
+	handle, managed := shim.Key{Kind: shim.Handle, Value: 1}, shim.Key{Kind: shim.Plain, Value: 2 << 20}
 	p, _ := open(t, 1<<30, shim.Config{Account: account, Charges: charges}) // of context 1
 	charge(handle, 4<<20, 0)
 	charge(managed, 8<<20, 1)
@@ -492,7 +492,7 @@ func TestChargeAsksTheOthersOfTheLease(t *testing.T) {
 				a := newAccount(t, 100*mib)
 				a.others = 50 * mib
 				a.want = tc.want(a)
-				c, err := shim.NewCharges(a, 0)
+				c, err := shim.NewCharges(a, shim.Process{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -527,7 +527,7 @@ func TestChargeBesideACapture(t *testing.T) {
 			}
 			return nil
 		}
-		c, err := shim.NewCharges(a, 0)
+		c, err := shim.NewCharges(a, shim.Process{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -581,7 +581,7 @@ func TestIdleMemoryStaysOnAFullGPU(t *testing.T) {
 // TestContextThatDidNotFitFitsLater: what is outside the pool counts when there is room, once.
 func TestContextThatDidNotFitFitsLater(t *testing.T) {
 	a := newAccount(t, 100*mib)
-	c, err := shim.NewCharges(a, 30*mib)
+	c, err := shim.NewCharges(a, shim.Process{Outside: 30 * mib})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func NewLimit(bytes uint64) *Limit { return &Limit{limit: bytes} }
 func (l *Limit) Take(_ Part, bytes uint64) error {
 	for {
 		held := l.held.Load()
-		if bytes > l.limit-held {
+		if held > l.limit || bytes > l.limit-held {
 			return fmt.Errorf("%w: %d bytes of %d are held", device.ErrOutOfMemory, held, l.limit)
 		}
 		if l.held.CompareAndSwap(held, held+bytes) {
@@ -31,11 +31,19 @@ func (l *Limit) Take(_ Part, bytes uint64) error {
 	}
 }
 
+// Count counts bytes more, also beyond the limit.
+func (l *Limit) Count(_ Part, bytes uint64) { l.held.Add(bytes) }
+
 // Give counts bytes less.
 func (l *Limit) Give(_ Part, bytes uint64) { l.held.Add(-bytes) }
 
 // Limit returns the limit and what is left of it.
-func (l *Limit) Limit() (limit, left uint64) { return l.limit, l.limit - l.held.Load() }
+func (l *Limit) Limit() (limit, left uint64) {
+	return l.limit, l.limit - min(l.limit, l.held.Load())
+}
+
+// Uncertain does nothing: nobody learns from this process.
+func (l *Limit) Uncertain() {}
 
 // Publish does nothing: no other process reads it.
 func (l *Limit) Publish(Figures) {}

@@ -48,9 +48,9 @@
 //
 // # Memory that the program takes past the pool
 //
-// Managed and pitched memory, arrays and cuMemCreate are the driver's. They count
-// against the lease: [Pool.Charge] before the call, [Pool.Discharge] after its failure
-// or the release.
+// Managed and pitched memory, arrays, cuMemCreate, pools and contexts of the program are the
+// driver's. What it granted counts against the lease, see [Charges]: [Charges.Take] before the
+// call, [Charges.Done] or [Charges.Failed] after it, [Charges.Remove] before the release.
 //
 // # Lock order
 //
@@ -198,7 +198,7 @@ func Open(d Driver, c Config) (*Pool, error) {
 		c.Pending = func(uint64) {}
 	}
 	if c.Charges == nil {
-		c.Charges, _ = NewCharges(c.Account, 0) // takes nothing
+		c.Charges, _ = NewCharges(c.Account, Process{}) // takes nothing
 	}
 	if c.Policy.Kind == policy.Async {
 		c.Ordered = false // the driver's pool knows nothing of the work in one stream

@@ -30,7 +30,7 @@ func TestRefusedWithoutALease(t *testing.T) {
 func TestRefused(t *testing.T) {
 	var said []string
 	account := shim.NewLimit(64 << 20)
-	charges, err := shim.NewCharges(account, 16<<20)
+	charges, err := shim.NewCharges(account, shim.Process{Outside: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -716,20 +716,18 @@ func TestRecording(t *testing.T) {
 
 // release releases what a key names, as a call that goes well does.
 func release(c *shim.Charges, k shim.Key) {
-	if n, ok := c.Remove(k); ok {
-		c.Failed(n)
-	}
+	c.Removed(c.Remove(k), true)
 }
 
 // TestContextEnded: what a context took is free when it ends, and nothing else.
 func TestContextEnded(t *testing.T) {
 	account := shim.NewLimit(10 << 20)
-	c, _ := shim.NewCharges(account, 0)
+	c, _ := shim.NewCharges(account, shim.Process{})
 	for i := range uint64(4) {
 		if err := c.Take(2 << 20); err != nil {
 			t.Fatal(err)
 		}
-		c.Done(shim.Key{Kind: shim.Plain, Value: i}, 2<<20, i%2*7) // of the contexts 0 and 7
+		c.Done(shim.Key{Kind: shim.Plain, Value: i << 21}, 2<<20, i%2*7) // of the contexts 0 and 7
 	}
 	handle := shim.Key{Kind: shim.Handle, Value: 1}
 	if err := c.Take(2 << 20); err != nil {
@@ -746,7 +744,7 @@ func TestContextEnded(t *testing.T) {
 
 func TestCharges(t *testing.T) {
 	account := shim.NewLimit(10 << 20)
-	c, _ := shim.NewCharges(account, 0)
+	c, _ := shim.NewCharges(account, shim.Process{})
 	p, _ := open(t, 1<<30, shim.Config{Account: account, Charges: c})
 	a, _ := p.Alloc(8 << 20)
 	_ = p.Free(a)
@@ -779,7 +777,7 @@ func TestCharges(t *testing.T) {
 // takes no charge with it.
 func TestMappingEndsOnce(t *testing.T) {
 	account := newAccount(t, 10*mib)
-	c, err := shim.NewCharges(account, 0)
+	c, err := shim.NewCharges(account, shim.Process{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -803,15 +801,15 @@ func TestMappingEndsOnce(t *testing.T) {
 // context gives back no more than was taken.
 func TestChargedAgain(t *testing.T) {
 	account := shim.NewLimit(10 << 20)
-	c, _ := shim.NewCharges(account, 0)
+	c, _ := shim.NewCharges(account, shim.Process{})
 	for range 2 {
 		if err := c.Take(3 << 20); err != nil {
 			t.Fatal(err)
 		}
-		c.Done(shim.Key{Kind: shim.Plain, Value: 4096}, 3<<20, 0)
+		c.Done(shim.Key{Kind: shim.Plain, Value: 8 << 20}, 3<<20, 0)
 	}
-	if _, left := account.Limit(); c.Bytes() != 3<<20 || left != 7<<20 {
-		t.Errorf("%d bytes are charged and %d left, want 3 MiB and 7", c.Bytes(), left)
+	if _, left := account.Limit(); c.Bytes() != 4<<20 || left != 6<<20 {
+		t.Errorf("%d bytes are charged and %d left, want 4 MiB and 6", c.Bytes(), left)
 	}
 }
 

@@ -1,0 +1,171 @@
+package shim_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"gpumem/preload/internal/shim"
+)
+
+// TestChargeIsWhatTheDriverGranted: memory with an address counts by the driver's blocks that
+// it lies in, once for all that lie in one; handles and arrays by blocks of their own.
+// Without, 50 pitched grants of 1.1 MB, for which a GPU gave 2 MiB each, counted as 52 MiB; with
+// whole blocks for each, 200 grants of 1 KiB that a driver placed in one block counted as 400.
+func TestChargeIsWhatTheDriverGranted(t *testing.T) {
+	plain := func(at uint64) shim.Key { return shim.Key{Kind: shim.Plain, Value: at} }
+	for _, tc := range []struct {
+		name  string
+		block uint64
+		keys  []shim.Key
+		bytes []uint64
+		want  uint64
+	}{
+		{"less than a block", 0, []shim.Key{plain(4 * mib)}, []uint64{1}, 2 * mib},
+		{"a whole block", 0, []shim.Key{plain(4 * mib)}, []uint64{2 * mib}, 2 * mib},
+		{"a byte more", 0, []shim.Key{plain(4 * mib)}, []uint64{2*mib + 1}, 4 * mib},
+		{"each in a block, as the simulated GPU places them", 0, []shim.Key{plain(4 * mib), plain(6 * mib)}, []uint64{1024, 1024}, 4 * mib},
+		{"in one block, as a driver places them", 0, []shim.Key{plain(4 * mib), plain(4*mib + 512), plain(6*mib - 512)}, []uint64{512, 512, 512}, 2 * mib},
+		{"across two blocks", 0, []shim.Key{plain(5 * mib)}, []uint64{2 * mib}, 4 * mib},
+		{"behind one that ends inside of a block", 0, []shim.Key{plain(4 * mib), plain(7 * mib)}, []uint64{3 * mib, mib}, 4 * mib},
+		{"a driver with larger blocks", 4 * mib, []shim.Key{plain(8 * mib)}, []uint64{1}, 4 * mib},
+		{"arrays", 0, []shim.Key{{Kind: shim.Array, Value: 1}, {Kind: shim.Array, Value: 2}}, []uint64{100, 3 * mib}, 6 * mib},
+		{"a handle", 0, []shim.Key{{Kind: shim.Handle, Value: 1}}, []uint64{6 * mib}, 6 * mib},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			account := newAccount(t, 100*mib)
+			c, err := shim.NewCharges(account, shim.Process{Block: tc.block})
+			if err != nil {
+				t.Fatal(err)
+			}
+			counted := func(when string, want uint64) {
+				t.Helper()
+				if _, charged, _ := account.counts(); charged != want || c.Bytes() != want {
+					t.Errorf("%s: %d bytes are counted, %d shown; want %d", when, charged, c.Bytes(), want)
+				}
+			}
+			for i, k := range tc.keys {
+				if err := c.Take(tc.bytes[i]); err != nil {
+					t.Fatal(err)
+				}
+				c.Done(k, tc.bytes[i], 0)
+			}
+			counted("taken", tc.want)
+			for _, k := range tc.keys {
+				c.Removed(c.Remove(k), false) // the driver has not released it
+			}
+			counted("not released", tc.want)
+			for _, k := range tc.keys {
+				release(c, k)
+			}
+			counted("released", 0)
+		})
+	}
+}
+
+// TestChargesOfRandomGrants: against a list of every block of each grant.
+func TestChargesOfRandomGrants(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	account := newAccount(t, 1<<40)
+	c, err := shim.NewCharges(account, shim.Process{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := map[uint64]uint64{} // ends by address; grants do not overlap
+	for range 20000 {
+		at := uint64(1<<30) + r.Uint64N(256)*mib/4
+		bytes := 1 + r.Uint64N(mib/4)
+		if r.IntN(4) == 0 {
+			bytes *= 12
+		}
+		free := true
+		for a, end := range live {
+			if at < end && a < at+bytes {
+				free = false
+				if r.IntN(2) == 0 {
+					release(c, shim.Key{Kind: shim.Plain, Value: a})
+					delete(live, a)
+				}
+			}
+		}
+		if free {
+			if err := c.Take(bytes); err != nil {
+				t.Fatal(err)
+			}
+			c.Done(shim.Key{Kind: shim.Plain, Value: at}, bytes, 0)
+			live[at] = at + bytes
+		}
+		used := map[uint64]bool{}
+		for a, end := range live {
+			for b := a / (2 * mib); b <= (end-1)/(2*mib); b++ {
+				used[b] = true
+			}
+		}
+		if _, charged, _ := account.counts(); charged != uint64(len(used))*2*mib {
+			t.Fatalf("%d bytes are counted for %d blocks", charged, len(used))
+		}
+	}
+}
+
+// TestPoolsOfTheDriverCountByWhatTheyReserve: not by what the program asked for, and what
+// they grow by is refused before where it is certain.
+func TestPoolsOfTheDriverCountByWhatTheyReserve(t *testing.T) {
+	account := newAccount(t, 80*mib)
+	c, err := shim.NewCharges(account, shim.Process{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := func(want uint64) {
+		t.Helper()
+		if _, charged, _ := account.counts(); charged != want || c.Bytes() != want {
+			t.Errorf("%d bytes are counted, %d shown; want %d", charged, c.Bytes(), want)
+		}
+	}
+	n, err := c.TakePooled(1024, 0, 0)
+	if err != nil || n != 32*mib {
+		t.Fatalf("a first request: %d bytes are counted before, %v", n, err)
+	}
+	if err := c.ReservedPooled(7, 32*mib, n); err != nil {
+		t.Fatal(err)
+	}
+	counted(32 * mib)
+	if n, err = c.TakePooled(40*mib, 32*mib, 1024); err == nil {
+		t.Errorf("40 MiB more, of which the pool grows by 64: %d bytes are counted before", n)
+	}
+	if n, err = c.TakePooled(mib, 32*mib, 1024); err != nil || n != 32*mib {
+		t.Errorf("a request that seems to fit: %d bytes are counted before, %v", n, err)
+	}
+	if err := c.ReservedPooled(7, 32*mib, n); err != nil {
+		t.Error(err)
+	}
+	counted(32 * mib)
+	if err := c.ReservedPooled(7, 96*mib, 0); err == nil { // the driver has granted it all the same
+		t.Error("a pool that has grown beyond the lease is no error")
+	}
+	counted(96 * mib)
+	if err := c.ReservedPooled(7, 0, 0); err != nil {
+		t.Error(err)
+	}
+	counted(0)
+}
+
+// TestContextsCount: each context beside the first one takes as much as a context does.
+// Without, six contexts of 500 MiB were one.
+func TestContextsCount(t *testing.T) {
+	account := newAccount(t, 100*mib)
+	c, err := shim.NewCharges(account, shim.Process{Outside: 30 * mib, Context: 20 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		n       int
+		refused bool
+		want    uint64
+	}{{1, false, 30}, {2, false, 50}, {3, false, 70}, {6, true, 70}, {4, false, 90}, {2, false, 50}, {0, false, 30}} {
+		if err := c.Contexts(step.n); (err != nil) != step.refused {
+			t.Errorf("%d contexts: %v", step.n, err)
+		}
+		if _, _, outside := account.counts(); outside != step.want*mib {
+			t.Errorf("%d contexts: %d MiB are outside, want %d", step.n, outside/mib, step.want)
+		}
+	}
+}
