@@ -470,6 +470,8 @@ static void uncount_pool(ptr pool) {
   pthread_mutex_unlock(&own);
 }
 
+static size_t pool_limit(ptr pool);
+
 // POOLED is a call of the driver's that takes n bytes from a pool of the driver in a stream,
 // or from the current one for 0. Where the pool has grown by more than the lease has room for,
 // the block is freed and the request refused.
@@ -481,7 +483,7 @@ static void uncount_pool(ptr pool) {
     if (code_) return code_; \
     if (d_ < 0 || (!pool_ && r.cuDeviceGetMemPool(&pool_, d_))) return call; \
     if (r.cuMemPoolGetAttribute(pool_, POOL_RESERVED_CURRENT, &reserved_) || r.cuMemPoolGetAttribute(pool_, POOL_USED_CURRENT, &used_)) return call; \
-    if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, &counted_))) return code_; \
+    if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, pool_limit(pool_), &counted_))) return code_; \
     count_pool(d_, pool_); \
     code_ = call; \
     int full_ = pool_changed(d_, pool_, counted_); \
@@ -526,6 +528,7 @@ static int capturing(ptr s) {
 static struct own_pool {
   ptr pool;
   int device; // a GPU, NOT_MINE or UNCOUNTED
+  size_t limit; // bytes; 0 for none
   struct own_pool *next;
 } *own_pools;
 
@@ -547,6 +550,16 @@ static int pool_device(int d, ptr pool) {
     if (p->pool == pool) device = p->device;
   pthread_mutex_unlock(&own);
   return device;
+}
+
+// pool_limit returns the most bytes that a pool may have; 0 for no limit.
+static size_t pool_limit(ptr pool) {
+  size_t limit = 0;
+  pthread_mutex_lock(&own);
+  for (struct own_pool *p = own_pools; p; p = p->next)
+    if (p->pool == pool) limit = p->limit;
+  pthread_mutex_unlock(&own);
+  return limit;
 }
 
 // forget_pool removes a pool, and returns what was known of it.
@@ -571,7 +584,7 @@ API cuMemPoolCreate(ptr *pool, const void *properties) {
   int code = r.cuMemPoolCreate(pool, properties);
   struct own_pool *o = code ? 0 : malloc(sizeof *o);
   if (!o) return code; // unknown: the driver serves it
-  *o = (struct own_pool){*pool, p->location == LOCATION_DEVICE ? NOT_MINE : UNCOUNTED, 0};
+  *o = (struct own_pool){*pool, p->location == LOCATION_DEVICE ? NOT_MINE : UNCOUNTED, p->limit, 0};
   if (p->location == LOCATION_DEVICE && p->type == PINNED && !p->handles && !p->limit && !p->usage) o->device = p->id;
   know_pool(o);
   return code;
@@ -694,8 +707,10 @@ API cuMemFreeAsync_ptsz(u64 at, ptr s) {
 
 // lease is the limit on GPU d, and what its processes leave of it; 0 where there is none.
 static int lease(int d, u64 *limit, u64 *left) {
+  if (d < 0 || d >= MAX_GPUS) return 0;
   char text[40];
   if (off) return 0;
+  if (!child && gpus[d].d.counts) return gm.gmLeft(d, limit, left), *limit != ~(u64)0;
   uuid_of(d, text);
   return gm_lease(text, limit, left);
 }

@@ -66,9 +66,10 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(void, gmRetained, (int, int, u64)) \
   F(u64, gmRemove, (int, int, u64)) \
   F(void, gmRemoved, (int, u64, int)) \
-  F(int, gmTakePooled, (int, u64, u64, u64, u64 *)) \
+  F(int, gmTakePooled, (int, u64, u64, u64, u64, u64 *)) \
   F(int, gmReservedPooled, (int, u64, u64, u64)) \
   F(int, gmContexts, (int, int)) \
+  F(void, gmLeft, (int, u64 *, u64 *)) \
   F(void, gmMapped, (int, u64, u64, u64)) \
   F(void, gmUnmapped, (int, u64, u64)) \
   F(void, gmContextEnded, (int, u64)) \

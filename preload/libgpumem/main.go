@@ -403,9 +403,9 @@ func gmRemoved(number C.int, token C.u64, code C.int) {
 }
 
 //export gmTakePooled
-func gmTakePooled(number C.int, bytes, reserved, used C.u64, counted *C.u64) (code C.int) {
+func gmTakePooled(number C.int, bytes, reserved, used, limit C.u64, counted *C.u64) (code C.int) {
 	defer recovered(&code)
-	n, err := chargesOf(number).TakePooled(uint64(bytes), uint64(reserved), uint64(used))
+	n, err := chargesOf(number).TakePooled(uint64(bytes), uint64(reserved), uint64(used), uint64(limit))
 	*counted = C.u64(n)
 	return codeOf(err)
 }
@@ -420,6 +420,13 @@ func gmReservedPooled(number C.int, pool, reserved, counted C.u64) (code C.int) 
 func gmContexts(number, n C.int) (code C.int) {
 	defer recovered(&code)
 	return codeOf(chargesOf(number).Contexts(int(n)))
+}
+
+//export gmLeft
+func gmLeft(number C.int, limit, left *C.u64) {
+	defer recovered(nil)
+	all, rest := gpus[number].Load().account.Limit()
+	*limit, *left = C.u64(all), C.u64(rest)
 }
 
 //export gmContextEnded

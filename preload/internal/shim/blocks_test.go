@@ -120,7 +120,11 @@ func TestPoolsOfTheDriverCountByWhatTheyReserve(t *testing.T) {
 			t.Errorf("%d bytes are counted, %d shown; want %d", charged, c.Bytes(), want)
 		}
 	}
-	n, err := c.TakePooled(1024, 0, 0)
+	if n, err := c.TakePooled(1024, 2*mib, 2*mib, 3*mib); err != nil || n != 2*mib {
+		t.Errorf("a request of a pool of 3 MiB that has 2: %d bytes are counted before, %v", n, err)
+	}
+	c.Failed(2 * mib)
+	n, err := c.TakePooled(1024, 0, 0, 0)
 	if err != nil || n != 32*mib {
 		t.Fatalf("a first request: %d bytes are counted before, %v", n, err)
 	}
@@ -128,10 +132,10 @@ func TestPoolsOfTheDriverCountByWhatTheyReserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted(32 * mib)
-	if n, err = c.TakePooled(40*mib, 32*mib, 1024); err == nil {
+	if n, err = c.TakePooled(40*mib, 32*mib, 1024, 0); err == nil {
 		t.Errorf("40 MiB more, of which the pool grows by 64: %d bytes are counted before", n)
 	}
-	if n, err = c.TakePooled(mib, 32*mib, 1024); err != nil || n != 32*mib {
+	if n, err = c.TakePooled(mib, 32*mib, 1024, 0); err != nil || n != 32*mib {
 		t.Errorf("a request that seems to fit: %d bytes are counted before, %v", n, err)
 	}
 	if err := c.ReservedPooled(7, 32*mib, n); err != nil {

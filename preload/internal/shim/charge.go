@@ -324,9 +324,14 @@ const poolGrowth = 32 << 20
 
 // TakePooled counts what a pool of the driver may have to grow by for a request of the
 // program's, and returns it for ReservedPooled. Where the lease has no room for that, and
-// the pool seems to have room for the request, nothing is counted before.
-func (c *Charges) TakePooled(bytes, reserved, used uint64) (counted uint64, err error) {
+// the pool seems to have room for the request, nothing is counted before. limit is what the
+// pool may have at most, 0 for all.
+func (c *Charges) TakePooled(bytes, reserved, used, limit uint64) (counted uint64, err error) {
 	most := newBlocks(poolGrowth).most(bytes)
+	if limit > 0 {
+		limit = c.blocks.most(limit)
+		most = min(most, limit-min(limit, reserved))
+	}
 	if used > reserved || bytes > reserved-used {
 		return most, c.take(bytes, most)
 	}
