@@ -5,13 +5,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
+	"gpumem/node/launch"
 	"gpumem/node/machine"
 	"gpumem/node/probe"
 	"gpumem/node/screen"
+	"gpumem/size"
 )
 
 // snapshotOptions are those of commands that look at the machine.
@@ -20,8 +24,14 @@ type snapshotOptions struct {
 	probe probe.Options
 }
 
+type psOptions struct {
+	snapshotOptions
+	overhead bool
+	forget   string
+}
+
 func psCommand() *cobra.Command {
-	var o snapshotOptions
+	var o psOptions
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the programs on each GPU and their memory",
@@ -30,15 +40,74 @@ func psCommand() *cobra.Command {
 	}
 	o.addDevices(cmd)
 	o.addJSON(cmd)
+	cmd.Flags().BoolVar(&o.overhead, "overhead", false, "print what lies outside of the pools, and where each figure is from")
+	cmd.Flags().StringVar(&o.forget, "forget-overhead", "", "forget what was measured of `PROGRAM`; all: of every program")
 	return cmd
 }
 
-func runPs(_ context.Context, o *snapshotOptions) error {
+func runPs(_ context.Context, o *psOptions) error {
+	switch {
+	case o.given("forget-overhead"):
+		return o.forgetOverhead()
+	case o.overhead:
+		return o.showOverhead()
+	}
 	_, s, err := startProbe(o.probe)
 	if err != nil {
 		return err
 	}
 	return o.write(s, screen.List)
+}
+
+// overheadAnswer is what gpumem ps --overhead prints.
+type overheadAnswer struct {
+	Measured  []launch.Outside `json:"measured"`
+	Estimated []launch.Outside `json:"estimated"` // for programs that were never measured
+}
+
+func (o *psOptions) showOverhead() error {
+	measured, note := launch.Measured()
+	if note != nil {
+		o.note(note.Error())
+	}
+	devices, _, err := probe.Devices(o.probe.Devices)
+	if err != nil {
+		return err
+	}
+	a := overheadAnswer{measured, launch.Estimated(devices)}
+	return o.show(a, func(t *text) { writeOverhead(t, a) })
+}
+
+// writeOverhead writes the figures as a table, those for any program last.
+func writeOverhead(t *text, a overheadAnswer) {
+	table := report.NewTable("program", "framework", "GPU", ">outside", "from")
+	for _, f := range slices.Concat(a.Measured, a.Estimated) {
+		program := f.Program
+		if program == "" {
+			program = "any other"
+		}
+		table.Row(program, strings.TrimSpace(f.Framework+" "+f.Release), f.GPU, size.Format(f.Bytes), f.From)
+	}
+	if len(a.Measured)+len(a.Estimated) == 0 {
+		t.Line("no program was measured, and no GPU is there to estimate for")
+		return
+	}
+	t.Table(table)
+}
+
+func (o *psOptions) forgetOverhead() error {
+	programs, err := launch.ForgetMeasured(o.forget)
+	if err != nil {
+		return err
+	}
+	return o.show(map[string][]string{"forgotten": append([]string{}, programs...)}, func(t *text) {
+		for _, p := range programs {
+			t.Line("forgotten: %s", p)
+		}
+		if len(programs) == 0 {
+			t.Line("no program was measured")
+		}
+	})
 }
 
 func (o *snapshotOptions) addDevices(cmd *cobra.Command) {

@@ -4,8 +4,6 @@ package launch
 
 import (
 	"context"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +17,7 @@ import (
 	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
+	"gpumem/size"
 )
 
 // When a running program is measured: often enough to see what it holds once its
@@ -35,11 +34,13 @@ type sampler struct {
 	meter  share.Meter
 	parent func(pid int) int // of a process; 0: none, or unknown
 	loaded func(pid int) []proc.Framework
-	most   map[string]uint64 // by framework: the most held outside of the pool
+	most   map[overhead.Key]uint64 // the most held outside of the pool
+	total  uint64                  // bytes of the GPU
+	unsure bool                    // not all else was counted: nothing is learned from this run
 }
 
 func newSampler(pid int, env []string, meter share.Meter) *sampler {
-	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[string]uint64{}}
+	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[overhead.Key]uint64{}}
 }
 
 // watch measures the program until ctx is done.
@@ -55,6 +56,12 @@ func (s *sampler) watch(ctx context.Context) {
 			t.Reset(nextSample)
 		}
 	}
+}
+
+// note keeps a measurement.
+func (s *sampler) note(st device.Status, framework, release string, bytes uint64) {
+	k := overhead.Key{Framework: framework, Release: release, GPU: overhead.GPUName(st.Info)}
+	s.most[k], s.total = max(s.most[k], bytes), st.Total
 }
 
 // sample measures once. Only a framework that takes its whole pool at once can be
@@ -83,7 +90,7 @@ func (s *sampler) sample() {
 	f := loaded[0]
 	pool := poolOf(frameworks.Release{Name: f.Name, Version: f.Version}, s.env, st)
 	if pool > 0 && used > pool {
-		s.most[f.Name] = max(s.most[f.Name], used-pool)
+		s.note(st, f.Name, f.Version, used-pool)
 	}
 }
 
@@ -104,8 +111,13 @@ func (s *sampler) members() []ledger.Figures {
 }
 
 // sampleMembers measures each process in the ledger that has neither taken nor given
-// while the GPU's status was read.
+// while the GPU's status was read. What more it holds lies outside only if all else is counted
+// to the byte: a process with memory beside the pool or with several contexts, of which the
+// ledger says so, makes the run none to learn from.
 func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures) {
+	if s.unsure = s.unsure || slices.ContainsFunc(after, func(m ledger.Figures) bool { return m.Uncertain }); s.unsure {
+		return
+	}
 	for _, p := range st.Processes {
 		same := func(m ledger.Figures) bool {
 			stat, ok := proc.ReadStat(m.PID) // of another pid namespace, it is another process here
@@ -119,11 +131,11 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 		if p.Used <= counted {
 			continue
 		}
-		name := "cuda"
+		name, release := "cuda", ""
 		if loaded := s.loaded(p.PID); len(loaded) == 1 {
-			name = loaded[0].Name
+			name, release = loaded[0].Name, loaded[0].Version
 		}
-		s.most[name] = max(s.most[name], p.Used-counted)
+		s.note(st, name, release, p.Used-counted)
 	}
 }
 
@@ -158,12 +170,19 @@ func poolOf(f frameworks.Release, env []string, s device.Status) uint64 {
 	return (a.Gets + unit - 1) / unit * unit
 }
 
-// save saves the measurements.
+// save saves the measurements of a run in which all else was counted.
 func (s *sampler) save(where overhead.Store, program string, say func(string, ...any)) {
-	for framework, bytes := range s.most {
-		if err := where.Save(program, framework, bytes); err != nil {
+	if s.unsure {
+		return
+	}
+	run := policy.Environ(s.env).Get(runenv.EnvLeaseID)
+	for of, bytes := range s.most {
+		if err := where.Save(program, of, s.total, overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: run}); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
 			return
+		}
+		if bound := overhead.Bound(s.total); bytes > bound {
+			say("%s was held outside of the pool, of which the next run is told %s, a quarter of the GPU; gpumem ps --overhead has it", size.Format(bytes), size.Format(bound))
 		}
 	}
 }
@@ -179,34 +198,4 @@ func loadedBy(pid int) []proc.Framework {
 		return nil
 	}
 	return list
-}
-
-// interpreter is a Python, such as python3.11.
-var interpreter = regexp.MustCompile(`^python([0-9.]*)$`)
-
-// programName returns the name under which a command's measurements are kept: the
-// program and, if that is a Python, its script or module (-m). The path of a script is
-// made absolute from dir.
-func programName(command []string, dir string) string {
-	if len(command) == 0 {
-		return ""
-	}
-	name := filepath.Base(command[0])
-	if !interpreter.MatchString(name) {
-		return name
-	}
-	for i, w := range command[1:] {
-		switch {
-		case w == "-m" && i+2 < len(command):
-			return name + " -m " + command[i+2]
-		case w == "-c":
-			return name + " -c"
-		case strings.HasPrefix(w, "-"):
-			continue
-		case !filepath.IsAbs(w):
-			w = filepath.Join(dir, w)
-		}
-		return name + " " + w
-	}
-	return name
 }

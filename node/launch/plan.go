@@ -230,7 +230,7 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 		}
 		g.Leases = append(g.Leases, runenv.Lease{
 			Part:    part,
-			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor,
+			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor, GPU: overhead.GPUName(s.Info),
 			Context: s.Context, Simulated: s.Simulated,
 		})
 	}

@@ -8,13 +8,13 @@ package runenv
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
 	"gpumem/policy"
 	"gpumem/policy/explain"
@@ -54,6 +54,7 @@ const (
 	nvmlVar    = "GPUMEM_LIBNVML"
 	ledgerVar  = "GPUMEM_LEDGER"
 	outsideVar = "GPUMEM_OUTSIDE"
+	contextVar = "GPUMEM_CONTEXT"
 	freesVar   = "GPUMEM_FREES"
 	offVar     = "GPUMEM_OFF"
 	searchVar  = "LD_LIBRARY_PATH"
@@ -77,7 +78,7 @@ func (e *editor) noPool() {
 			e.unset(searchVar, why)
 		}
 	}
-	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, freesVar} {
+	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, contextVar, freesVar} {
 		e.unset(name, why)
 	}
 	for _, line := range []string{
@@ -209,19 +210,27 @@ func (e *editor) ledgers(lim Limits) error {
 // of the program, else by the table for the largest of the frameworks that it may import.
 func (e *editor) outside(lim Limits, names []string) error {
 	why := "held by each process outside of the pool (CUDA context, kernels, libraries), "
+	var measured []string
+	for _, l := range lim.Leases {
+		for _, f := range lim.Measured {
+			if f.GPU == l.GPU && !slices.Contains(measured, f.Framework) {
+				measured = append(measured, f.Framework)
+			}
+		}
+	}
 	switch {
 	case lim.Overhead > 0:
 		why += "as given (--overhead)"
-	case len(lim.Measured) > 0:
-		names = slices.Sorted(maps.Keys(lim.Measured))
-		why += "as measured in an earlier run"
+	case len(measured) > 0:
+		names = measured
+		why += "as measured in an earlier run (gpumem ps --overhead)"
 	case len(names) > 0:
 		why += "estimated for " + strings.Join(names, ", ")
 	default:
 		names = []string{"cuda"}
 		why += "estimated"
 	}
-	var most uint64
+	var most, context uint64
 	for _, l := range lim.Leases {
 		var here uint64
 		for _, name := range names {
@@ -233,9 +242,10 @@ func (e *editor) outside(lim Limits, names []string) error {
 		if here+leastPool > l.Bytes {
 			return &TooSmallError{l.Ordinal, l.Bytes, here + leastPool, here}
 		}
-		most = max(most, here)
+		most, context = max(most, here), max(context, overhead.Context(l.gpu()))
 	}
 	e.set(outsideVar, strconv.FormatUint(most, 10), why)
+	e.set(contextVar, strconv.FormatUint(min(context, most), 10), "held by each further context that a process makes")
 	return nil
 }
 

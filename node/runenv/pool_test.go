@@ -10,6 +10,11 @@ import (
 	"gpumem/policy"
 )
 
+// measured is what earlier runs with a framework held outside, of a release that is unknown.
+func measured(framework string, bytes uint64) []Measured {
+	return []Measured{{Program: "x", Key: overhead.Key{Framework: framework}, Bytes: bytes}}
+}
+
 // pooled is a lease of 6 GiB with the pool library.
 func pooled() Limits {
 	l := simulated(6 * gib)
@@ -47,8 +52,21 @@ func TestPool(t *testing.T) {
 
 		{"outside, by the table", nil, nil, real, []string{"GPUMEM_OUTSIDE=" + bytesOf(overhead.Of("cuda", real.Leases[0].gpu(), 1))}, "estimated"},
 		{"outside, of what is installed", nil, []string{"jax-0.12.0.1", "torch-2.15.0"}, real, []string{"GPUMEM_OUTSIDE=" + bytesOf(overhead.Of("pytorch", real.Leases[0].gpu(), 1))}, "estimated for jax, pytorch"},
-		{"outside, as measured", nil, []string{"jax-0.12.0.1", "torch-2.15.0"}, with(func(g *Limits) { g.Measured = map[string]uint64{"jax": 7 * mib, "cuda": 5} }), []string{"GPUMEM_OUTSIDE=7340032"}, "as measured"},
-		{"outside, as given", nil, nil, with(func(g *Limits) { g.Overhead, g.Measured = 9, map[string]uint64{"jax": 7 * mib} }), []string{"GPUMEM_OUTSIDE=9"}, "as given"},
+		{"outside, as measured", nil, []string{"jax-0.12.0.1", "torch-2.15.0"}, with(func(g *Limits) { g.Measured = append(measured("jax", 7*mib), measured("cuda", 5)...) }), []string{"GPUMEM_OUTSIDE=7340032"}, "as measured"},
+		{"outside, as measured with another release", nil, []string{"jax-0.12.0.1"}, with(func(g *Limits) {
+			g.Measured = measured("jax", 7*mib)
+			g.Measured[0].Release = "0.11.0"
+		}), []string{"GPUMEM_OUTSIDE=0"}, "estimated for jax"},
+		{"outside, as measured with this release and another", nil, []string{"jax-0.12.0.1"}, with(func(g *Limits) {
+			g.Measured = append(measured("jax", 7*mib), measured("jax", 9*mib)...)
+			g.Measured[0].Release, g.Measured[1].Release = "0.12.0.1", "0.11.0"
+		}), []string{"GPUMEM_OUTSIDE=7340032"}, "as measured"},
+		{"outside, as measured on another GPU", nil, nil, with(func(g *Limits) {
+			g.Measured = measured("cuda", 7*mib)
+			g.Measured[0].GPU = "another"
+		}), []string{"GPUMEM_OUTSIDE=0"}, "estimated"},
+		{"further contexts", nil, nil, real, []string{"GPUMEM_CONTEXT=" + bytesOf(overhead.Context(real.Leases[0].gpu()))}, "each further context"},
+		{"outside, as given", nil, nil, with(func(g *Limits) { g.Overhead, g.Measured = 9, measured("jax", 7*mib) }), []string{"GPUMEM_OUTSIDE=9"}, "as given"},
 
 		{"JAX alone", nil, []string{"jax-0.12.0.1"}, pooled(), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "GPUMEM_FREES=-"}, ""},
 		{"JAX alone, by cuMemFree", []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, []string{"jax-0.4.38"}, pooled(), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", "GPUMEM_FREES=stream"}, "as the user has it: JAX's own pool"},

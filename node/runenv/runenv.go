@@ -49,6 +49,7 @@ type Lease struct {
 	Part    uint64 // identity of the part in the ledger; 0: it is no part
 	Total   uint64 // bytes of the GPU, as CUDA reports them
 	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
+	GPU     string // its model and size, by which [Limits].Measured has figures
 	// Context is the bytes of a CUDA context on this GPU; 0: by the table of package
 	// overhead, or none where the GPU is simulated.
 	Context   uint64
@@ -66,9 +67,10 @@ type Limits struct {
 	// Overhead is the memory outside of the pool on each GPU, in bytes, for every
 	// framework; 0: as in Measured, else as package overhead estimates it.
 	Overhead uint64
-	// Measured is the memory outside of the pool by framework, in bytes, see
-	// [overhead.Store].
-	Measured map[string]uint64
+	// Measured is the memory outside of the pool that was measured in earlier runs of the
+	// program. Used are figures for the GPU of a lease, by the name [Lease].GPU, and for the
+	// releases that the program's Python has.
+	Measured []Measured
 	// Procs is the number of processes of the program that use a GPU at once; 0
 	// means 1. Each gets an equal part of the lease.
 	Procs int
@@ -89,6 +91,9 @@ type Limits struct {
 	// Hook for CPUTensorFlow, Record and Remat alone. Nil: no library.
 	Pool *Pool
 }
+
+// Measured is what a program held outside of its pool in earlier runs, see [overhead.Store].
+type Measured = overhead.Figure
 
 // Change describes what was done with one variable of the environment.
 type Change struct {
@@ -141,6 +146,7 @@ func For(env []string, command []string, lim Limits) (Environment, error) {
 		return Environment{}, err
 	}
 	e := newEditor(env)
+	lim.Measured = e.ofInstalled(lim.Measured, command)
 	e.visible(lim)
 	e.processes(lim)
 	if lim.Pool != nil {
@@ -207,7 +213,7 @@ func (lim Limits) outside(framework string, l Lease) uint64 {
 	if lim.Overhead > 0 {
 		return lim.Overhead
 	}
-	if bytes, ok := lim.Measured[framework]; ok {
+	if bytes, ok := lim.measured(framework, l); ok {
 		return bytes
 	}
 	return overhead.Of(framework, l.gpu(), len(lim.Leases))
@@ -223,6 +229,35 @@ func (l Lease) Outside(framework string, gpus int) map[string]uint64 {
 		parts[p.What] = p.Bytes
 	}
 	return parts
+}
+
+// measured returns the largest figure of earlier runs with a framework on a lease's GPU.
+func (lim Limits) measured(framework string, l Lease) (bytes uint64, ok bool) {
+	for _, f := range lim.Measured {
+		if f.Framework == framework && f.GPU == l.GPU {
+			bytes, ok = max(bytes, f.Bytes), true
+		}
+	}
+	return bytes, ok
+}
+
+// ofInstalled returns those figures whose release is installed for the command, where that is
+// known.
+func (e *editor) ofInstalled(all []Measured, command []string) (list []Measured) {
+	installed := map[string][]string{}
+	for _, p := range packages {
+		for _, name := range p.packages {
+			if slices.ContainsFunc(all, func(f Measured) bool { return f.Framework == p.framework }) {
+				installed[p.framework] = append(installed[p.framework], versionsOf(name, command, e.get)...)
+			}
+		}
+	}
+	for _, f := range all {
+		if there := installed[f.Framework]; len(there) == 0 || f.Release == "" || slices.Contains(there, f.Release) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // gpu describes the GPU of a lease for package overhead.

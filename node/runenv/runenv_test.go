@@ -212,9 +212,9 @@ func TestOverheadOrder(t *testing.T) {
 		want uint64
 	}{
 		{Limits{}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
-		{Limits{Measured: map[string]uint64{"cupy": gib}}, 5 * gib},
-		{Limits{Measured: map[string]uint64{"jax": gib}}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
-		{Limits{Measured: map[string]uint64{"cupy": gib}, Overhead: 2 * gib}, 4 * gib},
+		{Limits{Measured: measured("cupy", gib)}, 5 * gib},
+		{Limits{Measured: measured("jax", gib)}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
+		{Limits{Measured: measured("cupy", gib), Overhead: 2 * gib}, 4 * gib},
 	} {
 		tc.g.Leases = []Lease{l}
 		if got := get(must(t, nil, nil, tc.g), "CUPY_GPU_MEMORY_LIMIT"); got != fmt.Sprint(tc.want) {

@@ -3,14 +3,20 @@
 package overhead
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
+	"gpumem/device"
 	"gpumem/node/internal/privdir"
+	"gpumem/size"
 )
 
 // Store is a folder of measured overheads, private to this user: one file for
@@ -32,55 +38,194 @@ func NewStore() Store {
 	}}
 }
 
-// kept is how many measurements of a program and framework are kept.
+// Key says what a measurement is of.
+type Key struct {
+	Framework string `json:"framework"`         // as [Of] has it
+	Release   string `json:"release,omitempty"` // of the framework; "" if unknown
+	GPU       string `json:"gpu"`               // as [GPUName] has it
+}
+
+// Measurement is what one run of a program held outside of its pool.
+type Measurement struct {
+	Bytes    uint64    `json:"bytes"`
+	Measured uint64    `json:"measured_bytes"` // more than Bytes where that was cut, see [Bound]
+	When     time.Time `json:"when"`
+	Run      string    `json:"run"` // the identity of its lease
+}
+
+// Figure is what a program is taken to hold outside of its pool: the maximum of its last 8
+// measurements, plus an eighth, and at most the Bound of the GPU.
+type Figure struct {
+	Program string `json:"program"`
+	Key
+	Bytes        uint64        `json:"bytes"`
+	Measurements []Measurement `json:"measurements"` // the oldest first
+}
+
+// Bound is the most that is learned to lie outside of a pool on a GPU of total bytes: a
+// quarter. The largest figures that are known are 1.6 GB on GPUs of 80 GB (context, cuDNN and
+// NCCL's first communicator), and a tenth of one of 8 GB. More is memory that was taken beside
+// the pool and that nothing counted: to believe it would leave the next run no lease.
+func Bound(total uint64) uint64 { return total / 4 }
+
+// GPUName names a GPU for a Key: a program holds as much on each of that model and size.
+func GPUName(i device.Info) string {
+	name := i.Name + ", " + size.Format(i.Total)
+	if i.Simulated && i.Context > 0 {
+		name += ", context " + size.Format(i.Context)
+	}
+	return name
+}
+
+// From says in a line where a figure is from.
+func (f Figure) From() string {
+	last := f.Measurements[len(f.Measurements)-1]
+	times := "once"
+	if n := len(f.Measurements); n > 1 {
+		times = fmt.Sprintf("in %d runs, the last", n)
+	}
+	text := fmt.Sprintf("measured %s %s, lease %s", times, last.When.Local().Format("2006-01-02 15:04"), cmp.Or(last.Run, "unknown"))
+	for _, m := range f.Measurements {
+		if m.Measured > m.Bytes {
+			return fmt.Sprintf("%s; cut from %s to %s, a quarter of the GPU: more is memory beside the pool that nothing counted", text, size.Format(m.Measured), size.Format(m.Bytes))
+		}
+	}
+	return text
+}
+
+// kept is how many measurements of a program are kept for each Key.
 const kept = 8
+
+// format is that of a file. Files of format 1 had programs by their base names, and whatever
+// was taken beside the pool in their figures: they are not read.
+const format = 2
 
 // measurements is one file.
 type measurements struct {
-	Format  int                 `json:"format"` // 1
-	Program string              `json:"program"`
-	Bytes   map[string][]uint64 `json:"outside_pool_bytes"` // by framework, the oldest first
+	Format  int    `json:"format"`
+	Program string `json:"program"`
+	Of      []kind `json:"of"`
 }
 
-// Load returns the overhead in bytes for each framework that a program was measured
-// with: the maximum of the last 8 measurements, plus an eighth. It is empty for a
-// program that was never measured.
+// kind has the measurements of one Key.
+type kind struct {
+	Key
+	Total uint64        `json:"total_bytes"` // of the GPU
+	Runs  []Measurement `json:"runs"`        // the oldest first
+}
+
+func (m measurements) figures() (list []Figure) {
+	for _, k := range m.Of {
+		most := uint64(0)
+		for _, r := range k.Runs {
+			most = max(most, r.Bytes)
+		}
+		list = append(list, Figure{m.Program, k.Key, min(most+most/8, Bound(k.Total)), k.Runs})
+	}
+	return list
+}
+
+// Load returns what a program was measured with. It is empty for one that was never
+// measured, and for "".
 //
 // The error is a note: the file is damaged or cannot be read, and is not used.
-func (s Store) Load(program string) (map[string]uint64, error) {
+func (s Store) Load(program string) ([]Figure, error) {
+	if program == "" {
+		return nil, nil
+	}
 	dir, err := s.open()
 	if err != nil { // no folder, no measurements
 		return nil, nil
 	}
 	defer dir.Close()
 	file, err := read(dir, program)
+	return file.figures(), err
+}
+
+// List returns all figures, by program. Errors are notes: damaged files are left out.
+func (s Store) List() (list []Figure, err error) {
+	dir, err := s.open()
+	if err != nil {
+		return nil, nil
+	}
+	defer dir.Close()
+	names, err := fs.Glob(dir.FS(), "*.json")
+	errs := []error{err}
+	for _, name := range names {
+		file, err := readFile(dir, name)
+		list, errs = append(list, file.figures()...), append(errs, err)
+	}
+	slices.SortStableFunc(list, func(a, b Figure) int { return cmp.Compare(a.Program, b.Program) })
+	return list, errors.Join(errs...)
+}
+
+// Forget removes what was measured of the programs that a name stands for, and returns them: a
+// program as List has it, the last element of a path in one, such as train.py, or "all". The
+// error says that there is none, or is the file system's.
+func (s Store) Forget(name string) (programs []string, err error) {
+	dir, err := s.open()
 	if err != nil {
 		return nil, err
 	}
-	room := map[string]uint64{}
-	for framework, list := range file.Bytes {
-		most := uint64(0)
-		for _, n := range list {
-			most = max(most, n)
-		}
-		room[framework] = most + most/8
+	defer dir.Close()
+	files, err := fs.Glob(dir.FS(), "*.json")
+	if err != nil {
+		return nil, err
 	}
-	return room, nil
+	for _, f := range files {
+		file, _ := readFile(dir, f)
+		if name != "all" && !meant(file.Program, name) {
+			continue
+		}
+		if err := dir.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return programs, fmt.Errorf("forget %s: %w", filepath.Join(dir.Path(), f), err)
+		}
+		if file.Program != "" {
+			programs = append(programs, file.Program)
+		}
+	}
+	if len(programs) == 0 && name != "all" {
+		return nil, fmt.Errorf("forget %q: no program of that name was measured; gpumem ps --overhead lists them", name)
+	}
+	slices.Sort(programs)
+	return programs, nil
 }
 
-// Save adds a measurement of a program, in bytes. A damaged file is replaced.
-func (s Store) Save(program, framework string, bytes uint64) error {
+// meant reports whether a name stands for a program.
+func meant(program, name string) bool {
+	if program == "" {
+		return false
+	}
+	return program == name || slices.ContainsFunc(strings.Fields(program), func(word string) bool { return word == name || filepath.Base(word) == name })
+}
+
+// Save adds a measurement of a program on a GPU of total bytes, cut to the Bound. A damaged
+// file is replaced.
+func (s Store) Save(program string, of Key, total uint64, m Measurement) error {
+	if program == "" {
+		return nil
+	}
 	dir, err := s.open()
 	if err != nil {
 		return fmt.Errorf("cannot save the measurement of %s: %w", program, err)
 	}
 	defer dir.Close()
 	file, err := read(dir, program)
-	if err != nil || file.Bytes == nil {
-		file = measurements{Format: 1, Program: program, Bytes: map[string][]uint64{}}
+	if err != nil || file.Format == 0 {
+		file = measurements{Format: format, Program: program}
 	}
-	list := append(file.Bytes[framework], bytes)
-	file.Bytes[framework] = list[max(0, len(list)-kept):]
+	m.Measured = m.Bytes
+	m.Bytes = min(m.Bytes, Bound(total))
+	i := slices.IndexFunc(file.Of, func(k kind) bool { return k.Key == of })
+	if i < 0 {
+		i = len(file.Of)
+		file.Of = append(file.Of, kind{Key: of})
+	}
+	k := &file.Of[i]
+	k.Total = total
+	k.Runs = append(k.Runs, m)
+	k.Runs = k.Runs[max(0, len(k.Runs)-kept):]
+	file.Of = file.Of[max(0, len(file.Of)-mostKeys):]
 	data, err := json.Marshal(file)
 	if err == nil {
 		err = dir.WriteFile(fileName(program), append(data, '\n'))
@@ -91,47 +236,77 @@ func (s Store) Save(program, framework string, bytes uint64) error {
 	return nil
 }
 
-// sane bounds a measurement: no GPU has that much.
-const sane = 1 << 50
+// Bounds of a file: no GPU has as many bytes, and no program runs on as many kinds of GPU with
+// as many releases.
+const (
+	sane     = 1 << 50
+	mostKeys = 64
+)
 
+// read reads the file of a program; it is empty if there is none.
 func read(dir *privdir.Dir, program string) (measurements, error) {
-	name := fileName(program)
+	file, err := readFile(dir, fileName(program))
+	if err == nil && file.Format != 0 && file.Program != program {
+		return measurements{}, damaged(filepath.Join(dir.Path(), fileName(program)), "of another program")
+	}
+	return file, err
+}
+
+func readFile(dir *privdir.Dir, name string) (measurements, error) {
+	path := filepath.Join(dir.Path(), name)
 	data, err := dir.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return measurements{}, nil
 	case err != nil:
-		return measurements{}, fmt.Errorf("the measurements of %s are not used: %w", program, err)
+		return measurements{}, fmt.Errorf("%s: cannot be read, and is not used: %w", path, err)
 	}
-	return parse(filepath.Join(dir.Path(), name), program, data)
+	return parse(path, data)
 }
 
-// parse reads one file.
-func parse(path, program string, data []byte) (measurements, error) {
+func damaged(path, why string) error {
+	return fmt.Errorf("%s is damaged (%s) and not used; the next measurement replaces it", path, why)
+}
+
+// parse reads one file. One of format 1 is empty.
+func parse(path string, data []byte) (measurements, error) {
 	var file measurements
-	damaged := func(why string) (measurements, error) {
-		return measurements{}, fmt.Errorf("%s is damaged (%s) and not used; the next measurement replaces it", path, why)
-	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return damaged("no JSON of ours")
+		return measurements{}, damaged(path, "no JSON of ours")
 	}
+	if file.Format == 1 {
+		return measurements{}, nil
+	}
+	if why := file.wrong(); why != "" {
+		return measurements{}, damaged(path, why)
+	}
+	return file, nil
+}
+
+// wrong says what makes no sense in a file; "" if nothing does.
+func (m measurements) wrong() string {
 	switch {
-	case file.Format != 1:
-		return damaged(fmt.Sprintf("format %d, want 1", file.Format))
-	case file.Program != program:
-		return damaged("of another program")
+	case m.Format != format:
+		return fmt.Sprintf("format %d, want %d", m.Format, format)
+	case m.Program == "":
+		return "of no program"
+	case len(m.Of) > mostKeys:
+		return "too many GPUs and releases"
 	}
-	for framework, list := range file.Bytes {
-		if framework == "" || len(list) == 0 || len(list) > kept {
-			return damaged("measurements missing or too many")
+	for _, k := range m.Of {
+		switch {
+		case k.Framework == "" || k.GPU == "" || len(k.Runs) == 0 || len(k.Runs) > kept:
+			return "measurements missing or too many"
+		case k.Total > sane:
+			return "more bytes than any GPU has"
 		}
-		for _, n := range list {
-			if n > sane {
-				return damaged("more bytes than any GPU has")
+		for _, r := range k.Runs {
+			if r.Measured > sane || r.Bytes > min(r.Measured, Bound(k.Total)) {
+				return "more bytes than any GPU has, or than are learned of one"
 			}
 		}
 	}
-	return file, nil
+	return ""
 }
 
 // fileName returns the name of a program's file, whatever the program's name contains.

@@ -1,10 +1,16 @@
 // Package overhead knows the GPU memory that a program holds outside of its
 // framework's pool: the CUDA context, kernels and library handles, which no
 // framework's limit counts. It is estimated by a table before a program's first run
-// and measured in every run, see [Store].
+// and measured in runs in which everything
+// else is counted, see [Store].
 package overhead
 
-import "sync"
+import (
+	"strings"
+	"sync"
+
+	"gpumem/size"
+)
 
 // GPU describes a GPU as far as the table needs it.
 type GPU struct {
@@ -56,6 +62,27 @@ func Parts(framework string, g GPU, gpus int) []Part {
 		}
 	}
 	return list
+}
+
+// Context returns the bytes of a CUDA context: of the first one of a process, and of each
+// further one.
+func Context(g GPU) uint64 {
+	if g.Simulated || g.Context > 0 {
+		return g.Context
+	}
+	return contextBytes(g)
+}
+
+// Sources says in a line what an estimate of [Of] consists of.
+func Sources(framework string, g GPU, gpus int) string {
+	var list []string
+	for _, p := range Parts(framework, g, gpus) {
+		list = append(list, p.What+" "+size.Format(p.Bytes))
+	}
+	if list == nil {
+		return "estimated by the table: nothing on a simulated GPU without context="
+	}
+	return "estimated by the table: " + strings.Join(list, ", ")
 }
 
 // contextBytes estimates the bytes of a CUDA context.

@@ -17,8 +17,8 @@ import (
 //go:embed overhead.txt
 var overheadText string
 
-// frameworks are what parts are of.
-var frameworks = []string{"jax", "tensorflow", "pytorch", "cupy", "cuda"}
+// Frameworks are those that the table has.
+var Frameworks = []string{"jax", "tensorflow", "pytorch", "cupy", "cuda"}
 
 // rows is a table of contexts and parts, in the order in which they are asked.
 type rows struct {
@@ -94,8 +94,8 @@ func (r *rows) addContext(major, most string, bytes uint64, fields map[string]st
 // addPart adds an entry of a part.
 func (r *rows) addPart(what, framework string, bytes uint64, fields map[string]string) (err error) {
 	p := partRow{Part: Part{what, bytes, cmp.Or(fields["measured"], fields["about"])}, of: framework}
-	if !slices.Contains(frameworks, framework) {
-		return fmt.Errorf("framework %q: want one of %s", framework, strings.Join(frameworks, ", "))
+	if !slices.Contains(Frameworks, framework) {
+		return fmt.Errorf("framework %q: want one of %s", framework, strings.Join(Frameworks, ", "))
 	}
 	for name, to := range map[string]*int{"from": &p.major, "gpus": &p.gpus} {
 		if text := fields[name]; text != "" {
