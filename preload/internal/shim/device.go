@@ -541,7 +541,11 @@ func (g *gpu) wait() error {
 	}
 	g.mu.Unlock()
 	for _, s := range streams {
-		if err := g.spoils("cuCtxSynchronize", s); err != nil {
+		err := g.spoils("cuCtxSynchronize", s)
+		if err != nil && s != legacyStream && !g.isAdopted(s) {
+			continue // another thread has destroyed it meanwhile
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -646,6 +650,13 @@ func (g *gpu) Adopt(handle uint64) device.Stream {
 	defer g.mu.Unlock()
 	g.adopted[s] = true
 	return s
+}
+
+// isAdopted reports whether a stream is the program's and not about to be destroyed.
+func (g *gpu) isAdopted(s device.Stream) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.adopted[s]
 }
 
 // Disown forgets a stream that the program is about to destroy.

@@ -21,10 +21,11 @@ type driver struct {
 	*sim.Device
 	captured    map[device.Stream]bool
 	nonBlocking map[device.Stream]bool
-	lost        error          // what Capturing says of every stream; nil: the context is well
-	waits       atomic.Int64   // calls of SynchronizeContext that went well
-	waited      func()         // called at the end of each, before it returns; nil: nothing is
-	access      []device.Range // that peers got
+	lost        error               // what Capturing says of every stream; nil: the context is well
+	waits       atomic.Int64        // calls of SynchronizeContext that went well
+	waited      func()              // called at the end of each, before it returns; nil: nothing is
+	access      []device.Range      // that peers got
+	asked       func(device.Stream) // is called when it is asked whether a stream is captured
 }
 
 var errSpoilt = errors.New("the call spoils a capture")
@@ -73,6 +74,9 @@ func (d *driver) SynchronizeContext() error {
 func (d *driver) Capturing(handle uint64) (bool, error) {
 	if d.lost != nil {
 		return false, d.lost
+	}
+	if d.asked != nil {
+		d.asked(device.Stream(handle))
 	}
 	if _, err := d.StreamID(device.Stream(handle)); err != nil {
 		return false, err

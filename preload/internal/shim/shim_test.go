@@ -669,6 +669,33 @@ func TestEndedStreamIsNotAskedAbout(t *testing.T) {
 	}
 }
 
+// TestStreamThatEndsDuringAWait: another thread destroys a stream between the look at all
+// streams and the question about that one. Without, the driver's error, an invalid handle, was
+// that of a request of this thread.
+func TestStreamThatEndsDuringAWait(t *testing.T) {
+	p, d := openDriver(t, 1<<30, "elastic", shim.Config{})
+	s := d.stream(t)
+	if _, err := p.AllocAsync(mib, uint64(s)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Alloc(40 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	d.asked = func(of device.Stream) {
+		if of == s && !ended {
+			ended = true
+			if err := errors.Join(p.StreamDestroyed(uint64(s)), d.StreamDestroy(s)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := p.Free(a); err != nil || !ended || p.Pending() != 0 {
+		t.Errorf("Free = %v, the stream has ended: %t, %d bytes are pending", err, ended, p.Pending())
+	}
+}
+
 // TestRecording: every request is recorded with its stream, and what became of it.
 func TestRecording(t *testing.T) {
 	var file bytes.Buffer
