@@ -124,7 +124,7 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 			return m.PID == p.PID && ok && stat.Start == m.Start
 		}
 		i, j := slices.IndexFunc(before, same), slices.IndexFunc(after, same)
-		if !p.Known || i < 0 || j < 0 || before[i].Held != after[j].Held || before[i].Charged != after[j].Charged {
+		if !p.Known || i < 0 || j < 0 || before[i].Changes != after[j].Changes {
 			continue
 		}
 		counted := after[j].Held + after[j].Charged

@@ -136,6 +136,31 @@ func TestRunWithMemoryBesideThePoolTeachesNothing(t *testing.T) {
 	}
 }
 
+// TestMemoryThatChangesDuringASampleIsNotOutside: it was taken and given back while the status
+// of the GPU was read, so what is held before and after is the same.
+func TestMemoryThatChangesDuringASampleIsNotOutside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, m := memberIn(t, path)
+	defer l.Close()
+	defer m.Leave()
+	if err := m.Take(ledger.Held, 30); err != nil {
+		t.Fatal(err)
+	}
+	status := device.Status{Processes: []device.Process{{PID: os.Getpid(), Used: 90, Known: true}}}
+	s := newSampler(os.Getpid(), []string{runenv.EnvLedger + "=" + path}, meterFunc(func() (device.Status, error) {
+		return status, errors.Join(m.Take(ledger.Held, 60), m.Give(ledger.Held, 60))
+	}))
+	s.loaded = func(int) []proc.Framework { return nil }
+	s.sample()
+	if len(s.most) != 0 {
+		t.Errorf("measured %v", s.most)
+	}
+}
+
+type meterFunc func() (device.Status, error)
+
+func (f meterFunc) Status() (device.Status, error) { return f() }
+
 // memberIn makes a ledger of 100 bytes with this process as a member.
 func memberIn(t *testing.T, path string) (*ledger.Ledger, *ledger.Member) {
 	t.Helper()

@@ -53,7 +53,8 @@ type slot struct {
 	driverCalls atomic.Uint64
 	charged     atomic.Uint64
 	parts       [MaxParts]atomic.Uint64
-	_           [slotBytes - 80 - 8*MaxParts]byte
+	changes     atomic.Uint64
+	_           [slotBytes - 88 - 8*MaxParts]byte
 }
 
 // within reports whether a slot is of a process in a part; all are in part 0.
@@ -80,7 +81,7 @@ func (s *slot) figures() Figures {
 		PID: int(s.pid.Load()), Start: s.start.Load(),
 		Held: s.held.Load(), Charged: s.charged.Load(), Outside: s.outside.Load(), InUse: s.inUse.Load(),
 		PeakHeld: s.peakHeld.Load(), PeakInUse: s.peakInUse.Load(), Refused: s.refused.Load(), DriverCalls: s.driverCalls.Load(),
-		Uncertain: s.flags.Load()&uncertainFlag != 0,
+		Changes: s.changes.Load(), Uncertain: s.flags.Load()&uncertainFlag != 0,
 	}
 }
 
@@ -95,6 +96,7 @@ func (s *slot) store(f Figures) {
 		flags = uncertainFlag
 	}
 	s.flags.Store(flags)
+	s.changes.Store(f.Changes)
 	s.start.Store(f.Start)
 	s.held.Store(f.Held)
 	s.charged.Store(f.Charged)

@@ -32,6 +32,7 @@
 //	        64  8  number of driver calls
 //	        72  8  charged: taken by its program from the driver itself
 //	        80 32  identities of up to 4 parts of the lease that it is in, 0 for none
+//	       112  8  number of changes of held, outside and charged
 //
 // All other bytes are reserved and 0. The sum that the limit is for is held, outside and
 // charged of all slots.
@@ -179,6 +180,7 @@ type Figures struct {
 	PeakInUse   uint64 // most that InUse was
 	Refused     uint64 // number of requests that its program was refused
 	DriverCalls uint64 // number
+	Changes     uint64 // number of times that Held, Charged or Outside changed
 	Uncertain   bool   // see [Member.Uncertain]
 }
 

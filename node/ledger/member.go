@@ -215,12 +215,7 @@ func (m *Member) Take(kind Kind, n uint64) error {
 					return &FullError{limit.Limit, sum, n}
 				}
 			}
-			s.word(kind).Add(n)
-			*m.own.word(kind) += n
-			if kind == Held && m.own.Held > m.own.PeakHeld {
-				m.own.PeakHeld = m.own.Held
-				s.peakHeld.Store(m.own.PeakHeld)
-			}
+			m.add(s, kind, n)
 			return nil
 		})
 	})
@@ -236,12 +231,7 @@ func (m *Member) Count(kind Kind, n uint64) error {
 		if own := *m.own.word(kind); n > most-own {
 			return m.f.Errorf("count of %d bytes beside %d: no GPU has as much", n, own)
 		}
-		s.word(kind).Add(n)
-		*m.own.word(kind) += n
-		if m.own.Held > m.own.PeakHeld {
-			m.own.PeakHeld = m.own.Held
-			s.peakHeld.Store(m.own.PeakHeld)
-		}
+		m.add(s, kind, n)
 		return nil
 	})
 }
@@ -256,6 +246,19 @@ func (m *Member) Uncertain() {
 	})
 }
 
+// add changes what this process holds of a kind; a negative n is its two's complement.
+// Caller holds mu.
+func (m *Member) add(s *slot, kind Kind, n uint64) {
+	s.word(kind).Add(n)
+	*m.own.word(kind) += n
+	m.own.Changes++
+	s.changes.Store(m.own.Changes)
+	if m.own.Held > m.own.PeakHeld {
+		m.own.PeakHeld = m.own.Held
+		s.peakHeld.Store(m.own.PeakHeld)
+	}
+}
+
 // Give ends holding n bytes. The error is ErrGive if this process has less of the kind;
 // then nothing has changed.
 func (m *Member) Give(kind Kind, n uint64) error {
@@ -266,8 +269,7 @@ func (m *Member) Give(kind Kind, n uint64) error {
 		if own := *m.own.word(kind); n > own {
 			return m.f.Errorf("%w: %d bytes of %d %v", ErrGive, n, own, kind)
 		}
-		s.word(kind).Add(-n)
-		*m.own.word(kind) -= n
+		m.add(s, kind, -n)
 		return nil
 	})
 }

@@ -81,6 +81,10 @@ static volatile int child; // this process was forked from one that had pools
   F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
   F(cuCtxCreate, (ptr *, unsigned, int)) F(cuCtxCreate_v2, (ptr *, unsigned, int)) F(cuCtxCreate_v3, (ptr *, void *, int, unsigned, int)) \
   F(cuCtxCreate_v4, (ptr *, void *, unsigned, int)) F(cuMemGetAllocationGranularity, (size_t *, const void *, int)) F(cuDeviceGetMemPool, (ptr *, int)) \
+  F(cuGraphLaunch, (ptr, ptr)) F(cuGraphLaunch_ptsz, (ptr, ptr)) F(cuGraphUpload, (ptr, ptr)) F(cuGraphUpload_ptsz, (ptr, ptr)) \
+  F(cuGraphAddMemAllocNode, (ptr *, ptr, const ptr *, size_t, void *)) F(cuGraphAddNode, (ptr *, ptr, const ptr *, size_t, void *)) \
+  F(cuGraphAddNode_v2, (ptr *, ptr, const ptr *, const void *, size_t, void *)) \
+  F(cuDeviceGraphMemTrim, (int)) F(cuDeviceGetGraphMemAttribute, (int, int, void *)) \
   F(cuStreamSynchronize, (ptr)) F(cuStreamSynchronize_ptsz, (ptr)) F(cuEventSynchronize, (ptr)) \
   F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
@@ -444,8 +448,29 @@ static int pool_changed(int d, ptr pool, u64 counted) {
   return code;
 }
 
+// graphs_take is whether a graph of the program may take memory. The driver reserves it when
+// the graph is first launched, says then how much that is, and keeps it until it is trimmed.
+static volatile int graphs_take;
+
+enum { GRAPH_RESERVED_CURRENT = 2 };
+
+#define GRAPHS (~(u64)0) // in the place of a pool
+
+// graphs_changed counts what the graphs of GPU d have reserved now. It cannot be refused.
+static void graphs_changed(int d) {
+  static volatile int said;
+  u64 reserved = 0;
+  pthread_mutex_lock(&own);
+  int code = r.cuDeviceGetGraphMemAttribute(d, GRAPH_RESERVED_CURRENT, &reserved);
+  if (!code && gm.gmReservedPooled(d, GRAPHS, reserved, 0) && !__sync_lock_test_and_set(&said, 1))
+    say("a graph took memory beyond the lease when it was launched, which the driver does not let anyone refuse", "take a larger --mem");
+  pthread_mutex_unlock(&own);
+}
+
 // pools_changed counts what all of them have reserved now.
 static void pools_changed(void) {
+  for (int d = 0; !child && graphs_take && d < opened; d++)
+    if (gpus[d].d.counts) graphs_changed(d);
   for (int i = 0; !child && i < n_counted; i++) pool_changed(counted_pools[i].gpu, counted_pools[i].pool, 0);
 }
 
@@ -459,15 +484,34 @@ static void count_pool(int d, ptr pool) {
   pthread_mutex_unlock(&own);
 }
 
-// uncount_pool removes a pool that has ended.
-static void uncount_pool(ptr pool) {
+// ended are the bytes of pools that have ended while the GPU was at work with what was freed in
+// them: the driver releases them after a wait.
+static u64 ended[MAX_GPUS];
+
+#define ENDED (~(u64)1) // in the place of a pool
+
+// uncount_pool removes a pool that has ended with so many bytes reserved and used. Where blocks
+// of it are left it stays counted as it is: nothing says when the last of them is freed.
+static void uncount_pool(ptr pool, u64 reserved, u64 used) {
   pthread_mutex_lock(&own);
   for (int i = n_counted - 1; i >= 0; i--)
     if (counted_pools[i].pool == pool) {
-      gm.gmReservedPooled(counted_pools[i].gpu, (u64)pool, 0, 0);
+      int d = counted_pools[i].gpu;
+      if (!used) gm.gmReservedPooled(d, ENDED, ended[d] += reserved, 0), gm.gmReservedPooled(d, (u64)pool, 0, 0);
       counted_pools[i] = counted_pools[n_counted - 1], n_counted--;
     }
   pthread_mutex_unlock(&own);
+}
+
+// all_done follows a wait for all work.
+static void all_done(void) {
+  for (int d = 0; !child && d < opened; d++)
+    if (ended[d]) {
+      pthread_mutex_lock(&own);
+      gm.gmReservedPooled(d, ENDED, ended[d] = 0, 0);
+      pthread_mutex_unlock(&own);
+    }
+  pools_changed();
 }
 
 static size_t pool_limit(ptr pool);
@@ -592,10 +636,12 @@ API cuMemPoolCreate(ptr *pool, const void *properties) {
 
 API cuMemPoolDestroy(ptr pool) {
   struct own_pool *o = forget_pool(pool); // before the driver can give the handle again
+  u64 reserved = 0, used = 0;
+  if (n_counted && !child && (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved) || r.cuMemPoolGetAttribute(pool, POOL_USED_CURRENT, &used))) reserved = used = 0;
   int code = r.cuMemPoolDestroy(pool);
   if (code && o) return know_pool(o), code;
   free(o);
-  if (!code && n_counted && !child) uncount_pool(pool);
+  if (!code && n_counted && !child) uncount_pool(pool, reserved, used);
   for (int d = 0; !code && d < MAX_GPUS; d++)
     if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
   return code;
@@ -621,7 +667,7 @@ static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   if (!pool && gpus[d].other) return NOT_MINE;
   if (pool && (code = pool_device(d, pool)) != d) return code == UNCOUNTED ? code : NOT_MINE;
   if (!s) s = (ptr)LEGACY;
-  if (capturing(s)) return UNCOUNTED;
+  if (capturing(s)) return graphs_take = 1, UNCOUNTED;
   if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   return gm.gmAllocAsync(d, n, (u64)s, at);
 }
@@ -648,15 +694,24 @@ static int leave(int entered, int code) {
   return code;
 }
 
+// in_graph makes a request that the driver serves one that is not counted, if a graph is being
+// captured in the stream: the driver takes the memory when that is launched.
+static int in_graph(int code, ptr s) {
+  int status = 0;
+  if (code != NOT_MINE || off || child || r.cuStreamIsCapturing(s, &status) || !status) return code;
+  graphs_take = 1;
+  return UNCOUNTED;
+}
+
 static int from_current(u64 *at, size_t n, ptr s, int (*call)(u64 *, size_t, ptr), ptr unnamed) {
-  int code = alloc_async(at, n, 0, s ? s : unnamed);
+  int code = in_graph(alloc_async(at, n, 0, s ? s : unnamed), s);
   if (code == UNCOUNTED) return call(at, n, s);
   if (code != NOT_MINE) return code;
   POOLED(n, call(at, n, s), 0, s, at);
 }
 
 static int from_pool(u64 *at, size_t n, ptr pool, ptr s, int (*call)(u64 *, size_t, ptr, ptr), ptr unnamed) {
-  int code = pool ? alloc_async(at, n, pool, s ? s : unnamed) : UNCOUNTED; // its error
+  int code = pool ? in_graph(alloc_async(at, n, pool, s ? s : unnamed), s) : UNCOUNTED; // its error
   if (code == UNCOUNTED) return call(at, n, pool, s);
   if (code != NOT_MINE) return code;
   POOLED(n, call(at, n, pool, s), pool, s, at);
@@ -904,12 +959,41 @@ API cuCtxSynchronize(void) {
       if (gpus[d].d.context == (u64)current && gpus[d].d.pending) {
         u64 n = gm.gmSynchronizing(d);
         int code = r.cuCtxSynchronize();
-        if (!code) gm.gmSynchronized(d, n), pools_changed();
+        if (!code) gm.gmSynchronized(d, n), all_done();
         return code;
       }
   int code = r.cuCtxSynchronize();
-  pools_changed();
+  if (!code) all_done();
   return code;
+}
+
+// launched counts what a graph has reserved.
+static int launched(int code) {
+  int c;
+  if (graphs_take) counting(&c), pools_changed();
+  return code;
+}
+
+API cuGraphLaunch(ptr g, ptr s) { return launched(r.cuGraphLaunch(g, s)); }
+API cuGraphLaunch_ptsz(ptr g, ptr s) { return launched(r.cuGraphLaunch_ptsz(g, s)); }
+API cuGraphUpload(ptr g, ptr s) { return launched(r.cuGraphUpload(g, s)); }
+API cuGraphUpload_ptsz(ptr g, ptr s) { return launched(r.cuGraphUpload_ptsz(g, s)); }
+API cuDeviceGraphMemTrim(int d) { return launched(r.cuDeviceGraphMemTrim(d)); }
+
+enum { MEM_ALLOC_NODE = 10 }; // CUgraphNodeType
+
+// adds notes a node of that type.
+static void adds(const int *params) {
+  if (params && *params == MEM_ALLOC_NODE) graphs_take = 1;
+}
+
+API cuGraphAddMemAllocNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) {
+  int code = refused();
+  return code ? code : (graphs_take = 1, r.cuGraphAddMemAllocNode(node, g, after, n, params));
+}
+API cuGraphAddNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) { return adds(params), r.cuGraphAddNode(node, g, after, n, params); }
+API cuGraphAddNode_v2(ptr *node, ptr g, const ptr *after, const void *edges, size_t n, void *params) {
+  return adds(params), r.cuGraphAddNode_v2(node, g, after, edges, n, params);
 }
 
 // A wait lets the driver's pools release what they do not need.
@@ -1060,6 +1144,8 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuArrayDestroy", 2000, cuArrayDestroy), S("cuMipmappedArrayDestroy", 5000, cuMipmappedArrayDestroy),
     S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuStreamSynchronize", 2000, 1 << 30, cuStreamSynchronize, cuStreamSynchronize_ptsz},
     S("cuEventSynchronize", 2000, cuEventSynchronize), {"cuCtxCreate", 2000, 3020, cuCtxCreate, 0}, {"cuCtxCreate", 3020, 11040, cuCtxCreate_v2, 0},
+    {"cuGraphLaunch", 10000, 1 << 30, cuGraphLaunch, cuGraphLaunch_ptsz}, {"cuGraphUpload", 11010, 1 << 30, cuGraphUpload, cuGraphUpload_ptsz},
+    S("cuGraphAddMemAllocNode", 11040, cuGraphAddMemAllocNode), {"cuGraphAddNode", 12020, 12030, cuGraphAddNode, 0}, S("cuGraphAddNode", 12030, cuGraphAddNode_v2), S("cuDeviceGraphMemTrim", 11040, cuDeviceGraphMemTrim),
     {"cuCtxCreate", 11040, 12050, cuCtxCreate_v3, 0}, S("cuCtxCreate", 12050, cuCtxCreate_v4), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
     S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),

@@ -149,6 +149,49 @@ func (p *capture) status() int32 {
 	return 1
 }
 
+// instantiate makes an executable of the graph that argument 1 names. The driver takes memory
+// for its allocations when it is first launched, and keeps it for all graphs until it is trimmed.
+func instantiate(c *call) {
+	h := c.handle()
+	if g := c.graphs[c.u64(1)]; g != nil {
+		for _, b := range g.blocks {
+			c.execs[h] += b.bytes
+		}
+	}
+	give(c, 0, h)
+}
+
+// launchGraph launches the executable that argument 0 names in a stream. Graphs run one after
+// the other, so they have their memory in common.
+func launchGraph(c *call) {
+	s := c.stream(1)
+	g, need := s.gpu, c.execs[c.u64(0)]
+	if need > g.graphBytes && s.capture == nil {
+		r, err := g.sim.Alloc(need - g.graphBytes)
+		must(err)
+		g.graphGrants = append(g.graphGrants, r)
+		g.graphBytes += r.Bytes
+	}
+	launch(1)(c)
+}
+
+// trimGraphs releases what graphs of a device have reserved: none runs.
+func (d *driver) trimGraphs(g *gpu) {
+	for _, r := range g.graphGrants {
+		must(g.sim.Free(r.Addr))
+	}
+	g.graphGrants, g.graphBytes, g.graphMost = nil, 0, max(g.graphMost, g.graphBytes)
+}
+
+// graphMemory gives CUgraphMem_attribute: used now and at most, reserved now and at most.
+func graphMemory(c *call) {
+	g := c.device(0)
+	most := max(g.graphMost, g.graphBytes)
+	i := c.int(1)
+	check(0 <= i && i <= 3, invalidValue)
+	give(c, 2, [...]uint64{0, most, g.graphBytes, most}[i])
+}
+
 // captureInfo serves the forms of cuStreamGetCaptureInfo: status, identity, graph,
 // dependencies (there are none to show), and how many, at the given argument.
 func captureInfo(countAt int) handler {

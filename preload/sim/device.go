@@ -41,6 +41,7 @@ type driver struct {
 	pools     map[uint64]*pool
 	handles   map[uint64]*physical // of cuMemCreate
 	graphs    map[uint64]*graph
+	execs     map[uint64]uint64 // of graphs: bytes of their allocations
 	arrays    map[uint64]*array
 	captures  []*capture // under way
 	blocks    blocks
@@ -67,6 +68,10 @@ type gpu struct {
 	pool         *pool  // current: of cuDeviceSetMemPool
 	reservations int    // of addresses
 	legacyWork   uint64 // counts work in the legacy stream
+
+	graphGrants []device.Range // memory that graphs have reserved
+	graphBytes  uint64         // of them
+	graphMost   uint64         // that it was before the last trim
 }
 
 // apart keeps the addresses of two devices apart, which are the same in device/sim.
@@ -124,6 +129,7 @@ func (d *driver) find() code {
 	d.last = 0x5000000000
 	d.contexts, d.streams, d.events = map[uint64]*context{}, map[uint64]*stream{}, map[uint64]*event{}
 	d.pools, d.handles, d.graphs = map[uint64]*pool{}, map[uint64]*physical{}, map[uint64]*graph{}
+	d.execs = map[uint64]uint64{}
 	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
 	return success
@@ -227,6 +233,7 @@ func (d *driver) stop(g *gpu) {
 	maps.DeleteFunc(d.streams, func(_ uint64, s *stream) bool { return s.gpu == g })
 	maps.DeleteFunc(d.events, func(_ uint64, e *event) bool { return e.gpu == g })
 	d.blocks.drop(func(b *block) bool { return b.gpu == g })
+	g.graphGrants, g.graphBytes = nil, 0
 	g.sim, g.legacy, g.defaultPool, g.pool, g.perThread = nil, nil, nil, nil, map[uint64]*stream{}
 }
 

@@ -100,18 +100,18 @@ var kernelCalls = tables(
 	alike(succeed, `
 		cuModuleUnload cuLibraryUnload cuFuncLoad cuProfilerStart cuProfilerStop
 		cuKernelSetAttribute cuKernelSetCacheConfig cuFuncSetAttribute cuFuncSetCacheConfig cuFuncSetSharedMemConfig
-		cuGraphExecDestroy cuGraphDebugDotPrint cuGraphAddDependencies cuGraphAddDependencies_v2
+		cuGraphDebugDotPrint cuGraphAddDependencies cuGraphAddDependencies_v2
 		cuGraphExecKernelNodeSetParams cuGraphExecKernelNodeSetParams_v2 cuGraphExecMemcpyNodeSetParams
 		cuGraphExecMemsetNodeSetParams cuGraphExecChildGraphNodeSetParams cuGraphExecNodeSetParams
 		cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphKernelNodeSetParams cuGraphKernelNodeSetParams_v2
-		cuGraphKernelNodeSetAttribute cuGraphKernelNodeCopyAttributes cuDeviceSetGraphMemAttribute cuDeviceGraphMemTrim
+		cuGraphKernelNodeSetAttribute cuGraphKernelNodeCopyAttributes cuDeviceSetGraphMemAttribute
 		cuStreamSetAttribute cuStreamCopyAttributes cuTensorMapReplaceAddress
 		cuMemAdvise cuMemAdvise_v2 cuMemPrefetchAsync cuMemPrefetchAsync_v2
 		cuMemcpy3D_v2 cuMemcpy3DAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync`),
 	alike(newHandle(0), `
 		cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleGetFunction
 		cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuFuncGetModule
-		cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams cuGraphClone
+		cuGraphClone
 		cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
 		cuGraphAddMemsetNode cuGraphAddEmptyNode cuGraphAddHostNode cuGraphAddChildGraphNode
 		cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphConditionalHandleCreate`),
@@ -119,7 +119,8 @@ var kernelCalls = tables(
 	alike(launch(0), `
 		cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2
 		cuStreamBatchMemOp_v2 cuStreamAttachMemAsync`),
-	alike(launch(1), `cuGraphLaunch cuGraphUpload`),
+	alike(instantiate, `cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams`),
+	alike(launchGraph, `cuGraphLaunch cuGraphUpload`),
 	alike(launch(8), `cuLaunchKernel cuLaunchCooperativeKernel`),
 	alike(global, `cuModuleGetGlobal_v2 cuLibraryGetGlobal`),
 	alike(functionAttribute, `cuKernelGetAttribute cuFuncGetAttribute`),
@@ -149,7 +150,9 @@ var kernelCalls = tables(
 		"cuGraphGetEdges":                         answer(3, uint64(0)),
 		"cuGraphNodeGetType":                      answer(1, int32(0)),
 		"cuGraphChildGraphNodeGetGraph":           newHandle(1),
-		"cuDeviceGetGraphMemAttribute":            answer(2, uint64(0)),
+		"cuDeviceGetGraphMemAttribute":            graphMemory,
+		"cuDeviceGraphMemTrim":                    func(c *call) { c.trimGraphs(c.device(0)) },
+		"cuGraphExecDestroy":                      func(c *call) { delete(c.execs, c.u64(0)) },
 		"cuTensorMapEncodeTiled":                  answer(0, [128]byte{}),
 	},
 )

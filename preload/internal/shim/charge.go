@@ -319,6 +319,20 @@ func (c *Charges) Contexts(n int) error {
 	return err
 }
 
+// begin has a pool release what is idle before a charge is refused. What is reserved of the
+// driver's pool that the policy async is built on is the pool's from now on.
+func (c *Charges) begin(p *Pool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pool = p
+	if n := c.reserved[p.dev.own]; n > 0 && p.dev.own != 0 {
+		delete(c.reserved, p.dev.own)
+		c.sum.Add(-n)
+		c.account.Give(Charged, n)
+		_ = p.dev.recount(device.Pool(p.dev.own)) // what is not known now is with the next request
+	}
+}
+
 // poolGrowth is by how much a pool of the driver grows at least: see package device/sim.
 const poolGrowth = 32 << 20
 
@@ -347,7 +361,7 @@ func (c *Charges) TakePooled(bytes, reserved, used, limit uint64) (counted uint6
 func (c *Charges) ReservedPooled(pool, reserved, counted uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pool != nil && c.pool.dev.grows(pool) { // the policy async has blocks in it, too
+	if c.pool != nil && c.pool.dev.own == pool { // the policy async has blocks in it, too
 		c.account.Give(Charged, counted)
 		return c.pool.dev.recount(device.Pool(pool))
 	}
@@ -404,6 +418,14 @@ func (c *Charges) Unmapped(addr, bytes uint64) {
 func (c *Charges) end(context uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.pool != nil && c.contexts > 1 {
+		if n := c.pool.dev.uncount(); n > 0 { // other contexts have memory of the driver's pool
+			c.reserved[c.pool.dev.own] = n
+			c.sum.Add(n)
+			c.account.Count(Charged, n)
+			c.account.Give(Held, n)
+		}
+	}
 	c.pool = nil
 	c.contextEnded(context)
 	if c.contexts > 1 {

@@ -100,7 +100,7 @@ type gpu struct {
 	ahead    atomic.Uint64 // bytes that are counted in the account, and not taken from the driver yet
 	pooled   sync.Mutex    // guards counted, and is held while the driver's own pool grows
 	counted  uint64        // bytes that are counted for the driver's own pool
-	own      atomic.Uint64 // that pool's handle; 0 while nothing was taken of it
+	own      uint64        // that pool's handle, for the policy async; else 0
 
 	joins atomic.Uint64 // how often something was ordered in join
 	past  atomic.Uint64 // how many of them were waited for
@@ -322,7 +322,6 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 	if err != nil {
 		return device.Range{}, err
 	}
-	g.own.Store(uint64(pool))
 	most := reserved
 	if used+min(bytes, g.info.Total) > reserved { // it certainly grows
 		most += newBlocks(poolGrowth).most(min(bytes, g.info.Total))
@@ -406,9 +405,6 @@ func (g *gpu) count(bytes, request uint64) error {
 	return nil
 }
 
-// grows reports whether a pool of the driver is the one that this package takes memory of.
-func (g *gpu) grows(pool uint64) bool { return g.own.Load() == pool }
-
 // recount counts what that pool has reserved now: the driver has served the program from it.
 func (g *gpu) recount(pool device.Pool) error {
 	g.pooled.Lock()
@@ -425,6 +421,15 @@ func (g *gpu) recount(pool device.Pool) error {
 	}
 	g.lower(n)
 	return err
+}
+
+// uncount ends the count of the driver's own pool and returns it. The caller gives it back.
+func (g *gpu) uncount() uint64 {
+	g.pooled.Lock()
+	defer g.pooled.Unlock()
+	n := g.counted
+	g.counted = 0
+	return n
 }
 
 // lower makes bytes the count of the driver's own pool if that is less. Caller holds

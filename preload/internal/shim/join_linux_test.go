@@ -113,7 +113,7 @@ func TestLeaseCounts(t *testing.T) {
 	got.PID, got.Start = 0, 0
 	want := ledger.Figures{
 		Held: 1 << 20, Charged: 1 << 20, Outside: 3 << 20, PeakHeld: 1 << 20,
-		InUse: 1, PeakInUse: 3, Refused: 4, DriverCalls: 5,
+		InUse: 1, PeakInUse: 3, Refused: 4, DriverCalls: 5, Changes: 4,
 	}
 	if got != want {
 		t.Errorf("the ledger has %+v, want %+v", got, want)

@@ -214,9 +214,12 @@ func Open(d Driver, c Config) (*Pool, error) {
 	if p.pool, err = gpumem.Open(p.dev, c.Policy, gpumem.WithLowWater(0), gpumem.WithStacks(false)); err != nil {
 		return nil, err
 	}
-	c.Charges.mu.Lock()
-	c.Charges.pool = p
-	c.Charges.mu.Unlock()
+	if c.Policy.Kind == policy.Async {
+		if own, err := d.DefaultPool(); err == nil { // else no request will be served
+			p.dev.own = uint64(own)
+		}
+	}
+	c.Charges.begin(p)
 	p.seen, _ = p.account.Wanted()
 	return p, nil
 }
