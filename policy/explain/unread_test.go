@@ -333,7 +333,7 @@ func TestUnread(t *testing.T) {
 		{"empty", frameworks.Release{Name: "jax"}, []string{"TF_FORCE_GPU_ALLOW_GROWTH=", "XLA_MEM_FRACTION="}, nil},
 		{"the driver's", frameworks.Release{Name: "jax"}, []string{"CUDA_VISIBLE_DEVICES=0", "CUBLAS_WORKSPACE_CONFIG=:16:8"}, nil},
 		{"about devices", frameworks.Release{Name: "gpumem"}, []string{"JAX_PLATFORMS=cuda", "JAX_CUDA_VISIBLE_DEVICES=0"}, nil},
-		{"the pool library's", frameworks.Release{Name: "jax"}, []string{"GPUMEM_POOL=elastic", "GPUMEM_LIMIT=3", "GPUMEM_OFF=1", "GPUMEM_LEDGER=/l", "GPUMEM_LEDGER_PARTS=7=1", "GPUMEM_OUTSIDE=3"}, nil},
+		{"the pool library's", frameworks.Release{Name: "jax"}, []string{"GPUMEM_POOL=elastic", "GPUMEM_LIMIT=3", "GPUMEM_OFF=1", "GPUMEM_LEDGER=/l", "GPUMEM_LEDGER_PARTS=7=1", "GPUMEM_OUTSIDE=3", "GPUMEM_CONTEXT=3"}, nil},
 		{"not about memory", frameworks.Release{Name: "jax"}, []string{"TF_CPU_ALLOCATOR_USE_BFC=1"}, nil},
 
 		{"TensorFlow's allocator in JAX", frameworks.Release{Name: "jax"}, []string{"TF_GPU_ALLOCATOR=cuda_malloc_async"},
