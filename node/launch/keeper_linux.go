@@ -225,6 +225,7 @@ func (k *keeper) run() {
 		}
 	}
 	l := newSampler(k.pid, os.Environ(), k.meter)
+	l.run = k.id // the keeper's environment does not name the lease
 	go func() {
 		defer close(measured)
 		if k.meter != nil {

@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ const (
 // sampler measures one program while it runs.
 type sampler struct {
 	pid    int
+	run    string // the identity of the lease; "" if env has it
 	env    []string
 	meter  share.Meter
 	parent func(pid int) int // of a process; 0: none, or unknown
@@ -175,7 +177,7 @@ func (s *sampler) save(where overhead.Store, program string, say func(string, ..
 	if s.unsure {
 		return
 	}
-	run := policy.Environ(s.env).Get(runenv.EnvLeaseID)
+	run := cmp.Or(s.run, policy.Environ(s.env).Get(runenv.EnvLeaseID))
 	for of, bytes := range s.most {
 		if err := where.Save(program, of, s.total, overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: run}); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
