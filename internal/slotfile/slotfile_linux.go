@@ -130,3 +130,25 @@ func (f *File) ReadAt(b []byte, from int64) (n int, err error) {
 	}
 	return n, nil
 }
+
+// WriteAt writes b. The caller has checked just before that the descriptor is still the
+// file's, see [File.Check] and [File.Reattach]. A page that is missing is an error here or
+// is made again, and not a fault as in the mapping. Where the program may not write to so
+// large a file, which would be a signal that ends it, the mapping is written.
+func (f *File) WriteAt(b []byte, to int64) error {
+	var most syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &most) == nil && most.Cur < uint64(f.Size) && f.data != nil {
+		return f.Guard(func() error {
+			copy(f.data[to:], b)
+			return nil
+		})
+	}
+	for n := 0; n < len(b); {
+		got, err := syscall.Pwrite(f.fd, b[n:], to+int64(n))
+		if err != nil && err != syscall.EINTR {
+			return f.Errorf("cannot write the file: %w", err)
+		}
+		n += max(got, 0)
+	}
+	return nil
+}

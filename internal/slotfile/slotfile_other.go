@@ -25,6 +25,9 @@ func (l *Layout) OpenOf(path string, _ int) (*File, error) {
 // ReadAt fails on this system.
 func (f *File) ReadAt([]byte, int64) (int, error) { return 0, errHere }
 
+// WriteAt fails on this system.
+func (f *File) WriteAt([]byte, int64) error { return errHere }
+
 func (f *File) open(string, bool, int) error { return errHere }
 func (f *File) stat() error                  { return errHere }
 func (f *File) mapIn() error                 { return errHere }

@@ -1,4 +1,6 @@
-// The file: made, opened, mapped and locked.
+// The file: made, opened, read, written and locked. It is mapped, too, but only to keep what
+// a program cannot close: no load or store goes there, as one to a file that another process
+// cuts short would be the end of the program.
 
 package ledger
 
@@ -8,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"gpumem/internal/ofd"
@@ -24,7 +27,6 @@ const writtenByRest = 0o022
 type file struct {
 	*slotfile.File
 	header Header
-	img    *image // the mapping
 }
 
 // Create makes a ledger for its user alone (mode 0600), or for all who find it (0666,
@@ -48,8 +50,7 @@ func Create(path string, h Header) error {
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	// All of it is written, so that no store to the mapping lacks room later, and the
-	// magic last.
+	// All of it is written, so that no later write lacks room, and the magic last.
 	_, err = f.Write(slotfile.Bytes(img))
 	if err == nil && h.Shared {
 		err = f.Chmod(0o666)
@@ -79,7 +80,7 @@ func open(path string, owner int) (*file, error) {
 func mapped(of *slotfile.File) (f *file, err error) {
 	f = &file{File: of}
 	if err = f.readHeader(); err == nil {
-		f.img, err = slotfile.Map[image](of)
+		_, err = slotfile.Map[image](of)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -130,6 +131,67 @@ func (f *file) locked(op func() error) error {
 	return op()
 }
 
+// few is how many slots are read at a time. The lowest free one is taken, so those beyond
+// are in use only if so many processes live.
+const few = 32
+
+// images are for read, as one is large.
+var images = sync.Pool{New: func() any { return new(image) }}
+
+// view calls op with a copy of the slots: all that living processes have, own, which may be
+// -1, among them.
+func (f *file) view(own int, op func(slots []slot) error) error {
+	n := few
+	beyond := f.SlotLock(few)
+	beyond.Len = Slots - few
+	if _, busy, err := beyond.Other(ofd.Write); busy || err != nil || own >= few {
+		n = Slots
+	}
+	img := images.Get().(*image)
+	defer images.Put(img)
+	if err := f.readAll(slotfile.Bytes(img)[slotsAt:slotsAt+n*slotBytes], slotsAt); err != nil {
+		return err
+	}
+	return op(img.slots[:n])
+}
+
+// readAll is ReadAt, where fewer bytes are an error.
+func (f *file) readAll(b []byte, from int64) error {
+	if n, err := f.ReadAt(b, from); err != nil || n < len(b) {
+		return f.Errorf("%d of %d bytes can be read at byte %d: %w", n, len(b), from, errors.Join(err, ErrDamaged))
+	}
+	return nil
+}
+
+// write stores slot i.
+func (f *file) write(i int, s *slot) error {
+	return f.WriteAt(slotfile.Bytes(s), slotsAt+int64(i)*slotBytes)
+}
+
+// announcement is the words of the file's header that change.
+type announcement struct {
+	wanted                       uint32
+	_                            uint32
+	bytes, refusals, lastRefused uint64
+}
+
+const announcementAt = int64(unsafe.Offsetof(image{}.wanted))
+
+func (f *file) announcement() (a announcement, err error) {
+	err = f.readAll(slotfile.Bytes(&a), announcementAt)
+	return a, err
+}
+
+// announce changes the announcement. Caller holds the lock of the ledger.
+func (f *file) announce(change func(a *announcement)) error {
+	a, err := f.announcement()
+	if err != nil {
+		return err
+	}
+	change(&a)
+	return f.WriteAt(slotfile.Bytes(&a), announcementAt)
+}
+
 // isAlive reports whether another description has the lock of a slot. It has where the
 // kernel does not say.
 func (f *file) isAlive(i int) bool {
@@ -137,11 +199,11 @@ func (f *file) isAlive(i int) bool {
 	return alive || err != nil
 }
 
-// sum returns what counts against the limit in all slots of a part, dead ones too; part 0
+// sum returns what counts against the limit in the slots of a part, dead ones too; part 0
 // is all of them.
-func (f *file) sum(part uint64) (sum uint64, err error) {
-	for i := range f.img.slots {
-		s := &f.img.slots[i]
+func (f *file) sum(slots []slot, part uint64) (sum uint64, err error) {
+	for i := range slots {
+		s := &slots[i]
 		if s.pid.Load() == 0 || !s.within(part) {
 			continue
 		}
@@ -156,17 +218,17 @@ func (f *file) sum(part uint64) (sum uint64, err error) {
 	return sum, nil
 }
 
-// members returns the slots of processes that live. own is the caller's slot, or -1. It
-// takes no lock: a slot is locked before its pid is stored. Part 0 is all of them.
-func (f *file) members(own int, part uint64) []Figures {
+// members returns those slots that are of processes that live. own is the caller's slot, or
+// -1. It takes no lock: a slot is locked before its pid is stored. Part 0 is all of them.
+func (f *file) members(slots []slot, own int, part uint64) []Figures {
 	var list []Figures
-	for i := range f.img.slots {
-		s := &f.img.slots[i]
+	for i := range slots {
+		s := &slots[i]
 		if s.pid.Load() == 0 || !s.within(part) || i != own && !f.isAlive(i) {
 			continue
 		}
 		g := s.figures()
-		if g.PID == 0 || max(g.Held, g.Charged, g.Outside) > most { // left meanwhile, or damaged
+		if max(g.Held, g.Charged, g.Outside) > most { // damaged
 			continue
 		}
 		list = append(list, g)
@@ -174,12 +236,17 @@ func (f *file) members(own int, part uint64) []Figures {
 	return list
 }
 
-// clearDead frees the slots of dead processes. Caller holds the lock of the ledger.
-func (f *file) clearDead(own int) {
-	for i := range f.img.slots {
-		s := &f.img.slots[i]
+// clearDead frees those slots that are of dead processes. Caller holds the lock of the
+// ledger.
+func (f *file) clearDead(slots []slot, own int) error {
+	for i := range slots {
+		s := &slots[i]
 		if s.pid.Load() != 0 && i != own && !f.isAlive(i) {
 			s.clear()
+			if err := f.write(i, s); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }

@@ -192,9 +192,9 @@ func TestKilledAtRandom(t *testing.T) {
 			eventually("all are at work", func() bool { return b.members[i].calls.Load() > 0 })
 		}
 		for range rand.IntN(50) { // no request is granted meanwhile, so the sum is exact
-			must(t, f.Guard(func() error {
-				return f.locked(func() error {
-					if sum, err := f.sum(0); err != nil || sum > limit {
+			must(t, f.locked(func() error {
+				return f.view(-1, func(slots []slot) error {
+					if sum, err := f.sum(slots, 0); err != nil || sum > limit {
 						t.Fatalf("sum %d of %d, %v", sum, limit, err)
 					}
 					return nil

@@ -4,14 +4,15 @@
 //
 // # The file
 //
-// It is mapped by every process (MAP_SHARED), has one size, 135,168 bytes, and is little
-// endian, so that a reader in C needs no more than this table:
+// It has one size, 135,168 bytes, and is little endian, so that a reader in C needs no more
+// than this table. It is read and written by system calls: a file that somebody cuts short
+// is an error then, where a load from a mapping would be a SIGBUS.
 //
 //	offset bytes
 //	     0     8  magic, "gpumemL1"
 //	     8     8  limit in bytes
 //	    16     8  total of the GPU in bytes
-//	    24     4  futex word: the number of announcements, see [Member.Want]
+//	    24     4  the number of announcements, see [Member.Want]
 //	    28     4  number of slots, 1024
 //	    32     8  bytes of the last announcement
 //	    40     8  number of requests that programs were refused, ever, see [Member.Refuse]
@@ -57,7 +58,7 @@
 //
 // # Killed at any instruction
 //
-// One atomic store of a slot takes or gives. A process that is killed before it has
+// One write of a slot takes or gives. A process that is killed before it has
 // taken nothing; one that is killed after it leaves a dead slot. Let a process take
 // 2 GiB:
 //
@@ -76,7 +77,7 @@
 // The file is its user's alone (mode 0600), unless its header has the flag for several
 // users, such as those of the containers of a pod: then all who find it may write to it
 // (mode 0666), and its folder keeps others away. One that is short, damaged or not a ledger
-// is refused, and one that is cut short while it is mapped is an error, not a fault.
+// is refused, and one that is cut short while it is in use is an error, not a fault.
 package ledger
 
 import (

@@ -288,7 +288,7 @@ func TestTakeClearsDeadSlots(t *testing.T) {
 		if err := m.Take(Held, 1); !errors.Is(err, ErrFull) {
 			t.Errorf("%s: beside the living: %v", name, err)
 		}
-		dead.f.img.slots[dead.slot].charged.Store(damage)
+		must(t, dead.pokeSlot(unsafe.Offsetof(slot{}.charged), damage))
 		must(t, dead.Forget()) // as the kernel does at its end
 		must(t, m.Take(Held, 100))
 	}
@@ -382,7 +382,7 @@ func TestTakeAfterDescriptorWasClosed(t *testing.T) {
 func TestSlotOfAnotherIsAnError(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
 	m := join(t, l)
-	m.f.img.slots[m.slot].start.Add(1)
+	must(t, m.pokeSlot(unsafe.Offsetof(slot{}.start), m.own.Start+1))
 	if err := m.Take(Held, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%v", err)
 	}
@@ -420,7 +420,7 @@ func TestFileCutShortIsAnError(t *testing.T) {
 func TestSlotBeyondAllIsDamaged(t *testing.T) {
 	l := openLedger(t, makeLedger(t))
 	m, other := join(t, l), join(t, l)
-	other.f.img.slots[other.slot].held.Store(1 << 63)
+	must(t, other.pokeSlot(unsafe.Offsetof(slot{}.held), 1<<63))
 	if err := m.Take(Held, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("take: %v", err)
 	}
@@ -436,7 +436,7 @@ func TestWanted(t *testing.T) {
 	if number, n := idle.Wanted(); number != 1 || n != 7 {
 		t.Errorf("wanted %d, %d", number, n)
 	}
-	idle.f.img.wanted.Store(1<<32 - 1)
+	must(t, idle.f.poke(unsafe.Offsetof(image{}.wanted), 1<<32-1))
 	must(t, busy.Want(8))
 	if number, _ := idle.Wanted(); number != 1 { // 0 means none
 		t.Errorf("after the last number %d", number)

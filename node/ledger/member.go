@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"gpumem/internal/ofd"
 	"gpumem/internal/procstat"
 	"gpumem/internal/regular"
+	"gpumem/internal/slotfile"
 )
 
 // Ledger is an open ledger of a process that holds nothing in it. It may be used by
@@ -54,19 +56,20 @@ func (l *Ledger) Close() error {
 func (l *Ledger) read(op func(f *file)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f == nil || l.f.Check() != nil {
-		return
-	}
-	_ = l.f.Guard(func() error {
+	if l.f != nil && l.f.Check() == nil {
 		op(l.f)
-		return nil
-	})
+	}
 }
 
 // Members returns the figures of the processes that live, in no order. It never waits. It
 // is empty after Close, and if the file was cut short.
 func (l *Ledger) Members() (list []Figures) {
-	l.read(func(f *file) { list = f.members(-1, 0) })
+	l.read(func(f *file) {
+		_ = f.view(-1, func(slots []slot) error {
+			list = f.members(slots, -1, 0)
+			return nil
+		})
+	})
 	return list
 }
 
@@ -81,7 +84,10 @@ func (l *Ledger) Held() (sum uint64) {
 // Refusals returns how many requests programs of the lease were ever refused, see
 // [Member.Refuse], and the bytes of the last of them. Both are 0 after Close.
 func (l *Ledger) Refusals() (n, last uint64) {
-	l.read(func(f *file) { n, last = f.img.refusals.Load(), f.img.lastRefused.Load() })
+	l.read(func(f *file) {
+		a, _ := f.announcement()
+		n, last = a.refusals, a.lastRefused
+	})
 	return n, last
 }
 
@@ -106,7 +112,7 @@ func (l *Ledger) Join(parts ...Part) (*Member, error) {
 	}
 	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
 	m.own.PID, m.own.Start = os.Getpid(), procstat.Self().Start
-	if err := f.Guard(func() error { return f.locked(m.claim) }); err != nil {
+	if err := f.locked(m.claim); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return m, nil
@@ -119,7 +125,7 @@ type Member struct {
 	gone   bool         // guarded by gate
 	limits []Part       // the whole lease, part 0, comes first
 
-	mu   sync.Mutex // guards what follows; the mapping behind f may be used without
+	mu   sync.Mutex // guards what follows
 	f    *file
 	slot int
 	own  Figures // what the slot has
@@ -132,17 +138,17 @@ func (m *Member) claim() error {
 			continue
 		}
 		m.slot = i
-		s := &m.f.img.slots[i]
-		s.pid.Store(0)
-		for k := range s.parts {
-			id := uint64(0)
-			if k+1 < len(m.limits) {
-				id = m.limits[k+1].ID
-			}
-			s.parts[k].Store(id)
+		var s slot
+		for k, part := range m.limits[1:] {
+			s.parts[k].Store(part.ID)
 		}
 		s.store(m.own)
-		return nil
+		s.pid.Store(0)
+		if err := m.f.write(i, &s); err != nil {
+			return err
+		}
+		s.pid.Store(uint32(m.own.PID))
+		return m.f.write(i, &s)
 	}
 	return m.f.Errorf("%w: all %d slots are in use", ErrSlots, Slots)
 }
@@ -156,8 +162,20 @@ func (m *Member) attached() error {
 	return m.f.Reattach()
 }
 
-// do calls op with this process's slot, which is safe to use. It makes no system call.
+// do calls op with a copy of this process's slot, and stores what op changes in it. It takes
+// no lock.
 func (m *Member) do(op func(s *slot) error) error {
+	return m.use(func() error {
+		var s slot
+		if err := m.f.readAll(slotfile.Bytes(&s), slotsAt+int64(m.slot)*slotBytes); err != nil {
+			return err
+		}
+		return m.change(&s, op)
+	})
+}
+
+// use calls op, which may use the file.
+func (m *Member) use(op func() error) error {
 	m.gate.RLock()
 	defer m.gate.RUnlock()
 	if m.gone {
@@ -165,24 +183,28 @@ func (m *Member) do(op func(s *slot) error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.f.Guard(func() error {
-		s := &m.f.img.slots[m.slot]
-		if s.pid.Load() != uint32(m.own.PID) || s.start.Load() != m.own.Start {
-			return m.f.Errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
-		}
-		return op(s)
-	})
+	if err := m.attached(); err != nil {
+		return err
+	}
+	return op()
 }
 
-// mapped calls op with the mapping safe to use, for what needs neither the slot nor its
-// lock.
-func (m *Member) mapped(op func(img *image) error) error {
-	m.gate.RLock()
-	defer m.gate.RUnlock()
-	if m.gone {
-		return ErrClosed
+// change calls op with a copy of this process's slot that was just read, and stores what op
+// changes in it. If that fails, nothing has changed.
+func (m *Member) change(s *slot, op func(s *slot) error) error {
+	b := slotfile.Bytes(s)
+	if s.pid.Load() != uint32(m.own.PID) || s.start.Load() != m.own.Start {
+		return m.f.Errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
 	}
-	return m.f.Guard(func() error { return op(m.f.img) })
+	old, own := [slotBytes]byte(b), m.own
+	err := op(s)
+	if err == nil && !bytes.Equal(b, old[:]) {
+		err = m.f.write(m.slot, s)
+	}
+	if err != nil {
+		m.own = own
+	}
+	return err
 }
 
 // word returns this process's figure of a kind.
@@ -197,28 +219,43 @@ func (m *Member) Take(kind Kind, n uint64) error {
 	if kind < 0 || kind >= kinds {
 		return m.f.Errorf("take of %v: want one of the kinds", kind)
 	}
-	return m.do(func(s *slot) error {
-		if err := m.attached(); err != nil {
-			return err
-		}
+	return m.use(func() error {
 		return m.f.locked(func() error {
-			for _, limit := range m.limits {
-				sum, err := m.f.sum(limit.ID)
-				if err != nil || n > less(limit.Limit, sum) {
-					m.f.clearDead(m.slot)
-					sum, err = m.f.sum(limit.ID)
-				}
-				if err != nil {
+			return m.f.view(m.slot, func(slots []slot) error {
+				if err := m.fits(slots, n); err != nil {
 					return err
 				}
-				if n > less(limit.Limit, sum) {
-					return &FullError{limit.Limit, sum, n}
+				if err := m.f.Check(); err != nil { // the wait for the lock may have been long
+					return err
 				}
-			}
-			m.add(s, kind, n)
-			return nil
+				return m.change(&slots[m.slot], func(s *slot) error {
+					m.add(s, kind, n)
+					return nil
+				})
+			})
 		})
 	})
+}
+
+// fits returns a [*FullError] if n more bytes exceed a limit even without what the dead
+// held, whose slots it frees. Caller holds the lock of the ledger.
+func (m *Member) fits(slots []slot, n uint64) error {
+	for _, limit := range m.limits {
+		sum, err := m.f.sum(slots, limit.ID)
+		if err != nil || n > less(limit.Limit, sum) {
+			if err := m.f.clearDead(slots, m.slot); err != nil {
+				return err
+			}
+			sum, err = m.f.sum(slots, limit.ID)
+		}
+		if err != nil {
+			return err
+		}
+		if n > less(limit.Limit, sum) {
+			return &FullError{limit.Limit, sum, n}
+		}
+	}
+	return nil
 }
 
 // Count holds n more bytes for this process, also where the limit is exceeded: the driver has
@@ -277,20 +314,18 @@ func (m *Member) Give(kind Kind, n uint64) error {
 // Left returns the bytes that the limit leaves, for this process. It is 0 after Leave,
 // and if the file was cut short.
 func (m *Member) Left() (left uint64) {
-	_ = m.do(func(*slot) error {
-		if err := m.attached(); err != nil {
-			return err
-		}
-		rest := m.f.header.Limit
-		for _, limit := range m.limits {
-			var sum uint64
-			for _, g := range m.f.members(m.slot, limit.ID) {
-				sum += g.Sum()
+	_ = m.use(func() error {
+		return m.f.view(m.slot, func(slots []slot) error {
+			left = m.f.header.Limit
+			for _, limit := range m.limits {
+				var sum uint64
+				for _, g := range m.f.members(slots, m.slot, limit.ID) {
+					sum += g.Sum()
+				}
+				left = min(left, less(limit.Limit, sum))
 			}
-			rest = min(rest, less(limit.Limit, sum))
-		}
-		left = rest
-		return nil
+			return nil
+		})
 	})
 	return left
 }
@@ -298,10 +333,16 @@ func (m *Member) Left() (left uint64) {
 // Refuse notes that the program was refused a request for n bytes, for [Ledger.Refusals].
 // Take does not: who is refused there may release something and take again.
 func (m *Member) Refuse(n uint64) {
-	_ = m.do(func(*slot) error {
-		m.f.img.lastRefused.Store(n)
-		m.f.img.refusals.Add(1)
-		return nil
+	_ = m.announce(func(a *announcement) {
+		a.lastRefused = n
+		a.refusals++
+	})
+}
+
+// announce changes what this process tells all others of the lease.
+func (m *Member) announce(change func(a *announcement)) error {
+	return m.use(func() error {
+		return m.f.locked(func() error { return m.f.announce(change) })
 	})
 }
 
@@ -332,38 +373,35 @@ func (m *Member) Limit() uint64 {
 // slot.
 func (m *Member) Alone() bool {
 	others := 0
-	_ = m.mapped(func(img *image) error {
-		for i := range img.slots {
-			if i != m.slot && img.slots[i].pid.Load() != 0 {
-				others++
+	_ = m.use(func() error {
+		return m.f.view(m.slot, func(slots []slot) error {
+			for i := range slots {
+				if i != m.slot && slots[i].pid.Load() != 0 {
+					others++
+				}
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 	return others == 0
 }
 
 // Want announces to all processes of the lease that this one waits for n bytes. The error is ErrClosed or ErrDamaged.
 func (m *Member) Want(n uint64) error {
-	return m.mapped(func(img *image) error {
-		img.bytes.Store(n)
-		for {
-			old := img.wanted.Load()
-			if img.wanted.CompareAndSwap(old, max(old+1, 1)) { // 0 means that there was none
-				break
-			}
-		}
-		return nil
+	return m.announce(func(a *announcement) {
+		a.bytes = n
+		a.wanted = max(a.wanted+1, 1) // 0 means that there was none
 	})
 }
 
 // Wanted returns the last announcement, of any process: a number that differs from one
-// to the next, and the bytes. Number 0 means that there was none. Of two announcements
-// at the same time the bytes may be the other one's.
+// to the next, and the bytes. Number 0 means that there was none, or that the file was cut
+// short.
 func (m *Member) Wanted() (number, n uint64) {
-	_ = m.mapped(func(img *image) error {
-		number, n = uint64(img.wanted.Load()), img.bytes.Load()
-		return nil
+	_ = m.use(func() error {
+		a, err := m.f.announcement()
+		number, n = uint64(a.wanted), a.bytes
+		return err
 	})
 	return number, n
 }
@@ -372,16 +410,16 @@ func (m *Member) Wanted() (number, n uint64) {
 // ErrClosed; leaving again does nothing. It waits for calls under way.
 func (m *Member) Leave() error {
 	return m.end(func() {
-		_ = m.f.Guard(func() error {
-			if m.f.Check() != nil {
-				return nil
-			}
-			if s := &m.f.img.slots[m.slot]; s.pid.Load() == uint32(m.own.PID) && s.start.Load() == m.own.Start {
+		if m.f.Check() != nil {
+			return
+		}
+		_ = m.f.view(m.slot, func(slots []slot) error {
+			return m.change(&slots[m.slot], func(s *slot) error {
 				s.clear()
-			}
-			// A child that was forked may have the description, too.
-			return m.f.SlotLock(m.slot).Unlock()
+				return nil
+			})
 		})
+		_ = m.f.SlotLock(m.slot).Unlock() // a child that was forked may have the description, too
 	})
 }
 
