@@ -19,6 +19,7 @@
 
 #define _GNU_SOURCE
 #include "gpumem.h"
+#include "line.h"
 #include "quiet.h"
 
 #include <dlfcn.h>
@@ -139,9 +140,8 @@ static int wrong; // a setting is: there is no memory
 static void say(const char *what, const char *why) {
   char line[2048];
   int n = snprintf(line, sizeof line, "gpumem: %s%s%s\n", what, *why ? ": " : "", why);
-  if (n > 0 && write(2, line, n < (int)sizeof line ? n : (int)sizeof line - 1) < 0) return;
+  if (n > 0) write_line(line, n < (int)sizeof line ? (size_t)n : sizeof line - 1);
 }
-
 
 // forked runs in a child. Where its parent had pools it has none: it closes the lease's
 // file, whose lock is the parent's.

@@ -5,6 +5,7 @@
 
 #define _GNU_SOURCE
 #include "gpumem.h"
+#include "line.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -88,7 +89,7 @@ static void refuse(const char *path, const char *why) {
   char line[4096];
   mark.state = GM_REFUSED;
   int n = snprintf(line, sizeof line, "gpumem: no GPU memory is served: lease file %s: %s; end this pod and start it again, and see the log of gpumem-kube agent on its node\n", path, why);
-  if (says && n > 0 && write(2, line, n < (int)sizeof line ? n : (int)sizeof line - 1) < 0) return;
+  if (says && n > 0) write_line(line, n < (int)sizeof line ? (size_t)n : sizeof line - 1);
 }
 
 // look reads the mark and what it names.

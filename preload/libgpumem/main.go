@@ -9,8 +9,10 @@
 package main
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/../front
+#cgo CFLAGS: -I${SRCDIR}/../front -I${SRCDIR}/../internal/guest
+#define _GNU_SOURCE
 #include "gpumem.h"
+#include "line.h"
 */
 import "C"
 
@@ -100,8 +102,12 @@ func recordTo(path string) (err error) {
 	if err != nil {
 		return err
 	}
+	is, err := record.file.Stat()
+	if err != nil {
+		return err
+	}
 	whole := os.Getenv("GPUMEM_RECORD_WHOLE")
-	if record.w, err = trace.NewWriter(&recording{record.file, whole}); err == nil && whole != "" {
+	if record.w, err = trace.NewWriter(&recording{record.file, is, whole}); err == nil && whole != "" {
 		record.w.FlushAfter = 0
 	}
 	return err
@@ -111,13 +117,27 @@ func recordTo(path string) (err error) {
 // That is removed where writing fails, which a full disk allows.
 type recording struct {
 	*os.File
-	whole string // its path; "" for none
+	is    os.FileInfo // what the descriptor was open on: a program may close all of its own
+	whole string      // its path; "" for none
 }
 
-func (r *recording) Write(p []byte) (int, error) {
-	n, err := r.File.Write(p)
-	if err != nil && r.whole != "" {
-		_ = os.Remove(r.whole)
+func (r *recording) Write(p []byte) (n int, err error) {
+	if now, e := r.Stat(); e != nil || !os.SameFile(now, r.is) {
+		err = errors.New("the program has closed the file's descriptor")
+	}
+	for n < len(p) && err == nil {
+		var got C.ssize_t
+		got, err = C.write_quietly(C.int(r.Fd()), unsafe.Pointer(&p[n]), C.size_t(len(p)-n))
+		n += max(int(got), 0)
+		if got >= 0 || err == syscall.EINTR {
+			err = nil
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("write %s: %w", r.Name(), err)
+		if r.whole != "" {
+			_ = os.Remove(r.whole)
+		}
 	}
 	return n, err
 }
@@ -466,7 +486,7 @@ func gmExit() {
 		}
 	}
 	if record.w != nil {
-		if err := errors.Join(record.w.Flush(), record.file.Close()); err != nil {
+		if err := record.w.Flush(); err != nil {
 			say("the recording: %v", err)
 		}
 	}
@@ -482,10 +502,10 @@ func recovered(code *C.int) {
 	}
 }
 
-// say writes a line to standard error, past os.Stderr: Go ends a program whose standard
-// error has no reader, also one that ignores SIGPIPE.
+// say writes a line to standard error, which may have no reader: Go would end the program.
 func say(format string, args ...any) {
-	_, _ = syscall.Write(2, fmt.Appendf(nil, "gpumem: "+format+"\n", args...))
+	line := fmt.Appendf(nil, "gpumem: "+format+"\n", args...)
+	C.write_line((*C.char)(unsafe.Pointer(&line[0])), C.size_t(len(line)))
 }
 
 // codeOf returns the CUresult of an error.

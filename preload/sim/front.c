@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "front.h"
 #include "_cgo_export.h"
+#include "../internal/guest/line.h"
 #include "../internal/guest/quiet.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +41,7 @@ static void append(const char *variable, const char *text) {
   if (!path || !*path) return;
   int keep = errno, f = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   if (f >= 0) {
-    ssize_t n = write(f, text, strlen(text)); // one write, so that lines of several processes do not mix
-    (void)n;
+    (void)write_quietly(f, text, strlen(text)); // one write, so that lines of several processes do not mix
     close(f);
   }
   errno = keep;
@@ -53,10 +53,7 @@ void simLog(const char *line) {
   pthread_mutex_unlock(&fileLock);
 }
 
-void simWarn(const char *line) {
-  ssize_t n = write(2, line, strlen(line));
-  (void)n;
-}
+void simWarn(const char *line) { write_line(line, strlen(line)); }
 
 // atEnd writes how often each function was called: "cuMemAlloc_v2 12".
 static void atEnd(void) {

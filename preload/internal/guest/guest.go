@@ -14,6 +14,9 @@
 // waits for with sigwait or a signalfd would be taken and ignored. Threads that begin
 // after this package's initialization leave SIGCHLD and SIGPROF blocked if they inherit
 // them so.
+//
+// And Go's runtime has descriptors, without which it ends the program. poller.txt takes them
+// away when a library is built.
 package guest
 
 // Grow makes the stack of the calling goroutine at least 256 KiB. The memory is not
