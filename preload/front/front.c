@@ -21,6 +21,7 @@
 #include "gpumem.h"
 #include "line.h"
 #include "quiet.h"
+#include "room.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -95,27 +96,48 @@ static struct {
 #undef F
 } r;
 
-static struct {
+// pools is the pools' functions, and pools_elsewhere the same ones on a stack of the
+// library's.
+static struct functions {
 #define F(type, name, args) type (*name) args;
   GM_FUNCTIONS(F)
 #undef F
-} pools;
+} pools, pools_elsewhere;
+
+#define F(type, name, args) \
+  static word name##_elsewhere(word a, word b, word c, word d, word e, word f) { return elsewhere((function)(void *)pools.name, a, b, c, d, e, f); }
+GM_FUNCTIONS(F)
+#undef F
+
+// deep is where this thread's stack has room for the pools: from here, so many bytes. There
+// is none before deepen.
+static __thread struct {
+  uintptr_t from, span;
+  int done;
+} deep __attribute__((tls_model("initial-exec")));
+
+// in_room reports whether the caller's stack is the thread's own and has room.
+static inline int in_room(uintptr_t from, uintptr_t span) { return (uintptr_t)__builtin_frame_address(0) - from < span; }
 
 // deepen gives this thread's goroutine a stack on which signal handlers of the program
-// may run, see package guest. None may before.
-static __thread int deep __attribute__((tls_model("initial-exec")));
-
-static void deepen(void) {
-  sigset_t all, mask;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &mask);
-  pools.gmDeepen();
-  deep = 1;
-  pthread_sigmask(SIG_SETMASK, &mask, 0);
+// may run, see package guest. None may before. It returns the functions for the stack that
+// the thread is on.
+__attribute__((noinline)) static const struct functions *deepen(void) {
+  if (!deep.done) {
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &mask);
+    uintptr_t span, from = room(&span);
+    if (in_room(from, span)) pools.gmDeepen();
+    else gmDeepen_elsewhere(0, 0, 0, 0, 0, 0);
+    deep.from = from, deep.span = span, deep.done = 1;
+    pthread_sigmask(SIG_SETMASK, &mask, 0);
+  }
+  return in_room(deep.from, deep.span) ? &pools : &pools_elsewhere;
 }
 
-// gm is the pools' functions, of which a thread calls gmDeepen first.
-#define gm (*(LIKELY(deep) ? (void)0 : deepen(), &pools))
+// gm is the pools' functions.
+#define gm (*(LIKELY(in_room(deep.from, deep.span)) ? &pools : deepen()))
 
 // gpus is what is known of each GPU, by its number.
 static struct gpu {
@@ -280,7 +302,7 @@ static int load_pools(void) {
     say("the pools are not loaded", dlerror());
   } else {
     int missing = 0;
-#define F(type, name, args) missing |= !(*(void **)&pools.name = dlsym(lib, #name));
+#define F(type, name, args) missing |= !(*(void **)&pools.name = dlsym(lib, #name)), *(void **)&pools_elsewhere.name = (void *)name##_elsewhere;
     GM_FUNCTIONS(F)
 #undef F
     settings = (struct gm_settings){
@@ -316,8 +338,8 @@ static size_t block_of(int d) {
   return r.cuMemGetAllocationGranularity(&n, prop, 1) ? 0 : n; // 1: recommended
 }
 
-// open_gpu opens GPU d, once. The state reports whether that went well.
-static int open_gpu(int d) {
+// open_here opens GPU d, once. The state reports whether that went well.
+static void open_here(int d) {
   pthread_mutex_lock(&opening);
   if (!gpus[d].state) {
     char uuid[40];
@@ -332,7 +354,15 @@ static int open_gpu(int d) {
     if (!code && d >= opened) opened = d + 1;
   }
   pthread_mutex_unlock(&opening);
-  return gpus[d].state == 1;
+}
+
+static word open_elsewhere(word d, word a1, word a2, word a3, word a4, word a5) { return open_here((int)d), 0; }
+
+// open_gpu is open_here where there is room for it: it may load the pools.
+static void open_gpu(int d) {
+  uintptr_t span, from = room(&span);
+  if (in_room(from, span)) open_here(d);
+  else elsewhere(open_elsewhere, (word)d, 0, 0, 0, 0, 0);
 }
 
 // refused returns the answer to every request for memory, or 0 if there may be some: a
