@@ -224,9 +224,21 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
+// loadedBy returns a program of image with the name of its dynamic linker.
+func loadedBy(program []byte, name string) []byte {
+	b := append(slices.Clone(program), name...)
+	word := binary.LittleEndian
+	word.PutUint64(b[64+8:], uint64(len(program))) // where the name lies
+	word.PutUint64(b[64+32:], uint64(len(name)))
+	return b
+}
+
 func TestCheck(t *testing.T) {
 	dir := elsewhere(t)
 	dynamic, static := image(elf.ET_DYN, here, elf.PT_INTERP), image(elf.ET_EXEC, here, elf.PT_LOAD)
+	musl := loadedBy(dynamic, "/lib/ld-musl-x86_64.so.1\x00")
+	shell := filepath.Join(dir, "bin", "musl-sh")
+	write(t, shell, musl, 0o755)
 	for _, tc := range []struct {
 		name string
 		file []byte
@@ -235,6 +247,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{"dynamic", dynamic, 0o755, ""},
 		{"a script", []byte("#!/bin/sh\n"), 0o755, ""},
+		{"glibc", loadedBy(dynamic, "/lib64/ld-linux-x86-64.so.2\x00"), 0o755, ""},
+		{"musl", musl, 0o755, "is linked with musl, and the pool library needs glibc; "},
+		{"a script of musl's shell", []byte("#! " + shell + " -e\n"), 0o755, shell + " is linked with musl"},
 		{"empty", nil, 0o755, ""},
 		{"static", static, 0o755, "is linked statically and loads no library; if it only starts others, start it by a shell: sh -c '"},
 		{"setuid", dynamic, 0o755 | fs.ModeSetuid, "changes its user or its rights"},

@@ -19,6 +19,7 @@
 
 #define _GNU_SOURCE
 #include "gpumem.h"
+#include "limits.h"
 #include "line.h"
 #include "quiet.h"
 #include "room.h"
@@ -293,10 +294,16 @@ static int load_pools(void) {
   if (snprintf(path, sizeof path, "%.*slibgpumem.so", n, here.dli_fname) >= (int)sizeof path) return result;
   struct sigaction before[65];
   sigset_t all, mask;
-  int running[1024], n_running = threads_now(running, 1024);
-  for (int s = 1; s < 65; s++) sigaction(s, 0, &before[s]);
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &mask);
+  const char *lacks = go_lacks();
+  if (lacks) {
+    pthread_sigmask(SIG_SETMASK, &mask, 0);
+    say("the pools are not loaded, and there is no GPU memory without them", lacks);
+    return result;
+  }
+  int running[1024], n_running = threads_now(running, 1024);
+  for (int s = 1; s < 65; s++) sigaction(s, 0, &before[s]);
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!lib) {
     say("the pools are not loaded", dlerror());
@@ -819,9 +826,10 @@ API cuMemGetInfo_v2(size_t *free_, size_t *total) {
     if (!code && total) *total = n;
     return code;
   }
-  int code, d = serving(&code);
+  int code, none, d = serving(&code);
   pools_changed();
-  if (code && code != CU_OUT_OF_MEMORY) return code; // a full lease has nothing free
+  if (code && code != CU_OUT_OF_MEMORY) return code;
+  none = code; // a full lease has nothing free, and one that cannot be used
   if (d >= 0) {
     if ((code = gm.gmInfo(d, &f, &t))) return code;
   } else {
@@ -832,6 +840,7 @@ API cuMemGetInfo_v2(size_t *free_, size_t *total) {
       if (limit < t) t = limit;
       if (left < f) f = left;
     }
+    if (none) f = 0;
   }
   if (free_) *free_ = f;
   if (total) *total = t;

@@ -56,14 +56,16 @@ static int read_parts(const char *text, struct part part[MAX_PARTS]) {
 }
 
 // read_ledger returns 1 if the ledger is that of the GPU: then *limit is the least of the
-// lease's limit and those of the parts, and *left the least that any of them leaves.
+// lease's limit and those of the parts, and *left the least that any of them leaves. It
+// returns -1 if the ledger cannot be read.
 static int read_ledger(const char *path, const char *parts, const char *uuid, u64 *limit, u64 *left) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return 0;
+  if (fd < 0) return -1;
   unsigned char head[128];
-  int ok = 0;
+  int ok = -1;
   unsigned slots;
   if (pread(fd, head, sizeof head, 0) != sizeof head || memcmp(head, "gpumemL1", 8)) goto end;
+  ok = 0;
   head[127] = 0;
   if (head[UUID_AT] && uuid && !same((char *)head + UUID_AT, uuid)) goto end;
   memcpy(limit, head + 8, 8);
@@ -75,7 +77,10 @@ static int read_ledger(const char *path, const char *parts, const char *uuid, u6
     unsigned char s[SLOT];
     unsigned pid;
     u64 n, outside, charged;
-    if (pread(fd, s, sizeof s, SLOTS_AT + (off_t)i * SLOT) != sizeof s) break;
+    if (pread(fd, s, sizeof s, SLOTS_AT + (off_t)i * SLOT) != sizeof s) {
+      ok = -1;
+      goto end;
+    }
     memcpy(&pid, s, 4);
     memcpy(&n, s + 16, 8);
     memcpy(&outside, s + 24, 8);
@@ -105,19 +110,24 @@ int gm_lease(const char *uuid, u64 *limit, u64 *left) {
   const struct gm_mark *mark = gm_marked();
   const char *ledgers = mark->state ? mark->ledgers : getenv("GPUMEM_LEDGER"), *parts = mark->state ? mark->parts : getenv("GPUMEM_LEDGER_PARTS");
   char path[4096];
+  int unread = 0;
   if (!parts) parts = "";
   while (ledgers && *ledgers) {
     size_t n = strcspn(ledgers, ":");
     if (n && n < sizeof path) {
       memcpy(path, ledgers, n);
       path[n] = 0;
-      if (read_ledger(path, parts, uuid, limit, left)) return 1;
+      int found = read_ledger(path, parts, uuid, limit, left);
+      if (found > 0) return 1;
+      unread |= found < 0;
     }
     ledgers += n;
     ledgers += *ledgers == ':';
     parts += strcspn(parts, ":"); // those of the next ledger
     parts += *parts == ':';
   }
+  // A lease that cannot be read leaves nothing.
+  if (unread) return *limit = ~(u64)0, *left = 0, 1;
   // Without a lease there may be a limit for one process. What it holds only its pool knows.
   const char *one = mark->state ? 0 : getenv("GPUMEM_LIMIT");
   return (*limit = *left = one ? strtoull(one, 0, 10) : 0) != 0;

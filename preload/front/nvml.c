@@ -60,8 +60,8 @@ static void within(ptr device, u64 *total, u64 *free_, u64 *used) {
     *used = *total;
     return;
   }
-  if ((off && *off && strcmp(off, "0")) || r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || limit >= *total) return;
-  *total = limit;
+  if ((off && *off && strcmp(off, "0")) || r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || (limit >= *total && left)) return;
+  if (limit < *total) *total = limit;
   if (left < *free_) *free_ = left;
   *used = *total - *free_;
 }

@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "front.h"
 #include "_cgo_export.h"
+#include "../internal/guest/limits.h"
 #include "../internal/guest/line.h"
 #include "../internal/guest/quiet.h"
 #include <errno.h>
@@ -72,6 +73,20 @@ static void atEnd(void) {
 
 static void forked(void) { child = 1; }
 
+// Where Go's runtime may not begin there is no driver. The runtime begins by this call,
+// which scripts/libcudasim has the linker send here.
+void __real_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg);
+static int cannot_begin;
+
+void __wrap_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg) {
+  const char *lacks = go_lacks();
+  char line[512];
+  cannot_begin = lacks != 0;
+  if (!lacks) return __real_x_cgo_sys_thread_create(begin, arg);
+  int n = snprintf(line, sizeof line, "libcudasim: no simulated GPU: %s\n", lacks);
+  write_line(line, (size_t)n);
+}
+
 __attribute__((constructor)) static void begin(void) {
   pthread_atfork(0, 0, forked);
   atexit(atEnd);
@@ -85,7 +100,7 @@ static void quiet_all(void) { quiet_threads(0, 0); }
 
 // enter is what every call does first: 0, or the code that it fails with.
 static int enter(int name) {
-  if (child) return notInitialized;
+  if (child || cannot_begin) return notInitialized;
   __atomic_fetch_add(&calls[name], 1, __ATOMIC_RELAXED);
   if (__builtin_expect(failAt > 0, 0) && __atomic_sub_fetch(&failAt, 1, __ATOMIC_RELAXED) == 0) return failWith;
   if (!self.number) {
@@ -238,13 +253,13 @@ static void await(u64 number) {
 // gpumemSimUse says that work in the stream writes these bytes. It is work of
 // some length; what was there before stays. The code is 700 if that is a hazard.
 EXPORT int gpumemSimUse(u64 addr, u64 bytes, void *stream) {
-  return child ? notInitialized : simUse(addr, bytes, (u64)(uintptr_t)stream, &self);
+  return child || cannot_begin ? notInitialized : simUse(addr, bytes, (u64)(uintptr_t)stream, &self);
 }
 
 // gpumemSimHazards is how many uses of memory so far would go wrong in some run
 // of the program, up to 100 a device. gpumemSimHazard is the text of one, from 0.
-EXPORT int gpumemSimHazards(void) { return child ? 0 : simHazards(); }
-EXPORT int gpumemSimHazard(int i, char *text, size_t bytes) { return child ? notInitialized : simHazard(i, text, bytes); }
+EXPORT int gpumemSimHazards(void) { return child || cannot_begin ? 0 : simHazards(); }
+EXPORT int gpumemSimHazard(int i, char *text, size_t bytes) { return child || cannot_begin ? notInitialized : simHazard(i, text, bytes); }
 
 // gpumemSimFail makes the n-th driver call from now fail with
 // CUDA_ERROR_UNKNOWN, or with another code; 0 takes it back.
@@ -262,11 +277,11 @@ EXPORT u64 gpumemSimCalls(const char *symbol) {
 // gpumemSimStatus describes a device without using it, for NVML: 0, or -1 if
 // there is none of that number. name and uuid have room for 96 bytes.
 EXPORT int gpumemSimStatus(int ordinal, u64 *total, u64 *used, char *name, char *uuid) {
-  return child ? -1 : simStatus(ordinal, total, used, name, uuid);
+  return child || cannot_begin ? -1 : simStatus(ordinal, total, used, name, uuid);
 }
 
 // gpumemSimProcesses is how many programs hold memory of a shared device, and
 // which and how much, as far as there is room; -1 if there is no such device.
 EXPORT int gpumemSimProcesses(int ordinal, u64 *pids, u64 *used, int room) {
-  return child ? -1 : simProcesses(ordinal, pids, used, room);
+  return child || cannot_begin ? -1 : simProcesses(ordinal, pids, used, room);
 }
