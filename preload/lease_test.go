@@ -26,7 +26,7 @@ func compiled(name string) func() (string, error) {
 			return "", err
 		}
 		path := filepath.Join(b.programs, name)
-		out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/"+name+".c", "-ldl").CombinedOutput()
+		out, err := exec.Command("gcc", "-O1", "-Wall", "-o", path, "testdata/"+name+".c", "-ldl", "-lpthread").CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("gcc: %w\n%s", err, out)
 		}
