@@ -388,7 +388,8 @@ func TestSlotOfAnotherIsAnError(t *testing.T) {
 	}
 }
 
-// TestFileCutShortIsAnError: a file that is cut short while it is mapped is an error.
+// TestFileCutShortIsAnError: a file that is cut short while it is in use is an error, also where no
+// fault can be caught: reads and writes are system calls.
 func TestFileCutShortIsAnError(t *testing.T) {
 	path := makeLedger(t)
 	l := openLedger(t, path)
