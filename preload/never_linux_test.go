@@ -50,7 +50,8 @@ func TestNothingEndsTheProgram(t *testing.T) {
 		{"fiber of 256 KiB", "stack fiber 256", ""},
 		{"all descriptors closed", "close LEDGER", ""},
 		{"no addresses left", "limit addresses", "gpumem: the pools are not loaded, and there is no GPU memory without them: Go's runtime needs 1 GiB of addresses"},
-		{"no threads left", "limit threads", "gpumem: the pools are not loaded, and there is no GPU memory without them: Go's runtime needs 8 threads"},
+		{"no threads left", "limit threads", "gpumem: the pools are not loaded, and there is no GPU memory without them: Go's runtime needs 12 threads"},
+		{"last thread is the program's", "last threads", ""},
 		{"no descriptors left", "limit descriptors", "gpumem: the pools are not loaded: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

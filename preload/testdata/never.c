@@ -7,6 +7,7 @@
 //	never file           standard error is a file that may not grow
 //	never stack HOW KIB  threads or fibers with small stacks
 //	never close LEDGER   all descriptors are closed
+//	never last           the program has the last thread, with the pools in use
 //	never limit WHAT     the process may have no more addresses, threads or descriptors
 
 #define _GNU_SOURCE
@@ -49,7 +50,7 @@ static void use(int n) {
   set(context);
   for (int i = 0, code; i < n; i++) {
     u64 *at = &p[i % 8];
-    if ((code = *at ? free_(*at) : alloc(at, 1 + (size_t)i * 1000))) wrong("a call", code);
+    if ((code = *at ? free_(*at) : alloc(at, 1 + (size_t)(i % 100) * 1000))) wrong("a call", code);
     if (i & 8) *at = 0;
     if (i % 10 == 0 && (code = info(&a, &b))) wrong("cuMemGetInfo", code);
   }
@@ -197,6 +198,33 @@ static void limit(const char *what) {
   if (info(&a, &b) || a) wrong("free bytes, none of which can be had", (long)a);
 }
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void *later(void *unused) {
+  pthread_mutex_lock(&gate);
+  pthread_mutex_unlock(&gate);
+  use(20000);
+  return 0;
+}
+
+// last has the program take the last thread that the process may have.
+static void last(void) {
+  pthread_t t[8];
+  struct rlimit few = {1000, RLIM_INFINITY}, now;
+  getrlimit(RLIMIT_NPROC, &now);
+  few.rlim_max = now.rlim_max;
+  setrlimit(RLIMIT_NPROC, &few);
+  begin();
+  use(1);
+  pthread_mutex_lock(&gate);
+  for (int i = 0; i < 8; i++)
+    if (pthread_create(&t[i], 0, later, 0)) wrong("a thread", i);
+  few.rlim_cur = 1;
+  setrlimit(RLIMIT_NPROC, &few);
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < 8; i++) pthread_join(t[i], 0);
+}
+
 int main(int n, char **args) {
   const char *mode = n > 1 ? args[1] : "";
   if (!strcmp(mode, "cut") && n > 3) cut(args[2], atol(args[3]));
@@ -206,6 +234,7 @@ int main(int n, char **args) {
   else if (!strcmp(mode, "stack") && n > 3) stack(args[2], (size_t)atol(args[3]) << 10);
   else if (!strcmp(mode, "close") && n > 2) closed(args[2]);
   else if (!strcmp(mode, "limit") && n > 2) limit(args[2]);
+  else if (!strcmp(mode, "last")) last();
   else return puts("usage: never MODE"), 2;
   return 0;
 }

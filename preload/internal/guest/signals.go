@@ -21,4 +21,5 @@ func init() {
 	t := sigtable()
 	t[sigchld].flags &^= sigUnblock
 	t[sigprof].flags &^= sigUnblock
+	settle() // with these masks
 }
