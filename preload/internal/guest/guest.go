@@ -16,7 +16,9 @@
 // them so.
 //
 // And Go's runtime has descriptors, without which it ends the program. poller.txt takes them
-// away when a library is built.
+// away when a library is built. It ends it, too, where a thread is refused: in a process that
+// may have few it makes all of them at its start (threads.go), and limits.h asks before whether
+// it may begin.
 package guest
 
 // Grow makes the stack of the calling goroutine at least 256 KiB. The memory is not
