@@ -225,7 +225,9 @@ func (k *keeper) run() {
 		}
 	}
 	l := newSampler(k.pid, os.Environ(), k.meter)
-	l.run = k.id // the keeper's environment does not name the lease
+	if len(attended) > 0 { // the keeper's environment does not name the lease
+		l.run = attended[0].ID()
+	}
 	go func() {
 		defer close(measured)
 		if k.meter != nil {
