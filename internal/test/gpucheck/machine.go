@@ -97,6 +97,8 @@ func (b *bundle) look(ctx context.Context) error {
 			Simulated  bool
 			TotalBytes uint64 `json:"total_bytes"`
 			Driver     string
+			CC         string `json:"compute_capability"`
+			MIG        string
 		}
 	}
 	if err := json.Unmarshal([]byte(e.stdout), &seen); err != nil {
@@ -115,7 +117,8 @@ func (b *bundle) look(ctx context.Context) error {
 	var uname unix.Utsname
 	_ = unix.Uname(&uname)
 	b.machine = report.Machine{
-		Simulated: simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, Kernel: unix.ByteSliceToString(uname.Release[:]),
+		Simulated: simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, CC: gpu.CC, MIG: gpu.MIG,
+		Kernel: unix.ByteSliceToString(uname.Release[:]),
 	}
 	b.machine.Versions, b.pythonError = b.versions(ctx)
 	return context.Cause(ctx)

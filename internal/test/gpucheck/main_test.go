@@ -18,7 +18,7 @@ import (
 
 // Tests of the whole program: in a bundle whose gpumem is a script.
 
-const oneGPU = `{"devices": [{"name": "a GPU", "total_bytes": 1, "driver": "1"}], "driver": {"up": true}}`
+const oneGPU = `{"devices": [{"name": "a GPU", "total_bytes": 1, "driver": "1", "compute_capability": "9.0", "mig": "1g.10gb"}], "driver": {"up": true}}`
 
 // madeBundle is a bundle, the folder that its check is started in, and the folder for what it removes.
 type madeBundle struct{ root, work, scratch string }
@@ -219,6 +219,9 @@ func TestFolders(t *testing.T) {
 func TestReportSaysSimulated(t *testing.T) {
 	m := makeBundle(t, oneGPU)
 	_, out := m.run(t, nil, "--only", "planted-wrong", "--simulated")
+	if r := m.report(t, "gpu-check"); r.Machine.CC != "9.0" || r.Machine.MIG != "1g.10gb" {
+		t.Errorf("%+v: what decides which tables the figures are for is missing", r.Machine)
+	}
 	if r := m.report(t, "gpu-check"); !r.Machine.Simulated || !strings.Contains(out, "again: check --only planted-wrong --out again-planted-wrong --simulated") {
 		t.Errorf("%+v\n%s", r.Machine, out)
 	}
