@@ -4,6 +4,7 @@ package main
 
 import (
 	"archive/zip"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -27,17 +28,22 @@ type madeBundle struct{ root, work, scratch string }
 func makeBundle(t *testing.T, devices string) madeBundle {
 	t.Helper()
 	m := madeBundle{t.TempDir(), t.TempDir(), t.TempDir()}
-	self, err := os.ReadFile("/proc/self/exe")
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"check": string(self), "gpumem": "#!/bin/sh\necho '" + devices + "'\n", "VERSION": "1\n"} {
-		if err := os.WriteFile(filepath.Join(m.root, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	script := filepath.Join(m.work, "script")
+	err = errors.Join(os.WriteFile(script, []byte("#!/bin/sh\necho '"+devices+"'\n"), 0o755), os.WriteFile(filepath.Join(m.root, "VERSION"), []byte("1\n"), 0o644),
+		copyProgram(self, filepath.Join(m.root, "check")), copyProgram(script, filepath.Join(m.root, "gpumem")), os.Remove(script))
+	if err != nil {
+		t.Fatal(err)
 	}
 	return m
 }
+
+// copyProgram copies a program in another process: a child of this one that begins meanwhile would have
+// the copy open for writing, so that it could not be started.
+func copyProgram(from, to string) error { return exec.Command("cp", from, to).Run() }
 
 func (m madeBundle) command(env []string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(m.root, "check"), args...)
