@@ -29,6 +29,17 @@ func Environ(pid int) ([]string, error) { return environ(pid) }
 // is unknown.
 func Frameworks(pid int) ([]Framework, error) { return frameworks(pid) }
 
+// A Library is a file of code that a process has loaded.
+type Library struct {
+	Path    string // as the process sees it, without symbolic links
+	Deleted bool   // something else may lie there by now
+	Copies  int    // in the process's memory
+}
+
+// Loaded returns the libraries that a process has loaded and whose file names begin with
+// prefix, by their places in its memory.
+func Loaded(pid int, prefix string) ([]Library, error) { return loaded(pid, prefix) }
+
 func check(pid int) error {
 	if pid <= 0 {
 		return fmt.Errorf("%d is not the number of a process; want one above 0", pid)

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,9 @@ import (
 
 func environ(pid int) ([]string, error)       { return system.environ(pid) }
 func frameworks(pid int) ([]Framework, error) { return system.frameworks(pid) }
+func loaded(pid int, prefix string) ([]Library, error) {
+	return system.loaded(pid, prefix)
+}
 
 // A root is a folder with a folder for each process, as proc(5) has it.
 type root string
@@ -143,30 +147,64 @@ func (r root) frameworks(pid int) ([]Framework, error) {
 
 // libraries are the files that a process has mapped into its memory, each once.
 func (r root) libraries(pid int) ([]string, error) {
-	f, err := os.Open(r.file(pid, "maps"))
-	if err != nil {
-		return nil, r.why(pid, err)
-	}
-	defer f.Close()
 	var list []string
 	seen := map[string]bool{}
-	for lines := bufio.NewReader(f); ; {
+	err := r.eachMapping(pid, func(file, _, _ string) {
+		if !seen[file] {
+			seen[file] = true
+			list = append(list, file)
+		}
+	})
+	return list, err
+}
+
+func (r root) loaded(pid int, prefix string) (list []Library, err error) {
+	if err := check(pid); err != nil {
+		return nil, err
+	}
+	at := map[string]int{}
+	runs := map[string]bool{} // one that is only read is not loaded
+	err = r.eachMapping(pid, func(file, rights, offset string) {
+		file, deleted := strings.CutSuffix(file, " (deleted)")
+		if !strings.HasPrefix(path.Base(file), prefix) {
+			return
+		}
+		if _, known := at[file]; !known {
+			at[file] = len(list)
+			list = append(list, Library{Path: file, Deleted: deleted})
+		}
+		if strings.Trim(offset, "0") == "" {
+			list[at[file]].Copies++
+		}
+		runs[file] = runs[file] || strings.Contains(rights, "x")
+	})
+	return slices.DeleteFunc(list, func(l Library) bool { return !runs[l.Path] }), err
+}
+
+// eachMapping calls f for each mapping of a file, with the rights and the offset in it as the
+// kernel writes them.
+func (r root) eachMapping(pid int, f func(file, rights, offset string)) error {
+	maps, err := os.Open(r.file(pid, "maps"))
+	if err != nil {
+		return r.why(pid, err)
+	}
+	defer maps.Close()
+	for lines := bufio.NewReader(maps); ; {
 		line, err := lines.ReadString('\n')
 		// Addresses, rights, offset, device, inode; and the file, if there is one.
 		if i := strings.IndexByte(line, '/'); i >= 0 {
 			// The only byte that is written otherwise is a line break.
 			file := strings.ReplaceAll(strings.TrimSuffix(line[i:], "\n"), `\012`, "\n")
-			if !seen[file] {
-				seen[file] = true
-				list = append(list, file)
+			if words := strings.Fields(line[:i]); len(words) >= 3 {
+				f(file, words[1], words[2])
 			}
 		}
 		if err == io.EOF {
 			// The end, or that of the process.
-			return list, r.runs(pid)
+			return r.runs(pid)
 		}
 		if err != nil {
-			return nil, r.why(pid, err)
+			return r.why(pid, err)
 		}
 	}
 }

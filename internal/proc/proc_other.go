@@ -15,3 +15,8 @@ func frameworks(pid int) ([]Framework, error) {
 	_, err := environ(pid)
 	return nil, err
 }
+
+func loaded(pid int, _ string) ([]Library, error) {
+	_, err := environ(pid)
+	return nil, err
+}

@@ -225,6 +225,8 @@ func (k *keeper) run() {
 		}
 	}
 	l := newSampler(k.pid, os.Environ(), k.meter)
+	last := newLastWord(k.pid)
+	l.found = last.keep
 	if len(attended) > 0 { // the keeper's environment does not name the lease
 		l.run = attended[0].ID()
 	}
@@ -236,6 +238,7 @@ func (k *keeper) run() {
 	}()
 	for pidfd := os.NewFile(pidfdAt, "pidfd"); !k.ended(pidfd); {
 	}
+	last.say(l.besideLine())
 	k.stayForOthers(attended)
 	for _, f := range holding { // before anything that takes time
 		_ = f.Close()

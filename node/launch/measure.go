@@ -5,14 +5,20 @@ package launch
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gpumem/device"
 	"gpumem/internal/proc"
+	"gpumem/internal/report"
+	"gpumem/node/internal/beside"
 	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
+	"gpumem/node/machine"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
 	"gpumem/policy"
@@ -39,6 +45,10 @@ type sampler struct {
 	most   map[overhead.Key]uint64 // the most held outside of the pool
 	total  uint64                  // bytes of the GPU
 	unsure bool                    // not all else was counted: nothing is learned from this run
+	found  func()                  // called, before beside has it, where memory was taken beside the lease; nil is not
+
+	mu     sync.Mutex
+	beside map[int]*machine.Beside // the most that each process took beside the lease; guarded by mu
 }
 
 func newSampler(pid int, env []string, meter share.Meter) *sampler {
@@ -76,7 +86,9 @@ func (s *sampler) sample() {
 		return
 	}
 	if before != nil {
-		s.sampleMembers(st, before, s.members())
+		after := s.members()
+		s.sampleBeside(st, before, after)
+		s.sampleMembers(st, before, after)
 		return
 	}
 	var used uint64
@@ -97,7 +109,7 @@ func (s *sampler) sample() {
 }
 
 // members returns the processes that count in the ledger of the first GPU; nil if there
-// is none.
+// is no ledger.
 func (s *sampler) members() []ledger.Figures {
 	paths := policy.Environ(s.env).Get(runenv.EnvLedger)
 	path, _, _ := strings.Cut(paths, runenv.LedgerSeparator)
@@ -109,7 +121,7 @@ func (s *sampler) members() []ledger.Figures {
 		return nil
 	}
 	defer l.Close()
-	return l.Members()
+	return append([]ledger.Figures{}, l.Members()...)
 }
 
 // sampleMembers measures each process in the ledger that has neither taken nor given
@@ -121,11 +133,7 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 		return
 	}
 	for _, p := range st.Processes {
-		same := func(m ledger.Figures) bool {
-			stat, ok := proc.ReadStat(m.PID) // of another pid namespace, it is another process here
-			return m.PID == p.PID && ok && stat.Start == m.Start
-		}
-		i, j := slices.IndexFunc(before, same), slices.IndexFunc(after, same)
+		i, j := memberOf(p, before), memberOf(p, after)
 		if !p.Known || i < 0 || j < 0 || before[i].Changes != after[j].Changes {
 			continue
 		}
@@ -139,6 +147,71 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 		}
 		s.note(st, name, release, p.Used-counted)
 	}
+}
+
+// memberOf returns the index of a process among members; -1 if it is none.
+func memberOf(p device.Process, ms []ledger.Figures) int {
+	return slices.IndexFunc(ms, func(m ledger.Figures) bool {
+		stat, ok := proc.ReadStat(m.PID) // of another pid namespace, it is another process here
+		return m.PID == p.PID && ok && stat.Start == m.Start
+	})
+}
+
+// sampleBeside looks for memory that the program and its descendants took beside the lease. A
+// process that has taken or given while the GPU's status was read is left for the next time.
+func (s *sampler) sampleBeside(st device.Status, before, after []ledger.Figures) {
+	for _, p := range st.Processes {
+		i, j := memberOf(p, before), memberOf(p, after)
+		if (i < 0) != (j < 0) || i >= 0 && before[i].Changes != after[j].Changes || !s.ours(p.PID) {
+			continue
+		}
+		environ, err := proc.Environ(p.PID)
+		if err != nil {
+			continue
+		}
+		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, Steady: true}
+		if j >= 0 {
+			one.Member = &after[j]
+		}
+		b := beside.Of(one)
+		if b == nil {
+			continue
+		}
+		s.unsure = true
+		if s.found != nil {
+			s.found()
+		}
+		s.mu.Lock()
+		if old := s.beside[p.PID]; old == nil || old.Bytes == nil || b.Bytes != nil && *b.Bytes > *old.Bytes {
+			if s.beside == nil {
+				s.beside = map[int]*machine.Beside{}
+			}
+			s.beside[p.PID] = b
+		}
+		s.mu.Unlock()
+	}
+}
+
+// besideLine returns what the run took beside its lease, as one line; "" for nothing. It names
+// the process with the most.
+func (s *sampler) besideLine() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes := func(pid int) (n uint64) {
+		if b := s.beside[pid].Bytes; b != nil {
+			n = *b
+		}
+		return n
+	}
+	pids := slices.SortedFunc(maps.Keys(s.beside), func(a, b int) int { return cmp.Or(cmp.Compare(bytes(b), bytes(a)), cmp.Compare(a, b)) })
+	if len(pids) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("process %d %s", pids[0], s.beside[pids[0]])
+	if n := len(pids) - 1; n > 0 {
+		text += fmt.Sprintf("; so did %s of this run", report.Counted(uint64(n), "other process"))
+	}
+	return text
 }
 
 // ours reports whether a process is the program or a descendant of it.

@@ -25,7 +25,7 @@ type fixedMeter struct {
 func (m fixedMeter) Status() (device.Status, error) { return m.s, m.err }
 
 // byFramework is what a sampler has measured; nil for nothing.
-func byFramework(s sampler) map[string]uint64 {
+func byFramework(s *sampler) map[string]uint64 {
 	var m map[string]uint64
 	for k, n := range s.most {
 		if m == nil {
@@ -68,7 +68,7 @@ func TestSampler(t *testing.T) {
 				parent: func(pid int) int { return parents[pid] }, loaded: func(int) []proc.Framework { return tc.loaded }}
 			l.sample()
 			l.sample()
-			if got := byFramework(l); !maps.Equal(got, tc.want) {
+			if got := byFramework(&l); !maps.Equal(got, tc.want) {
 				t.Fatalf("%v, want %v", got, tc.want)
 			}
 			if tc.want == nil {
@@ -102,7 +102,7 @@ func TestSamplerOfPool(t *testing.T) {
 		s := newSampler(os.Getpid(), []string{runenv.EnvLedger + "=" + path + ":/other"}, fixedMeter{s: status})
 		s.loaded = func(int) []proc.Framework { return loaded }
 		s.sample()
-		if got := byFramework(*s); len(got) != 1 || got[name] != 7 {
+		if got := byFramework(s); len(got) != 1 || got[name] != 7 {
 			t.Errorf("%s: %v, want 7", name, got)
 		}
 	}

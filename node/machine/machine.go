@@ -7,8 +7,11 @@
 package machine
 
 import (
+	"fmt"
 	"slices"
 	"time"
+
+	"gpumem/size"
 )
 
 // Snapshot is the state of a machine at one moment.
@@ -67,13 +70,15 @@ type Program struct {
 	Start      uint64     `json:"-"`                 // with PID it identifies the process; 0 if unknown
 	// Pool is what its pool has, of a program whose memory the driver library serves;
 	// nil if it is another, or unknown.
-	Pool    *PoolUse   `json:"pool,omitempty"`
-	*Lease             // nil if it has none; shared by all programs under it
-	Pod     *Container `json:"pod,omitempty"`           // of its lease's containers the one that it is in; nil if it is in none, or unknown
-	LeftBy  int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
-	Hooked  *bool      `json:"hooked,omitempty"`        // of a program with a lease: its environment has the Python hook
-	Asks    *Asks      `json:"asks,omitempty"`
-	Unknown string     `json:"not_told,omitempty"` // why the process itself is unknown
+	Pool   *PoolUse   `json:"pool,omitempty"`
+	*Lease            // nil if it has none; shared by all programs under it
+	Pod    *Container `json:"pod,omitempty"`           // of its lease's containers the one that it is in; nil if it is in none, or unknown
+	LeftBy int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
+	// Beside is what it took past its lease's pool; nil if nothing is known of it.
+	Beside  *Beside `json:"beside,omitempty"`
+	Hooked  *bool   `json:"hooked,omitempty"` // of a program with a lease: its environment has the Python hook
+	Asks    *Asks   `json:"asks,omitempty"`
+	Unknown string  `json:"not_told,omitempty"` // why the process itself is unknown
 }
 
 // Lease is all that one process has leased of a device.
@@ -111,6 +116,27 @@ type PoolUse struct {
 	Outside     uint64 `json:"outside_bytes"` // by its context and its libraries
 	Refused     uint64 `json:"refused"`       // number of requests
 	DriverCalls uint64 `json:"driver_calls"`  // number
+}
+
+// Beside describes GPU memory of a process in a lease with a pool that the pool library does
+// not count.
+type Beside struct {
+	Bytes   *uint64  `json:"bytes,omitempty"`   // nil if unknown
+	Outside uint64   `json:"outside_bytes"`     // of Bytes, at most, by its context and its libraries
+	Drivers []string `json:"drivers,omitempty"` // driver libraries that it has loaded past the pool library
+	How     string   `json:"how"`
+}
+
+// String returns a clause without a subject, such as "took 128 MiB beside its lease: ...".
+func (b *Beside) String() string {
+	if b.Bytes == nil {
+		return "may have taken memory beside its lease, how much is unknown: " + b.How
+	}
+	text := fmt.Sprintf("took %s beside its lease", size.Format(*b.Bytes))
+	if b.Outside > 0 {
+		text += fmt.Sprintf(" (at most %s of it by its context and its libraries)", size.Format(b.Outside))
+	}
+	return text + ": " + b.How
 }
 
 // Asks is what a program's environment asks for, as its framework reads it.

@@ -15,6 +15,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/beside"
 	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
@@ -253,6 +254,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 			addPool(&d, j.of[identityOf(l)], ms, read)
 		}
 	}
+	j.addBeside(listed.Processes, pools)
 	for _, l := range j.order {
 		if l.Programs == 0 {
 			d.Programs = append(d.Programs, j.holder(l))
@@ -327,6 +329,29 @@ func (j *join) addPrograms(processes []device.Process) {
 			underLease(&p, l, r)
 		}
 		j.d.Programs = append(j.d.Programs, p)
+	}
+}
+
+// addBeside adds what programs took beside leases with a pool. A container's lease is its
+// agent's to keep.
+func (j *join) addBeside(processes []device.Process, pools members) {
+	owners := newOwners(j.held)
+	for _, process := range processes {
+		i := slices.IndexFunc(j.d.Programs, func(p machine.Program) bool { return p.PID == process.PID && p.Started != nil })
+		r := j.read[process.PID]
+		if i < 0 || r.readErr != nil {
+			continue
+		}
+		l, ok := owners.leaseOf(process)
+		ms, pooled := pools[l.Ledger]
+		if !ok || !pooled || len(l.Containers) > 0 {
+			continue
+		}
+		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known}
+		if at := slices.IndexFunc(ms, func(m ledger.Figures) bool { return m.PID == process.PID && here(m) }); at >= 0 {
+			p.Member = &ms[at]
+		}
+		j.d.Programs[i].Beside = beside.Of(p)
 	}
 }
 

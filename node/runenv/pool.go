@@ -46,6 +46,13 @@ const (
 // ledger.FormatParts, in the order of EnvLedger.
 const EnvParts = "GPUMEM_LEDGER_PARTS"
 
+// EnvOutside is the variable with the bytes that a process is taken to hold outside of its
+// pool, and EnvOff the one that has the library pass every call on.
+const (
+	EnvOutside = outsideVar
+	EnvOff     = offVar
+)
+
 // What the driver library reads, and what the linker does.
 const (
 	libraryVar = "GPUMEM_LIB"

@@ -33,6 +33,11 @@ func Remarks(d *machine.Device, now time.Time) (lines []string) {
 			lines = append(lines, unhookedLine(&p))
 		}
 	}
+	for _, p := range d.Programs {
+		if p.Beside != nil {
+			lines = append(lines, report.OneLine(fmt.Sprintf("process %d: it %s", p.PID, p.Beside)))
+		}
+	}
 	for _, l := range d.Waiting {
 		lines = append(lines, waitingLine(l, now))
 	}
