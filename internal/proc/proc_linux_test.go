@@ -324,3 +324,35 @@ func FuzzMaps(f *testing.F) {
 		}
 	})
 }
+
+// TestLoaded: a library has several mappings, and one that is only read is not loaded.
+func TestLoaded(t *testing.T) {
+	mapping := func(rights, offset, file string) string {
+		return fmt.Sprintf("7f0000000000-7f0000001000 %s %s 08:01 1234                       %s\n", rights, offset, file)
+	}
+	const driver = "/usr/lib/a folder/libcuda.so.550"
+	once := mapping("r--p", "00000000", driver) + mapping("r-xp", "00001000", driver) + mapping("rw-p", "00009000", driver)
+	for _, tc := range []struct {
+		name, maps string
+		want       []Library
+	}{
+		{"none", mapping("r-xp", "00000000", "/usr/lib/libc.so.6") + "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n", nil},
+		{"one", once, []Library{{Path: driver, Copies: 1}}},
+		{"twice in the memory", once + once, []Library{{Path: driver, Copies: 2}}},
+		{"of one segment", mapping("r-xp", "00000000", driver), []Library{{Path: driver, Copies: 1}}},
+		{"only read", mapping("r--p", "00000000", driver), nil},
+		{"another in a folder of the name", mapping("r-xp", "00000000", "/libcuda.so/libx.so"), nil},
+		{"removed", mapping("r-xp", "00000000", driver+" (deleted)"), []Library{{Path: driver, Deleted: true, Copies: 1}}},
+		{"two", mapping("r-xp", "00000000", "/x/libcuda.so.1") + once, []Library{{Path: "/x/libcuda.so.1", Copies: 1}, {Path: driver, Copies: 1}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := fixture(t, "", tc.maps, nil)
+			if got, err := r.loaded(7, "libcuda.so"); err != nil || !slices.Equal(got, tc.want) {
+				t.Errorf("%+v, %v; want %+v", got, err, tc.want)
+			}
+		})
+	}
+	if _, err := Loaded(0, "x"); err == nil {
+		t.Error("process 0 is read")
+	}
+}

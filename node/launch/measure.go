@@ -14,7 +14,6 @@ import (
 
 	"gpumem/device"
 	"gpumem/internal/proc"
-	"gpumem/internal/report"
 	"gpumem/node/internal/beside"
 	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
@@ -36,23 +35,24 @@ const (
 
 // sampler measures one program while it runs.
 type sampler struct {
-	pid    int
-	run    string // the identity of the lease; "" if env has it
-	env    []string
-	meter  share.Meter
-	parent func(pid int) int // of a process; 0: none, or unknown
-	loaded func(pid int) []proc.Framework
-	most   map[overhead.Key]uint64 // the most held outside of the pool
-	total  uint64                  // bytes of the GPU
-	unsure bool                    // not all else was counted: nothing is learned from this run
-	found  func()                  // called, before beside has it, where memory was taken beside the lease; nil is not
+	pid     int
+	run     string // the identity of the lease; "" if env has it
+	env     []string
+	meter   share.Meter
+	parent  func(pid int) int // of a process; 0: none, or unknown
+	loaded  func(pid int) []proc.Framework
+	environ func(pid int) ([]string, error)
+	most    map[overhead.Key]uint64 // the most held outside of the pool
+	total   uint64                  // bytes of the GPU
+	unsure  bool                    // not all else was counted: nothing is learned from this run
+	found   func()                  // called where memory was taken beside the lease, while the program lives; nil if nobody is to know
 
 	mu     sync.Mutex
 	beside map[int]*machine.Beside // the most that each process took beside the lease; guarded by mu
 }
 
 func newSampler(pid int, env []string, meter share.Meter) *sampler {
-	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, most: map[overhead.Key]uint64{}}
+	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, environ: proc.Environ, most: map[overhead.Key]uint64{}}
 }
 
 // watch measures the program until ctx is done.
@@ -165,11 +165,11 @@ func (s *sampler) sampleBeside(st device.Status, before, after []ledger.Figures)
 		if (i < 0) != (j < 0) || i >= 0 && before[i].Changes != after[j].Changes || !s.ours(p.PID) {
 			continue
 		}
-		environ, err := proc.Environ(p.PID)
+		environ, err := s.environ(p.PID)
 		if err != nil {
 			continue
 		}
-		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, Steady: true}
+		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, GPU: st.Info, Steady: true}
 		if j >= 0 {
 			one.Member = &after[j]
 		}
@@ -209,7 +209,7 @@ func (s *sampler) besideLine() string {
 	}
 	text := fmt.Sprintf("process %d %s", pids[0], s.beside[pids[0]])
 	if n := len(pids) - 1; n > 0 {
-		text += fmt.Sprintf("; so did %s of this run", report.Counted(uint64(n), "other process"))
+		text += fmt.Sprintf("; %d more of this run took some", n)
 	}
 	return text
 }

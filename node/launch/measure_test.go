@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"gpumem/node/internal/hook"
 	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
+	"gpumem/node/machine"
 	"gpumem/node/runenv"
 )
 
@@ -154,6 +156,71 @@ func TestMemoryThatChangesDuringASampleIsNotOutside(t *testing.T) {
 	s.sample()
 	if len(s.most) != 0 {
 		t.Errorf("measured %v", s.most)
+	}
+}
+
+// TestRunThatTookMemoryBesideItsLeaseTeachesNothing: what a process took by another way was
+// learned as outside of the pool. Only the program's own family is looked at, and a process that
+// takes or gives meanwhile is not judged.
+func TestRunThatTookMemoryBesideItsLeaseTeachesNothing(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the processes are read from /proc")
+	}
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, m := memberIn(t, path)
+	defer l.Close()
+	defer m.Leave()
+	if err := m.Take(ledger.Held, 30); err != nil {
+		t.Fatal(err)
+	}
+	self := os.Getpid()
+	for _, tc := range []struct {
+		name     string
+		pid      int // of the program
+		env      []string
+		context  uint64
+		meddling bool
+		want     string
+		learned  uint64
+	}{
+		{"more than is counted", self, []string{runenv.EnvPool + "=elastic"}, 0, false, "took 60 B beside its lease: the GPU reports", 0},
+		{"within what lies outside", self, []string{runenv.EnvPool + "=elastic", runenv.EnvOutside + "=60"}, 60, false, "", 60},
+		{"while it takes and gives", self, []string{runenv.EnvPool + "=elastic"}, 0, true, "", 0},
+		{"not of the program's family", 1 << 30, []string{runenv.EnvPool + "=elastic"}, 0, false, "", 60},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			status := device.Status{Info: device.Info{Total: 1000, Simulated: true, Context: tc.context}, Processes: []device.Process{{PID: self, Used: 90, Known: true}}}
+			found := 0
+			s := newSampler(tc.pid, []string{runenv.EnvLedger + "=" + path}, meterFunc(func() (device.Status, error) {
+				if tc.meddling {
+					return status, errors.Join(m.Take(ledger.Held, 10), m.Give(ledger.Held, 10))
+				}
+				return status, nil
+			}))
+			s.loaded = func(int) []proc.Framework { return nil }
+			s.environ = func(int) ([]string, error) { return tc.env, nil }
+			s.found = func() { found++ }
+			s.sample()
+			s.sample()
+			line := s.besideLine()
+			if !strings.Contains(line, tc.want) || tc.want == "" && line != "" || (found > 0) != (line != "") {
+				t.Errorf("%q after %d findings, want %q", line, found, tc.want)
+			}
+			if got := byFramework(s)["cuda"]; got != tc.learned {
+				t.Errorf("learned %d, want %d", got, tc.learned)
+			}
+		})
+	}
+}
+
+// TestBesideLineNamesTheLargest: one line, whatever the number of processes.
+func TestBesideLineNamesTheLargest(t *testing.T) {
+	s := newSampler(1, nil, nil)
+	bytes := func(n uint64) *uint64 { return &n }
+	s.beside = map[int]*machine.Beside{7: {How: "a"}, 8: {Bytes: bytes(128 << 20), How: "b"}, 9: {Bytes: bytes(1), How: "c"}}
+	const want = "process 8 took 128 MiB beside its lease: b; 2 more of this run took some"
+	if got := s.besideLine(); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

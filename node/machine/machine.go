@@ -122,7 +122,7 @@ type PoolUse struct {
 // not count.
 type Beside struct {
 	Bytes   *uint64  `json:"bytes,omitempty"`   // nil if unknown
-	Outside uint64   `json:"outside_bytes"`     // of Bytes, at most, by its context and its libraries
+	Outside uint64   `json:"outside_bytes"`     // of Bytes, as estimated, by its context and its libraries
 	Drivers []string `json:"drivers,omitempty"` // driver libraries that it has loaded past the pool library
 	How     string   `json:"how"`
 }
@@ -134,7 +134,7 @@ func (b *Beside) String() string {
 	}
 	text := fmt.Sprintf("took %s beside its lease", size.Format(*b.Bytes))
 	if b.Outside > 0 {
-		text += fmt.Sprintf(" (at most %s of it by its context and its libraries)", size.Format(b.Outside))
+		text += fmt.Sprintf(" (about %s of it by its context and its libraries)", size.Format(b.Outside))
 	}
 	return text + ": " + b.How
 }

@@ -254,7 +254,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 			addPool(&d, j.of[identityOf(l)], ms, read)
 		}
 	}
-	j.addBeside(listed.Processes, pools)
+	j.addBeside(&listed, pools)
 	for _, l := range j.order {
 		if l.Programs == 0 {
 			d.Programs = append(d.Programs, j.holder(l))
@@ -334,9 +334,9 @@ func (j *join) addPrograms(processes []device.Process) {
 
 // addBeside adds what programs took beside leases with a pool. A container's lease is its
 // agent's to keep.
-func (j *join) addBeside(processes []device.Process, pools members) {
+func (j *join) addBeside(listed *open.Listed, pools members) {
 	owners := newOwners(j.held)
-	for _, process := range processes {
+	for _, process := range listed.Processes {
 		i := slices.IndexFunc(j.d.Programs, func(p machine.Program) bool { return p.PID == process.PID && p.Started != nil })
 		r := j.read[process.PID]
 		if i < 0 || r.readErr != nil {
@@ -347,7 +347,7 @@ func (j *join) addBeside(processes []device.Process, pools members) {
 		if !ok || !pooled || len(l.Containers) > 0 {
 			continue
 		}
-		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known}
+		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known, GPU: listed.Info}
 		if at := slices.IndexFunc(ms, func(m ledger.Figures) bool { return m.PID == process.PID && here(m) }); at >= 0 {
 			p.Member = &ms[at]
 		}

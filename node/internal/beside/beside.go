@@ -5,7 +5,8 @@
 // There are two signs. The libraries in a process's memory show a driver that the pool library
 // did not load. And the GPU shows more memory of the process than the ledger counts. A driver
 // that the program opens by the path by which the pool library has it is the same mapping:
-// then only the GPU's figure shows it.
+// then only the GPU's figure shows it, and on a GPU that is not simulated only beyond what may
+// lie outside of a pool, see [overhead.Bound].
 package beside
 
 import (
@@ -16,7 +17,9 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/device"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
 	"gpumem/node/library"
 	"gpumem/node/machine"
@@ -28,8 +31,9 @@ import (
 type Process struct {
 	PID     int
 	Environ []string
-	Used    uint64          // by the GPU's word
-	Known   bool            // the GPU reports Used
+	Used    uint64 // by the GPU's word
+	Known   bool   // the GPU reports Used
+	GPU     device.Info
 	Member  *ledger.Figures // what the ledger counts; nil if the process is not in it
 	// Steady is set if the ledger did not change while the GPU was read. Otherwise the peak
 	// of the pool is the measure, and what has no peak makes the answer nil.
@@ -90,8 +94,15 @@ func Of(p Process) *machine.Beside {
 	} else {
 		most = outside // which it has taken, and not yet counted
 	}
-	// As much again as is reckoned with may lie outside of the pool.
-	if p.Used <= most+outside {
+	// What lies outside of the pool may be more than is reckoned with.
+	margin := outside
+	switch {
+	case p.GPU.Simulated:
+		margin = p.GPU.Context
+	case len(others) == 0:
+		margin = max(outside, overhead.Bound(p.GPU.Total))
+	}
+	if p.Used <= most+margin {
 		return nil
 	}
 	more := p.Used - counted
@@ -99,10 +110,13 @@ func Of(p Process) *machine.Beside {
 	return b
 }
 
+// loaded is proc.Loaded. Tests have others.
+var loaded = proc.Loaded
+
 // drivers reports whether a process has loaded the pool library, and returns the drivers'
 // libraries that it has loaded past it.
 func drivers(pid int, env policy.Environment) (front bool, others []string, err error) {
-	loaded, err := proc.Loaded(pid, "libcuda.so")
+	list, err := loaded(pid, "libcuda.so")
 	if err != nil {
 		return false, nil, err
 	}
@@ -110,11 +124,11 @@ func drivers(pid int, env policy.Environment) (front bool, others []string, err 
 	inFront := func(l proc.Library) bool {
 		return slices.Contains(folder, path.Dir(l.Path))
 	}
-	front = slices.ContainsFunc(loaded, inFront)
-	for _, l := range loaded {
+	front = slices.ContainsFunc(list, inFront)
+	for _, l := range list {
 		switch {
 		case inFront(l), path.Base(path.Dir(l.Path)) == "stubs": // a stub links, and has no driver behind it
-		case front && l.Copies <= 1 && (len(behind) < 2 || slices.Contains(behind, l.Path)):
+		case front && l.Copies <= 1 && (l.Deleted || len(behind) < 2 || slices.Contains(behind, l.Path)): // it may be the one behind the library
 		default:
 			others = append(others, l.Path)
 		}
