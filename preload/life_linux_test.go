@@ -86,13 +86,10 @@ func TestPython(t *testing.T) {
 
 var seeds = flag.Int("seeds", 1, "random programs that TestRunPool runs under each pool")
 
-// TestRunPool: a program under each pool that gpumem run offers, by the command itself; and a
-// random one, which is another for each pool.
-func TestRunPool(t *testing.T) {
-	if testing.Short() {
-		t.Skip("skipped: builds the command")
-	}
-	b := libraries(t)
+// command builds the command, and makes a shared simulated GPU of 4 GiB. gpumem is the command
+// with arguments, before its start.
+func command(t *testing.T, b built) (gpumem func(args ...string) *exec.Cmd, device string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "gpumem-")
 	if err != nil {
 		t.Fatal(err)
@@ -102,33 +99,48 @@ func TestRunPool(t *testing.T) {
 			runtime.Gosched()
 		}
 	})
-	command := filepath.Join(dir, "gpumem")
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", command, "../cmd/gpumem").CombinedOutput(); err != nil {
+	path := filepath.Join(dir, "gpumem")
+	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../cmd/gpumem").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	gpumem := func(args ...string) (string, error) {
-		c := exec.Command(command, args...)
+	gpumem = func(args ...string) *exec.Cmd {
+		c := exec.Command(path, args...)
 		c.Env = append(os.Environ(), "GPUMEM_RUN_DIR="+filepath.Join(dir, "registry"), "GPUMEM_LIB="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"))
-		out, err := c.CombinedOutput()
-		return string(out), err
+		return c
 	}
-	device := "sim@" + filepath.Join(dir, "gpu")
-	if out, err := gpumem("devices", "--device", device+",total=4GiB,create"); err != nil {
+	device = "sim@" + filepath.Join(dir, "gpu")
+	if out, err := output(gpumem("devices", "--device", device+",total=4GiB,create")); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return gpumem, device
+}
+
+func output(c *exec.Cmd) (string, error) {
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+// TestRunPool: a program under each pool that gpumem run offers, by the command itself; and a
+// random one, which is another for each pool.
+func TestRunPool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: builds the command")
+	}
+	b := libraries(t)
+	gpumem, device := command(t, b)
 	for i, pool := range []string{
 		"elastic", "vmm", "platform", "address", "async", "bfc", "jax", "jax@0.4.38", "tensorflow", "pytorch",
 		"pytorch@2.1:expandable_segments:True",
 	} {
 		t.Run(pool, func(t *testing.T) {
-			out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads")
+			out, err := output(gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads"))
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 2 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			// Streams, captures and waits at random; a use of memory that is not ordered fails.
 			for seed := i; seed < i+*seeds; seed++ {
-				out, err := gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed))
+				out, err := output(gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed)))
 				if err != nil || strings.Count(out, "\n") != 2 {
 					t.Errorf("random %d: %v\n%s", seed, err, out)
 				}
