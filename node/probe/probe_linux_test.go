@@ -2,6 +2,7 @@ package probe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -440,5 +441,56 @@ func TestServedByPool(t *testing.T) {
 		if got := servedByPool([]string{"A=1", line}); got != want {
 			t.Errorf("%s: %t", line, got)
 		}
+	}
+}
+
+// TestProgramThatIsNotInItsLedgerTookMemoryBesideIt: the holder has the simulated GPU in itself,
+// as a static program has. A container's lease is its agent's to keep.
+func TestProgramThatIsNotInItsLedgerTookMemoryBesideIt(t *testing.T) {
+	t.Setenv("GPUMEM_LEASE_ID", "ab")
+	t.Setenv("GPUMEM_POOL", "elastic")
+	file, pid := holder.Start(t)
+	d := meterOf(t, file).listed(t)
+	used := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(used, ledger.Header{Limit: 10, Total: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, ledger string
+		containers   []share.Container
+		want         bool
+	}{
+		{"with a pool", used, nil, true},
+		{"without", "", nil, false},
+		{"with a ledger that is gone", used + "x", nil, false},
+		{"of a container", used, []share.Container{{ID: strings.Repeat("a", 64)}}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) {
+				e := entryOf(t, pid)
+				e.Device, e.Bytes, e.Ledger, e.Containers = d.Key(), 10, tc.ledger, tc.containers
+				return []share.Entry{e}, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := p.Snapshot()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got *machine.Beside
+			for _, p := range s.Devices[0].Programs {
+				if p.PID == pid {
+					got = p.Beside
+				}
+			}
+			if (got != nil) != tc.want || got != nil && (got.Bytes == nil || *got.Bytes != d.Used || !strings.HasPrefix(got.How, "neither the pool library nor")) {
+				t.Errorf("%+v, want one: %t", got, tc.want)
+			}
+			line := strings.Join(view.Remarks(&s.Devices[0], s.Time), "\n")
+			if strings.Contains(line, fmt.Sprintf("process %d: it took ", pid)) != tc.want {
+				t.Errorf("%s", line)
+			}
+		})
 	}
 }
