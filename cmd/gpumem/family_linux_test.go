@@ -60,7 +60,7 @@ func TestFamilyKeepsItsLeaseAndNoLonger(t *testing.T) {
 			looks := 0
 			for left := (*deaths + registries - 1) / registries; left > 0; {
 				i := r.IntN(len(families))
-				if f := families[i]; canRun(t, f.outside, f.program) {
+				if f := families[i]; (*onlyFamily == "" || *onlyFamily == f.name) && canRun(t, f.outside, f.program) {
 					n, l := killFamily(t, g, r, i)
 					left, looks, killed[f.name] = left-n, looks+l, killed[f.name]+n
 				}
@@ -87,6 +87,8 @@ func canRun(t *testing.T, commands ...[]string) bool {
 	return true
 }
 
+var onlyFamily = flag.String("family", "", "of the families, kill this one alone")
+
 // killFamily starts a family and kills its members until none is left. It returns how many
 // it has killed and how often it has looked.
 func killFamily(t *testing.T, g *gpus, r *rand.Rand, i int) (killed, looks int) {
@@ -94,8 +96,8 @@ func killFamily(t *testing.T, g *gpus, r *rand.Rand, i int) (killed, looks int) 
 	f := families[i]
 	tag := fmt.Sprintf("%09d", r.IntN(1e9))
 	args := slices.Concat(f.outside, []string{filepath.Join(g.bin, "gpumem"), "run", "--mem", "64MiB", "--"}, f.program)
-	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "TAG", tag)
+	for j, arg := range args {
+		args[j] = strings.ReplaceAll(arg, "TAG", tag)
 	}
 	word, folder := "60."+tag, filepath.Join(g.dir, "registry")
 	var errs strings.Builder
@@ -111,16 +113,28 @@ func killFamily(t *testing.T, g *gpus, r *rand.Rand, i int) (killed, looks int) 
 	read, ended := make(chan struct{}), make(chan struct{})
 	go func() { _, _ = io.Copy(&errs, pipe); close(read) }()
 	go func() { _, _ = cmd.Process.Wait(); close(ended) }()
-	defer func() { <-ended; <-read }()
+	defer func() { // a family that fails the test is left to nobody
+		for _, p := range observer.Processes(word, "") {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		}
+		<-ended
+		<-read
+	}()
 	// look looks until it knows whether the family lives.
 	look := func() observer.View {
+		const sure = 20 // looks: one that has been killed may still be seen
+		lost := 0
 		for deadline := time.Now().Add(20 * time.Second); ; {
 			v, err := observer.Look(folder, word, "--mem")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if looks++; v.Lives && v.Leased != 64<<20 {
-				t.Fatalf("%s: %d bytes are leased while it lives, after %d kills: %v", f.name, v.Leased, killed, observer.Processes(word, "--mem"))
+			looks++
+			if v.Lives && v.Leased != 64<<20 {
+				if lost++; lost == sure {
+					t.Fatalf("%s: %d bytes are leased while it lives, after %d kills: %v", f.name, v.Leased, killed, observer.Processes(word, "--mem"))
+				}
+				continue
 			}
 			if v.Lives || v.Gone && v.Leased == 0 {
 				return v

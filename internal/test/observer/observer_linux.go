@@ -84,14 +84,29 @@ func Processes(word, except string) (list []Process) {
 	return list
 }
 
-// startOf returns the start of a process that lives, in clock ticks since the machine's.
+// startOf returns the start of a process that lives, in clock ticks since the machine's. One
+// that has been killed and has yet to run to its end does not: the kernel kills all of a pid
+// namespace with the first process, in any order.
 func startOf(folder string) (start string, ok bool) {
+	const (
+		exiting = 4      // PF_EXITING of Linux's sched.h, in the flags
+		kill    = 1 << 8 // SIGKILL, in the masks of signals
+	)
 	text, err := os.ReadFile(folder + "/stat")
-	if err != nil {
+	status, err2 := os.ReadFile(folder + "/status")
+	if err != nil || err2 != nil {
 		return "", false
 	}
+	for _, name := range []string{"\nSigPnd:\t", "\nShdPnd:\t"} {
+		_, mask, _ := strings.Cut(string(status), name)
+		mask, _, _ = strings.Cut(mask, "\n")
+		if n, _ := strconv.ParseUint(mask, 16, 64); n&kill != 0 {
+			return "", false
+		}
+	}
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	return f[19], f[0] != "Z" && f[0] != "X"
+	flags, _ := strconv.ParseUint(f[6], 10, 64)
+	return f[19], f[0] != "Z" && f[0] != "X" && flags&exiting == 0
 }
 
 // A View is what was so at one moment.
