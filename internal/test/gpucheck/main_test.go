@@ -95,7 +95,6 @@ func (m madeBundle) report(t *testing.T, folder string) *report.Report {
 func TestSignalEndsEverythingAndReports(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(s.String(), func(t *testing.T) {
-			t.Parallel()
 			m := makeBundle(t, oneGPU)
 			cmd := m.command(nil, "--plant", "wrong,hang", "--only", "driver")
 			if err := cmd.Start(); err != nil {

@@ -219,7 +219,7 @@ func (r *program) kill() {
 }
 
 // lastWordsIn is how long a process may take to write where it is before it is killed.
-const lastWordsIn = time.Second
+var lastWordsIn = time.Second
 
 // finish returns what a program did that has ended, or was killed, and ends its log.
 func (c *call) finish(r *program) ended {

@@ -24,6 +24,7 @@ const asMain = "CHECK_IS_MAIN"
 
 // Checks of this test's own.
 func init() {
+	lastWordsIn = 10 * time.Second // many tests run at once
 	planted = append(planted,
 		check{name: "planted-early", limit: 10 * time.Second, run: func(*call) error {
 			_, _ = os.Stdout.WriteString("the last words\n")
@@ -126,9 +127,10 @@ func TestPlanted(t *testing.T) {
 func TestWhatCannotBeKilledStopsNothing(t *testing.T) {
 	b := testBundle(t)
 	hang, _ := find("planted-hang")
-	grace, kill = 300*time.Millisecond, func(int, unix.Signal) error { return nil }
+	words := lastWordsIn
+	grace, lastWordsIn, kill = 300*time.Millisecond, 100*time.Millisecond, func(int, unix.Signal) error { return nil }
 	t.Cleanup(func() {
-		grace, kill = 5*time.Second, unix.Kill
+		grace, lastWordsIn, kill = 5*time.Second, words, unix.Kill
 		stuck.Range(func(pid, _ any) bool { _ = unix.Kill(-pid.(int), unix.SIGKILL); return true })
 		stuck.Clear()
 		for len(children()) > 0 {
