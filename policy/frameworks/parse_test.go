@@ -54,6 +54,10 @@ func TestParse(t *testing.T) {
 			Torch: policy.Torch{MaxSplit: 64 << 20, Divisions: [16]uint64{2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}}},
 		{"pytorch:expandable_segments:True,garbage_collection_threshold:0.6", P{Name: "pytorch", Kind: policy.Caching, Torch: policy.Torch{Expandable: true, GC: 0.6}}},
 		{"pytorch:conf=expandable_segments:True;garbage_collection_threshold:0.6,fraction=.5", P{Name: "pytorch", Kind: policy.Caching, Fraction: 0.5, Torch: policy.Torch{Expandable: true, GC: 0.6}}},
+		{"pytorch:conf=roundup_power2_divisions:[1:2;>:4];max_split_size_mb:64", P{Name: "pytorch", Kind: policy.Caching,
+			Torch: policy.Torch{MaxSplit: 64 << 20, Divisions: [16]uint64{2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}}},
+		{"pytorch:conf=roundup_power2_divisions:[1:2,>:4];max_split_size_mb:64", P{Name: "pytorch", Kind: policy.Caching,
+			Torch: policy.Torch{MaxSplit: 64 << 20, Divisions: [16]uint64{2, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}}},
 		{"pytorch:backend=cudaMallocAsync", P{Name: "pytorch", Kind: policy.Async, Fraction: 1, AsyncKeep: true}},
 
 		{"jax:preallocate=false", with(jax, func(p *P) { p.Preallocate, p.Spatial, p.TopDown, p.CollectiveAlign = false, false, false, 0 })},
@@ -125,6 +129,7 @@ func TestParseErrors(t *testing.T) {
 		{"pytorch@2.9:max_split_size_mb=20", "max_split_size_mb too small, must be > 20"},
 		{"pytorch:max_split_size_mb=64,max_split_size_mb=65", `key "max_split_size_mb" is given twice`},
 		{"pytorch:fraction=1.5", `key "fraction": got "1.5", want a number above 0 and up to 1`},
+		{"pytorch:conf=roundup_power2_divisions:[1:2;2:4", "Expected closing bracket ']' in ConfigTokenizer"},
 		{"pytorch:conf=", `"" is not key=value`},
 		{"pytorch:conf=max_split_size_mb:64;max_split_size_mb:65", `key "max_split_size_mb" is given twice`},
 		{"pytorch:fraction=0", `want a number above 0`},

@@ -23,9 +23,10 @@ func pyTorch(version string, settings []string) (policy.Policy, error) {
 	var env policy.Environment
 	fraction := 0.0
 	seen := map[string]bool{}
-	// conf=TEXT is PYTORCH_ALLOC_CONF with ; in place of the comma.
+	// conf=TEXT is PYTORCH_ALLOC_CONF with ; in place of the comma, in brackets, too.
 	if i := slices.IndexFunc(settings, func(s string) bool { return strings.HasPrefix(s, "conf=") }); i >= 0 {
-		settings = slices.Replace(slices.Clone(settings), i, i+1, strings.Split(settings[i][len("conf="):], ";")...)
+		list := strings.ReplaceAll(settings[i][len("conf="):], ";", ",")
+		settings = slices.Replace(slices.Clone(settings), i, i+1, splitSettings(list)...)
 	}
 	for _, setting := range settings {
 		at := strings.IndexAny(setting, "=:")
