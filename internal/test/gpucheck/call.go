@@ -81,11 +81,17 @@ func (c *call) tell(e event) {
 
 // fault says what is wrong, in one sentence.
 func (c *call) fault(format string, args ...any) {
-	c.tell(event{Fault: oneLine(fmt.Sprintf(format, args...))})
+	c.tell(event{Fault: report.OneLine(fmt.Sprintf(format, args...))})
+}
+
+// note says what was not compared, and why, in one sentence: a claim that holds without a note was
+// compared in full.
+func (c *call) note(format string, args ...any) {
+	c.tell(event{Note: report.OneLine(fmt.Sprintf(format, args...))})
 }
 
 // failed says why the check, or a part of it, could not run.
-func (c *call) failed(err error) { c.tell(event{Failed: oneLine(err.Error())}) }
+func (c *call) failed(err error) { c.tell(event{Failed: report.OneLine(err.Error())}) }
 
 // report says what an error of a program means: that of one which was not started, or was too late, is
 // no fault of what the claim is about.
@@ -96,8 +102,6 @@ func (c *call) report(err error) {
 	}
 	c.fault("%v", err)
 }
-
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " | ") }
 
 // figure keeps a measurement.
 func (c *call) figure(name string, value float64, unit string) {

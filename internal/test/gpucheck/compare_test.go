@@ -20,7 +20,7 @@ import (
 
 // Comparisons: of what is right no fault is found, and of what is wrong the fault that is written here.
 
-// A comparison is one call of a method with what was measured.
+// A comparison is one call of a method with what was measured. What is noted is among the faults, as "note: ".
 type comparison struct {
 	name   string
 	do     func(*call)
@@ -61,6 +61,9 @@ func compareAll(t *testing.T, list []comparison) {
 			for _, e := range events() {
 				if e.Fault != "" {
 					faults = append(faults, e.Fault)
+				}
+				if e.Note != "" {
+					faults = append(faults, "note: "+e.Note)
 				}
 				if e.Figure != nil {
 					figures++
@@ -405,7 +408,8 @@ func TestCompareFit(t *testing.T) {
 		{"outside less", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit, outside: 1}), nil},
 		{"outside more", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit, outside: unit + mib}),
 			[]string{"mlp outside: 1001.00 MiB, and fit assumes 1000.00 MiB"}},
-		{"outside unknown", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit}), nil},
+		{"outside unknown", with(0, consumed{InUsePeak: unit, HeldPeak: 2 * unit}),
+			[]string{"note: mlp outside: unknown, for the GPU shows no such process"}},
 		{"simulated", with(512*mib, good), nil},
 		{"simulated, a byte more", with(512*mib, consumed{InUsePeak: unit + 1, HeldPeak: 2 * unit, outside: unit}),
 			[]string{"mlp in use: 1048576001 bytes at the peak, and fit says 1048576000 bytes"}},
@@ -520,7 +524,8 @@ func TestComparePlans(t *testing.T) {
 		{"fixed, so nothing", fixed(plain[0], as), nil},
 		{"fixed, other results", fixed(plain[0], func(p *compiled) { p.Sums = []string{"b", "b"} }),
 			[]string{"mlp: the results with a plan are not those without one, to the bit"}},
-		{"fixed, without repetition", fixed(compiled{Name: "mlp", Sums: []string{"a", "b"}}, as), nil},
+		{"fixed, without repetition", fixed(compiled{Name: "mlp", Sums: []string{"a", "b"}}, as),
+			[]string{"note: mlp: the results are not compared, for they differ from run to run without a plan"}},
 	})
 }
 
@@ -627,7 +632,8 @@ func TestCompareExplained(t *testing.T) {
 			[]string{"JAX: the pool has 600.00 MiB (629145601 bytes), and explain says 600.00 MiB (629145600)"}},
 		{"another limit", with(taken{Limit: size(limit - 1)}, said, pool),
 			[]string{"JAX: the limit 900.00 MiB (943718399 bytes), and explain says 900.00 MiB (943718400)"}},
-		{"no limit said", with(taken{Limit: size(limit)}, explained{Gets: pool}, pool), nil},
+		{"no limit said", with(taken{Limit: size(limit)}, explained{Gets: pool}, pool),
+			[]string{"note: JAX: the framework says a limit of 943718400 bytes, and explain none"}},
 		{"more", with(taken{}, said, pool+besides+mib),
 			[]string{"JAX: it takes 857.00 MiB beside a context, and explain says 600.00 MiB (within 256.00 MiB)"}},
 		{"less", with(taken{}, said, pool-besides-mib),

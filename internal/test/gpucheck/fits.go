@@ -107,7 +107,7 @@ func (c *call) compareFit(p fitProgram, said predicted, took consumed) {
 		}
 	}
 	if took.outside == 0 { // in a container the driver may have other numbers for processes
-		c.figure(p.name+" outside unknown", 1, "")
+		c.note("%s outside: unknown, for the GPU shows no such process", p.name)
 		return
 	}
 	name := p.name + " outside"

@@ -38,6 +38,7 @@ type check struct {
 type event struct {
 	Figure *report.Figure `json:"figure,omitempty"`
 	Fault  string         `json:"fault,omitempty"`
+	Note   string         `json:"note,omitempty"`
 	Failed string         `json:"failed,omitempty"` // why it, or a part of it, could not run
 	Skip   string         `json:"skip,omitempty"`
 	Done   bool           `json:"done,omitempty"`
@@ -70,8 +71,10 @@ func (b *bundle) one(ctx context.Context, c check, left time.Duration) report.Re
 	r.Seconds = time.Since(begun).Seconds()
 	w.judge(&r, limit)
 	r.Why = b.plain(r.Why)
-	for i, fault := range r.Faults {
-		r.Faults[i] = b.plain(fault)
+	for _, lines := range [][]string{r.Faults, r.Notes} {
+		for i, line := range lines {
+			lines[i] = b.plain(line)
+		}
 	}
 	r.Logs = b.logsOf(c.name)
 	return r
@@ -89,9 +92,9 @@ func (b *bundle) repeat(name string) string {
 	return strings.Join(words, " ")
 }
 
-// plain is a message without the folders that may be gone when it is read.
+// plain is a message as a line of a result, without the folders that may be gone when it is read.
 func (b *bundle) plain(text string) string {
-	return strings.NewReplacer(b.logFolder()+"/", "", b.scratch+"/", "", b.root+"/", "").Replace(text)
+	return report.OneLine(strings.NewReplacer(b.logFolder()+"/", "", b.scratch+"/", "", b.root+"/", "").Replace(text))
 }
 
 // logsOf are the names of a check's logs, its own first and then in the order of their numbers.
@@ -135,6 +138,8 @@ func (w watched) judge(r *report.Result, limit time.Duration) {
 			r.Figures = append(r.Figures, *e.Figure)
 		case e.Fault != "":
 			r.Faults = append(r.Faults, e.Fault)
+		case e.Note != "":
+			r.Notes = append(r.Notes, e.Note)
 		case e.Failed != "":
 			failures = append(failures, "failed to run: "+e.Failed)
 		case e.Skip != "":

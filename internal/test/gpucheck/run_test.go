@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +32,13 @@ func init() {
 			_, _ = os.Stdout.WriteString("the last words\n")
 			os.Exit(0)
 			return nil
+		}},
+		check{name: "planted-noise", limit: 10 * time.Second, run: func(c *call) error {
+			noise := "\x1b[31m" + strings.Repeat("\xffé\r", 1<<20)
+			c.fault("%s", noise)
+			c.note("%s", noise)
+			_, _ = os.Stdout.WriteString(noise)
+			panic(noise)
 		}},
 		check{name: "planted-late", limit: 10 * time.Second, run: func(c *call) error {
 			_, err := c.exec(process{args: []string{"sleep", "1000"}, limit: 100 * time.Millisecond})
@@ -122,6 +131,21 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// Sentences of a result are lines that any terminal and any reader of the JSON can show, whatever a program wrote.
+func TestLinesOfAResultArePrintableAndShort(t *testing.T) {
+	b := testBundle(t)
+	c, _ := find("planted-noise")
+	r := b.one(t.Context(), c, c.limit)
+	if len(r.Faults) != 1 || len(r.Notes) != 1 || r.Why == "" {
+		t.Fatalf("%d faults, %d notes, %d bytes of a reason, want one of each", len(r.Faults), len(r.Notes), len(r.Why))
+	}
+	for _, line := range []string{r.Faults[0], r.Notes[0], r.Why} {
+		if bad := strings.IndexFunc(line, func(l rune) bool { return !unicode.IsPrint(l) }); bad >= 0 || len(line) > 2000 || !utf8.ValidString(line) {
+			t.Errorf("a line of %d bytes, with %q at %d", len(line), line[max(bad, 0):min(max(bad, 0)+8, len(line))], bad)
+		}
+	}
+}
+
 // A process that the kernel does not let go, as one that waits in a driver, is reported, and the
 // next check runs.
 func TestWhatCannotBeKilledStopsNothing(t *testing.T) {
@@ -171,11 +195,15 @@ func TestJudge(t *testing.T) {
 		{"failed in a part, and wrong", watched{events: []event{fault, {Failed: "too late"}, done}}, 10, report.Wrong, "failed to run: too late"},
 		{"skipped", watched{events: []event{{Skip: "not there"}, done}}, 10, report.Skipped, "not there"},
 		{"held", watched{events: []event{done}}, 10, report.Held, ""},
+		{"held with a note", watched{events: []event{{Note: "unknown"}, done}}, 10, report.Held, ""},
 	} {
 		r := report.Result{Limit: 10}
 		tc.w.judge(&r, seconds(tc.limit))
 		if r.Outcome != tc.outcome || r.Why != tc.why {
 			t.Errorf("%s: %s, %q, want %s, %q", tc.name, r.Outcome, r.Why, tc.outcome, tc.why)
+		}
+		if noted := len(r.Notes) == 1 && r.Notes[0] == "unknown"; noted != strings.HasSuffix(tc.name, "note") {
+			t.Errorf("%s: notes %q", tc.name, r.Notes)
 		}
 	}
 }

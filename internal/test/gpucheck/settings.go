@@ -140,7 +140,7 @@ func (c *call) compareExplained(name string, a taken, said explained, beside flo
 	switch {
 	case a.Limit == nil:
 	case said.Limit == nil:
-		c.figure(name+": a limit by the framework, none by explain", float64(*a.Limit), "bytes")
+		c.note("%s: the framework says a limit of %d bytes, and explain none", name, *a.Limit)
 	default:
 		c.compareSaid(name+": the limit", float64(*a.Limit), float64(*said.Limit))
 	}

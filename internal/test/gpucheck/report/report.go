@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -44,6 +45,7 @@ type Result struct {
 	Outcome Outcome  `json:"outcome"`
 	Why     string   `json:"why,omitempty"`    // of what was skipped, hung, crashed or not reached
 	Faults  []string `json:"faults,omitempty"` // of what is wrong, one sentence each
+	Notes   []string `json:"notes,omitempty"`  // of what was not compared, and why, one sentence each
 	Figures []Figure `json:"figures,omitempty"`
 	Seconds float64  `json:"seconds"`
 	Limit   float64  `json:"limit_seconds"`
@@ -103,6 +105,32 @@ func (r *Report) Write(path string) error {
 		return err
 	}
 	return os.Rename(path+".new", path)
+}
+
+// lineBytes is the most that a sentence of a result has, in bytes.
+const lineBytes = 2000
+
+// OneLine returns a text as a sentence of a result: printable, on one line, at most lineBytes long. What
+// programs write ends up in these, such as a progress bar in color, or a megabyte without a line's end.
+func OneLine(text string) string {
+	const between, cut = " | ", " ..."
+	var line strings.Builder
+	for _, letter := range strings.TrimSpace(text) {
+		word := string(letter)
+		switch {
+		case letter == '\n':
+			word = between
+		case unicode.IsSpace(letter):
+			word = " "
+		case letter == utf8.RuneError || !unicode.IsPrint(letter):
+			word = "?"
+		}
+		if line.Len()+len(word) > lineBytes-len(cut) {
+			return line.String() + cut
+		}
+		line.WriteString(word)
+	}
+	return line.String()
 }
 
 // Count returns how many checks ended so.
@@ -182,11 +210,12 @@ const (
 	width      = 100 // columns
 	mostLetter = 500 // of one sentence
 	mostFaults = 8
+	mostNotes  = 8
 	mostLogs   = 8
 )
 
-// Line writes the check's line, and below it what is wrong, where to read about it, and how to
-// repeat it.
+// Line writes the check's line, and below it what is wrong, what was not compared, where to read about
+// it, and how to repeat it.
 func (c Result) Line(w io.Writer) {
 	head := fmt.Sprintf("%-11s %-18s %5.1f s  ", c.Outcome, c.Name, c.Seconds)
 	wrap(w, head, strings.Repeat(" ", utf8.RuneCountInString(head)), fmt.Sprintf("%s (%s)", c.Claim, c.Doc))
@@ -203,6 +232,12 @@ func (c Result) Line(w io.Writer) {
 	}
 	if more := len(c.Faults) - mostFaults; more > 0 {
 		say(fmt.Sprintf("and %d more, in report.json", more))
+	}
+	for _, n := range c.Notes[:min(len(c.Notes), mostNotes)] {
+		say("note: " + n)
+	}
+	if more := len(c.Notes) - mostNotes; more > 0 {
+		say(fmt.Sprintf("and %d more notes, in report.json", more))
 	}
 	if !c.Outcome.Bad() {
 		return

@@ -23,6 +23,7 @@ func TestTextSaysWhatIsWrong(t *testing.T) {
 	r := Report{Results: []Result{
 		{Name: "costs", Outcome: Wrong, Claim: "Calls cost so much", Doc: "costs.txt", Faults: []string{"cost.MemInfo is 9 us", "cost.MemMap is 3 us"}},
 		{Name: "jax", Outcome: Skipped, Why: "python3 has no jax"},
+		{Name: "fit-jax", Outcome: Held, Notes: []string{"outside is unknown"}},
 	}}
 	var page, lines strings.Builder
 	r.Text(&page)
@@ -30,10 +31,28 @@ func TestTextSaysWhatIsWrong(t *testing.T) {
 		c.Line(&lines)
 	}
 	for _, text := range []string{page.String(), lines.String()} {
-		for _, want := range []string{"wrong", "costs", "Calls cost so much", "cost.MemInfo is 9 us\n", "cost.MemMap is 3 us\n", "skipped", "python3 has no jax\n"} {
+		for _, want := range []string{"wrong", "costs", "Calls cost so much", "cost.MemInfo is 9 us\n", "cost.MemMap is 3 us\n", "skipped", "python3 has no jax\n", "note: outside is unknown\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in\n%s", want, text)
 			}
+		}
+	}
+}
+
+// TestOneLine: a sentence has what can be printed, on one line of at most 2000 bytes, cut between letters.
+func TestOneLine(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"a sentence", "é is – a letter", "é is – a letter"},
+		{"lines", "a\nb\n", "a | b"},
+		{"color and a bar", "\x1b[31m10%\r20%\tdone\x00", "?[31m10% 20% done?"},
+		{"no UTF-8", "a\xffb", "a?b"},
+		{"nothing", " \n", ""},
+		{"all that is left", strings.Repeat("x", 1996), strings.Repeat("x", 1996)},
+		{"too long", strings.Repeat("x", 2001), strings.Repeat("x", 1996) + " ..."},
+		{"cut between letters", strings.Repeat("x", 1995) + "éé", strings.Repeat("x", 1995) + " ..."},
+	} {
+		if got := OneLine(tc.text); got != tc.want {
+			t.Errorf("%s: %d bytes %.60q, want %d bytes %.60q", tc.name, len(got), got, len(tc.want), tc.want)
 		}
 	}
 }
