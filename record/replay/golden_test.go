@@ -1,10 +1,13 @@
 package replay_test
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +15,7 @@ import (
 	"gpumem/internal/test/golden"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
+	"gpumem/size"
 )
 
 // TestGolden replays each recorded run of the original allocator the way a user
@@ -48,6 +52,85 @@ func TestGolden(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGoldenOfPyTorch replays the runs of PyTorch's own allocator, each as one of the releases
+// that it was the same in: every placement, counted from the first that its device gave, is
+// where it was there. Expandable segments lie in reservations, the others in grants.
+func TestGoldenOfPyTorch(t *testing.T) {
+	rows := pytorchRows(t)
+	traces := map[string]*trace.Trace{}
+	compared := 0
+	for i, row := range rows {
+		name := row["trace"]
+		if traces[name] == nil {
+			traces[name] = text(t, lines(t, filepath.Join(golden.Dir(), filepath.FromSlash(name))+".txt"))
+		}
+		if traces[name].Events > 20_000 { // TestGolden of alloc/internal/pytorch has those
+			continue
+		}
+		compared++
+		total, err := size.Parse(row["total"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases := strings.Split(row["releases"], ",")
+		policy, separator := "pytorch@"+releases[i%len(releases)], ":"
+		if row["conf"] != "" {
+			policy, separator = policy+":conf="+strings.ReplaceAll(row["conf"], ",", ";"), ","
+		}
+		if row["fraction"] != "" {
+			policy += separator + "fraction=" + row["fraction"]
+		}
+		cfg := config(t, fmt.Sprintf("sim:%d", total), policy)
+		cfg.Untimed = true
+		r := run(t, traces[name], cfg).Results[0]
+		if got := strconv.FormatUint(r.Refused, 10); r.Digest != row["placement_fnv1a64"] || got != row["refused"] {
+			t.Errorf("%s on %s: %s: digest %s, refused %s; PyTorch: %s, %s",
+				name, row["total"], policy, r.Digest, got, row["placement_fnv1a64"], row["refused"])
+		}
+	}
+	if compared != 409 {
+		t.Errorf("%d runs compared, want 409", compared)
+	}
+}
+
+// pytorchRows reads PyTorch's golden.tsv, rows by the names of the columns.
+func pytorchRows(t *testing.T) (rows []map[string]string) {
+	t.Helper()
+	all := strings.Split(strings.TrimSpace(lines(t, filepath.Join(golden.Dir(), "pytorch", "golden.tsv"))), "\n")
+	head := strings.Split(all[0], "\t")
+	for _, line := range all[1:] {
+		row := map[string]string{}
+		for i, field := range strings.Split(line, "\t") {
+			row[head[i]] = field
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// lines returns a text file, or the one with .gz behind its name, less the free of an id
+// that was never allocated: the original does nothing there, and a replay refuses it.
+func lines(t *testing.T, name string) string {
+	t.Helper()
+	var r io.Reader
+	f, err := os.Open(name)
+	r = f
+	if err != nil {
+		if f, err = os.Open(name + ".gz"); err == nil {
+			r, err = gzip.NewReader(f)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(string(all), "\nf nosuch\n", "\n", 1)
 }
 
 // words says a row's options as --device and --policy.

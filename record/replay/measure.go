@@ -98,10 +98,10 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := r.places()
+	places, from := r.places(), &origin{GPU: dev}
 	// Messages of the opening are about the settings, not the run.
 	notes, open := newNotes(), false
-	p, err := r.newPass(places.watch(dev), func(m alloc.Message) {
+	p, err := r.newPass(places.watch(from), func(m alloc.Message) {
 		if open {
 			notes.add(m)
 		}
@@ -119,7 +119,7 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 	for _, hook := range r.cfg.Hooks {
 		p.hooks = append(p.hooks, hook(p))
 	}
-	p.hooks = append(p.hooks, figures(p, res))
+	p.hooks = append(p.hooks, figures(p, from, res))
 	if _, err := p.run(ctx, r.progress("")); err != nil {
 		return nil, err
 	}
@@ -128,9 +128,8 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 }
 
 // figures returns the hook that fills in a result, and at its end trims the pool.
-func figures(p *Pass, res *Result) Hook {
+func figures(p *Pass, from *origin, res *Result) Hook {
 	digest := newDigest()
-	base := p.Device.Info().Base
 	early := p.Pool.Events / 100 // events after these are late
 	var heldSum float64
 	return Hook{
@@ -145,7 +144,7 @@ func figures(p *Pass, res *Result) Hook {
 			if b.IsZero() {
 				digest.add(nowhere)
 			} else {
-				digest.add(b.Addr - base)
+				digest.add(b.Addr - from.first)
 			}
 			return nil
 		},

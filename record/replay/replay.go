@@ -127,7 +127,7 @@ type Result struct {
 
 	Stats         alloc.Stats `json:"stats"` // after the last event
 	Fragmentation float64     `json:"fragmentation"`
-	Digest        string      `json:"placement_fnv1a64"`
+	Digest        string      `json:"placement_fnv1a64"` // of all placements, as offsets from the first address that the device gave
 
 	// ReservedPeak and Segments are of PyTorch's allocator, nil of others: the most bytes
 	// in its segments, and the segments that it took from the driver.

@@ -170,6 +170,18 @@ func TestUpperEnd(t *testing.T) {
 	}
 }
 
+// TestDigestCountsFromTheFirstAddress: wherever the device gave its first memory, by a grant, a
+// reservation or its own pool, a block at the beginning of it has the offset 0.
+func TestDigestCountsFromTheFirstAddress(t *testing.T) {
+	d := golden.NewDigest()
+	d.Add(0)
+	for _, p := range []string{"bfc", "platform", "pytorch", "pytorch:expandable_segments=True", "async", "vmm"} {
+		if r := one(t, "a 1 2097152\n", "sim:1GiB", p); r.Digest != d.String() {
+			t.Errorf("%s: digest %s, want %s, that of offset 0", p, r.Digest, d)
+		}
+	}
+}
+
 // TestFailure: the first refusal says what, where, by whom and why.
 func TestFailure(t *testing.T) {
 	// Of 1 MiB two blocks of 256 KiB stay, and with them two holes.
