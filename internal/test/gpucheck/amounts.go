@@ -24,9 +24,13 @@ type granted struct {
 	what      string
 	requested uint64
 	bytes     int64 // negative: more was free afterwards
+	failed    bool
 }
 
-// askGrants runs c/grants. Calls that failed are faults.
+// name is the row's name in a report.
+func (r granted) name() string { return fmt.Sprintf("%s %d", r.what, r.requested) }
+
+// askGrants runs c/grants. Calls that failed are faults, and rows without bytes.
 func (c *call) askGrants() (rows []granted, err error) {
 	e, err := c.must(process{args: []string{filepath.Join(c.root, "c/grants")}})
 	if err != nil {
@@ -36,7 +40,7 @@ func (c *call) askGrants() (rows []granted, err error) {
 		var r granted
 		if _, err := fmt.Sscan(line, &r.what, &r.requested, &r.bytes); err != nil {
 			c.fault("%s", strings.TrimSpace(line))
-			continue
+			r.failed = true
 		}
 		rows = append(rows, r)
 	}
@@ -48,8 +52,50 @@ func grants(c *call) error {
 	rows, err := c.askGrants()
 	if err == nil {
 		c.compareGrants(rows)
+		c.allGrants(rows)
 	}
 	return err
+}
+
+// allGrants finds fault with rows that c/grants does not print.
+func (c *call) allGrants(rows []granted) {
+	page := uint64(granule)
+	printed := map[string]bool{}
+	for _, r := range rows {
+		printed[r.name()] = true
+		if r.what == "granularity-least" && r.bytes > 0 {
+			page = uint64(r.bytes)
+		}
+	}
+	c.allAsked("c/grants", askedGrants(page), func(name string) bool { return printed[name] })
+}
+
+// askedGrants are the names of the rows of programs/grants.c, on a GPU whose least page has so many bytes.
+func askedGrants(page uint64) (names []string) {
+	const kib, gib = 1 << 10, 1 << 30
+	add := func(what string, requested ...uint64) {
+		for _, n := range requested {
+			names = append(names, granted{what: what, requested: n}.name())
+		}
+	}
+	add("context", 1)
+	add("alloc", 1, 512, 256*kib, mib, mib+1, 2*mib-1, 2*mib, 2*mib+1, 3*mib, 5*mib+512, 20*mib, 100*mib+1, gib)
+	add("alloc-100", 100*kib)
+	add("alloc-50", 50*mib, 75*mib)
+	add("pitched", 1000*1100)
+	add("pitch", 1000)
+	add("pitched-50", 50*1000*1100)
+	add("managed-untouched", 16*mib)
+	add("granularity-least", 1)
+	add("granularity-best", 1)
+	for n := page; n <= 64*mib; n *= 4 {
+		add("page", n)
+	}
+	for _, what := range []string{"pool", "pool-reserved", "pool-kept"} {
+		add(what, kib, 33*mib, 100*mib)
+	}
+	add("second-context", 1)
+	return names
 }
 
 // compareGrants compares rows of c/grants.
@@ -57,7 +103,10 @@ func (c *call) compareGrants(rows []granted) {
 	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
 	var pool int64 // what the pool had reserved before
 	for _, r := range rows {
-		name := fmt.Sprintf("%s %d", r.what, r.requested)
+		if r.failed {
+			continue
+		}
+		name := r.name()
 		kind, count := r.what, uint64(1)
 		if i := strings.LastIndexByte(kind, '-'); i > 0 {
 			if _, err := fmt.Sscan(kind[i+1:], &count); err == nil {
@@ -126,7 +175,7 @@ func contextBytes(c *call) error {
 func (c *call) compareContext(rows []granted, before gpu) {
 	const threads = 132 * 2048 // of an H100 or H200
 	for _, r := range rows {
-		if r.what == "context" {
+		if r.what == "context" && !r.failed {
 			c.compare("outside.context.9.any", float64(r.bytes)-float64(before.UsedBytes), 2048*threads+24*mib, "bytes", .2)
 			return
 		}

@@ -90,6 +90,20 @@ func (c *call) note(format string, args ...any) {
 	c.tell(event{Note: report.OneLine(fmt.Sprintf(format, args...))})
 }
 
+// allAsked finds fault with what was asked for and is not answered: a comparison of the answers that
+// there are would hold without them.
+func (c *call) allAsked(who string, asked []string, isAnswered func(string) bool) {
+	var missing []string
+	for _, name := range asked {
+		if !isAnswered(name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		c.fault("%s says nothing of %s", who, strings.Join(missing, ", "))
+	}
+}
+
 // failed says why the check, or a part of it, could not run.
 func (c *call) failed(err error) { c.tell(event{Failed: report.OneLine(err.Error())}) }
 

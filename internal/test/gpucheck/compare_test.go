@@ -145,7 +145,7 @@ func TestLeft(t *testing.T) {
 
 func TestCompareGrants(t *testing.T) {
 	one := func(what string, requested uint64, bytes int64) func(*call) {
-		return func(c *call) { c.compareGrants([]granted{{what, requested, bytes}}) }
+		return func(c *call) { c.compareGrants([]granted{{what, requested, bytes, false}}) }
 	}
 	wrong := func(name, is, says string) []string {
 		return []string{name + ": measured " + is + ", the documents say " + says}
@@ -169,17 +169,72 @@ func TestCompareGrants(t *testing.T) {
 		{"kept nothing", one("pool-kept", 32<<20, 0), nil},
 		{"kept", one("pool-kept", 32<<20, 32<<20), wrong("pool-kept 33554432", "32.00 MiB", "0 bytes")},
 		{"kept, and the pool grows by less", func(c *call) {
-			c.compareGrants([]granted{{"pool-kept", 1, 32 << 20}, {"pool", 33 << 20, 32 << 20}})
+			c.compareGrants([]granted{{"pool-kept", 1, 32 << 20, false}, {"pool", 33 << 20, 32 << 20, false}})
 		}, wrong("pool-kept 1", "32.00 MiB", "0 bytes")},
 		{"something else", one("context", 0, 1), nil},
 	})
+}
+
+// TestGrantsAreAll: a row that c/grants does not print is a fault, and of one that failed it is the call's error.
+func TestGrantsAreAll(t *testing.T) {
+	run := func(change func([]string) []string) func(*call) {
+		return func(c *call) {
+			var lines []string
+			for _, name := range askedGrants(granule) {
+				lines = append(lines, name+" 0")
+			}
+			writeScript(t, filepath.Join(c.root, "c/grants"), "cat <<'END'\n"+strings.Join(change(lines), "\n")+"\nEND\n")
+			rows, err := c.askGrants()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.figure("rows", float64(len(rows)), "")
+			c.allGrants(rows)
+		}
+	}
+	without := func(names ...string) func([]string) []string {
+		return func(lines []string) []string {
+			return slices.DeleteFunc(lines, func(line string) bool { return slices.Contains(names, strings.TrimSuffix(line, " 0")) })
+		}
+	}
+	compareAll(t, []comparison{
+		{"all", run(without()), nil},
+		{"two are missing", run(without("alloc 3145728", "pool-kept 1024")), []string{"c/grants says nothing of alloc 3145728, pool-kept 1024"}},
+		{"one failed", run(func(lines []string) []string {
+			return append(without("managed-untouched 16777216")(lines), "managed-untouched 16777216 error 801")
+		}), []string{"managed-untouched 16777216 error 801"}},
+		{"smaller pages", run(func(lines []string) []string {
+			return append(without("granularity-least 1", "page 33554432")(lines), "granularity-least 1 524288", "page 524288 0")
+		}), []string{"c/grants says nothing of page 33554432"}},
+	})
+	c, events := compared(t, "a GPU")
+	writeScript(t, filepath.Join(c.root, "c/grants"), "echo context 1 1")
+	if err := grants(c); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(events(), func(e event) bool { return strings.HasPrefix(e.Fault, "c/grants says nothing of alloc 1, alloc 512") }) {
+		t.Errorf("%+v: the check holds without rows", events())
+	}
+}
+
+// writeScript makes a script of the shell.
+func writeScript(t *testing.T, path, text string) {
+	t.Helper()
+	from := filepath.Join(t.TempDir(), "script")
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(from, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	if err == nil {
+		err = copyProgram(from, path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestCompareContext(t *testing.T) {
 	const before, context = 100 * mib, 552 * mib
 	rows := func(bytes int64) func(*call) {
 		return func(c *call) {
-			c.compareContext([]granted{{"alloc", 1, 1}, {"context", 0, bytes}}, gpu{UsedBytes: before})
+			c.compareContext([]granted{{"alloc", 1, 1, false}, {"context", 0, bytes, false}}, gpu{UsedBytes: before})
 		}
 	}
 	compareAll(t, []comparison{
@@ -190,6 +245,8 @@ func TestCompareContext(t *testing.T) {
 		{"too little", rows(before + context*8/10 - mib),
 			[]string{"outside.context.9.any: measured 440.60 MiB, the documents say 552.00 MiB"}},
 		{"less than before", rows(before - mib), []string{"outside.context.9.any: measured -1.00 MiB, the documents say 552.00 MiB"}},
+		{"one that failed", func(c *call) { c.compareContext([]granted{{what: "context", failed: true}}, gpu{}) },
+			[]string{"c/grants says nothing of a context"}},
 		{"none", func(c *call) { c.compareContext(nil, gpu{}) }, []string{"c/grants says nothing of a context"}},
 	})
 }
@@ -323,10 +380,10 @@ func TestPassed(t *testing.T) {
 	const good = "=== RUN   TestA\n    a_test.go:1: fine\n--- PASS: TestA (0.00s)\nPASS\n"
 	const bad = "=== RUN   TestA\n    a_test.go:1: it is lost\n--- FAIL: TestA (0.00s)\n=== RUN   TestB\n--- FAIL: TestB (0.00s)\nFAIL\n"
 	const skip = "=== RUN   TestA\n    a_test.go:1: no GPU\n--- SKIP: TestA (0.00s)\nPASS\n"
-	passed := func(e ended, killed error, want string) func(*call) {
+	asked := func(tests []string, e ended, killed error, want string) func(*call) {
 		return func(c *call) {
 			got := ""
-			if err := c.passed("a.test", e, killed); err != nil {
+			if err := c.passed("a.test", tests, e, killed); err != nil {
 				got = err.Error()
 			}
 			if got != want {
@@ -334,11 +391,19 @@ func TestPassed(t *testing.T) {
 			}
 		}
 	}
+	passed := func(e ended, killed error, want string) func(*call) { return asked([]string{"TestA"}, e, killed, want) }
+	const under = "--- PASS: TestA (0.00s)\n    --- PASS: TestA/cuda:0_bfc (0.00s)\nPASS\n"
 	compareAll(t, []comparison{
 		{"passed", passed(ended{stdout: good}, nil, ""), nil},
 		{"failed", passed(ended{stdout: bad, status: 1}, nil, ""), []string{"TestA: it is lost", "TestB: it says nothing"}},
 		{"skipped", passed(ended{stdout: skip}, nil, "no GPU"), nil},
-		{"skipped in part", passed(ended{stdout: good + skip}, nil, ""), nil},
+		{"skipped in part", passed(ended{stdout: good + strings.ReplaceAll(skip, "TestA", "TestB")}, nil, ""),
+			[]string{"note: TestB is skipped: no GPU"}},
+		{"one of two", asked([]string{"TestA", "TestB"}, ended{stdout: good}, nil, ""), []string{"a.test says nothing of TestB"}},
+		{"one of three, and a crash", asked([]string{"TestA", "TestB", "TestC"}, ended{stdout: bad, status: 2}, nil, ""),
+			[]string{"TestA: it is lost", "TestB: it says nothing", "a.test says nothing of TestC"}},
+		{"subtests", asked([]string{"TestA/cuda"}, ended{stdout: under}, nil, ""), nil},
+		{"no subtest", asked([]string{"TestA/cuda"}, ended{stdout: good}, nil, ""), []string{"a.test says nothing of TestA/cuda"}},
 		{"crashed", passed(ended{stdout: good, stderr: "SIGSEGV", status: 2}, nil, ""), []string{"a.test ends with status 2: SIGSEGV"}},
 		{"no test", passed(ended{stdout: "PASS\n"}, nil, ""), []string{"a.test ran no test"}},
 		{"killed", passed(ended{stdout: good}, errors.New("no end"), "no end"), nil},
@@ -360,6 +425,28 @@ func TestEnough(t *testing.T) {
 			[]string{"outside.all.jax: 901.00 MiB, and the estimate is 900.00 MiB"}},
 		{"more of NCCL", with(map[string]float64{oneRank: 513 * mib}),
 			[]string{"outside.NCCL-one-rank.jax: 513.00 MiB, and the estimate for several is 512.00 MiB"}},
+	})
+}
+
+// TestOutsideIsAll: a part that outside.py does not print is a fault.
+func TestOutsideIsAll(t *testing.T) {
+	run := func(module string, parts ...string) func(*call) {
+		return func(c *call) {
+			writeScript(t, c.command(), `echo '{"devices": [{"used_bytes": 1, "total_bytes": 100, "compute_capability": "9.0"}]}'`)
+			text := ""
+			for _, part := range parts {
+				text += fmt.Sprintf("echo '{\"part\": %q, \"bytes\": 1}'\n", part)
+			}
+			c.python = filepath.Join(c.root, "python")
+			writeScript(t, c.python, text)
+			if err := outside(module, "jax")(c); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	compareAll(t, []comparison{
+		{"all", run("cupy", "context", "import", "kernels", "cuBLAS"), nil},
+		{"one is missing", run("jax", "context", "import", "kernels", "cuBLAS"), []string{"outside.py says nothing of cuDNN"}},
 	})
 }
 
@@ -526,6 +613,31 @@ func TestComparePlans(t *testing.T) {
 			[]string{"mlp: the results with a plan are not those without one, to the bit"}},
 		{"fixed, without repetition", fixed(compiled{Name: "mlp", Sums: []string{"a", "b"}}, as),
 			[]string{"note: mlp: the results are not compared, for they differ from run to run without a plan"}},
+	})
+}
+
+// TestPlansAreAll: a program that remat.py does not print is a fault.
+func TestPlansAreAll(t *testing.T) {
+	run := func(printed, words []string) func(*call) {
+		return func(c *call) {
+			text := ""
+			for _, name := range printed {
+				text += fmt.Sprintf("echo '{\"name\": %q, \"sums\": [\"a\", \"a\"]}'\n", name)
+			}
+			c.python = filepath.Join(c.root, "python")
+			writeScript(t, c.python, text)
+			if _, _, err := c.compile(nil, nil, words...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	host := []string{"off", "gpumem"}
+	compareAll(t, []comparison{
+		{"both, so nothing", run([]string{"mlp", "transformer"}, nil), nil},
+		{"one of two", run([]string{"mlp"}, nil), []string{"remat.py says nothing of transformer"}},
+		{"simulated, so nothing", run([]string{"mlp"}, nil), nil},
+		{"with copies to the host, so nothing", run([]string{"dense"}, host), nil},
+		{"another with copies to the host", run([]string{"mlp"}, host), []string{"remat.py says nothing of dense"}},
 	})
 }
 

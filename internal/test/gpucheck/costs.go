@@ -86,7 +86,7 @@ func costs(c *call) error {
 		rounds, most = 4, 1<<30
 	}
 	table := filepath.Join(c.logFolder(), "costs.table.md")
-	err := c.test("cuda.test", "-test.run", "^TestRealCosts$", "-costs", table,
+	err := c.test("cuda.test", []string{"TestRealCosts"}, "-costs", table,
 		"-costs-rounds", fmt.Sprint(rounds), "-costs-most", fmt.Sprint(most),
 		fmt.Sprintf("-costs-waits=%v", !c.simulated))
 	if err != nil {

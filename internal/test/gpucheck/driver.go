@@ -13,21 +13,21 @@ import (
 // Compiled tests and programs in C: the driver's answers, and the pools on it.
 
 // driver runs tests of device/internal/cuda on GPU 0.
-func driver(pattern string) func(*call) error {
+func driver(tests ...string) func(*call) error {
 	return func(c *call) error {
-		return c.test("cuda.test", "-test.run", pattern)
+		return c.test("cuda.test", tests)
 	}
 }
 
 // contents writes into blocks and reads them back under every policy.
 func contents(c *call) error {
-	return c.test("pool.test", "-test.run", "^(TestContents|TestContenders)$/^cuda")
+	return c.test("pool.test", []string{"TestContents/cuda", "TestContenders/cuda"})
 }
 
 // poolLibrary runs the C programs of preload/testdata with the library in front of the driver.
 func poolLibrary(c *call) error {
-	return c.test("preload.test", "-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"),
-		"-test.run", "^Test(Conformance|Random|Signals)$")
+	return c.test("preload.test", []string{"TestConformance", "TestRandom", "TestSignals"},
+		"-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"))
 }
 
 // cLibrary runs the C program of preload/capi/testdata on cuda:0.
@@ -61,18 +61,33 @@ var (
 	wrote = regexp.MustCompile(`^\s+\w+\.go:\d+: (.*)`)
 )
 
-// test runs a compiled test of the bundle. Each test of it that fails is a fault, with the last
-// line that it wrote.
-func (c *call) test(binary string, args ...string) error {
-	// A test that hangs says where, shortly before it would be killed.
-	const stacks = 3 * time.Second
-	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1", fmt.Sprintf("-test.timeout=%v", max(c.left()-stacks, stacks))}, args...)
-	e, err := c.exec(process{args: args, limit: c.left()})
-	return c.passed(binary, e, err)
+// pattern is what -test.run has for tests, of which all have a subtest's first word or none has.
+func pattern(tests []string) string {
+	var names []string
+	under := ""
+	for _, test := range tests {
+		name, word, isUnder := strings.Cut(test, "/")
+		if names = append(names, name); isUnder {
+			under = "/^" + word
+		}
+	}
+	return "^(" + strings.Join(names, "|") + ")$" + under
 }
 
-// passed reads the output of a compiled test, which err says was killed.
-func (c *call) passed(binary string, e ended, err error) error {
+// test runs tests of a compiled one of the bundle: whole ones, or "TEST/WORD", of which those subtests
+// run that begin with the word. Each that fails is a fault, with the last line that it wrote, and so is
+// each that does not run.
+func (c *call) test(binary string, tests []string, args ...string) error {
+	// A test that hangs says where, shortly before it would be killed.
+	const stacks = 3 * time.Second
+	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1", "-test.run=" + pattern(tests),
+		fmt.Sprintf("-test.timeout=%v", max(c.left()-stacks, stacks))}, args...)
+	e, err := c.exec(process{args: args, limit: c.left()})
+	return c.passed(binary, tests, e, err)
+}
+
+// passed reads the output of a compiled test that was to run tests, which err says was killed.
+func (c *call) passed(binary string, tests []string, e ended, err error) error {
 	for _, f := range failed.FindAllStringSubmatch(e.stdout, -1) {
 		c.fault("%s: %s", f[1], lastWords(e.stdout, f[1]))
 	}
@@ -91,8 +106,25 @@ func (c *call) passed(binary string, e ended, err error) error {
 		return skipped(lastWords(e.stdout, omitted.FindStringSubmatch(e.stdout)[1]))
 	case e.status == 0 && count(passed) == 0:
 		c.fault("%s ran no test", binary)
+		return nil
+	}
+	c.allAsked(binary, tests, func(test string) bool { return hasRun(e.stdout, test) })
+	for _, f := range omitted.FindAllStringSubmatch(e.stdout, -1) {
+		c.note("%s is skipped: %s", f[1], lastWords(e.stdout, f[1]))
 	}
 	return nil
+}
+
+// hasRun reports whether a test ended, or, of "TEST/WORD", a subtest that begins so.
+func hasRun(output, test string) bool {
+	for _, end := range []*regexp.Regexp{passed, failed, omitted} {
+		for _, m := range end.FindAllStringSubmatch(output, -1) {
+			if m[1] == test || strings.Contains(test, "/") && strings.HasPrefix(m[1], test) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // lastWords is the last line that a test wrote, of `go test -v`'s output.

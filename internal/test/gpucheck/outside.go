@@ -17,6 +17,13 @@ import (
 // oneRank is the part of a communicator of one GPU, which takes less than one of several.
 const oneRank = "NCCL-one-rank"
 
+// outsideParts are the parts that outside.py measures of a framework, by the name of its module.
+var outsideParts = map[string][]string{
+	"torch": {"context", "import", "kernels", "cuBLAS", "cuDNN", "graph", oneRank},
+	"jax":   {"context", "import", "kernels", "cuBLAS", "cuDNN"},
+	"cupy":  {"context", "import", "kernels", "cuBLAS"},
+}
+
 // outside measures a framework's parts. name is the table's name of what Python calls module.
 func outside(module, name string) func(*call) error {
 	return func(c *call) error {
@@ -52,6 +59,9 @@ func outside(module, name string) func(*call) error {
 		}
 		if err == nil && e.status != 0 {
 			err = fmt.Errorf("the program ends with status %d%s", e.status, e.reason())
+		}
+		if err == nil {
+			c.allAsked("outside.py", outsideParts[module], func(part string) bool { _, ok := measured[part]; return ok })
 		}
 		if len(measured) > 0 {
 			c.enough(name, measured, estimate)

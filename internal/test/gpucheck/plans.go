@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gpumem/size"
@@ -42,9 +43,12 @@ func (c *call) compile(before []string, env []string, words ...string) ([]compil
 	if err := os.MkdirAll(filepath.Join(folder, "kernels"), 0o755); err != nil {
 		return nil, ended{}, err
 	}
-	scale := "4"
+	scale, asked := "4", []string{"mlp", "transformer"}
 	if c.simulated { // its memory is the host's, and mostly there are few CPUs
-		scale = "1"
+		scale, asked = "1", asked[:1]
+	}
+	if len(words) > 0 {
+		asked = []string{"dense"}
 	}
 	args := append(before, c.python, filepath.Join(c.root, "python/remat.py"), scale, folder)
 	e, err := c.must(process{
@@ -65,6 +69,9 @@ func (c *call) compile(before []string, env []string, words ...string) ([]compil
 	if len(list) == 0 {
 		return nil, e, errors.New("remat.py prints no program")
 	}
+	c.allAsked("remat.py", asked, func(name string) bool {
+		return slices.ContainsFunc(list, func(one compiled) bool { return one.Name == name })
+	})
 	return list, e, nil
 }
 
