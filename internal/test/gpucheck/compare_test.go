@@ -260,9 +260,11 @@ func TestCompareLimits(t *testing.T) {
 	}
 	compareAll(t, []comparison{
 		{"full", two(lease, 2, 2*lease), nil},
-		{"half", two(lease/2, 2, lease), nil},
-		{"above the lease", two(lease+1, 2, lease), []string{"program 2 has 3072.00 MiB of a lease of 3 GiB"}},
-		{"less than half", two(lease/2-1, 2, lease), []string{"program 2 has 1536.00 MiB of a lease of 3 GiB"}},
+		{"all but a context", two(lease-704*mib, 2, 2*lease), nil},
+		{"above the lease", two(lease+1, 2, lease),
+			[]string{"program 2 has 3072.00 MiB of a lease of 3 GiB, of which at least 2368.00 MiB are reachable"}},
+		{"a block less", two(lease-768*mib, 2, lease),
+			[]string{"program 2 has 2304.00 MiB of a lease of 3 GiB, of which at least 2368.00 MiB are reachable"}},
 		{"not refused", two(lease, 0, lease), []string{"program 2 was answered 0 above its limit, want 2, out of memory"}},
 		{"more in use", two(lease, 2, 2*lease+mib), []string{"two leases of 3 GiB take 6145.00 MiB"}},
 	})
