@@ -415,6 +415,41 @@ func TestPassed(t *testing.T) {
 	})
 }
 
+// TestCLibrary: the C program finds the library in a folder with nothing else, and leaves a recording.
+func TestCLibrary(t *testing.T) {
+	const found = `case $LD_LIBRARY_PATH in *:/elsewhere) ;; *) echo "the path is $LD_LIBRARY_PATH" ;; esac
+folder=${LD_LIBRARY_PATH%%:*}
+[ "$(cat "$folder/libgpumem_c.so")" = library ] || echo "no library in $folder"
+[ "$(ls "$folder")" = libgpumem_c.so ] || echo "more in $folder"
+[ -z "$LD_PRELOAD" ] || echo "preloaded: $LD_PRELOAD"
+`
+	t.Setenv("LD_LIBRARY_PATH", "/elsewhere")
+	run := func(script string) func(*call) {
+		return func(c *call) {
+			libraries := filepath.Join(c.scratch, "lib/gpumem")
+			err := errors.Join(os.MkdirAll(libraries, 0o755), os.WriteFile(filepath.Join(libraries, "libgpumem_c.so"), []byte("library"), 0o644),
+				os.WriteFile(filepath.Join(libraries, "libcuda.so.1"), nil, 0o644))
+			if err != nil {
+				t.Fatal(err)
+			}
+			writeScript(t, filepath.Join(c.root, "c/capi"), found+script)
+			if err := cLibrary(c); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	compareAll(t, []comparison{
+		{"good", run(`[ "$1" = cuda:0 ] && echo recorded >"$2"`), nil},
+		{"an empty recording", run(`: >"$2"`), []string{"the recording is empty"}},
+		{"a line", run(`echo x >"$2"; echo line 3`), []string{"line 3"}},
+	})
+	c, events := compared(t, "a GPU")
+	run("exit 0")(c)
+	if all := events(); len(all) != 1 || !strings.HasPrefix(all[0].Fault, "there is no recording: ") {
+		t.Errorf("%+v, want that there is no recording", all)
+	}
+}
+
 func TestEnough(t *testing.T) {
 	estimate := map[string]float64{"context": 500 * mib, "cuDNN": 400 * mib, "NCCL": 512 * mib}
 	with := func(measured map[string]float64) func(*call) {

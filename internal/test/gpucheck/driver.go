@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -30,17 +31,41 @@ func poolLibrary(c *call) error {
 		"-built", c.root, "-front", filepath.Join(c.scratch, "lib/gpumem"))
 }
 
-// cLibrary runs the C program of preload/capi/testdata on cuda:0.
+// cLibrary runs the C program of preload/capi/testdata on cuda:0, and looks whether it left its recording.
 func cLibrary(c *call) error {
-	e, err := c.exec(process{
-		args: []string{filepath.Join(c.root, "c/capi"), "cuda:0", filepath.Join(c.scratch, "capi.recording")},
-		// By its path: its folder has a libcuda.so.1, too.
-		env: []string{"LD_PRELOAD=" + filepath.Join(c.scratch, "lib/gpumem/libgpumem_c.so")},
-	})
-	if err == nil {
-		c.silent(e)
+	const library = "libgpumem_c.so"
+	// In a folder of its own: the libraries' has a libcuda.so.1, too.
+	folder := filepath.Join(c.scratch, "c-library")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
 	}
-	return err
+	if err := os.Symlink(filepath.Join(c.scratch, "lib/gpumem", library), filepath.Join(folder, library)); err != nil {
+		return err
+	}
+	recording := filepath.Join(c.scratch, "capi.recording")
+	e, err := c.exec(process{
+		args: []string{filepath.Join(c.root, "c/capi"), "cuda:0", recording},
+		env:  []string{"LD_LIBRARY_PATH=" + strings.TrimSuffix(folder+":"+os.Getenv("LD_LIBRARY_PATH"), ":")},
+	})
+	if err != nil {
+		return err
+	}
+	c.silent(e)
+	c.recorded(recording)
+	return nil
+}
+
+// recorded finds fault with a recording that is not there, or empty.
+func (c *call) recorded(path string) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		c.fault("there is no recording: %v", err)
+	case info.Size() == 0:
+		c.fault("the recording is empty")
+	default:
+		c.figure("the recording has", float64(info.Size()), "bytes")
+	}
 }
 
 // silent finds fault with whatever a program writes, and with its status.
