@@ -86,7 +86,7 @@ func TestPython(t *testing.T) {
 
 var seeds = flag.Int("seeds", 1, "random programs that TestRunPool runs under each pool")
 
-// command builds the command, and makes a shared simulated GPU of 4 GiB. gpumem is the command
+// command builds the command, and makes a shared simulated GPU of 8 GiB. gpumem is the command
 // with arguments, before its start.
 func command(t *testing.T, b built) (gpumem func(args ...string) *exec.Cmd, device string) {
 	t.Helper()
@@ -109,7 +109,7 @@ func command(t *testing.T, b built) (gpumem func(args ...string) *exec.Cmd, devi
 		return c
 	}
 	device = "sim@" + filepath.Join(dir, "gpu")
-	if out, err := output(gpumem("devices", "--device", device+",total=4GiB,create")); err != nil {
+	if out, err := output(gpumem("devices", "--device", device+",total=8GiB,create")); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return gpumem, device
@@ -121,7 +121,8 @@ func output(c *exec.Cmd) (string, error) {
 }
 
 // TestRunPool: a program under each pool that gpumem run offers, by the command itself; and a
-// random one, which is another for each pool.
+// random one, which is another for each pool. The lease has room for all that 64 threads may
+// hold at once: 32 MiB each in blocks, as much that is pending, and what the pool rounds up.
 func TestRunPool(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: builds the command")
@@ -133,14 +134,14 @@ func TestRunPool(t *testing.T) {
 		"pytorch@2.1:expandable_segments:True",
 	} {
 		t.Run(pool, func(t *testing.T) {
-			out, err := output(gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads"))
+			out, err := output(gpumem("run", "--device", device, "--mem", "6GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads"))
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 2 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
+			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 6 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
 				t.Errorf("%v\n%s", err, out)
 			}
 			// Streams, captures and waits at random; a use of memory that is not ordered fails.
 			for seed := i; seed < i+*seeds; seed++ {
-				out, err := output(gpumem("run", "--device", device, "--mem", "2GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed)))
+				out, err := output(gpumem("run", "--device", device, "--mem", "6GiB", "--pool", pool, "--", filepath.Join(b.programs, "random"), fmt.Sprint(seed)))
 				if err != nil || strings.Count(out, "\n") != 2 {
 					t.Errorf("random %d: %v\n%s", seed, err, out)
 				}

@@ -450,17 +450,33 @@ enum { UNCOUNTED = -2 };
     return code_; \
   } while (0)
 
+// releasing is called before a call of the driver's that may release memory whose bytes are
+// known after it, and released, with the answer, when they are counted: a request that is
+// refused meanwhile is tried again.
+static u64 releasing(void) {
+  u64 gpus_ = 0;
+  for (int d = 0; !child && d < opened; d++)
+    if (gpus[d].d.counts) gpus_ |= (u64)1 << d, gm.gmReleasing(d, 1);
+  return gpus_;
+}
+
+static void released(u64 gpus_) {
+  for (int d = 0; !child && gpus_; d++, gpus_ >>= 1)
+    if (gpus_ & 1) gm.gmReleasing(d, 0);
+}
+
 // RELEASED is a call of the driver's that releases what a key names, on whatever GPU it
 // was charged.
 #define RELEASED(call, kind, key) \
   do { \
-    u64 token_ = 0; \
+    u64 token_ = 0, pools_ = 0; \
     int d_ = 0; \
     for (; !child && d_ < opened; d_++) \
       if (gpus[d_].d.counts && (token_ = gm.gmRemove(d_, kind, (u64)(key)))) break; \
+    if (!token_) pools_ = releasing(); \
     int code_ = call; \
     if (token_) gm.gmRemoved(d_, token_, code_); \
-    else pools_changed(); \
+    else pools_changed(), released(pools_); \
     return code_; \
   } while (0)
 
@@ -555,13 +571,14 @@ static size_t pool_limit(ptr pool);
 
 // POOLED is a call of the driver's that takes n bytes from a pool of the driver in a stream,
 // or from the current one for 0. Where the pool has grown by more than the lease has room for,
-// the block is freed and the request refused.
+// the block is freed and the request refused, unless other threads release memory.
 #define POOLED(n, call, from, s, at) \
-  do { \
+  for (int tries_ = 100;; tries_--) { \
     int code_, d_ = counting(&code_); \
     ptr pool_ = from; \
-    u64 reserved_ = 0, used_ = 0, counted_ = 0; \
+    u64 reserved_ = 0, used_ = 0, counted_ = 0, seen_ = 0; \
     if (code_) return code_; \
+    if (d_ >= 0) seen_ = gm.gmReleases(d_); \
     if (d_ < 0 || (!pool_ && r.cuDeviceGetMemPool(&pool_, d_))) return call; \
     if (r.cuMemPoolGetAttribute(pool_, POOL_RESERVED_CURRENT, &reserved_) || r.cuMemPoolGetAttribute(pool_, POOL_USED_CURRENT, &used_)) return call; \
     if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, pool_limit(pool_), &counted_))) return code_; \
@@ -569,12 +586,14 @@ static size_t pool_limit(ptr pool);
     code_ = call; \
     int full_ = pool_changed(d_, pool_, counted_); \
     if (code_ || !full_) return code_; \
+    gm.gmReleasing(d_, 1); \
     r.cuMemFreeAsync(*at, s); \
     r.cuStreamSynchronize(s); \
     r.cuMemPoolTrimTo(pool_, 0); \
     pool_changed(d_, pool_, 0); \
-    return full_; \
-  } while (0)
+    gm.gmReleasing(d_, 0); \
+    if (full_ != CU_OUT_OF_MEMORY || !tries_ || !gm.gmReleasedSince(d_, seen_ + 1)) return full_; \
+  }
 
 API cuMemAlloc_v2(u64 *at, size_t n) {
   int code, d = at && n ? serving(&code) : (code = 0, -1);
@@ -940,11 +959,12 @@ API cuMemMap(u64 at, size_t n, size_t offset, u64 h, u64 flags) {
 }
 
 API cuMemUnmap(u64 at, size_t n) {
+  u64 all = releasing();
   int code = r.cuMemUnmap(at, n);
   if (!code && !child)
     for (int d = 0; d < opened; d++)
       if (gpus[d].d.counts) gm.gmUnmapped(d, at, n);
-  return code;
+  return released(all), code;
 }
 
 // element is the bytes of an array's element: CUarray_format and channels.
@@ -1017,7 +1037,11 @@ API cuGraphLaunch(ptr g, ptr s) { return launched(r.cuGraphLaunch(g, s)); }
 API cuGraphLaunch_ptsz(ptr g, ptr s) { return launched(r.cuGraphLaunch_ptsz(g, s)); }
 API cuGraphUpload(ptr g, ptr s) { return launched(r.cuGraphUpload(g, s)); }
 API cuGraphUpload_ptsz(ptr g, ptr s) { return launched(r.cuGraphUpload_ptsz(g, s)); }
-API cuDeviceGraphMemTrim(int d) { return launched(r.cuDeviceGraphMemTrim(d)); }
+API cuDeviceGraphMemTrim(int d) {
+  u64 all = releasing();
+  int code = r.cuDeviceGraphMemTrim(d);
+  return pools_changed(), released(all), code;
+}
 
 enum { MEM_ALLOC_NODE = 10 }; // CUgraphNodeType
 
@@ -1117,10 +1141,10 @@ API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
 
 API cuMemPoolTrimTo(ptr pool, size_t keep) {
   int c, d = serving(&c);
+  u64 all = releasing();
   if (d >= 0 && !keep && pool_device(d, pool) == d) gm.gmTrim(d);
   int code = r.cuMemPoolTrimTo(pool, keep);
-  pools_changed();
-  return code;
+  return pools_changed(), released(all), code;
 }
 
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {

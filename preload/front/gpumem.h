@@ -66,6 +66,9 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(void, gmRetained, (int, int, u64)) \
   F(u64, gmRemove, (int, int, u64)) \
   F(void, gmRemoved, (int, u64, int)) \
+  F(void, gmReleasing, (int, int)) \
+  F(u64, gmReleases, (int)) \
+  F(int, gmReleasedSince, (int, u64)) \
   F(int, gmTakePooled, (int, u64, u64, u64, u64, u64 *)) \
   F(int, gmReservedPooled, (int, u64, u64, u64)) \
   F(int, gmContexts, (int, int)) \

@@ -422,6 +422,31 @@ func gmRemoved(number C.int, token C.u64, code C.int) {
 	chargesOf(number).Removed(uint64(token), code == 0)
 }
 
+//export gmReleasing
+func gmReleasing(number, begins C.int) {
+	defer recovered(nil)
+	if c := chargesOf(number); begins != 0 {
+		c.Releasing()
+	} else {
+		c.Released()
+	}
+}
+
+//export gmReleases
+func gmReleases(number C.int) (n C.u64) {
+	defer recovered(nil)
+	return C.u64(chargesOf(number).Releases())
+}
+
+//export gmReleasedSince
+func gmReleasedSince(number C.int, seen C.u64) (yes C.int) {
+	defer recovered(nil)
+	if chargesOf(number).ReleasedSince(uint64(seen)) {
+		yes = 1
+	}
+	return yes
+}
+
 //export gmTakePooled
 func gmTakePooled(number C.int, bytes, reserved, used, limit C.u64, counted *C.u64) (code C.int) {
 	defer recovered(&code)

@@ -45,6 +45,7 @@ type Charges struct {
 	account Account
 	process Process
 	sum     atomic.Uint64
+	under   releases // of all memory of this GPU: of the pool, too
 
 	mu       sync.Mutex // guards what follows
 	entered  bool       // what is outside is counted
@@ -125,17 +126,24 @@ const (
 // in this process, and then asks the others of the lease for theirs.
 func (c *Charges) ask(p Part, bytes uint64) error {
 	err := c.account.Take(p, bytes)
-	c.mu.Lock()
-	pool := c.pool
-	c.mu.Unlock()
-	if errors.Is(err, device.ErrOutOfMemory) && pool != nil {
-		if err := pool.idle(); err != nil {
-			return err
+	limit, _ := c.account.Limit()
+	if !errors.Is(err, device.ErrOutOfMemory) || bytes > limit {
+		return err
+	}
+	c.under.again(func() (refused bool, own uint64) {
+		c.mu.Lock()
+		pool := c.pool
+		c.mu.Unlock()
+		if pool != nil {
+			own = 1
+			if err = pool.idle(); err != nil {
+				return false, own
+			}
 		}
 		err = c.account.Take(p, bytes)
-	}
-	limit, _ := c.account.Limit()
-	for start := time.Now(); errors.Is(err, device.ErrOutOfMemory) && bytes <= limit && time.Since(start) < patience; {
+		return errors.Is(err, device.ErrOutOfMemory), own
+	})
+	for start := time.Now(); errors.Is(err, device.ErrOutOfMemory) && time.Since(start) < patience; {
 		if c.account.Want(bytes) != nil { // no other process
 			break
 		}
@@ -252,6 +260,7 @@ func (c *Charges) Remove(k Key) (token uint64) {
 	}
 	c.token++
 	c.leaving[c.token] = l
+	c.under.begin()
 	return c.token
 }
 
@@ -259,10 +268,13 @@ func (c *Charges) Remove(k Key) (token uint64) {
 func (c *Charges) Removed(token uint64, released bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.leaving[token]
+	l, ok := c.leaving[token]
+	if !ok {
+		return
+	}
 	delete(c.leaving, token)
+	defer c.under.end()
 	switch {
-	case l.of == nil:
 	case released:
 		c.account.Give(Charged, l.bytes)
 	case l.last:

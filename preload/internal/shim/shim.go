@@ -76,6 +76,7 @@ import (
 	"time"
 
 	"gpumem"
+	"gpumem/alloc"
 	"gpumem/device"
 	"gpumem/policy"
 	"gpumem/record/trace"
@@ -152,7 +153,8 @@ type Pool struct {
 	streams map[uint64]uint32 // the pool's number of each stream that the program named
 	pending []freed           // by the time of the free
 
-	charges *Charges
+	charges  *Charges
+	releases *releases // the charges'
 
 	shared  bool        // other processes can be asked for memory
 	watched atomic.Bool // look will be called
@@ -204,7 +206,7 @@ func Open(d Driver, c Config) (*Pool, error) {
 		c.Ordered = false // the driver's pool knows nothing of the work in one stream
 	}
 	p := &Pool{
-		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges,
+		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges, releases: &c.Charges.under,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
 	}
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
@@ -303,8 +305,14 @@ func (p *Pool) Alloc(bytes uint64) (addr uint64, err error) {
 // grant is Alloc by the driver itself, where the pool would have to wait for a capture.
 func (p *Pool) grant(bytes uint64) (addr uint64, err error) {
 	r, err := p.dev.Alloc(bytes)
-	if errors.Is(err, device.ErrOutOfMemory) && p.idle() == nil {
-		r, err = p.dev.Alloc(bytes)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		p.releases.again(func() (refused bool, own uint64) {
+			if p.idle() != nil {
+				return false, 1
+			}
+			r, err = p.dev.Alloc(bytes)
+			return errors.Is(err, device.ErrOutOfMemory), 1
+		})
 	}
 	request := gpumem.Request{Bytes: bytes}
 	if err != nil {
@@ -328,9 +336,10 @@ func (p *Pool) AllocAsync(bytes, stream uint64) (addr uint64, err error) {
 func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	r := gpumem.Request{Bytes: bytes, Stream: stream}
 	p.dev.begin(bytes)
+	seen := p.releases.count()
 	b, err := p.pool.TryRequest(r)
 	if err != nil {
-		b, err = p.retry(r, err)
+		b, err = p.retry(r, err, seen)
 	}
 	p.dev.end()
 	if err == nil && stream == 0 {
@@ -362,21 +371,43 @@ func (p *Pool) enter(b block, r gpumem.Request) {
 	p.publish()
 }
 
-// retry is what follows a first refusal: what is pending is waited for, then others are
-// asked for what is idle with them.
-func (p *Pool) retry(r gpumem.Request, err error) (gpumem.Block, error) {
+// retry is what follows a first refusal: what is pending is waited for, and what other threads
+// are releasing; then others are asked for what is idle with them.
+//
+// seen are the releases that had ended before the request.
+func (p *Pool) retry(r gpumem.Request, err error, seen uint64) (gpumem.Block, error) {
 	if !errors.Is(err, gpumem.ErrOutOfMemory) {
 		return gpumem.Block{}, err
 	}
-	if p.waiting.Load() > 0 {
-		if err := p.flush(); err != nil && !errors.Is(err, ErrCapturing) {
-			return gpumem.Block{}, err
+	if r.Bytes > p.Total() || errors.Is(err, alloc.ErrNever) { // whatever is released
+		return p.pool.Request(context.Background(), r)
+	}
+	var b gpumem.Block
+	try := func() (refused bool, own uint64) {
+		if p.waiting.Load() > 0 {
+			own = 1
+			if err = p.flush(); err != nil && !errors.Is(err, ErrCapturing) {
+				return false, own
+			}
 		}
-		if b, err := p.pool.TryRequest(r); err == nil {
-			return b, nil
+		b, err = p.pool.TryRequest(r)
+		return errors.Is(err, gpumem.ErrOutOfMemory), own
+	}
+	patient := time.Now().Add(releaseWait)
+	if p.waiting.Load() > 0 || p.releases.since(seen, patient) {
+		if p.releases.again(try); !errors.Is(err, gpumem.ErrOutOfMemory) {
+			return b, err
 		}
 	}
-	return p.pool.Request(context.Background(), r)
+	seen = p.releases.count()
+	b, err = p.pool.Request(context.Background(), r)
+	if errors.Is(err, gpumem.ErrOutOfMemory) && p.releases.since(seen, patient) {
+		full := err // which has a report
+		if p.releases.again(try); errors.Is(err, gpumem.ErrOutOfMemory) {
+			err = full
+		}
+	}
+	return b, err
 }
 
 // refuse counts a refusal and says once whose limit it was.
@@ -434,6 +465,8 @@ func (p *Pool) take(addr uint64) (block, error) {
 
 // Free is cuMemFree. Errors: ErrNotAllocated, or the driver's.
 func (p *Pool) Free(addr uint64) error {
+	p.releases.begin()
+	defer p.releases.end()
 	b, err := p.take(addr)
 	if err != nil {
 		return err
@@ -462,6 +495,8 @@ func (p *Pool) later(b block) error {
 // FreeAsync is cuMemFreeAsync in a stream of the program.
 func (p *Pool) FreeAsync(addr, stream uint64) error {
 	n := p.number(stream)
+	p.releases.begin()
+	defer p.releases.end()
 	b, err := p.take(addr)
 	if err != nil {
 		return err
@@ -494,10 +529,16 @@ func (p *Pool) kept(b block, err error) error {
 
 // flush waits for all work of the program, after which what was pending is free.
 func (p *Pool) flush() error {
+	p.releases.begin()
+	defer p.releases.end()
+	return p.flushed()
+}
+
+func (p *Pool) flushed() error {
 	if err := p.dev.wait(); err != nil {
 		return err
 	}
-	return p.Synchronized(p.dev.completed.Load())
+	return p.synchronized(p.dev.completed.Load())
 }
 
 // Synchronizing is called before the program waits for its context. If that ends well,
@@ -507,6 +548,12 @@ func (p *Pool) Synchronizing() uint64 { return p.dev.waits() }
 // Synchronized is called when all work is done that was queued before the call of
 // Synchronizing which returned number: what was pending then is free.
 func (p *Pool) Synchronized(number uint64) error {
+	p.releases.begin()
+	defer p.releases.end()
+	return p.synchronized(number)
+}
+
+func (p *Pool) synchronized(number uint64) error {
 	p.dev.waited(number)
 	p.mu.Lock()
 	i := 0
@@ -589,6 +636,12 @@ func (p *Pool) Peer(peer int) error { return p.dev.addPeer(peer) }
 
 // Trim releases idle memory to the driver.
 func (p *Pool) Trim() error {
+	p.releases.begin()
+	defer p.releases.end()
+	return p.trim()
+}
+
+func (p *Pool) trim() error {
 	_, err := p.pool.Trim()
 	p.publish()
 	return err
@@ -606,12 +659,14 @@ func (p *Pool) Used() (now, high uint64) { return p.inUse.Load(), p.peak.Load() 
 // idle releases to the driver what no block needs, but for what waits for the end of a
 // capture.
 func (p *Pool) idle() error {
+	p.releases.begin() // one release, not two: see again
+	defer p.releases.end()
 	if p.waiting.Load() > 0 {
-		if err := p.flush(); err != nil && !errors.Is(err, ErrCapturing) {
+		if err := p.flushed(); err != nil && !errors.Is(err, ErrCapturing) {
 			return err
 		}
 	}
-	if err := p.Trim(); !errors.Is(err, ErrCapturing) {
+	if err := p.trim(); !errors.Is(err, ErrCapturing) {
 		return err
 	}
 	return nil
