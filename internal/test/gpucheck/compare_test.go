@@ -755,6 +755,11 @@ func TestCompareDiagnosis(t *testing.T) {
 		{"another size", with(func(d *diagnosed) {
 			d.Causes[0].Evidence[0].Reading, d.Causes[1].Evidence[0].Reading = "a request for 4.02 GiB", "?"
 		}), []string{"JAX: the doctor does not name the request, 4 GiB; it reads a request for 4.02 GiB / ?"}},
+		{"no dump", func(c *call) {
+			r := r
+			r.dumps = true
+			c.compareDiagnosis(r, a, diagnosed{Verdict: "possible", Causes: cause("program_too_big", "pool_limit")})
+		}, []string{"JAX: the doctor reads no dump of the pool"}},
 		{"the dump", with(dump(4<<30, 9, 8, 6*mib)), nil},
 		{"another request", with(dump(4<<30+1, 9, 8, 5*mib)),
 			[]string{"JAX: the doctor reads 4294967297 for the request of the pool's dump, and the program has 4294967296"}},
@@ -793,6 +798,20 @@ func TestCompareExplained(t *testing.T) {
 			[]string{"T: it is refused within the limit of 9 bytes that explain says"}},
 		{"more than the limit", func(c *call) { c.filledTo("T", 9, true, true) },
 			[]string{"T: it gets more than the limit of 9 bytes that explain says"}},
+	})
+	allocator := func(explains, has, said string) func(*call) {
+		return func(c *call) { c.compareAllocator("T", explains, has, said) }
+	}
+	compareAll(t, []comparison{
+		{"bfc, so nothing", allocator("jax", "bfc", "bfc"), nil},
+		{"vmm, so nothing", allocator("jax", "without figures", "vmm"), nil},
+		{"PyTorch's own, so nothing", allocator("pytorch", "native", "caching"), nil},
+		{"the driver's, so nothing", allocator("pytorch", "cudaMallocAsync", "cuda_async"), nil},
+		{"another", allocator("pytorch", "native", "cuda_async"),
+			[]string{`T: it has the allocator "native", and explain says cuda_async ("cudaMallocAsync")`}},
+		{"figures of none", allocator("jax", "bfc", "platform"),
+			[]string{`T: it has the allocator "bfc", and explain says platform ("without figures")`}},
+		{"an unknown one", allocator("pytorch", "", "new"), []string{`T: it has the allocator "", and explain says new ("")`}},
 	})
 	raises := explained{Errors: []struct{ Text string }{{"no such allocator"}}}
 	compareAll(t, []comparison{

@@ -24,6 +24,7 @@ type refusal struct {
 	args   []string                        // of programs/fill.py
 	causes []string                        // the truth, and as the first one where the log decides
 	sizes  func(refused) map[string]uint64 // what the doctor is to name, in bytes
+	dumps  bool                            // the log has the pool's dump, too
 }
 
 var (
@@ -36,7 +37,7 @@ var (
 			causes: []string{"pool_limit", "program_too_big"},
 			sizes: func(a refused) map[string]uint64 {
 				return map[string]uint64{"the request": a.Requested, "the bytes in use": a.InUse, "the limit": a.Limit}
-			}},
+			}, dumps: true},
 	}
 	torchRefusals = []refusal{
 		{name: "PyTorch", args: []string{"torch", "4096"}, causes: []string{"program_too_big"},
@@ -163,6 +164,9 @@ func (c *call) compareDiagnosis(r refusal, a refused, d diagnosed) {
 		if !slices.ContainsFunc(said, func(n float64) bool { return math.Abs(n-float64(want)) <= rounding(want) }) {
 			c.fault("%s: the doctor does not name %s, %s; it reads %s", r.name, name, size.Format(want), strings.Join(readings, " / "))
 		}
+	}
+	if d.Dump == nil && r.dumps {
+		c.fault("%s: the doctor reads no dump of the pool", r.name)
 	}
 	if d.Dump != nil {
 		for _, p := range []struct {

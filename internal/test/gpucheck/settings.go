@@ -41,9 +41,16 @@ type explained struct {
 	Errors    []struct{ Text string }
 }
 
+// allocators are what settings.py finds for each allocator that explain names.
+var allocators = map[string]map[string]string{
+	"jax":     {"bfc": "bfc", "cuda_async": "cuda_async", "platform": "without figures", "vmm": "without figures"},
+	"pytorch": {"caching": "native", "cuda_async": "cudaMallocAsync"},
+}
+
 // taken is the answer of programs/settings.py.
 type taken struct {
 	Version     string
+	Allocator   string  // as far as the framework says which
 	Limit, Pool *uint64 // by the framework, nil: it does not say
 	InUse       uint64  `json:"in_use"`
 }
@@ -107,9 +114,14 @@ func (c *call) explainOne(t *talker, explains string, env []string, before gpu, 
 	if !c.startsAsSaid(t.name, err, said) {
 		return nil
 	}
+	c.compareAllocator(t.name, explains, a.Allocator, said.Allocator)
 	c.compareExplained(t.name, a, said, took-outside)
-	if a.Limit == nil && said.Limit != nil && explains == "pytorch" {
+	switch {
+	case a.Limit != nil || said.Limit == nil:
+	case explains == "pytorch":
 		c.fillTo(t, *said.Limit)
+	default:
+		c.note("%s: the limit of %d bytes by explain is not compared, for the framework says none", t.name, *said.Limit)
 	}
 	if e := c.end(t); e.status != 0 {
 		c.fault("%s: the program ends with status %d%s", t.name, e.status, e.reason())
@@ -128,6 +140,13 @@ func (c *call) startsAsSaid(name string, err error, said explained) bool {
 		c.fault("%s: it starts, and explain says that it raises %q", name, said.Errors[0].Text)
 	}
 	return err == nil
+}
+
+// compareAllocator compares the allocator that a framework has with the one that explain names.
+func (c *call) compareAllocator(name, explains, has, said string) {
+	if want := allocators[explains][said]; has == "" || has != want {
+		c.fault("%s: it has the allocator %q, and explain says %s (%q)", name, has, said, want)
+	}
 }
 
 // compareExplained compares what a framework says of itself and what it takes beside a context with what

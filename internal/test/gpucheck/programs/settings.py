@@ -26,7 +26,9 @@ if sys.argv[1] == "jax":
     assert gpu.platform == "gpu", gpu
     block = jax.device_put(np.ones(1 << 18, np.float32)).block_until_ready()
     stats = gpu.memory_stats() or {}  # platform and vmm keep none
-    talk.answer(stage="taken", stats=stats, limit=stats.get("bytes_limit"), pool=stats.get("pool_bytes"), in_use=stats.get("bytes_in_use", block.nbytes))
+    # JAX does not name its allocator: bfc alone has a pool, and cuda_async figures without one.
+    allocator = "bfc" if "pool_bytes" in stats else "cuda_async" if stats else "without figures"
+    talk.answer(stage="taken", allocator=allocator, stats=stats, limit=stats.get("bytes_limit"), pool=stats.get("pool_bytes"), in_use=stats.get("bytes_in_use", block.nbytes))
     talk.wait()
 elif sys.argv[1] == "torch":
     import torch
@@ -36,7 +38,7 @@ elif sys.argv[1] == "torch":
     torch.cuda.synchronize()
     # The driver's pool is not PyTorch's.
     pool = torch.cuda.memory_reserved() if torch.cuda.get_allocator_backend() == "native" else None
-    talk.answer(stage="taken", pool=pool, in_use=torch.cuda.memory_allocated())
+    talk.answer(stage="taken", allocator=torch.cuda.get_allocator_backend(), pool=pool, in_use=torch.cuda.memory_allocated())
     limit = int(talk.wait() or 0)
     if limit:
         # All that is left in whole pages, and then a second block of small ones.
