@@ -541,29 +541,60 @@ func TestCompareFit(t *testing.T) {
 }
 
 func TestCompareLosses(t *testing.T) {
-	with := func(pool trained, alone ...string) func(*call) {
+	with := func(f framework, alone, pool trained) func(*call) {
 		return func(c *call) {
-			c.compareLosses([]string{"alone", "elastic", "vmm"}, map[string]trained{"alone": {Losses: alone, Replayed: []string{"0x1p-1"}, Steps: 10}, "elastic": pool})
+			c.compareLosses(f, []string{"alone", "elastic", "vmm"}, map[string]trained{"alone": alone, "elastic": pool})
 		}
 	}
-	good := trained{Losses: []string{"0x2p+0", "0x1p+0"}, Replayed: []string{"0x1p-1"}, Steps: 9}
+	series := func(losses ...string) trained { return trained{Losses: losses, Steps: 10} }
+	graph := func(losses ...string) trained {
+		return trained{Losses: []string{"0x2p+0", "0x1p+0"}, Replayed: losses, Steps: 9, Replays: 9}
+	}
+	good, good2 := series("0x2p+0", "0x1p+0"), graph("0x1p-1", "0x1p-2")
+	still := good2
+	still.Replays = 0
 	compareAll(t, []comparison{
-		{"equal", with(good, "0x2p+0", "0x1p+0"), nil},
-		{"another bit", with(trained{Losses: []string{"0x2p+0", "0x1.000002p+0"}, Replayed: good.Replayed}, "0x2p+0", "0x1p+0"),
+		{"equal", with(jax, good, good), nil},
+		{"equal, with a graph", with(torch, good2, good2), nil},
+		{"another bit", with(jax, good, series("0x2p+0", "0x1.000002p+0")),
 			[]string{"elastic: loss 1 is 0x1.000002p+0, and 0x1p+0 alone"}},
-		{"another bit of a graph", with(trained{Losses: good.Losses, Replayed: []string{"0x1p-2"}}, "0x2p+0", "0x1p+0"),
-			[]string{"elastic: loss of a replayed graph 0 is 0x1p-2, and 0x1p-1 alone"}},
-		{"fewer", with(trained{Losses: good.Losses[:1], Replayed: good.Replayed}, "0x2p+0", "0x1p+0"),
-			[]string{"elastic: loss: 1 values, and 2 alone"}},
-		{"no training", with(trained{Losses: []string{"0x1p+0", "0x1p+0"}, Replayed: good.Replayed}, "0x1p+0", "0x1p+0"),
-			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to 0x1p+0"}},
-		{"no number", with(trained{Losses: []string{"0x1p+0", "nan"}, Replayed: good.Replayed}, "0x1p+0", "nan"),
-			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to nan"}},
-		{"infinite", with(trained{Losses: []string{"0x1p+0", "inf"}, Replayed: good.Replayed}, "0x1p+0", "inf"),
-			[]string{"alone: the training went nowhere, from a loss of 0x1p+0 to inf"}},
-		{"simulated", with(trained{Losses: []string{"0x1p+0"}, Steps: 9}, "0x2p+0", "0x1p+0"), nil},
-		{"alone failed, so nothing", func(c *call) { c.compareLosses([]string{"alone", "elastic"}, map[string]trained{"elastic": good}) }, nil},
+		{"another bit of a graph", with(torch, good2, graph("0x1p-1", "0x1p-3")),
+			[]string{"elastic: loss of a replayed graph 1 is 0x1p-3, and 0x1p-2 alone"}},
+		{"fewer", with(jax, series("0x2p+0", "0x1p+0", "0x1p-1"), good), []string{"elastic: loss: 2 values, and 3 alone"}},
+		{"a pool without a training", with(jax, good, series("0x2p+0", "nan")), []string{"elastic: the loss 1 is nan, which is no number"}},
+		{"a pool without a graph", with(torch, good2, still), []string{"elastic: no graph was replayed"}},
+		{"simulated, without numbers or a graph", with(torch, series("0x0p+0", "nan"), series("0x0p+0")), nil},
+		{"alone failed, so nothing", func(c *call) { c.compareLosses(jax, []string{"alone", "elastic"}, map[string]trained{"elastic": good}) }, nil},
 	})
+}
+
+// TestTrainingAloneIsOne: equal losses of a program that trains nothing hold nothing, and what trains nothing
+// without our pools is no fault of theirs.
+func TestTrainingAloneIsOne(t *testing.T) {
+	good := []string{"0x2p+0", "0x1p+0"}
+	for _, tc := range []struct {
+		name  string
+		f     framework
+		alone trained
+		why   string
+	}{
+		{"constant", jax, trained{Losses: []string{"0x1p+0", "0x1p+0"}}, "the training went nowhere: the loss begins with 0x1p+0 and ends with 0x1p+0"},
+		{"no number at the end", jax, trained{Losses: []string{"0x1p+0", "nan"}}, "the loss 1 is nan, which is no number"},
+		{"no number in between", jax, trained{Losses: []string{"0x2p+0", "-inf", "0x1p+0"}}, "the loss 1 is -inf, which is no number"},
+		{"zeros", jax, trained{Losses: []string{"0x0.0p+0", "0x0.0p+0"}}, "the loss 0 is 0"},
+		{"zeros from somewhere on", jax, trained{Losses: []string{"0x1p+0", "-0x0.0p+0"}}, "the loss 1 is 0"},
+		{"nothing", jax, trained{}, "the loss has no value"},
+		{"no graph", torch, trained{Losses: good, Replayed: good}, "no graph was replayed"},
+		{"a graph of zeros", torch, trained{Losses: good, Replayed: []string{"0x0.0p+0"}, Replays: 1}, "the loss of a replayed graph 0 is 0"},
+		{"a graph without values", torch, trained{Losses: good, Replays: 1}, "the loss of a replayed graph has no value"},
+	} {
+		c, events := compared(t, tc.name)
+		c.compareLosses(tc.f, []string{"alone", "elastic"}, map[string]trained{"alone": tc.alone, "elastic": tc.alone})
+		want := []event{{Failed: "alone: " + tc.why}}
+		if diff := cmp.Diff(want, events()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+	}
 }
 
 func TestPoolReport(t *testing.T) {

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,12 +22,13 @@ type framework struct {
 	name    string // as the programs in Python call it
 	error   string // the type of its own error of memory
 	message string // what its text has
+	replays bool   // its training replays a graph, too
 }
 
 var (
-	jax   = framework{"jax", "jax.errors.JaxRuntimeError", "RESOURCE_EXHAUSTED"}
-	torch = framework{"torch", "torch.OutOfMemoryError", "memory"}
-	cupy  = framework{"cupy", "cupy.cuda.memory.OutOfMemoryError", "memory"}
+	jax   = framework{name: "jax", error: "jax.errors.JaxRuntimeError", message: "RESOURCE_EXHAUSTED"}
+	torch = framework{name: "torch", error: "torch.OutOfMemoryError", message: "memory", replays: true}
+	cupy  = framework{name: "cupy", error: "cupy.cuda.memory.OutOfMemoryError", message: "memory"}
 )
 
 // trained is the answer of programs/train_*.py.
@@ -123,28 +127,32 @@ func train(f framework) func(*call) error {
 				c.poolReport(t.name, e.stderr, a.Peak)
 			}
 		}
-		c.compareLosses(pools, found)
+		c.compareLosses(f, pools, found)
 		return nil
 	}
 }
 
 // compareLosses holds the losses under pools against those without, to the bit. A simulated GPU computes
 // nothing that could be compared.
-func (c *call) compareLosses(pools []string, found map[string]trained) {
+func (c *call) compareLosses(f framework, pools []string, found map[string]trained) {
 	alone, ok := found["alone"]
 	if !ok {
 		return
 	}
 	if !c.simulated {
-		c.figure("losses compared on each pool", float64(len(alone.Losses)+len(alone.Replayed)), "")
-		first, last := alone.Losses[0], alone.Losses[len(alone.Losses)-1]
-		if first == last || strings.Contains(last, "nan") || strings.Contains(last, "inf") {
-			c.fault("alone: the training went nowhere, from a loss of %s to %s", first, last)
+		if why := f.isTraining(alone); why != nil { // which none of our pools could be at fault for
+			c.failed(fmt.Errorf("alone: %w", why))
+			return
 		}
+		c.figure("losses compared on each pool", float64(len(alone.Losses)+len(alone.Replayed)), "")
 	}
 	for _, pool := range pools[1:] {
 		a, ok := found[pool]
 		if !ok {
+			continue
+		}
+		if why := f.isTraining(a); why != nil && !c.simulated {
+			c.fault("%s: %v", pool, why)
 			continue
 		}
 		c.compareSeries(pool+": loss", alone.Losses, a.Losses)
@@ -153,6 +161,41 @@ func (c *call) compareLosses(pools []string, found map[string]trained) {
 			c.figure(pool+": speed against alone", a.Steps/alone.Steps, "")
 		}
 	}
+}
+
+// isTraining says why a program's losses are not those of a training; nil if they are. Equal losses prove
+// nothing if nothing was computed.
+func (f framework) isTraining(a trained) error {
+	if err := isDescent("the loss", a.Losses); err != nil {
+		return err
+	}
+	if !f.replays {
+		return nil
+	}
+	if a.Replays <= 0 {
+		return errors.New("no graph was replayed")
+	}
+	return isDescent("the loss of a replayed graph", a.Replayed)
+}
+
+// isDescent says why numbers, in hexadecimal, are not those of a training: none, or none that changes, no
+// numbers, or zeros, as memory has that nobody wrote.
+func isDescent(what string, losses []string) error {
+	if len(losses) == 0 {
+		return fmt.Errorf("%s has no value", what)
+	}
+	for i, text := range losses {
+		switch x, err := strconv.ParseFloat(text, 64); {
+		case err != nil || math.IsNaN(x) || math.IsInf(x, 0):
+			return fmt.Errorf("%s %d is %s, which is no number", what, i, text)
+		case x == 0:
+			return fmt.Errorf("%s %d is 0", what, i)
+		}
+	}
+	if first, last := losses[0], losses[len(losses)-1]; first == last {
+		return fmt.Errorf("the training went nowhere: %s begins with %s and ends with %s", what, first, last)
+	}
+	return nil
 }
 
 // compareSeries reports the first difference. Numbers of a simulated GPU are what lay in memory.
