@@ -132,9 +132,9 @@ type Policy struct {
 	// alignment asked for, Align included.
 	IgnoreAlign bool
 
-	// AsyncPrealloc is how many bytes Async takes at the start when Preallocate
+	// AsyncPrealloc is how many bytes Async asks for at the start when Preallocate
 	// is off. -1 means as many as would be preallocated by default, which is
-	// LimitBytes.
+	// LimitBytes. Where less is free it gets none and goes on.
 	AsyncPrealloc int64
 	// AsyncKeep lets the driver's pool keep up to LimitBytes when it is
 	// synchronised (the pool's release threshold). With Preallocate it does so
@@ -311,20 +311,19 @@ func (p Policy) FirstGrant(d Device) uint64 {
 
 // Granted returns what the device grants of FirstGrant, in bytes. Where that much is
 // not free, a pool of XLA or TensorFlow asks for 0.9 times as much until the
-// device grants it (BFCAllocator::Extend, in 32-bit floats).
+// device grants it (BFCAllocator::Extend, in 32-bit floats). The driver's pool gets
+// all or nothing: XLA asks once more for as much, and then goes on without.
 func (p Policy) Granted(d Device) uint64 {
 	ask := p.FirstGrant(d)
-	if p.Kind != BFC || p.Managed {
+	switch {
+	case p.Kind == Async && !d.hasFree(ask):
+		return 0
+	case p.Kind != BFC || p.Managed:
 		return ask
 	}
-	unit := d.Granularity
-	if unit == 0 {
-		unit = 2 << 20
-	}
-	up := func(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
 	for ask > 0 {
-		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && ask <= d.Free && up(ask, unit) <= d.Free {
-			return up(ask, max(p.RegionUnit, 1))
+		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && d.hasFree(ask) {
+			return roundUp(ask, max(p.RegionUnit, 1))
 		}
 		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
 		if next >= ask {
@@ -335,8 +334,20 @@ func (p Policy) Granted(d Device) uint64 {
 	return 0
 }
 
+// hasFree reports whether n bytes are free, in whole units of the device's.
+func (d Device) hasFree(n uint64) bool {
+	unit := d.Granularity
+	if unit == 0 {
+		unit = 2 << 20
+	}
+	return n <= d.Free && roundUp(n, unit) <= d.Free
+}
+
+func roundUp(n, unit uint64) uint64 { return (n + unit - 1) / unit * unit }
+
 // AsyncBytes is, for the kind Async, what the driver's pool keeps when it is
-// synchronised, and what is taken at once; both in bytes.
+// synchronised, and what it is asked for at once; both in bytes. See Granted for
+// what it gets of that.
 func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
 	limit := p.LimitBytes(d)
 	switch {
@@ -347,10 +358,13 @@ func (p Policy) AsyncBytes(d Device) (keep, first uint64) {
 	case p.AsyncPrealloc < 0 && p.AsyncKeep:
 		first = limit
 	}
-	if p.AsyncKeep {
-		keep = max(limit, first)
+	if !p.AsyncKeep {
+		return 0, first
 	}
-	return keep, first
+	if p.Name == "jax" || p.Name == "tensorflow" { // whose AsyncPrealloc does not raise the threshold
+		return limit, first
+	}
+	return max(limit, first), first
 }
 
 // Check is the error of a policy that the framework refuses on a device, in its

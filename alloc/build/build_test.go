@@ -3,6 +3,7 @@ package build_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"gpumem/alloc"
@@ -56,6 +57,50 @@ func TestEveryKindIsBuilt(t *testing.T) {
 				t.Errorf("%d of %d free after Close, %v", free, total, err)
 			}
 		})
+	}
+}
+
+// TestFirstRequestTakesWhatIsSaid: after a first request of one byte the device has granted
+// what Granted says, and the driver's pool a block for the request where that is nothing.
+func TestFirstRequestTakesWhatIsSaid(t *testing.T) {
+	const mib = 1 << 20
+	r := rand.New(rand.NewPCG(39, 2))
+	specs := []string{"jax", "jax:fraction=.95", "jax@0.10.1", "jax:preallocate=false", "tensorflow", "tensorflow:preallocate=false", "bfc:fraction=1.5",
+		"async", "async:preallocate=true", "async:preallocate=true,fraction=1", "async:async_prealloc=-1", "async:async_prealloc=700MiB", "async:async_prealloc=2GiB"}
+	refused := 0
+	for range 40 {
+		for _, spec := range specs {
+			used := uint64(r.IntN(900 * mib))
+			dev, err := sim.New(sim.Config{Total: 1024 * mib, Used: used})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := parse(t, spec)
+			free := 1024*mib - used
+			want := p.Granted(policy.Device{Total: 1024 * mib, Free: free, CCMajor: 9})
+			a, err := build.New(dev, p, build.Options{Deterministic: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Alloc(alloc.Request{Bytes: 1}); err != nil && !errors.Is(err, alloc.ErrNoMemory) {
+				t.Fatal(err)
+			}
+			held, _ := dev.Held()
+			if p.Kind == policy.Async && want == 0 {
+				refused++
+				want = min(32*mib, free/(2*mib)*2*mib)
+			}
+			// The device grants whole units.
+			if held < want || held-want >= 2*mib && (p.Kind != policy.Async || held-want >= 32*mib) {
+				t.Errorf("%s, %d bytes used: %d are held, want %d", spec, used, held, want)
+			}
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if refused < 40 {
+		t.Errorf("the driver's pool got nothing in %d cases", refused)
 	}
 }
 

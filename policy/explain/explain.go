@@ -31,7 +31,8 @@ type Answer struct {
 	Limit       *uint64  `json:"limit_bytes"`
 	First       uint64   `json:"taken_at_first_operation_bytes"` // asked for first, before any back-off
 	// Gets is what comes of First where that much is not free: the pool asks
-	// for 0.9 times as much, again and again.
+	// for 0.9 times as much, again and again; the driver's pool gets nothing
+	// and goes on.
 	Gets uint64 `json:"gets_bytes"`
 	// Pools are all that the framework makes for a device, the main one first.
 	Pools []policy.Pool `json:"pools"`

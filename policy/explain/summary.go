@@ -34,14 +34,8 @@ func (a Answer) Summary() string {
 		return "Takes each allocation from the driver and releases it when it is freed: no limit, nothing kept, slow."
 	case p.Kind == policy.VMM:
 		return fmt.Sprintf("Maps memory as it is needed, up to %s, and keeps what it mapped.", limit)
-	case p.Kind == policy.Async && a.First > 0 && p.AsyncKeep || p.Kind == policy.Async && p.Preallocate:
-		s = fmt.Sprintf("Takes %s at once, from the driver's own pool, which keeps that much and may grow over it.", taken)
-	case p.Kind == policy.Async && a.First > 0:
-		s = fmt.Sprintf("Takes %s once, from the driver's own pool, which may release it at the next synchronisation.", taken)
-	case p.Kind == policy.Async && p.AsyncKeep:
-		s = fmt.Sprintf("Takes memory as it is needed, from the driver's own pool, which keeps up to %s and may grow over it.", limit)
 	case p.Kind == policy.Async:
-		s = "Takes memory as it is needed, from the driver's own pool, which releases what is unused at each synchronisation."
+		return a.asyncSummary()
 	case p.Kind == policy.Caching:
 		s = "Takes memory as it is needed, up to " + limit + ", and keeps what it took for its own use."
 	case a.First == 0:
@@ -64,6 +58,30 @@ func (a Answer) Summary() string {
 		} else {
 			s += fmt.Sprintf(" Only %s are free: it backs off to %s.", size.Format(d.Free), size.Format(a.Gets))
 		}
+	}
+	return s
+}
+
+// asyncSummary is the Summary of the driver's pool. It gets all that it asks for at the
+// start or nothing, and goes on in either case.
+func (a Answer) asyncSummary() string {
+	keep, first := a.Policy.AsyncBytes(a.Device)
+	total, free := a.Device.Total, a.Device.Free
+	keeps := "keeps up to " + part(keep, total) + " and may grow over it"
+	switch {
+	case a.Gets > 0 && keep == 0:
+		return fmt.Sprintf("Takes %s once, from the driver's own pool, which may release it at the next synchronisation.", part(first, total))
+	case a.Gets > 0:
+		if keep == first {
+			keeps = "keeps that much and may grow over it"
+		}
+		return fmt.Sprintf("Takes %s at once, from the driver's own pool, which %s.", part(first, total), keeps)
+	case keep == 0:
+		keeps = "releases what is unused at each synchronisation"
+	}
+	s := "Takes memory as it is needed, from the driver's own pool, which " + keeps + "."
+	if first > 0 {
+		s += fmt.Sprintf(" At the start it asks for %s, gets nothing, as only %s are free, and goes on.", part(first, total), size.Format(free))
 	}
 	return s
 }

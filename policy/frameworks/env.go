@@ -15,7 +15,8 @@ import (
 //     preallocation; cuda_malloc is platform. XLA_PYTHON_CLIENT_ALLOCATOR, where
 //     it names another than default, goes before it.
 //   - TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=N makes that pool take N bytes at
-//     once and keep them; -1 as many as would be preallocated by default.
+//     once and keep them; -1 as many as would be preallocated by default. Where
+//     less is free it takes none and goes on.
 //
 // The policy has the Kind that is built. Settings that this kind ignores have no
 // effect on it; such settings, those not recognised and those that make no sense
@@ -108,9 +109,9 @@ func (n *notes) reserve(p *policy.Policy) *policy.SettingError {
 		n.Warn(asyncVar, "", "%d makes no sense and reserves nothing; write a number of bytes, or -1", bytes)
 		return nil
 	case bytes == -1:
-		n.Effect(asyncVar, "preallocates as much as by default")
+		n.Effect(asyncVar, "preallocates as much as by default, if that much is free, else nothing")
 	default:
-		n.Effect(asyncVar, "preallocates this many bytes; the pool can still grow")
+		n.Effect(asyncVar, "preallocates this many bytes if that much is free, else none; the pool can still grow")
 	}
 	p.Preallocate, p.AsyncKeep, p.AsyncPrealloc = false, true, bytes
 	return nil

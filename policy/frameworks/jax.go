@@ -260,7 +260,7 @@ func tooLarge(options []Option) *policy.SettingError {
 
 // jaxPools returns the pools that XLA makes for a device.
 func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Device) []policy.Pool {
-	main := policy.Pool{Space: "device", First: p.FirstGrant(d)}
+	main := policy.Pool{Space: "device", First: p.Granted(d)}
 	limit := p.LimitBytes(d)
 	main.Limit = &limit
 	switch {

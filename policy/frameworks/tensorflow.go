@@ -240,11 +240,12 @@ func (n *notes) tfPrealloc(p *policy.Policy) *policy.SettingError {
 		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
 	case bytes > 0:
 		p.AsyncPrealloc = bytes
-		n.Effect(asyncVar, "preallocates %s; the pool can still grow", size.Format(uint64(bytes)))
+		n.Effect(asyncVar, "preallocates %s if that much is free, else nothing; the pool can still grow", size.Format(uint64(bytes)))
 	case bytes == 0:
 		n.Effect(asyncVar, "no effect: the same as unset")
 	case bytes == -1:
-		n.Warn(asyncVar, "-"+asyncVar, "preallocates nothing, whatever the documentation says of -1; write a number of bytes")
+		p.AsyncPrealloc = bytes
+		n.Effect(asyncVar, "preallocates the pool's whole limit if that much is free, else nothing; the pool can still grow")
 	default:
 		n.Warn(asyncVar, "-"+asyncVar, "%d is refused by the driver, so nothing is preallocated; write a number of bytes", bytes)
 	}
@@ -292,7 +293,7 @@ func (n *notes) tfOthers() {
 // tfPools returns the pools that TensorFlow makes for a device.
 func tfPools(p policy.Policy, host uint64, d policy.Device) []policy.Pool {
 	limit := p.LimitBytes(d)
-	main := policy.Pool{Name: fmt.Sprintf("GPU_%d_bfc", d.Ordinal), Space: "device", Limit: &limit, First: p.FirstGrant(d), Text: "the whole limit at the first operation"}
+	main := policy.Pool{Name: fmt.Sprintf("GPU_%d_bfc", d.Ordinal), Space: "device", Limit: &limit, First: p.Granted(d), Text: "the whole limit at the first operation"}
 	switch {
 	case p.Kind == policy.Async:
 		main.Name, main.Text, main.Limit = fmt.Sprintf("gpu_async_%d", d.Ordinal), "the driver's pool, which grows as needed", nil

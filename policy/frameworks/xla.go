@@ -205,7 +205,7 @@ func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
 		n.Warn(asyncVar, preallocateVar+"=false", "ignored: preallocation is on and reserves its fraction of the GPU; %s=false makes JAX read it", preallocateVar)
 	case bytes == -1 && p.AsyncKeep:
 		p.AsyncPrealloc = -1
-		n.Effect(asyncVar, "the fraction is reserved, as with preallocation")
+		n.Effect(asyncVar, "the fraction is reserved if that much is free, as with preallocation")
 	case bytes == -1:
 		n.Warn(asyncVar, "-"+asyncVar+" -"+preallocateVar, "reserves nothing in JAX while %s is off; leave both out to reserve the fraction", preallocateVar)
 	case bytes < 0:
@@ -213,9 +213,9 @@ func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
 	default:
 		p.AsyncPrealloc = bytes
 		if p.AsyncKeep {
-			n.Effect(asyncVar, "preallocates this many bytes")
+			n.Effect(asyncVar, "preallocates this many bytes if that much is free, else none")
 		} else {
-			n.Warn(asyncVar, "", "JAX takes this many bytes once, but the driver may take them back when the GPU is idle")
+			n.Warn(asyncVar, "", "JAX takes this many bytes once, if that much is free, but the driver may take them back when the GPU is idle")
 		}
 	}
 	return nil

@@ -254,16 +254,8 @@ func (row xlaRow) check(t *testing.T, release string) {
 			t.Errorf("%s: %s, want %q", where, want, row.log)
 		}
 	case "cuda_async":
-		keep, first := p.AsyncBytes(d)
-		if keep != row.create[0].bytes {
-			t.Errorf("%s: keeps %d, want %d", where, keep, row.create[0].bytes)
-		}
-		var taken uint64
-		if len(row.create) > 1 && !row.create[1].refused {
-			taken = row.create[1].bytes
-		}
-		if first != taken && d.Free >= first {
-			t.Errorf("%s: takes %d first, want %d", where, first, taken)
+		if problem := compareAsync(p, d, row.env, row.create); problem != "" {
+			t.Errorf("%s: %s", where, problem)
 		}
 	}
 
@@ -280,6 +272,81 @@ func (row xlaRow) check(t *testing.T, release string) {
 	}
 	if ours != collective {
 		t.Errorf("%s: a pool for collective memory: %v, want %v", where, ours, collective)
+	}
+}
+
+// compareAsync compares what the driver's pool keeps, is asked for at the start, and
+// gets of that with the driver's calls until then: the release threshold, and what was
+// allocated after it. It is empty if all agree, those included that are nothing.
+func compareAsync(p policy.Policy, d policy.Device, env policy.Environment, calls []grant) string {
+	d.Granularity = 1 // the stand-in's
+	var asked, taken uint64
+	for _, c := range calls[1:] {
+		if strings.HasPrefix(c.call, "cuMemAlloc") {
+			if asked = c.bytes; !c.refused {
+				taken += c.bytes
+			}
+		}
+	}
+	if n, err := strconv.ParseInt(env.Get(asyncVar), 10, 64); err == nil && n < -1 && asked == uint64(n) {
+		asked = 0 // nearly 2^64 bytes, of which a warning speaks instead
+	}
+	keep, first := p.AsyncBytes(d)
+	switch {
+	case calls[0].bytes != keep:
+		return fmt.Sprintf("keeps %d, want %d", keep, calls[0].bytes)
+	case asked != first || asked != p.FirstGrant(d):
+		return fmt.Sprintf("asks for %d and %d first, want %d", first, p.FirstGrant(d), asked)
+	case taken != p.Granted(d):
+		return fmt.Sprintf("gets %d of it, want %d", p.Granted(d), taken)
+	}
+	return ""
+}
+
+// TestDriversPoolGetsAllOrNothing: where less is free than the pool asks for at the start,
+// it has nothing, whichever setting asks.
+func TestDriversPoolGetsAllOrNothing(t *testing.T) {
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		as        string
+		free      uint64 // of 16 GiB
+		env       string
+		ask, gets uint64
+	}{
+		{"jax", 16 * gib, "", 12 * gib, 12 * gib},
+		{"jax", 12 * gib, "", 12 * gib, 12 * gib},
+		{"jax", 12*gib - 1, "", 12 * gib, 0},
+		{"jax", 11 * gib, "", 12 * gib, 0},
+		{"jax", 11 * gib, "XLA_CLIENT_MEM_FRACTION=.6875", 11 * gib, 11 * gib},
+		{"jax", 11 * gib, "XLA_CLIENT_MEM_FRACTION=2", 32 * gib, 0},
+		{"jax", 11 * gib, "XLA_PYTHON_CLIENT_PREALLOCATE=false", 0, 0},
+		{"jax", 11 * gib, "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=11811160064", 11 * gib, 11 * gib},
+		{"jax", 11 * gib, "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=11811160065", 11*gib + 1, 0},
+		{"jax", 16 * gib, "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=1099511627776", 1024 * gib, 0},
+		{"jax@0.4.30", 11 * gib, "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=-1", 12 * gib, 0},
+		{"gpumem", 11 * gib, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=-1", 12 * gib, 0},
+		{"gpumem", 13 * gib, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=-1", 12 * gib, 12 * gib},
+		{"tensorflow", 11 * gib, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=11811160064", 11 * gib, 11 * gib},
+		{"tensorflow", 11 * gib, "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=11811160065", 11*gib + 1, 0},
+	} {
+		t.Run(fmt.Sprintf("%s %d %s", tc.as, tc.free, tc.env), func(t *testing.T) {
+			as, err := ParseRelease(tc.as)
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := policy.Environ(strings.Fields("XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async TF_GPU_ALLOCATOR=cuda_malloc_async JAX_PLATFORMS=cuda " + tc.env))
+			d := policy.Device{Total: 16 * gib, Free: tc.free, CCMajor: 8}
+			r, raised := readAs(t, as.Name, as.Version, env, d)
+			if raised.Text != "" {
+				t.Fatal(raised)
+			}
+			if ask, gets := r.Policy.FirstGrant(d), r.Policy.Granted(d); ask != tc.ask || gets != tc.gets {
+				t.Errorf("asks for %d, gets %d; want %d, %d", ask, gets, tc.ask, tc.gets)
+			}
+			if r.Pools != nil && r.Pools(d)[0].First != tc.gets {
+				t.Errorf("the pool takes %d first, want %d", r.Pools(d)[0].First, tc.gets)
+			}
+		})
 	}
 }
 

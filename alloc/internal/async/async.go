@@ -83,8 +83,8 @@ type Config struct {
 	Reserve uint64
 	// Preallocate is the bytes that are allocated and freed by the first request
 	// (XLA does so when the client is created, before any). They stay in the pool
-	// over a synchronise as far as Reserve allows. 0: none. A device that refuses
-	// them logs a report, and the request goes on without, as in XLA.
+	// over a synchronise as far as Reserve allows. 0: none. If the device refuses
+	// them the pool takes none, a report is logged, and the request goes on, as in XLA.
 	Preallocate uint64
 	// Deterministic switches the two kinds of reuse off that depend on how far
 	// the device is with its work, so that runs repeat; the pool then takes more.

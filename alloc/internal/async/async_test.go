@@ -13,6 +13,7 @@ import (
 	"gpumem/alloc/streams"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/size"
 )
 
 const (
@@ -32,7 +33,12 @@ type world struct {
 
 func newWorld(t testing.TB, total uint64, cfg async.Config) *world {
 	t.Helper()
-	dev, err := sim.New(sim.Config{Total: total})
+	return newWorldOn(t, sim.Config{Total: total}, cfg)
+}
+
+func newWorldOn(t testing.TB, on sim.Config, cfg async.Config) *world {
+	t.Helper()
+	dev, err := sim.New(on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,17 +264,88 @@ func TestPreallocate(t *testing.T) {
 			if w.held() != tc.later*mib || w.a.Stats().PoolBytes != tc.later*mib {
 				t.Errorf("%d MiB are held after a synchronise, want %d; statistics say %d", w.held()/mib, tc.later, w.a.Stats().PoolBytes)
 			}
-			if got := len(w.log) > 0; got != tc.refused {
-				t.Errorf("the log is\n%v", w.log)
-			}
-			if tc.refused && !strings.HasPrefix(w.log[0].Text, fmt.Sprintf("gpu_async_0 cuMemAllocAsync failed to allocate %d bytes: ", tc.preallocate)) {
-				t.Errorf("the log begins with %q", w.log[0].Text)
-			}
+			w.wantRefused(tc.preallocate, tc.refused)
 			w.ok(w.a.Close())
 			if w.held() != 0 {
 				t.Errorf("%d bytes are held after Close", w.held())
 			}
 		})
+	}
+}
+
+// wantRefused checks that the log has one refusal of n bytes and what became of it, or nothing.
+func (w *world) wantRefused(n uint64, refused bool) {
+	w.t.Helper()
+	if !refused {
+		if len(w.log) > 0 {
+			w.t.Errorf("the log is\n%v", w.log)
+		}
+		return
+	}
+	if len(w.log) != 2 || w.log[0].Severity != alloc.Error || w.log[1].Severity != alloc.Info {
+		w.t.Fatalf("the log is\n%v", w.log)
+	}
+	if !strings.HasPrefix(w.log[0].Text, fmt.Sprintf("gpu_async_0 cuMemAllocAsync failed to allocate %d bytes: ", n)) {
+		w.t.Errorf("the log begins with %q", w.log[0].Text)
+	}
+	if want := "gpu_async_0 preallocated nothing: refused " + size.Format(n) + "; it takes memory as it is needed"; w.log[1].Text != want {
+		w.t.Errorf("%q, want %q", w.log[1].Text, want)
+	}
+}
+
+// TestPreallocateWhereLessIsFree: the pool gets all or nothing, and goes on.
+func TestPreallocateWhereLessIsFree(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ask  uint64
+		gets bool
+	}{
+		{"all that is free", 11 * gib, true},
+		{"a byte more", 11*gib + 1, false},
+		{"JAX's part of the total", 12 * gib, false},
+		{"more than the total", 1024 * gib, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorldOn(t, sim.Config{Total: 16 * gib, Used: 5 * gib}, async.Config{Reserve: tc.ask, Preallocate: tc.ask})
+			b := w.alloc(mib, 1)
+			want := uint64(32 * mib)
+			if tc.gets {
+				want = tc.ask
+			}
+			if w.held() != want {
+				t.Errorf("%d bytes are held, want %d", w.held(), want)
+			}
+			w.wantRefused(tc.ask, !tc.gets)
+			if got := w.attribute(device.PoolReleaseThreshold); got != tc.ask {
+				t.Errorf("the threshold is %d, want %d", got, tc.ask)
+			}
+			// What was refused is not asked for again.
+			lines := len(w.log)
+			rest := w.alloc(10*gib, 1)
+			if len(w.log) != lines {
+				t.Errorf("the log is\n%v", w.log)
+			}
+			w.ok(w.a.Free(rest), w.a.Free(b), w.a.Close())
+		})
+	}
+}
+
+// TestPreallocateInvalidValue: a driver may say of more than the GPU has that it makes no
+// sense. Of less it is an error.
+func TestPreallocateInvalidValue(t *testing.T) {
+	for ask, refused := range map[uint64]bool{2 * gib: true, gib: false} {
+		w := newWorld(t, gib, async.Config{Preallocate: ask})
+		w.dev.OnCall(func(_ uint64, _ string, bytes uint64) error {
+			if bytes == ask {
+				return device.ErrInvalidValue
+			}
+			return nil
+		})
+		_, err := w.a.Alloc(alloc.Request{Bytes: mib, Stream: 1})
+		if got := err == nil; got != refused {
+			t.Errorf("%d bytes: %v", ask, err)
+		}
+		w.wantRefused(ask, refused)
 	}
 }
 

@@ -8,9 +8,12 @@ package async
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"gpumem/alloc"
 	"gpumem/device"
+	"gpumem/size"
 )
 
 // setting is an attribute of the pool that was changed, and what it was.
@@ -58,18 +61,16 @@ func (a *Allocator) open(number uint32) error {
 }
 
 // preallocate makes the pool take memory, by allocating and freeing it. A refusal is
-// logged and the pool does without, as in XLA. If the free fails, the bytes are owed
-// and the next request tries again.
+// logged, XLA's records in one message, and the pool does without, as in XLA: nothing
+// smaller is tried. If the free fails, the bytes are owed and the next request tries
+// again.
 func (a *Allocator) preallocate(number uint32) error {
 	n := a.cfg.Preallocate
 	if n > 0 && a.owed == 0 {
 		got, err := a.take(n, number)
-		if errors.Is(err, device.ErrOutOfMemory) {
-			if a.cfg.Log != nil {
-				for _, m := range a.Report(alloc.Request{Bytes: n}) {
-					a.cfg.Log(m)
-				}
-			}
+		// A driver may call a size that the GPU does not have an invalid value.
+		if errors.Is(err, device.ErrOutOfMemory) || n > a.info.Total && errors.Is(err, device.ErrInvalidValue) {
+			a.logRefused(n)
 			return nil
 		}
 		if err != nil {
@@ -85,6 +86,19 @@ func (a *Allocator) preallocate(number uint32) error {
 		a.owed = 0
 	}
 	return err
+}
+
+// logRefused logs that the n bytes to preallocate were refused.
+func (a *Allocator) logRefused(n uint64) {
+	if a.cfg.Log == nil {
+		return
+	}
+	var records []string
+	for _, m := range a.Report(alloc.Request{Bytes: n}) {
+		records = append(records, m.Text)
+	}
+	a.cfg.Log(alloc.Message{Severity: alloc.Error, Text: strings.Join(records, "\n")})
+	a.cfg.Log(alloc.Message{Severity: alloc.Info, Text: fmt.Sprintf("%s preallocated nothing: refused %s; it takes memory as it is needed", a.name, size.Format(n))})
 }
 
 // Stats returns XLA's statistics, by the requested sizes and without the

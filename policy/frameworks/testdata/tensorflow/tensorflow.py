@@ -72,8 +72,20 @@ for value in ["cuda_malloc_async", "cuda_malloc", "memory_guard", "bogus", "CUDA
 CASES += [case(experimental("use_cuda_malloc_async: true")), 
           case(gpu("allow_growth: true"), TF_GPU_ALLOCATOR="cuda_malloc_async"), case(TF_GPU_ALLOCATOR="cuda_malloc_async", TF_FORCE_GPU_ALLOW_GROWTH="true"),
           case(gpu("per_process_gpu_memory_fraction: 0.5"), TF_GPU_ALLOCATOR="cuda_malloc_async")]
-for value in ["-1", "0", "1073741824", "abc"]:
-    CASES.append(case(TF_GPU_ALLOCATOR="cuda_malloc_async", TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=value))
+
+
+def prealloc(value, config="", **device):
+    return case(config, TF_GPU_ALLOCATOR="cuda_malloc_async", TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=value, **device)
+
+
+# Of the limit's 4680843264 bytes: less, more and more than the GPU has; then where less is free than is asked for.
+CASES += [prealloc(value) for value in ["-1", "0", "1073741824", "abc", "", " 1048576", "1e9", "-2", "1", "4680843265", "6291456000", "6291456001",
+                                        "6442450945", "1099511627776", "9223372036854775807", "9223372036854775808"]]
+CASES += [prealloc("-1", gpu("per_process_gpu_memory_fraction: " + fraction)) for fraction in ["0.5", "1", "1.5", "-0.5", "1e-9"]]
+CASES += [prealloc(value, gpu("per_process_gpu_memory_fraction: 0.9"), free=2500 * MIB) for value in ["-1", "0", "2621440000", "2621440001"]]
+CASES += [prealloc("-1", experimental("virtual_devices { memory_limit_mb: 1024 }")), prealloc("-1", gpu("allow_growth: true")),
+          case(experimental("use_cuda_malloc_async: true"), TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC="-1"),
+          case(TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC="-1"), case(TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC="abc")]
 for value in ["1", "0", "true"]:
     CASES.append(case(TF_FORCE_UNIFIED_MEMORY=value))
 CASES += [case(experimental("use_unified_memory: true")), case(experimental("use_unified_memory: true"), cc=50)]
