@@ -3,7 +3,9 @@
 package main
 
 import (
+	"archive/tar"
 	"archive/zip"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +28,9 @@ import (
 //	overhead.txt                         of node/internal/overhead
 //	sim/                                 the simulated GPU in the driver's place, and what frameworks load beside it
 //	gpumem-*.whl                         the wheel, which has the command and the libraries; or, without Python,
-//	gpumem, lib/                         these as they are
+//	gpumem.tar.gz                        these, by the same names
+//
+// It has no links: machines that are lent may take files only.
 type bundle struct {
 	root    string // its folder
 	scratch string // removed at the end
@@ -96,46 +100,88 @@ func (b *bundle) unpack() error {
 	return os.Symlink(filepath.Join(b.root, "sim"), filepath.Join(b.scratch, "lib/gpumem/sim"))
 }
 
+// unpackLibraries unpacks the wheel, or what is in its place.
 func (b *bundle) unpackLibraries() error {
-	wheels, _ := filepath.Glob(filepath.Join(b.root, "gpumem-*.whl"))
-	if len(wheels) == 0 {
-		if _, err := os.Stat(filepath.Join(b.root, "gpumem")); err != nil {
-			return fmt.Errorf("%s has no wheel and no command; scripts/gpu-check --bundle FOLDER makes a bundle", b.root)
-		}
-		err := errors.Join(os.Mkdir(filepath.Join(b.scratch, "bin"), 0o755), os.MkdirAll(filepath.Join(b.scratch, "lib/gpumem"), 0o755),
-			os.Symlink(filepath.Join(b.root, "gpumem"), b.command()))
-		files, _ := filepath.Glob(filepath.Join(b.root, "lib/*"))
-		for _, path := range files {
-			err = errors.Join(err, os.Symlink(path, filepath.Join(b.scratch, "lib/gpumem", filepath.Base(path))))
-		}
+	entries, err := os.ReadDir(b.root)
+	if err != nil {
 		return err
 	}
-	z, err := zip.OpenReader(wheels[0])
+	for _, entry := range entries {
+		var unpack func(string) error
+		switch name := entry.Name(); {
+		case strings.HasPrefix(name, "gpumem-") && strings.HasSuffix(name, ".whl"):
+			unpack = b.unpackWheel
+		case name == "gpumem.tar.gz":
+			unpack = b.unpackTar
+		default:
+			continue
+		}
+		path := filepath.Join(b.root, entry.Name())
+		if err := unpack(path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s has no wheel and no gpumem.tar.gz; scripts/gpu-check --bundle FOLDER makes a bundle", b.root)
+}
+
+func (b *bundle) unpackWheel(path string) error {
+	z, err := zip.OpenReader(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w", wheels[0], err)
+		return err
 	}
 	defer z.Close()
 	for _, f := range z.File {
-		name, ok := strings.CutPrefix(f.Name, "gpumem/")
-		if !ok || !strings.HasPrefix(name, "bin/") && !strings.HasPrefix(name, "lib/") {
-			continue
+		r, err := f.Open()
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		if err := unpackFile(f, filepath.Join(b.scratch, filepath.Clean(name))); err != nil {
-			return fmt.Errorf("%s: %s: %w", wheels[0], f.Name, err)
+		if err := errors.Join(b.unpackFile(f.Name, r), r.Close()); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
 	return nil
 }
 
-func unpackFile(f *zip.File, to string) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	r, err := f.Open()
+func (b *bundle) unpackTar(path string) error {
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	for files := tar.NewReader(z); ; {
+		header, err := files.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case header.Typeflag == tar.TypeDir:
+			continue
+		case header.Typeflag != tar.TypeReg:
+			return fmt.Errorf("%s: want files and folders only", header.Name)
+		}
+		if err := b.unpackFile(header.Name, files); err != nil {
+			return fmt.Errorf("%s: %w", header.Name, err)
+		}
+	}
+}
+
+// unpackFile writes a file of the command or the libraries. Others, such as Python's, are passed over.
+func (b *bundle) unpackFile(name string, r io.Reader) error {
+	name, ok := strings.CutPrefix(name, "gpumem/")
+	isOurs := ok && (strings.HasPrefix(name, "bin/") || strings.HasPrefix(name, "lib/"))
+	if isFolder := strings.HasSuffix(name, "/"); !isOurs || isFolder || !filepath.IsLocal(name) {
+		return nil
+	}
+	to := filepath.Join(b.scratch, name)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
 	w, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"archive/tar"
 	"archive/zip"
+	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -28,18 +30,47 @@ type madeBundle struct{ root, work, scratch string }
 // makeBundle makes a bundle whose gpumem shows such devices.
 func makeBundle(t *testing.T, devices string) madeBundle {
 	t.Helper()
-	m := madeBundle{t.TempDir(), t.TempDir(), t.TempDir()}
+	return makeBundleOf(t, "echo '"+devices+"'")
+}
+
+// makeBundleOf makes a bundle whose gpumem is a script. Its folders' names mean something to filepath.Glob.
+func makeBundleOf(t *testing.T, script string) madeBundle {
+	t.Helper()
+	m := madeBundle{filepath.Join(t.TempDir(), "bundle [1"), t.TempDir(), filepath.Join(t.TempDir(), "tmp [1")}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := filepath.Join(m.work, "script")
-	err = errors.Join(os.WriteFile(script, []byte("#!/bin/sh\necho '"+devices+"'\n"), 0o755), os.WriteFile(filepath.Join(m.root, "VERSION"), []byte("1\n"), 0o644),
-		copyProgram(self, filepath.Join(m.root, "check")), copyProgram(script, filepath.Join(m.root, "gpumem")), os.Remove(script))
+	if err := errors.Join(os.Mkdir(m.root, 0o755), os.Mkdir(m.scratch, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(os.WriteFile(filepath.Join(m.root, "VERSION"), []byte("1\n"), 0o644), copyProgram(self, filepath.Join(m.root, "check")),
+		writeTar(filepath.Join(m.root, "gpumem.tar.gz"),
+			tar.Header{Name: "gpumem/", Typeflag: tar.TypeDir, Mode: 0o755}, "",
+			tar.Header{Name: "gpumem/bin/gpumem", Mode: 0o755}, "#!/bin/sh\n"+script+"\n",
+			tar.Header{Name: "gpumem/lib/gpumem/libgpumem_c.so", Mode: 0o644}, "library"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// writeTar writes an archive: a tar.Header and its file's text by turns.
+func writeTar(path string, files ...any) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(f)
+	w := tar.NewWriter(z)
+	for i := 0; i < len(files); i += 2 {
+		header, text := files[i].(tar.Header), files[i+1].(string)
+		header.Size = int64(len(text))
+		err = errors.Join(err, w.WriteHeader(&header))
+		_, err2 := io.WriteString(w, text)
+		err = errors.Join(err, err2)
+	}
+	return errors.Join(err, w.Close(), z.Close(), f.Close())
 }
 
 // copyProgram copies a program in another process: a child of this one that begins meanwhile would have
@@ -277,6 +308,61 @@ func TestSettingsAreNotPassedOn(t *testing.T) {
 	}
 }
 
+// The command and the libraries of a wheel and of an archive are at the same places, and nothing else is
+// written. A link is refused: it could lead out of the folder.
+func TestUnpack(t *testing.T) {
+	pack := func(t *testing.T, name string, write func(string) error) *bundle {
+		b := testBundle(t)
+		if err := write(filepath.Join(b.root, name)); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	files := []any{tar.Header{Name: "gpumem/", Typeflag: tar.TypeDir}, "", tar.Header{Name: "gpumem/bin/gpumem"}, "command", tar.Header{Name: "gpumem/lib/gpumem/a.so"}, "library",
+		tar.Header{Name: "gpumem/lib/../../../out"}, "out", tar.Header{Name: "gpumem/jax.py"}, "python", tar.Header{Name: "bin/gpumem"}, "another"}
+	wheel := func(path string) error {
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		z := zip.NewWriter(f)
+		for i := 2; i < len(files); i += 2 {
+			w, err2 := z.Create(files[i].(tar.Header).Name)
+			if err2 == nil {
+				_, err2 = io.WriteString(w, files[i+1].(string))
+			}
+			err = errors.Join(err, err2)
+		}
+		return errors.Join(err, z.Close(), f.Close())
+	}
+	archive := func(path string) error { return writeTar(path, files...) }
+	for name, write := range map[string]func(string) error{"gpumem-1-py3-none-any.whl": wheel, "gpumem.tar.gz": archive} {
+		b := pack(t, name, write)
+		if err := b.unpack(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for path, want := range map[string]string{"bin/gpumem": "command", "lib/gpumem/a.so": "library"} {
+			if text, err := os.ReadFile(filepath.Join(b.scratch, path)); string(text) != want {
+				t.Errorf("%s: %s has %q, %v", name, path, text, err)
+			}
+		}
+		for _, path := range []string{"jax.py", "../out", "out"} {
+			if _, err := os.Stat(filepath.Join(b.scratch, path)); err == nil {
+				t.Errorf("%s: %s is written", name, path)
+			}
+		}
+	}
+	linked := pack(t, "gpumem.tar.gz", func(path string) error {
+		return writeTar(path, tar.Header{Name: "gpumem/lib/gpumem", Typeflag: tar.TypeSymlink, Linkname: "/"}, "")
+	})
+	if err := linked.unpack(); err == nil || !strings.HasSuffix(err.Error(), "gpumem.tar.gz: gpumem/lib/gpumem: want files and folders only") {
+		t.Errorf("a link: %v", err)
+	}
+	if err := testBundle(t).unpack(); err == nil || !strings.Contains(err.Error(), " has no wheel and no gpumem.tar.gz; ") {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
 // Flags that are for check itself are not offered.
 func TestHelp(t *testing.T) {
 	status, out := makeBundle(t, oneGPU).run(t, nil, "--help")
@@ -287,11 +373,7 @@ func TestHelp(t *testing.T) {
 
 // --seconds counts from the start: looking at the machine is part of it.
 func TestSecondsIncludeLooking(t *testing.T) {
-	m := makeBundle(t, oneGPU)
-	script := "#!/bin/sh\nsleep 1\necho '" + oneGPU + "'\n"
-	if err := os.WriteFile(filepath.Join(m.root, "gpumem"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	m := makeBundleOf(t, "sleep 1\necho '"+oneGPU+"'")
 	_, _ = m.run(t, nil, "--only", "planted-wrong", "--seconds", "4")
 	if r := m.report(t, "gpu-check"); r.Results[0].Outcome != report.NotReached || r.Seconds < 2 {
 		t.Errorf("%+v after %.1f s of 4, of which looking took 2", r.Results[0], r.Seconds)

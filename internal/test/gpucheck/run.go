@@ -99,9 +99,11 @@ func (b *bundle) plain(text string) string {
 
 // logsOf are the names of a check's logs, its own first and then in the order of their numbers.
 func (b *bundle) logsOf(name string) (names []string) {
-	paths, _ := filepath.Glob(filepath.Join(b.logFolder(), name+".*"))
-	for _, path := range paths {
-		names = append(names, filepath.Base(path))
+	entries, _ := os.ReadDir(b.logFolder())
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), name+".") {
+			names = append(names, entry.Name())
+		}
 	}
 	own := ownLog(name)
 	slices.SortFunc(names, func(x, y string) int {
