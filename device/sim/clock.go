@@ -65,6 +65,7 @@ type queue struct {
 	open   bool   // not destroyed
 	lane   int
 	last   uint64        // number of the newest work
+	ran    uint64        // number of the newest that takes the device: no allocation or free of a pool
 	seen   clock         // what comes before the next work here, beside what the host knows
 	end    time.Duration // when all that is queued is done
 	origin *origin       // of its marks; nil: none since seen has got something from another lane
@@ -79,7 +80,7 @@ type event struct {
 
 // work is what is queued on a device, and what its host knows of it.
 type work struct {
-	idle       time.Duration // what the program did between its calls (Advance)
+	away       time.Duration // what the program did between its calls (Advance)
 	queues     []*queue      // by lane
 	streams    map[device.Stream]*queue
 	events     map[device.Event]*event
@@ -132,9 +133,20 @@ func (w *work) stream(s device.Stream) *queue {
 	return w.streams[s]
 }
 
+// idle reports whether a new allocation in q has nothing to wait for: the host knows that
+// all is done that takes the device, in q and before it.
+func (w *work) idle(q *queue) bool {
+	for lane, n := range q.seen {
+		if w.host.at(lane) < min(n, w.queues[lane].ran) {
+			return false
+		}
+	}
+	return true
+}
+
 // now is the time at the program's host: that of its calls and of what it did
 // between them. Caller holds d.mu.
-func (d *Device) now() time.Duration { return d.count.Time + d.work.idle }
+func (d *Device) now() time.Duration { return d.count.Time + d.work.away }
 
 // Advance lets simulated time pass outside driver calls, as when the program loads data.
 // It is no driver call and is not part of the time in
@@ -142,7 +154,7 @@ func (d *Device) now() time.Duration { return d.count.Time + d.work.idle }
 func (d *Device) Advance(t time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.work.idle = min(d.work.idle+max(0, min(t, far)), far)
+	d.work.away = min(d.work.away+max(0, min(t, far)), far)
 }
 
 // Now returns the simulated time since the device was made.

@@ -52,7 +52,8 @@ const (
 // Hazard is a use of memory that goes wrong in some run of the program, if not
 // in this one. It is found when the call is made, and the call is refused with it, in a
 // [device.CallError]; a refused call does nothing. To errors.Is it is
-// device.ErrIllegalAddress, which a GPU would report if it noticed.
+// device.ErrIllegalAddress, which a GPU would report if it noticed. With Config.Report the
+// call goes on.
 type Hazard struct {
 	Call          string        // the refused call, as the driver names it
 	Stream        device.Stream // that it was for, unless Host
@@ -104,12 +105,19 @@ func (d *Device) Hazards() []*Hazard {
 	return slices.Clone(d.work.hazards)
 }
 
-// hazard keeps h and returns it.
+// hazard keeps h and returns it, or nil if hazards are reported and refuse nothing.
 func (d *Device) hazard(h *Hazard) error {
-	if len(d.work.hazards) < maxHazards {
+	kept := len(d.work.hazards) < maxHazards
+	if kept {
 		d.work.hazards = append(d.work.hazards, h)
 	}
-	return h
+	if d.cfg.Report == nil {
+		return h
+	}
+	if kept {
+		d.cfg.Report(h)
+	}
+	return nil
 }
 
 // use is a note of work that touches a part of some memory.
@@ -139,7 +147,7 @@ type access struct {
 }
 
 // behind finds the memory that work in q is about. Where it is not there the call
-// is refused. Caller holds d.mu.
+// is refused; where hazards are only reported, there is nothing behind. Caller holds d.mu.
 func (d *Device) behind(call string, q *queue, r device.Range, write bool) (access, error) {
 	if p, ok := d.pieces(r.Addr, r.Bytes); ok {
 		return access{p, write}, nil

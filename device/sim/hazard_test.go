@@ -3,6 +3,7 @@ package sim_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -187,6 +188,116 @@ func TestManyHazards(t *testing.T) {
 	}
 	if n := len(d.Hazards()); n != 100 {
 		t.Errorf("%d are kept", n)
+	}
+}
+
+// TestPromptAllocs: an allocation that has nothing to wait for is there for every stream when
+// the call returns, as with a real driver; one behind work in its stream is not.
+func TestPromptAllocs(t *testing.T) {
+	d := newDevice(t, sim.Config{Total: gib, PromptAllocs: true})
+	p := must[device.Pool](t)(d.DefaultPool())
+	a, b := must[device.Stream](t)(d.StreamCreate()), must[device.Stream](t)(d.StreamCreate())
+	e := must[device.Event](t)(d.EventCreate())
+	work := func(s device.Stream) func() error { return func() error { return d.Work(s, us, nil, nil) } }
+	for _, tc := range []struct {
+		name   string
+		before []func() error // what is queued before the allocation in stream a
+		want   string         // of its use in stream b; "": passes
+	}{
+		{"nothing before", nil, ""},
+		{"an allocation and a free before", []func() error{func() error {
+			r, err := d.AllocAsync(p, 64*mib, a)
+			return errors.Join(err, d.FreeAsync(r.Addr, a))
+		}}, ""},
+		{"work in another stream", []func() error{work(b)}, ""},
+		{"work before", []func() error{work(a)}, "cuMemAllocFromPoolAsync in stream 1 may not yet have allocated these 512 B"},
+		{"work that the host waited for", []func() error{work(a), func() error { return d.StreamSynchronize(a) }}, ""},
+		{"work that is done by luck", []func() error{work(a), func() error { d.Advance(time.Hour); return nil }}, "may not yet have allocated"},
+		{"an event after work in another stream", []func() error{work(0), func() error { return d.EventRecord(e, 0) },
+			func() error { return d.StreamWaitEvent(a, e) }}, "may not yet have allocated"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i, step := range tc.before {
+				if err := step(); err != nil {
+					t.Fatalf("step %d: %v", i, err)
+				}
+			}
+			r := must[device.Range](t)(d.AllocAsync(p, mib, a))
+			err := d.FillAsync(r.Addr, 512, 1, b)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			// Uses of it are unordered all the same.
+			if tc.want == "" {
+				if err := d.FillAsync(r.Addr, 512, 1, a); err == nil || !strings.Contains(err.Error(), "may still be writing") {
+					t.Errorf("in both streams: %v", err)
+				}
+			}
+			if err := d.Synchronize(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestReportedHazards: where hazards are reported, the call goes on as on a GPU.
+func TestReportedHazards(t *testing.T) {
+	var reported []*sim.Hazard
+	d := newDevice(t, sim.Config{Total: gib, Report: func(h *sim.Hazard) { reported = append(reported, h) }})
+	p := must[device.Pool](t)(d.DefaultPool())
+	a, b := must[device.Stream](t)(d.StreamCreate()), must[device.Stream](t)(d.StreamCreate())
+	r := must[device.Range](t)(d.AllocAsync(p, mib, a))
+	addr := must[uint64](t)(d.AddressReserve(2*mib, 0))
+	h := must[device.Handle](t)(d.MemCreate(2 * mib))
+	if err := errors.Join(d.MemMap(addr, 2*mib, h), d.MemSetAccess(addr, 2*mib)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 1)
+	for _, step := range []struct {
+		what string
+		do   func() error
+		want string // in the report; "": there is none
+	}{
+		{"use in another stream", func() error { return d.FillAsync(r.Addr, 512, 7, b) }, "may not yet have allocated"},
+		{"use by the host", func() error { return d.Read(r.Addr, got) }, "by the host"},
+		{"free while it is used", func() error { return d.FreeAsync(r.Addr, a) }, "may not yet have allocated|may still be writing"},
+		{"fill what is free", func() error { return d.FillAsync(r.Addr, 512, 7, a) }, "has freed"},
+		{"copy to what is free", func() error { return d.CopyAsync(r.Addr, addr, 512, a) }, "has freed"},
+		{"a kernel astray", func() error { return d.Work(a, us, nil, []device.Range{{Addr: 512, Bytes: 1}}) }, "that is not memory"},
+		{"a copy astray", func() error {
+			if err := d.FillAsync(512, 1, 1, a); !errors.Is(err, device.ErrInvalidValue) { // the driver looks at its addresses
+				return fmt.Errorf("got %v", err)
+			}
+			return nil
+		}, ""},
+		{"use of pages", func() error { return d.FillAsync(addr, 512, 7, a) }, ""},
+		{"unmapping while they are used", func() error { return d.MemUnmap(addr, 2*mib) }, "may still be"},
+	} {
+		n := len(reported)
+		if err := step.do(); err != nil {
+			t.Errorf("%s: %v", step.what, err)
+		}
+		text := ""
+		if len(reported) > n {
+			text = reported[n].Error()
+		}
+		if !regexp.MustCompile(step.want).MatchString(text) || (step.want == "") != (text == "") {
+			t.Errorf("%s: reported %q, want %q", step.what, text, step.want)
+		}
+	}
+	if got[0] != 7 {
+		t.Errorf("read %d, want the 7 that was written", got[0])
+	}
+	if !slices.Equal(d.Hazards(), reported) {
+		t.Errorf("Hazards has %v, reported were %v", d.Hazards(), reported)
+	}
+	for range 1000 {
+		if err := d.Work(0, 0, nil, []device.Range{{Addr: 1, Bytes: 1}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(reported); n != 100 {
+		t.Errorf("%d are reported, want as many as are kept", n)
 	}
 }
 

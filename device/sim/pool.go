@@ -225,8 +225,12 @@ func (d *Device) allocAsync(h device.Pool, bytes uint64, s device.Stream) (devic
 	d.pools.blocks.put(block)
 	// No check: all that touched these bytes comes before their free. The mark is the
 	// note, until somebody looks at the memory.
-	d.commit(callPoolAlloc, q, 0)
-	block.mark = q.mark()
+	if d.cfg.PromptAllocs && d.work.idle(q) {
+		block.mark = mark{}
+	} else {
+		d.commit(callPoolAlloc, q, 0)
+		block.mark = q.mark()
+	}
 	return device.Range{Addr: block.addr, Bytes: n}, nil
 }
 

@@ -87,11 +87,21 @@ type Config struct {
 	// ReuseStreams gives the handle of a destroyed stream to the next one that is
 	// created, as real drivers do. Without it no handle is used twice.
 	ReuseStreams bool
-	Unified      bool   // its memory is the host's
-	MIG          string // the slice's name, such as "1g.10gb"; "" means a whole GPU
-	Name         string // "" means "sim:SIZE"
-	Costs        Costs  // zero means those of costs.txt
-	Faults       Faults // that it has from the beginning
+	// PromptAllocs makes an allocation from a pool usable in every stream when the call
+	// returns, if there is nothing that it would wait for: the host knows all kernels, copies
+	// and fills in its stream, and before them, to be done. Real drivers map the memory within
+	// the call, so programs get away with it. NVIDIA's manual promises less, and without
+	// PromptAllocs a use in another stream must be ordered after the allocation.
+	PromptAllocs bool
+	// Report is called with each hazard that Hazards keeps, if it is set, and no call is
+	// refused for a hazard then. The device is locked during the call, so Report must not
+	// use it.
+	Report  func(*Hazard)
+	Unified bool   // its memory is the host's
+	MIG     string // the slice's name, such as "1g.10gb"; "" means a whole GPU
+	Name    string // "" means "sim:SIZE"
+	Costs   Costs  // zero means those of costs.txt
+	Faults  Faults // that it has from the beginning
 }
 
 // Device is a simulated GPU. It is safe for use by several goroutines.

@@ -223,6 +223,7 @@ func (d *Device) submit(call string, q *queue, takes time.Duration, reads, write
 		return nil, err
 	}
 	d.commit(call, q, takes, all...)
+	q.ran = q.last
 	return all, nil
 }
 

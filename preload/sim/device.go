@@ -89,40 +89,47 @@ func (d *driver) find() code {
 	if !ok || words == "" {
 		words = defaultDevice
 	}
-	bad := func(err error) code {
-		line := C.CString(fmt.Sprintf("libcudasim: %s: %v\n", open.EnvVar, err))
+	bad := func(name string, err error) code {
+		line := C.CString(fmt.Sprintf("libcudasim: %s: %v\n", name, err))
 		defer C.free(unsafe.Pointer(line))
 		C.simWarn(line)
 		return noDevice
 	}
 	spec, err := open.Parse(words)
 	if err != nil {
-		return bad(err)
+		return bad(open.EnvVar, err)
 	}
 	if spec.Kind == open.CUDA {
-		return bad(fmt.Errorf("device %q: this is the simulated driver, which has sim:SIZE and sim@FILE", words))
+		return bad(open.EnvVar, fmt.Errorf("device %q: this is the simulated driver, which has sim:SIZE and sim@FILE", words))
 	}
 	list, err := spec.Status()
 	if err != nil {
-		return bad(err)
+		return bad(open.EnvVar, err)
 	}
 	room := uint64(defaultContents)
-	if v, ok := environment("GPUMEM_SIM_CONTENTS"); ok && v != "" {
+	if v, ok := environment(contentsVar); ok && v != "" {
 		if room, err = size.ParseFlag(v); err != nil {
-			return bad(err)
+			return bad(contentsVar, err)
 		}
+	}
+	report, err := reportsHazards()
+	if err != nil {
+		return bad(hazardsVar, err)
 	}
 	spec.Create = nil // Status has made the file
 	if list = visible(list); len(list) == 0 {
-		return bad(fmt.Errorf("device %q: it has none of the devices that %sN names", words, visibleVar))
+		return bad(open.EnvVar, fmt.Errorf("device %q: it has none of the devices that %sN names", words, visibleVar))
 	}
 	for i, s := range list {
 		g := &gpu{ordinal: i, spec: spec, info: s.Info, perThread: map[uint64]*stream{}}
 		if spec.Kind == open.Shared {
 			g.spec.Index, g.spec.All = s.Ordinal, false
 		}
-		// The handle of a destroyed stream is used again, as a real driver does.
-		g.spec.Sim.ReuseStreams = true
+		// As a real driver does.
+		g.spec.Sim.ReuseStreams, g.spec.Sim.PromptAllocs = true, true
+		if report {
+			g.spec.Sim.Report = logHazard
+		}
 		g.uuid = spec.UUID(s.Ordinal)
 		d.gpus = append(d.gpus, g)
 	}
@@ -134,6 +141,26 @@ func (d *driver) find() code {
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
 	return success
 }
+
+// The variables beside open.EnvVar and visibleVar.
+const (
+	contentsVar = "GPUMEM_SIM_CONTENTS"
+	hazardsVar  = "GPUMEM_SIM_HAZARDS"
+)
+
+// reportsHazards reports whether a hazard only gets a line in the log, and refuses nothing.
+func reportsHazards() (bool, error) {
+	switch v, _ := environment(hazardsVar); v {
+	case "", "refuse":
+		return false, nil
+	case "report":
+		return true, nil
+	default:
+		return false, fmt.Errorf("got %q, want refuse or report", v)
+	}
+}
+
+func logHazard(h *sim.Hazard) { logf("hazard: %v", h) }
 
 // visibleVar and the number of a device, from 0 and below 100, is a variable that makes it
 // visible. What grants devices one by one, and does not know of each other, sets one each:

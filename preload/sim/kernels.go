@@ -41,11 +41,11 @@ func global(c *call) {
 	put(c, 1, uint64(bytes))
 }
 
-// launch does nothing in the stream that argument i is.
+// launch is work in the stream that argument i is. Which memory it uses is not known.
 func launch(i int) handler {
 	return func(c *call) {
 		if s := c.stream(i); s.capture == nil {
-			c.work(s, func() error { return nil })
+			c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, nil, nil) })
 		}
 	}
 }

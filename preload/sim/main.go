@@ -26,6 +26,9 @@
 //	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
+//	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
+//	                     unless set. With report it goes on, as it does on a GPU, and the
+//	                     first hundred hazards of a device get their lines in the log
 //	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
 //	                     unless set. What does not fit reads as zeros
 //
@@ -33,7 +36,9 @@
 //
 // Memory, streams and events are device/sim's, so that misuse of them is found:
 // a use of memory that nothing orders after its last free or write is refused
-// with CUDA_ERROR_ILLEGAL_ADDRESS. Streams 0, 1 and 2 keep the driver's rules. A
+// with CUDA_ERROR_ILLEGAL_ADDRESS, unless hazards are only reported. Stream-ordered memory
+// that was allocated where nothing is under way is there for all streams at once, as
+// with real drivers; TensorFlow 2.18 depends on it. Streams 0, 1 and 2 keep the driver's rules. A
 // capture is on until it ends, and calls that a capture forbids are refused.
 // Modules and graphs are handles with nothing behind. Copies move contents as long
 // as there is room for them. Two contexts on one device share what it has.

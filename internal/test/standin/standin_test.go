@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
-	if err != nil || ran < 17 {
+	if err != nil || ran < 19 {
 		t.Errorf("%d tests, %v", ran, err)
 	}
 	// Nothing of Go's reaches the program's standard error.
@@ -53,6 +53,23 @@ func TestConformance(t *testing.T) {
 	// Functions that are not served are named in the log, once each.
 	text, err := os.ReadFile(log)
 	if err != nil || strings.Count(string(text), "cuIpcGetMemHandle: not served") != 1 || strings.Contains(string(text), "internal error") {
+		t.Errorf("log: %v\n%s", err, text)
+	}
+}
+
+// TestHazardsReported: with GPUMEM_SIM_HAZARDS=report a hazard is a line in the log, and the
+// call goes on.
+func TestHazardsReported(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/conformance.c")
+	log := filepath.Join(t.TempDir(), "log")
+	cmd := exec.Command(program, "reports")
+	cmd.Env = standin.Environ(library, "GPUMEM_SIM_LOG="+log, "GPUMEM_SIM_HAZARDS=report")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "ok reports\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(text), "hazard: cuLaunchKernel in stream 2: cuLaunchKernel in stream 1 may still be writing") {
 		t.Errorf("log: %v\n%s", err, text)
 	}
 }
@@ -295,18 +312,21 @@ func TestRealGPU(t *testing.T) {
 	}
 }
 
-// TestBadDevice: words that name no simulated device are one line, and no GPU.
-func TestBadDevice(t *testing.T) {
+// TestBadSettings: words that name no simulated device, or nothing that a setting can be,
+// are one line, and no GPU.
+func TestBadSettings(t *testing.T) {
 	library := standin.Library(t)
 	program := standin.Compile(t, "testdata/use.c")
-	for _, tc := range []struct{ name, words, want string }{
-		{"no size", "sim:", "libcudasim: GPUMEM_DEVICE: "},
-		{"a real GPU", "cuda:0", "this is the simulated driver"},
-		{"no file", "sim@/nowhere/gpu", "/nowhere/gpu"},
+	for _, tc := range []struct{ name, setting, want string }{
+		{"no size", "GPUMEM_DEVICE=sim:", "libcudasim: GPUMEM_DEVICE: "},
+		{"a real GPU", "GPUMEM_DEVICE=cuda:0", "this is the simulated driver"},
+		{"no file", "GPUMEM_DEVICE=sim@/nowhere/gpu", "/nowhere/gpu"},
+		{"room for contents", "GPUMEM_SIM_CONTENTS=much", "libcudasim: GPUMEM_SIM_CONTENTS: "},
+		{"hazards", "GPUMEM_SIM_HAZARDS=ignore", `libcudasim: GPUMEM_SIM_HAZARDS: got "ignore", want refuse or report`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := exec.Command(program, "1")
-			cmd.Env = standin.Environ(library, "GPUMEM_DEVICE="+tc.words)
+			cmd.Env = standin.Environ(library, tc.setting)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.Output()

@@ -524,6 +524,51 @@ static void hazards(void) {
   for (int i = 0; i < 4; i++) WANT(CU(cuStreamDestroy_v2, all[i]), OK);
 }
 
+// Stream-ordered memory that nothing in its stream delays is there for every stream at once,
+// the legacy one too, as TensorFlow 2.18 needs it. Memory behind work is not.
+static void promptAllocs(void) {
+  ptr a = stream(1), pool;
+  u64 p, q, most = ~(u64)0;
+  int (*use)(u64, u64, ptr) = function("gpumemSimUse");
+  WANT(CU(cuDeviceGetDefaultMemPool, &pool, 0), OK);
+  WANT(CU(cuMemPoolSetAttribute, pool, 4, &most), OK);
+  WANT(CU(cuMemAllocFromPoolAsync, &p, 64 * MiB, pool, a), OK); // takes memory before it is needed
+  WANT(CU(cuMemFreeAsync, p, a), OK);
+  WANT(CU(cuMemAllocFromPoolAsync, &p, MiB, pool, a), OK);
+  WANT(CU(cuMemsetD32_v2, p, 0, MiB / 4), OK);
+  WANT(CU(cuLaunchKernel, (ptr)1, 1, 1, 1, 1, 1, 1, 0, a, (ptr)0, (ptr)0), OK);
+  WANT(CU(cuMemAllocFromPoolAsync, &q, MiB, pool, a), OK);
+  WANT(CU(cuMemsetD32_v2, q, 0, MiB / 4), ILLEGAL_ADDRESS);
+  WANT(CU(cuStreamSynchronize, a), OK);
+  WANT(CU(cuMemsetD32_v2, q, 0, MiB / 4), OK);
+  WANT(use(p, MiB, a), OK);
+  WANT(CU(cuMemFreeAsync, p, a), OK);
+  WANT(CU(cuMemFreeAsync, q, a), OK);
+  WANT(CU(cuStreamSynchronize, a), OK);
+  WANT(CU(cuMemPoolTrimTo, pool, (size_t)0), OK);
+  WANT(CU(cuStreamDestroy_v2, a), OK);
+}
+
+// With GPUMEM_SIM_HAZARDS=report, which the caller sets for this one alone, a hazard refuses
+// nothing.
+static void reports(void) {
+  ptr a = stream(1), b = stream(1);
+  u64 p;
+  unsigned got = 0;
+  int (*use)(u64, u64, ptr) = function("gpumemSimUse"), (*found)(void) = function("gpumemSimHazards");
+  WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
+  WANT(use(p, MiB, a), OK);
+  WANT(use(p, MiB, b), OK);
+  WANT(found(), 1);
+  WANT(CU(cuMemsetD32Async, p, 7, MiB / 4, b), OK);
+  WANT(CU(cuMemcpyDtoH_v2, &got, p, (size_t)4), OK);
+  WANT(got, 7);
+  WANT(CU(cuMemcpyDtoH_v2, &got, p + MiB, (size_t)4), INVALID_VALUE); // no hazard
+  WANT(CU(cuMemFree_v2, p), OK);
+  WANT(CU(cuStreamDestroy_v2, a), OK);
+  WANT(CU(cuStreamDestroy_v2, b), OK);
+}
+
 // --- names
 
 static void names(void) {
@@ -657,7 +702,8 @@ int main(int argc, char **argv) {
   struct { const char *name; void (*run)(void); } all[] = {
     {"before_init", beforeInit}, {"devices", devices}, {"contexts", contexts}, {"threads", threads}, {"memory", memory},
     {"pointers", pointers}, {"copies", copies}, {"pages", pages}, {"pools", pools}, {"streams", streams}, {"captures", captures},
-    {"conditionals", conditionals}, {"hazards", hazards}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
+    {"conditionals", conditionals}, {"hazards", hazards}, {"prompt_allocs", promptAllocs}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
+    {"reports", reports}, // by name alone
   };
   signal(SIGUSR1, handler);
   signal(SIGINT, handler);
@@ -672,7 +718,7 @@ int main(int argc, char **argv) {
     WANT(CU(cuCtxSetCurrent, context), OK);
   }
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    int wanted = argc == 1;
+    int wanted = argc == 1 && all[i].run != reports;
     for (int a = 1; a < argc; a++) wanted |= !strcmp(argv[a], all[i].name);
     if (!wanted) continue;
     test = all[i].name, failed = 0;
