@@ -36,7 +36,8 @@ type bundle struct {
 	scratch string // removed at the end
 	options
 	machine     report.Machine
-	pythonError error // of starting Python
+	unseen      *report.Result // of gpumem devices, if it crashed or hung
+	pythonError error          // of starting Python
 }
 
 // The environment tells a check's process where everything is.
@@ -261,6 +262,9 @@ func (b *bundle) report(begun time.Time) *report.Report {
 		version = []byte("of an unknown commit")
 	}
 	r := &report.Report{Format: report.Format, Bundle: strings.TrimSpace(string(version)), Begun: begun, Machine: b.machine}
+	if b.unseen != nil {
+		r.Results = append(r.Results, *b.unseen)
+	}
 	if _, dropped := splitEnviron(os.Environ()); len(dropped) > 0 {
 		r.Notes = append(r.Notes, "Set here, and not passed to the checks: "+strings.Join(dropped, ", ")+".")
 	}

@@ -60,6 +60,11 @@ func (b *bundle) environ() []string {
 		"GPUMEM_LIBCUDA="+filepath.Join(sim, "libcuda.so.1"), "GPUMEM_LIBNVML="+filepath.Join(sim, "libnvidia-ml.so.1"))
 }
 
+// lateError is the error of a program that had no end within its limit.
+type lateError struct{ words string }
+
+func (l lateError) Error() string { return l.words }
+
 // ask runs a program to its end, with at most limit, and returns what it wrote. err has the last line of that.
 func (b *bundle) ask(ctx context.Context, limit time.Duration, args ...string) (ended, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -77,7 +82,7 @@ func (b *bundle) ask(ctx context.Context, limit time.Duration, args ...string) (
 	e := ended{stdout: out.String(), stderr: errs.String()}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("no end after %v%s", limit, e.reason())
+		err = lateError{fmt.Sprintf("no end after %v%s", limit, e.reason())}
 	case err != nil:
 		err = fmt.Errorf("%w%s", err, e.reason())
 	}
@@ -86,27 +91,70 @@ func (b *bundle) ask(ctx context.Context, limit time.Duration, args ...string) (
 
 // look finds out about the GPU, the driver and Python.
 func (b *bundle) look(ctx context.Context) error {
-	e, err := b.ask(ctx, time.Minute, b.command(), "devices", "--json")
+	var uname unix.Utsname
+	_ = unix.Uname(&uname)
+	kernel := unix.ByteSliceToString(uname.Release[:])
+	seen, err := b.lookAtDevices(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return err
+	case b.unseen != nil:
+		b.machine = report.Machine{Simulated: b.simulated, GPU: "a GPU that gpumem devices does not show", Driver: "unknown", Kernel: kernel}
+	default:
+		err = b.lookAtGPU(seen, kernel)
+	}
 	if err != nil {
-		return fmt.Errorf("gpumem devices --json: %w", err)
+		return err
 	}
-	var seen struct {
-		Driver  struct{ Why string }
-		Devices []struct {
-			Name       string
-			Simulated  bool
-			TotalBytes uint64 `json:"total_bytes"`
-			Driver     string
-			CC         string `json:"compute_capability"`
-			MIG        string
+	b.machine.Versions, b.pythonError = b.versions(ctx)
+	return context.Cause(ctx)
+}
+
+// devices is what gpumem devices --json says.
+type devices struct {
+	Driver  struct{ Why string }
+	Devices []struct {
+		Name       string
+		Simulated  bool
+		TotalBytes uint64 `json:"total_bytes"`
+		Driver     string
+		CC         string `json:"compute_capability"`
+		MIG        string
+	}
+}
+
+// askLimit is how long gpumem devices may take, which a GPU's driver can hang or crash.
+var askLimit = 20 * time.Second
+
+// lookAtDevices asks gpumem devices. That it crashes or hangs is the first result of the run, and there may
+// be no other day to find out what else does: it ends nothing.
+func (b *bundle) lookAtDevices(ctx context.Context) (seen devices, err error) {
+	begun := time.Now()
+	e, err := b.ask(ctx, askLimit, b.command(), "devices", "--json")
+	outcome := report.Crashed
+	if errors.As(err, new(lateError)) {
+		outcome = report.Hung
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(e.stdout), &seen)
+	}
+	if err != nil {
+		b.unseen = &report.Result{
+			Name: "devices", Claim: "gpumem devices shows the GPU", Doc: "docs/gpu.md", Outcome: outcome, Why: b.plain(err.Error()),
+			Seconds: time.Since(begun).Seconds(), Limit: askLimit.Seconds(), Logs: []string{machineLog},
 		}
-	}
-	if err := json.Unmarshal([]byte(e.stdout), &seen); err != nil {
-		return fmt.Errorf("gpumem devices --json: %w", err)
+		return seen, nil
 	}
 	if len(seen.Devices) == 0 {
-		return fmt.Errorf("no GPU to check: %s; --simulated uses the bundle's own", cmp.Or(seen.Driver.Why, "the driver shows none"))
+		err = fmt.Errorf("no GPU to check: %s; --simulated uses the bundle's own", cmp.Or(seen.Driver.Why, "the driver shows none"))
 	}
+	return seen, err
+}
+
+// lookAtGPU keeps what is seen of GPU 0.
+func (b *bundle) lookAtGPU(seen devices, kernel string) error {
 	gpu := seen.Devices[0]
 	// The bundle's libraries in the driver's place call themselves none: they call their GPU that, unless
 	// --simulated names it.
@@ -114,14 +162,10 @@ func (b *bundle) look(ctx context.Context) error {
 	if simulated && !b.simulated {
 		return fmt.Errorf("the GPU, %s, is simulated; --simulated uses the bundle's own", gpu.Name)
 	}
-	var uname unix.Utsname
-	_ = unix.Uname(&uname)
 	b.machine = report.Machine{
-		Simulated: simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, CC: gpu.CC, MIG: gpu.MIG,
-		Kernel: unix.ByteSliceToString(uname.Release[:]),
+		Simulated: simulated, GPU: gpu.Name, Total: gpu.TotalBytes, Driver: gpu.Driver, CC: gpu.CC, MIG: gpu.MIG, Kernel: kernel,
 	}
-	b.machine.Versions, b.pythonError = b.versions(ctx)
-	return context.Cause(ctx)
+	return nil
 }
 
 // packages are the packages of Python that checks need, by the name that they are imported by, and what

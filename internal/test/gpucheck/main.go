@@ -155,6 +155,9 @@ func (o options) run(begun time.Time, w io.Writer) (int, error) {
 	for _, note := range r.Notes {
 		fmt.Fprintln(w, note)
 	}
+	for _, result := range r.Results {
+		result.Line(w)
+	}
 	save := func() error {
 		r.Seconds = time.Since(begun).Seconds()
 		return errors.Join(writeReport(r, o.out), b.saveLogs())

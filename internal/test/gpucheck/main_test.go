@@ -7,6 +7,7 @@ import (
 	"archive/zip"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -252,6 +253,37 @@ func TestFolders(t *testing.T) {
 		if files, _ := os.ReadDir(m.work); len(files) > 0 {
 			t.Errorf("%s: a folder %v is left", tc.says, files)
 		}
+	}
+}
+
+// A GPU that gpumem devices cannot show may still be checked, and it may be there on this day only.
+func TestDevicesThatFailEndNothing(t *testing.T) {
+	// The machine's log asks once more, and gets an answer.
+	const first = "if [ \"$1\" = devices ] && mkdir \"$(dirname \"$0\")/asked\" 2>/dev/null; then %s; fi; echo '" + oneGPU + "'"
+	for _, tc := range []struct {
+		name, script string
+		outcome      report.Outcome
+		why          string
+	}{
+		{"crashes", "echo lost >&2; kill -SEGV $$", report.Crashed, "signal: segmentation fault: lost"},
+		{"fails", "echo lost >&2; exit 3", report.Crashed, "exit status 3: lost"},
+		{"answers something else", "echo lost; exit 0", report.Crashed, "invalid character 'l' looking for beginning of value"},
+		{"hangs", "echo waiting >&2; sleep 1000", report.Hung, "no end after 1s: waiting"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := makeBundleOf(t, fmt.Sprintf(first, tc.script))
+			status, out := m.run(t, []string{shortAsk + "=1"}, "--only", "planted-wrong,planted-early")
+			if status != statusBad || !strings.Contains(out, string(tc.outcome)) {
+				t.Errorf("status %d\n%s", status, out)
+			}
+			r := m.report(t, "gpu-check")
+			if len(r.Results) != 3 || r.Results[1].Outcome != report.Wrong || r.Machine.CC != "" || r.Machine.GPU == "" {
+				t.Fatalf("%+v", r)
+			}
+			if got := r.Results[0]; got.Name != "devices" || got.Outcome != tc.outcome || !strings.HasPrefix(got.Why, tc.why) {
+				t.Errorf("%+v, want %s, %q", got, tc.outcome, tc.why)
+			}
+		})
 	}
 }
 

@@ -24,9 +24,15 @@ import (
 // asMain makes the test binary the program `check`.
 const asMain = "CHECK_IS_MAIN"
 
+// shortAsk makes the limit of gpumem devices a second.
+const shortAsk = "CHECK_ASKS_SHORTLY"
+
 // Checks of this test's own.
 func init() {
 	lastWordsIn = 10 * time.Second // many tests run at once
+	if os.Getenv(shortAsk) != "" {
+		askLimit = time.Second
+	}
 	planted = append(planted,
 		check{name: "planted-early", limit: 10 * time.Second, run: func(*call) error {
 			_, _ = os.Stdout.WriteString("the last words\n")
