@@ -219,10 +219,14 @@ func (b *bundle) saveLogs() error {
 	for _, entry := range entries {
 		err = errors.Join(err, addFile(z, filepath.Join(b.logFolder(), entry.Name())))
 	}
-	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
-		return err
+	err = errors.Join(err, z.Close(), f.Close())
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	return os.Rename(path+".new", path)
+	if err != nil {
+		_ = os.Remove(path + ".new") // on a full disk a part of it is in the way of the report
+	}
+	return err
 }
 
 // addFile adds a file to an archive.

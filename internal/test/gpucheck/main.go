@@ -51,9 +51,12 @@ const defaultPython = "python3"
 
 // The statuses that the program ends with beside 0, and 128 and the number of a signal.
 const (
-	statusBad   = 1 // something is wrong, crashed or hung
-	statusUsage = 2 // nothing was checked
+	statusBad   = 1 // something is wrong, crashed or hung, or the report is not saved
+	statusUsage = 2 // nothing was checked, or nothing held
 )
+
+// mostSeconds is a day.
+const mostSeconds = 86400
 
 func main() {
 	begun := time.Now()
@@ -90,7 +93,8 @@ func usage() {
 		}
 		fmt.Fprintf(w, "    --%-18s %s\n", strings.TrimSpace(f.Name+" "+value), text)
 	})
-	fmt.Fprintln(w, "\nStatus 0: nothing is wrong; 1: something is wrong, crashed or hung; 2: nothing was checked.")
+	fmt.Fprintln(w, "\nStatus 0: a check held, and nothing is wrong; 1: something is wrong, crashed or hung, or the report\n"+
+		"is not saved; 2: nothing was checked, or every check was skipped or not reached.")
 }
 
 // signalError is the cause of a context that a signal ended.
@@ -134,8 +138,8 @@ func (o options) run(begun time.Time, w io.Writer) (int, error) {
 			return statusUsage, err
 		}
 		return 0, nil
-	case o.seconds < 1:
-		return statusUsage, fmt.Errorf("--seconds %d: want at least 1", o.seconds)
+	case o.seconds < 1 || o.seconds > mostSeconds:
+		return statusUsage, fmt.Errorf("--seconds %d: want 1 to %d", o.seconds, mostSeconds)
 	}
 	for _, name := range []string{"report.json", "report.txt", "logs.zip"} {
 		if _, err := os.Lstat(filepath.Join(o.out, name)); err == nil {
@@ -165,19 +169,36 @@ func (o options) run(begun time.Time, w io.Writer) (int, error) {
 	if err := save(); err != nil { // the machine may be gone before the first check ends
 		return statusUsage, err
 	}
+	var unsaved error
 	for _, c := range checks {
 		result := b.one(ctx, c, time.Duration(o.seconds)*time.Second-time.Since(begun))
 		r.Results = append(r.Results, result)
-		if err := save(); err != nil {
-			return statusUsage, err
-		}
 		result.Line(w)
+		before := unsaved
+		if unsaved = save(); unsaved != nil && (before == nil || before.Error() != unsaved.Error()) {
+			// The next one may be saved, with all results, and the lines are there in any case.
+			fmt.Fprintln(os.Stderr, "check: the report is not saved:", report.OneLine(unsaved.Error()))
+		}
 	}
-	fmt.Fprintf(w, "\n%s: report.txt, report.json, logs.zip\n", o.out)
-	if !r.Good() {
-		return statusOf(ctx, statusBad), nil
+	status, err := verdict(r, unsaved)
+	if unsaved == nil {
+		fmt.Fprintf(w, "\n%s: report.txt, report.json, logs.zip\n", o.out)
 	}
-	return statusOf(ctx, 0), nil
+	return statusOf(ctx, status), err
+}
+
+// verdict is the status of a whole run, and what else is to be said of it. unsaved is why the report, with
+// its last result, is not saved.
+func verdict(r *report.Report, unsaved error) (int, error) {
+	switch {
+	case unsaved != nil:
+		return statusBad, errors.New("the report is not saved; the lines above are all there is")
+	case !r.Good():
+		return statusBad, nil
+	case r.Count(report.Held) == 0:
+		return statusUsage, errors.New("nothing held: every check was skipped or not reached")
+	}
+	return 0, nil
 }
 
 // statusOf is the status of a signal, or without one that which is given.
@@ -196,11 +217,7 @@ func writeReport(r *report.Report, out string) error {
 	}
 	var text strings.Builder
 	r.Text(&text)
-	path := filepath.Join(out, "report.txt")
-	if err := os.WriteFile(path+".new", []byte(text.String()), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return report.WriteWhole(filepath.Join(out, "report.txt"), []byte(text.String()))
 }
 
 // choose returns the planted checks, then those of the list, or the named ones of it; each once.

@@ -287,6 +287,62 @@ func TestDevicesThatFailEndNothing(t *testing.T) {
 	}
 }
 
+// A report that cannot be saved after one check may be after the next, and has all results then.
+func TestReportThatIsNotSavedEndsNothing(t *testing.T) {
+	const why = "check: the report is not saved: open gpu-check/report.json.new: not a directory | open gpu-check/logs.zip.new: not a directory\n"
+	m := makeBundle(t, oneGPU)
+	status, out := m.run(t, nil, "--only", "planted-unsaved,planted-saved")
+	if r := m.report(t, "gpu-check"); status != 0 || len(r.Results) != 2 || strings.Count(out, why) != 1 {
+		t.Errorf("status %d, %d results\n%s", status, len(r.Results), out)
+	}
+	m = makeBundle(t, oneGPU)
+	status, out = m.run(t, nil, "--only", "planted-unsaved,planted-skipped")
+	if status != statusBad || !strings.Contains(out, "skipped     planted-skipped") || strings.Count(out, why) != 1 ||
+		!strings.HasSuffix(out, "check: the report is not saved; the lines above are all there is\n") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+}
+
+// TestVerdict: a run in which nothing held has shown nothing.
+func TestVerdict(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		outcomes []report.Outcome
+		unsaved  error
+		want     int
+		says     string
+	}{
+		{"held", []report.Outcome{report.Held, report.Skipped, report.NotReached}, nil, 0, ""},
+		{"wrong", []report.Outcome{report.Held, report.Wrong}, nil, statusBad, ""},
+		{"wrong, and none held", []report.Outcome{report.Skipped, report.Hung}, nil, statusBad, ""},
+		{"none held", []report.Outcome{report.Skipped, report.NotReached}, nil, statusUsage, "nothing held: every check was skipped or not reached"},
+		{"no check", nil, nil, statusUsage, "nothing held: every check was skipped or not reached"},
+		{"not saved", []report.Outcome{report.Held}, os.ErrInvalid, statusBad, "the report is not saved; the lines above are all there is"},
+	} {
+		r := new(report.Report)
+		for _, o := range tc.outcomes {
+			r.Results = append(r.Results, report.Result{Outcome: o})
+		}
+		status, err := verdict(r, tc.unsaved)
+		says := ""
+		if err != nil {
+			says = err.Error()
+		}
+		if status != tc.want || says != tc.says {
+			t.Errorf("%s: status %d, %q, want %d, %q", tc.name, status, says, tc.want, tc.says)
+		}
+	}
+	m := makeBundle(t, oneGPU)
+	if status, out := m.run(t, nil, "--only", "planted-skipped"); status != statusUsage || !strings.HasSuffix(out, "check: nothing held: every check was skipped or not reached\n") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	for _, seconds := range []string{"0", "-1", "86401", "9223372037"} {
+		if status, out := m.run(t, nil, "--seconds", seconds); status != statusUsage || out != "check: --seconds "+seconds+": want 1 to 86400\n" {
+			t.Errorf("--seconds %s: status %d\n%s", seconds, status, out)
+		}
+	}
+}
+
 // The simulated driver calls itself none.
 func TestReportSaysSimulated(t *testing.T) {
 	m := makeBundle(t, oneGPU)

@@ -51,6 +51,13 @@ func init() {
 			return err
 		}},
 		check{name: "planted-missing", limit: 10 * time.Second, run: func(c *call) error { return c.gpumem(nil, nil, "ps") }},
+		check{name: "planted-unsaved", limit: 10 * time.Second, run: func(*call) error {
+			return errors.Join(os.RemoveAll("gpu-check"), os.WriteFile("gpu-check", nil, 0o644))
+		}},
+		check{name: "planted-saved", limit: 10 * time.Second, run: func(*call) error {
+			return errors.Join(os.Remove("gpu-check"), os.Mkdir("gpu-check", 0o755))
+		}},
+		check{name: "planted-skipped", limit: 10 * time.Second, run: func(*call) error { return skipped("not there") }},
 		check{name: "planted-environment", limit: 10 * time.Second, run: func(*call) error { return errors.New(strings.Join(os.Environ(), " ")) }},
 	)
 }

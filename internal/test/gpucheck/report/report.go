@@ -101,10 +101,19 @@ func (r *Report) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
-		return err
+	return WriteWhole(path, append(data, '\n'))
+}
+
+// WriteWhole writes a file whole or not at all: what there was before stays until then.
+func WriteWhole(path string, data []byte) error {
+	err := os.WriteFile(path+".new", data, 0o644)
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	return os.Rename(path+".new", path)
+	if err != nil {
+		_ = os.Remove(path + ".new") // on a full disk a part of it is in the way of the next
+	}
+	return err
 }
 
 // lineBytes is the most that a sentence of a result has, in bytes.
