@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
-)
 
-// oPath is O_PATH of Linux's fcntl.h: what has the name is found and not opened. Package
-// syscall lacks it.
-const oPath = 0x200000
+	"golang.org/x/sys/unix"
+)
 
 // Open opens the file with a name, with the flags of open(2), and returns its descriptor,
 // which programs do not inherit. The last element of the path is looked up in the folder
@@ -22,50 +19,47 @@ func Open(path string, flags, owner int) (fd int, err error) {
 	if name == "" || name == "." || name == ".." {
 		return -1, ErrNotRegular
 	}
-	dir, err := openAt(atCwd, folder, oPath|syscall.O_DIRECTORY)
+	dir, err := openAt(unix.AT_FDCWD, folder, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return -1, err
 	}
-	defer syscall.Close(dir)
-	found, err := openAt(dir, name, oPath|syscall.O_NOFOLLOW)
+	defer unix.Close(dir)
+	found, err := openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return -1, err
 	}
-	defer syscall.Close(found)
-	var what syscall.Stat_t
-	if err := syscall.Fstat(found, &what); err != nil {
+	defer unix.Close(found)
+	var what unix.Stat_t
+	if err := unix.Fstat(found, &what); err != nil {
 		return -1, err
 	}
 	switch {
-	case what.Mode&syscall.S_IFMT != syscall.S_IFREG:
+	case what.Mode&unix.S_IFMT != unix.S_IFREG:
 		return -1, ErrNotRegular
 	case owner != Anyone && int(what.Uid) != owner:
 		return -1, fmt.Errorf("%w: it belongs to user %d, and not to %d", ErrOwner, what.Uid, owner)
 	}
-	const harmless = syscall.O_NONBLOCK | syscall.O_NOCTTY // whatever it is
-	fd, err = openAt(atCwd, "/proc/self/fd/"+strconv.Itoa(found), flags|harmless)
-	if err != syscall.ENOENT {
+	const harmless = unix.O_NONBLOCK | unix.O_NOCTTY // whatever it is
+	fd, err = openAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(found), flags|harmless)
+	if err != unix.ENOENT {
 		return fd, err
 	}
 	// There is no /proc here: by its name again, if that is still the same file's.
-	if fd, err = openAt(dir, name, flags|harmless|syscall.O_NOFOLLOW); err != nil {
+	if fd, err = openAt(dir, name, flags|harmless|unix.O_NOFOLLOW); err != nil {
 		return -1, err
 	}
-	var now syscall.Stat_t
-	if err := syscall.Fstat(fd, &now); err != nil || now.Dev != what.Dev || now.Ino != what.Ino {
-		syscall.Close(fd)
+	var now unix.Stat_t
+	if err := unix.Fstat(fd, &now); err != nil || now.Dev != what.Dev || now.Ino != what.Ino {
+		unix.Close(fd)
 		return -1, ErrNotRegular
 	}
 	return fd, nil
 }
 
-// atCwd is AT_FDCWD of Linux's fcntl.h.
-const atCwd = -100
-
 // openAt is openat(2), again after a signal.
 func openAt(dir int, name string, flags int) (fd int, err error) {
-	for fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
-		fd, err = syscall.Openat(dir, name, flags|syscall.O_CLOEXEC, 0)
+	for fd, err = -1, unix.EINTR; err == unix.EINTR; {
+		fd, err = unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
 	}
 	return fd, err
 }

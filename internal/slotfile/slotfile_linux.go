@@ -3,18 +3,14 @@ package slotfile
 import (
 	"errors"
 	"fmt"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"gpumem/internal/regular"
 )
 
-const (
-	// Of Linux's headers, the same on every architecture. Package syscall lacks them.
-	dupAbove = 1030 // F_DUPFD_CLOEXEC
-	dontFork = 10   // MADV_DONTFORK
-
-	firstHigh = 1000 // descriptors of guests are moved up to here
-)
+// firstHigh is where descriptors of guests are moved up to.
+const firstHigh = 1000
 
 // Supported returns an error on a system without such files.
 func Supported() error { return nil }
@@ -36,14 +32,14 @@ func (l *Layout) OpenOf(path string, owner int) (*File, error) {
 
 // open opens the file under a name that may be another than the one in errors.
 func (f *File) open(name string, follow bool, owner int) (err error) {
-	flags := syscall.O_RDONLY
+	flags := unix.O_RDONLY
 	if f.write {
-		flags = syscall.O_RDWR
+		flags = unix.O_RDWR
 	}
 	if follow {
-		flags |= syscall.O_CLOEXEC | syscall.O_NONBLOCK | syscall.O_NOCTTY // a FIFO does not wait for its other end
-		for f.fd, err = -1, syscall.EINTR; err == syscall.EINTR; {
-			f.fd, err = syscall.Open(name, flags, 0)
+		flags |= unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY // a FIFO does not wait for its other end
+		for f.fd, err = -1, unix.EINTR; err == unix.EINTR; {
+			f.fd, err = unix.Open(name, flags, 0)
 		}
 	} else {
 		f.fd, err = regular.Open(name, flags, owner)
@@ -52,7 +48,7 @@ func (f *File) open(name string, follow bool, owner int) (err error) {
 		return err
 	}
 	if err = f.stat(); err != nil {
-		syscall.Close(f.fd)
+		unix.Close(f.fd)
 		return err
 	}
 	if f.Guest {
@@ -64,10 +60,10 @@ func (f *File) open(name string, follow bool, owner int) (err error) {
 // moveUp gives the descriptor a high number, where that is allowed.
 func (f *File) moveUp() {
 	for from := firstHigh; from > f.fd; from /= 2 {
-		fd, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(f.fd), dupAbove, uintptr(from))
-		if errno == 0 {
-			syscall.Close(f.fd)
-			f.fd = int(fd)
+		fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, from)
+		if err == nil {
+			unix.Close(f.fd)
+			f.fd = fd
 			return
 		}
 	}
@@ -75,28 +71,28 @@ func (f *File) moveUp() {
 
 // stat reads what the descriptor is open on.
 func (f *File) stat() error {
-	var st syscall.Stat_t
-	if err := syscall.Fstat(f.fd, &st); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
 		return fmt.Errorf("cannot stat the file: %w", err)
 	}
 	f.dev, f.ino, f.Length, f.Mode = uint64(st.Dev), st.Ino, st.Size, st.Mode&0o7777
-	if st.Mode&syscall.S_IFMT != syscall.S_IFREG {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return ErrNotRegular
 	}
 	return nil
 }
 
 func (f *File) mapIn() (err error) {
-	protection := syscall.PROT_READ
+	protection := unix.PROT_READ
 	if f.write {
-		protection |= syscall.PROT_WRITE
+		protection |= unix.PROT_WRITE
 	}
-	f.data, err = syscall.Mmap(f.fd, 0, f.Size, protection, syscall.MAP_SHARED)
+	f.data, err = unix.Mmap(f.fd, 0, f.Size, protection, unix.MAP_SHARED)
 	if err != nil {
 		return f.Errorf("cannot map the file: %w", err)
 	}
 	if f.Guest {
-		if err := syscall.Madvise(f.data, dontFork); err != nil {
+		if err := unix.Madvise(f.data, unix.MADV_DONTFORK); err != nil {
 			return f.Errorf("cannot keep the mapping from children: %w", err)
 		}
 	}
@@ -106,11 +102,11 @@ func (f *File) mapIn() (err error) {
 // end unmaps the file and closes the descriptor if it is the file's own.
 func (f *File) end(own bool) (err error) {
 	if f.data != nil {
-		err = syscall.Munmap(f.data)
+		err = unix.Munmap(f.data)
 		f.data = nil
 	}
 	if own {
-		err = errors.Join(err, syscall.Close(f.fd))
+		err = errors.Join(err, unix.Close(f.fd))
 	}
 	return err
 }
@@ -119,8 +115,8 @@ func (f *File) end(own bool) (err error) {
 // that is missing is an error here, and not a fault as in the mapping.
 func (f *File) ReadAt(b []byte, from int64) (n int, err error) {
 	for n < len(b) {
-		got, err := syscall.Pread(f.fd, b[n:], from+int64(n))
-		if err == syscall.EINTR {
+		got, err := unix.Pread(f.fd, b[n:], from+int64(n))
+		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || got == 0 {
@@ -136,16 +132,16 @@ func (f *File) ReadAt(b []byte, from int64) (n int, err error) {
 // is made again, and not a fault as in the mapping. Where the program may not write to so
 // large a file, which would be a signal that ends it, the mapping is written.
 func (f *File) WriteAt(b []byte, to int64) error {
-	var most syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_FSIZE, &most) == nil && most.Cur < uint64(f.Size) && f.data != nil {
+	var most unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &most) == nil && most.Cur < uint64(f.Size) && f.data != nil {
 		return f.Guard(func() error {
 			copy(f.data[to:], b)
 			return nil
 		})
 	}
 	for n := 0; n < len(b); {
-		got, err := syscall.Pwrite(f.fd, b[n:], to+int64(n))
-		if err != nil && err != syscall.EINTR {
+		got, err := unix.Pwrite(f.fd, b[n:], to+int64(n))
+		if err != nil && err != unix.EINTR {
 			return f.Errorf("cannot write the file: %w", err)
 		}
 		n += max(got, 0)

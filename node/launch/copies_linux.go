@@ -22,6 +22,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"gpumem/node/share"
 )
 
@@ -267,16 +269,13 @@ func reapOrphans(waitedFor map[int]chan struct{}) {
 
 // endedChild waits until a child has ended, and leaves its status where it is.
 func endedChild() (pid int, err error) {
-	const (
-		all     = 0                               // P_ALL of Linux's wait.h
-		pidWord = 2 + unsafe.Sizeof(uintptr(0))/4 // of siginfo_t: behind three words, and a hole where pointers have two
-	)
-	var info [32]int32 // siginfo_t
-	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, all, 0, uintptr(unsafe.Pointer(&info)), syscall.WEXITED|syscall.WNOWAIT, 0, 0)
-	if errno != 0 {
-		return 0, errno
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return 0, err
 	}
-	return int(info[pidWord]), nil
+	// Behind three words, and a hole where pointers have two, is the number.
+	const at = 8 + unsafe.Sizeof(uintptr(0))
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), at))), nil
 }
 
 // startWith starts a program that inherits the lock files of its leases.

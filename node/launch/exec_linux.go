@@ -7,10 +7,9 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-)
 
-// fDupfd is F_DUPFD of Linux's fcntl.h, which package syscall lacks.
-const fDupfd = 0
+	"golang.org/x/sys/unix"
+)
 
 // firstHigh is the number from which on the program's leases are open: above what
 // shells and make use, and below the usual limit of 1024.
@@ -21,7 +20,7 @@ const firstHigh = 1000
 func inherited() map[int]bool {
 	list := map[int]bool{}
 	for _, fd := range descriptors() {
-		if flags, err := fcntl(fd, syscall.F_GETFD, 0); err == nil && flags&syscall.FD_CLOEXEC == 0 {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			list[fd] = true
 		}
 	}
@@ -88,19 +87,11 @@ func byShell(path string, command []string) (shell string, argv []string) {
 // a number as high as the limit of open files allows.
 func dupHigh(f *os.File) (fd int, err error) {
 	for from := firstHigh; from > 2; from /= 2 {
-		if fd, err = fcntl(int(f.Fd()), fDupfd, from); err != syscall.EINVAL {
+		if fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD, from); err != syscall.EINVAL {
 			break
 		}
 	}
 	return fd, err
-}
-
-func fcntl(fd, command, arg int) (int, error) {
-	n, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), uintptr(command), uintptr(arg))
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(n), nil
 }
 
 // become makes this process the program of a plan.

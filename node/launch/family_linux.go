@@ -29,13 +29,11 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"gpumem/internal/proc"
 )
-
-// rlimitLocks is RLIMIT_LOCKS of Linux's resource.h, which package syscall lacks.
-const rlimitLocks = 10
 
 // A mark is the number that all processes of a family have; 0 is no mark.
 type mark uint64
@@ -43,7 +41,7 @@ type mark uint64
 // newMark returns a mark that no other family has.
 func newMark() (mark, error) {
 	const room = 1 << 40 // below it two families could have the same
-	var own syscall.Rlimit
+	var own unix.Rlimit
 	if err := prlimit(0, nil, &own); err != nil {
 		return 0, fmt.Errorf("limit of file locks: %w", err)
 	}
@@ -57,26 +55,22 @@ func newMark() (mark, error) {
 // put gives the mark to this process, and so to those that it starts, until undo. Mark 0
 // changes nothing.
 func (m mark) put() (undo func()) {
-	var own syscall.Rlimit
-	if m == 0 || prlimit(0, nil, &own) != nil || prlimit(0, &syscall.Rlimit{Cur: uint64(m), Max: own.Max}, nil) != nil {
+	var own unix.Rlimit
+	if m == 0 || prlimit(0, nil, &own) != nil || prlimit(0, &unix.Rlimit{Cur: uint64(m), Max: own.Max}, nil) != nil {
 		return func() {}
 	}
 	return func() { _ = prlimit(0, &own, nil) }
 }
 
 // prlimit sets and reads the limit of a process; 0 is this one.
-func prlimit(pid int, set, get *syscall.Rlimit) error {
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitLocks, uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(get)), 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+func prlimit(pid int, set, get *unix.Rlimit) error {
+	return unix.Prlimit(pid, unix.RLIMIT_LOCKS, set, get)
 }
 
 // markOf returns a process's mark, or a number that is none. The error is syscall.ESRCH if
 // there is no such process.
 func markOf(pid int) (mark, error) {
-	var of syscall.Rlimit
+	var of unix.Rlimit
 	err := prlimit(pid, nil, &of)
 	if err != syscall.EPERM {
 		return mark(of.Cur), err

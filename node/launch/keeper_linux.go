@@ -2,8 +2,9 @@
 //
 // It is not a child of the program, which could otherwise meet it in a wait: run starts
 // it through a process that ends at once. It has none of the caller's descriptors, so
-// no reader waits for it at the end of a pipe, and its own session, so that no signal
-// of the terminal or of the process group reaches it.
+// no reader waits for it at the end of a pipe, but for a program with memory beside its
+// lease, see lastword_linux.go. It has its own session, so that no signal of the terminal
+// or of the process group reaches it.
 //
 // It makes files of the lease again that somebody removes, see [share.Lease.Keep]. And
 // it holds the lease from before the program's first instruction until it has seen its
@@ -27,6 +28,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"gpumem/device/open"
 	"gpumem/internal/proc"
 	"gpumem/node/internal/lease"
@@ -34,9 +37,6 @@ import (
 	"gpumem/node/internal/registry"
 	"gpumem/node/share"
 )
-
-// sysPidfdOpen is pidfd_open (Linux 5.3), the same on every architecture.
-const sysPidfdOpen = 434
 
 // tick is how often the keeper looks whether the process that it watches still is the
 // one that it was, or, without a pidfd, whether it has ended. Tests shorten it.
@@ -133,18 +133,12 @@ func startKeeper(command, env []string, pid int, family mark, program string, le
 	return err
 }
 
-// Of Linux's prctl.h.
-const (
-	setChildSubreaper = 36
-	getChildSubreaper = 37
-)
-
 // adoptsOrphans reports whether processes that lose their parent become children of
 // this one. A program that takes its place does so, too.
 func adoptsOrphans() bool {
 	var yes int32
-	_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, getChildSubreaper, uintptr(unsafe.Pointer(&yes)), 0)
-	return os.Getpid() == 1 || errno == 0 && yes != 0
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&yes)), 0, 0, 0)
+	return os.Getpid() == 1 || err == nil && yes != 0
 }
 
 // adoptOrphans sets what adoptsOrphans reports, which has no effect on the first process
@@ -154,10 +148,7 @@ func adoptOrphans(yes bool) error {
 	if yes {
 		n = 1
 	}
-	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, setChildSubreaper, n, 0); errno != 0 {
-		return errno
-	}
-	return nil
+	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, n, 0, 0, 0)
 }
 
 // newKeeper reads the words that startKeeper puts behind the keeper's command.
@@ -224,8 +215,9 @@ func (k *keeper) run() {
 			go l.Keep(ctx)
 		}
 	}
+	pidfd := os.NewFile(pidfdAt, "pidfd")
 	l := newSampler(k.pid, os.Environ(), k.meter)
-	last := newLastWord(k.pid)
+	last := newLastWord(k.pid, pidfdAt)
 	l.found = last.keep
 	if len(attended) > 0 { // the keeper's environment does not name the lease
 		l.run = attended[0].ID()
@@ -236,9 +228,14 @@ func (k *keeper) run() {
 			l.watch(ctx)
 		}
 	}()
-	for pidfd := os.NewFile(pidfdAt, "pidfd"); !k.ended(pidfd); {
+	for !k.ended(pidfd) {
+		last.check()
 	}
-	last.say(l.besideLine())
+	said := make(chan struct{})
+	go func() { // the lease does not wait for a reader
+		defer close(said)
+		last.say(l.besideLine())
+	}()
 	k.stayForOthers(attended)
 	for _, f := range holding { // before anything that takes time
 		_ = f.Close()
@@ -248,6 +245,7 @@ func (k *keeper) run() {
 		_ = l.Close() // what is left is removed by the next one who looks
 	}
 	<-measured
+	<-said
 	l.save(overhead.NewStore(), k.program, func(string, ...any) {}) // no terminal is left to write to
 }
 
@@ -288,23 +286,17 @@ func (k *keeper) stayForOthers(leases []*share.Lease) {
 // pidfdOf returns a descriptor that stands for a process. The error is syscall.ESRCH if
 // there is no such process, and syscall.ENOSYS where this kernel has none.
 func pidfdOf(pid int) (*os.File, error) {
-	fd, _, errno := syscall.Syscall(sysPidfdOpen, uintptr(pid), 0, 0)
-	if errno != 0 {
-		return nil, errno
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, err
 	}
-	return os.NewFile(fd, "pidfd"), nil
+	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
 // hasEnded waits for the end of a process, at most for a while, and reports whether it has
 // ended.
 func hasEnded(pidfd *os.File, while time.Duration) bool {
-	type pollfd struct {
-		fd              int32
-		events, revents int16
-	}
-	const pollin = 1
-	p := pollfd{fd: int32(pidfd.Fd()), events: pollin}
-	t := syscall.NsecToTimespec(int64(while))
-	_, _, _ = syscall.Syscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&p)), 1, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
-	return p.revents != 0
+	t := unix.NsecToTimespec(int64(while))
+	n, _ := unix.Ppoll([]unix.PollFd{{Fd: int32(pidfd.Fd()), Events: unix.POLLIN}}, &t, nil)
+	return n > 0
 }

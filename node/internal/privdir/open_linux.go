@@ -8,11 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-)
 
-// oPath is O_PATH, which package syscall lacks; the same on every architecture that
-// Go runs on. A folder that may only be passed through can be opened with it.
-const oPath = 0x200000
+	"golang.org/x/sys/unix"
+)
 
 // Open opens a folder and checks that it is private, with every folder above it.
 // Folders that are missing are made: the last with mode 0755, for others may read
@@ -28,7 +26,7 @@ func open(path string, uid int) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := syscall.Open("/", oPath|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
+	fd, err := syscall.Open("/", unix.O_PATH|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open /: %w", err)
 	}
@@ -86,7 +84,8 @@ func physical(path string) (string, error) {
 
 // descend opens a folder in a folder, and makes it if it is missing.
 func descend(fd int, name string, last bool) (int, error) {
-	const flags = oPath | syscall.O_DIRECTORY | syscall.O_NOFOLLOW | syscall.O_CLOEXEC
+	const flags = unix.O_PATH | // also of a folder that may only be passed through
+		syscall.O_DIRECTORY | syscall.O_NOFOLLOW | syscall.O_CLOEXEC
 	next, err := syscall.Openat(fd, name, flags, 0)
 	if err != syscall.ENOENT {
 		return next, err

@@ -8,7 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"gpumem/internal/regular"
 )
@@ -50,14 +51,12 @@ func isUnmapped(uid int) bool {
 
 // checkAccess returns an error if files cannot be made in a folder.
 func checkAccess(dir string) error {
-	const writable, searchable = 2, 1
-	return syscall.Access(dir, writable|searchable)
+	return unix.Access(dir, unix.W_OK|unix.X_OK)
 }
 
 // openUnnamed makes a file that has no name yet. Some file systems have none, see isNamedOnly.
 func openUnnamed(dir string) (*os.File, error) {
-	const tmpfile = 0x400000 | syscall.O_DIRECTORY // O_TMPFILE of fcntl.h
-	return os.OpenFile(dir, tmpfile|os.O_RDWR, 0o600)
+	return os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
 }
 
 // isNamedOnly reports whether a file system has only files with names.
@@ -67,19 +66,9 @@ func isNamedOnly(err error) bool {
 
 // nameFile gives a name to a file that has none.
 func nameFile(f *os.File, path string) error {
-	const follow = 0x400 // AT_SYMLINK_FOLLOW
-	here := -100         // AT_FDCWD
-	from, err := syscall.BytePtrFromString(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 	if err != nil {
-		return err
-	}
-	to, err := syscall.BytePtrFromString(path)
-	if err != nil {
-		return err
-	}
-	_, _, errno := syscall.Syscall6(syscall.SYS_LINKAT, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), follow, 0)
-	if errno != 0 {
-		return &fs.PathError{Op: "linkat", Path: path, Err: errno}
+		return &fs.PathError{Op: "linkat", Path: path, Err: err}
 	}
 	return nil
 }
