@@ -347,6 +347,16 @@ func (p *pools) holding(addr uint64) (*pool, *chunk) {
 	return nil, nil
 }
 
+// InPool reports whether a range lies in memory that a pool has from the device, of one block or
+// not. A program that uses it after its free, or past a block's end, gets away with that on a
+// GPU; see [Hazard].
+func (d *Device) InPool(addr, bytes uint64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, c := d.pools.holding(addr)
+	return c != nil && bytes <= c.addr+c.bytes-addr
+}
+
 // freedIn reports whether a part of r is free in a pool, or a plain grant that was
 // freed in a stream, and records in h where and by which stream. Caller holds d.mu.
 func (d *Device) freedIn(r device.Range, h *Hazard) bool {

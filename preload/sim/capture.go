@@ -109,14 +109,53 @@ func (d *driver) newGraph() *graph {
 	return g
 }
 
+// graphPart is what a block that a graph allocates has beside others. Its addresses are there
+// as long as the graph, an executable of it, or the memory is: a launch begins the life of that,
+// and a free outside of the graph, or the graph's own, ends it.
+type graphPart struct {
+	holders int  // the graph and its executables
+	live    bool // has memory
+	freed   bool // by the graph that allocates it
+}
+
+// let ends a holder's part in the blocks of a graph.
+func (d *driver) let(blocks []*block) {
+	for _, b := range blocks {
+		b.graph.holders--
+		d.leave(b)
+	}
+}
+
+// end ends the life of a graph's memory.
+func (d *driver) end(b *block) {
+	b.graph.live = false
+	d.contents.drop(b.base, b.bytes)
+	d.leave(b)
+}
+
+// leave frees the addresses of a graph's block that nothing needs any more.
+func (d *driver) leave(b *block) {
+	if b.graph.holders > 0 || b.graph.live || d.blocks.starting(b.base) != b { // the device may have been closed
+		return
+	}
+	d.forget(b)
+	if err := b.gpu.sim.AddressFree(b.gpu.in(b.base), b.bytes); err != nil {
+		logf("memory of a graph: %v", err)
+	}
+}
+
+// memory is what a graph and its bodies allocate.
+func (g *graph) memory() []*block {
+	all := slices.Clone(g.blocks)
+	for _, body := range g.bodies {
+		all = append(all, body.memory()...)
+	}
+	return all
+}
+
 // drop ends a graph.
 func (d *driver) drop(g *graph) {
-	for _, b := range g.blocks {
-		d.forget(b)
-		if err := b.gpu.sim.AddressFree(b.gpu.in(b.base), b.bytes); err != nil {
-			logf("cuGraphDestroy: %v", err)
-		}
-	}
+	d.let(g.blocks)
 	for _, body := range g.bodies {
 		d.drop(body)
 	}
@@ -133,7 +172,7 @@ func (c *call) allocNode(s *stream, bytes uint64) {
 	n := (bytes + page - 1) / page * page
 	addr, err := s.gpu.sim.AddressReserve(n, 0)
 	must(err)
-	b := c.enter(&block{base: s.gpu.out(addr), bytes: n, kind: node, gpu: s.gpu, context: nil})
+	b := c.enter(&block{base: s.gpu.out(addr), bytes: n, kind: node, gpu: s.gpu, graph: graphPart{holders: 1}})
 	s.capture.graph.blocks = append(s.capture.graph.blocks, b)
 	give(c, 0, b.base)
 }
@@ -154,18 +193,27 @@ func (p *capture) status() int32 {
 func instantiate(c *call) {
 	h := c.handle()
 	if g := c.graphs[c.u64(1)]; g != nil {
-		for _, b := range g.blocks {
-			c.execs[h] += b.bytes
+		c.execs[h] = g.memory()
+		for _, b := range c.execs[h] {
+			b.graph.holders++
 		}
 	}
 	give(c, 0, h)
 }
 
-// launchGraph launches the executable that argument 0 names in a stream. Graphs run one after
-// the other, so they have their memory in common.
+func dropExecutable(c *call) {
+	c.let(c.execs[c.u64(0)])
+	delete(c.execs, c.u64(0))
+}
+
+// launchGraph launches the executable that argument 0 names in a stream, or takes the memory for
+// it alone. Graphs run one after the other, so they have their memory in common.
 func launchGraph(c *call) {
 	s := c.stream(1)
-	g, need := s.gpu, c.execs[c.u64(0)]
+	g, need := s.gpu, uint64(0)
+	for _, b := range c.execs[c.u64(0)] {
+		need += b.bytes
+	}
 	if need > g.graphBytes && s.capture == nil {
 		r, err := g.sim.Alloc(need - g.graphBytes)
 		must(err)
@@ -173,10 +221,19 @@ func launchGraph(c *call) {
 		g.graphBytes += r.Bytes
 	}
 	launch(1)(c)
+	if strings.HasPrefix(c.name, "cuGraphUpload") || s.capture != nil {
+		return
+	}
+	for _, b := range c.execs[c.u64(0)] {
+		b.graph.live = !b.graph.freed
+	}
 }
 
-// trimGraphs releases what graphs of a device have reserved: none runs.
+// trimGraphs releases what graphs of a device have reserved, unless some of it is in use.
 func (d *driver) trimGraphs(g *gpu) {
+	if slices.ContainsFunc(d.blocks.all, func(b *block) bool { return b.gpu == g && b.graph.live }) {
+		return
+	}
 	for _, r := range g.graphGrants {
 		must(g.sim.Free(r.Addr))
 	}

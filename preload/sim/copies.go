@@ -129,14 +129,17 @@ func (t *contents) copy(to, from, bytes uint64) {
 	})
 }
 
-// places cuts a range of device memory, all of which is there, into the places of
-// its contents and their lengths.
+// places cuts a range of device memory into the places of its contents and their lengths.
+// Where hazards are only reported, some of it may be nobody's.
 func (d *driver) places(addr, bytes uint64) iter.Seq2[uint64, uint64] {
 	return func(yield func(uint64, uint64) bool) {
 		for bytes > 0 {
 			b := d.blocks.around(addr)
-			place, n := addr, min(bytes, b.end()-addr)
-			if b.kind == mapped {
+			place, n := addr, bytes
+			if b != nil {
+				n = min(bytes, b.end()-addr)
+			}
+			if b != nil && b.kind == mapped {
 				place = b.physical.place + (addr - b.base)
 			}
 			if !yield(place, n) {
@@ -181,23 +184,48 @@ func (d *driver) copy(to, from, bytes uint64) {
 // side is one end of a copy: rows of memory of the host or the device.
 type side struct {
 	host  unsafe.Pointer // nil: the device's
+	room  uint64         // bytes from there to the end, of the host's memory that the driver knows; 0: unknown
 	addr  uint64
 	pitch uint64
 }
 
-// ranges are the rows of one end of a copy as device/sim checks them. Of the host's memory,
-// and of another device's, there is nothing to check. Rows that are not there are refused.
+// sideAt is what lies at an address, also as a pointer. Host and device have their addresses in
+// common: memory of the host that the driver knows is used by them wherever the device's is.
+// With anywhere it may be any other memory of the host. What is neither is refused.
+func (d *driver) sideAt(addr uint64, pointer unsafe.Pointer, anywhere bool) side {
+	if d.blocks.around(addr) != nil {
+		return side{addr: addr}
+	}
+	if base, h := d.hostAround(addr); h != nil {
+		return side{host: pointer, room: base + h.bytes - addr}
+	}
+	if anywhere && addr < hostEnd {
+		return side{host: pointer}
+	}
+	return side{addr: addr} // which ranges refuses
+}
+
+// hostEnd is where the addresses of programs end on Linux; those that the device reserves lie
+// above.
+const hostEnd = 1 << 47
+
+// ranges are the rows, at least one, of one end of a copy as device/sim checks them. Of the
+// host's memory, and of another device's, there is nothing to check. Rows that are not there
+// are refused, but for what pools have, of which device/sim says what is wrong.
 func (d *driver) ranges(one side, g *gpu, width, rows uint64) (list []device.Range) {
 	if one.host != nil {
+		check(one.room == 0 || width <= one.room && (rows-1)*one.pitch <= one.room-width, invalidValue)
 		return nil
 	}
 	for row := range rows {
 		addr := one.addr + row*one.pitch
-		of := d.blocks.usable(addr, width)
-		check(of != nil, invalidValue)
-		if of == g {
-			list = append(list, device.Range{Addr: g.in(addr), Bytes: width})
+		switch of := d.blocks.usable(addr, width); {
+		case of == nil:
+			check(g.sim.InPool(g.in(addr), width), invalidValue) // a hazard
+		case of != g, d.blocks.around(addr).kind == node: // a graph's memory is not device/sim's
+			continue
 		}
+		list = append(list, device.Range{Addr: g.in(addr), Bytes: width})
 	}
 	return list
 }
@@ -218,6 +246,8 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 	for row := range rows {
 		a, b := to.addr+row*to.pitch, from.addr+row*from.pitch
 		switch {
+		case pattern != nil && to.host != nil:
+			repeat(to.row(row, width), pattern)
 		case pattern != nil:
 			c.fill(a, width, pattern)
 		case to.host == nil && from.host == nil:
@@ -233,6 +263,13 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 	if wait {
 		c.thread.wait = C.u64(s.job)
 		must(s.gpu.sim.StreamSynchronize(s.sim))
+	}
+}
+
+// repeat fills p with a pattern.
+func repeat(p, pattern []byte) {
+	for i := range p {
+		p[i] = pattern[i%len(pattern)]
 	}
 }
 
@@ -261,10 +298,10 @@ const (
 
 // side is argument i as one end of a copy.
 func (c *call) side(i int, w which) side {
-	if w == ofHost || w == ofEither && c.blocks.around(c.u64(i)) == nil {
+	if w == ofHost {
 		return side{host: c.pointers[i]}
 	}
-	return side{addr: c.u64(i)}
+	return c.sideAt(c.u64(i), c.pointers[i], w == ofEither)
 }
 
 // copyOf serves a copy: to argument 0, from argument from, as many bytes as
@@ -284,7 +321,7 @@ func copyOf(to which, from int, source which, bytes, i int) handler {
 func fillOf(width int, rows bool, i int) handler {
 	return func(c *call) {
 		s := c.streamFor(i)
-		to, value, columns, height := side{addr: c.u64(0)}, c.u32(1), c.u64(2), uint64(1)
+		to, value, columns, height := c.side(0, ofDevice), c.u32(1), c.u64(2), uint64(1)
 		if rows {
 			to.pitch, value, columns, height = c.u64(1), c.u32(2), c.u64(3), c.u64(4)
 		}
@@ -309,7 +346,10 @@ func copyRows(i int) handler {
 				check(host != nil, invalidValue)
 				return side{host: unsafe.Add(host, y*pitch+x), pitch: pitch}
 			case 2, 4:
-				return side{addr: at[uint64](c, 0, at0+32) + y*pitch + x, pitch: pitch}
+				first := at[uint64](c, 0, at0+32)
+				one := c.sideAt(first+y*pitch+x, unsafe.Add(at[unsafe.Pointer](c, 0, at0+32), y*pitch+x), at[uint32](c, 0, at0+16) == 4)
+				one.pitch = pitch
+				return one
 			}
 			panic(notSupported)
 		}

@@ -41,7 +41,7 @@ type driver struct {
 	pools     map[uint64]*pool
 	handles   map[uint64]*physical // of cuMemCreate
 	graphs    map[uint64]*graph
-	execs     map[uint64]uint64 // of graphs: bytes of their allocations
+	execs     map[uint64][]*block // of graphs: their allocations
 	arrays    map[uint64]*array
 	captures  []*capture // under way
 	blocks    blocks
@@ -136,7 +136,7 @@ func (d *driver) find() code {
 	d.last = 0x5000000000
 	d.contexts, d.streams, d.events = map[uint64]*context{}, map[uint64]*stream{}, map[uint64]*event{}
 	d.pools, d.handles, d.graphs = map[uint64]*pool{}, map[uint64]*physical{}, map[uint64]*graph{}
-	d.execs = map[uint64]uint64{}
+	d.execs = map[uint64][]*block{}
 	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
 	return success

@@ -152,7 +152,7 @@ var kernelCalls = tables(
 		"cuGraphChildGraphNodeGetGraph":           newHandle(1),
 		"cuDeviceGetGraphMemAttribute":            graphMemory,
 		"cuDeviceGraphMemTrim":                    func(c *call) { c.trimGraphs(c.device(0)) },
-		"cuGraphExecDestroy":                      func(c *call) { delete(c.execs, c.u64(0)) },
+		"cuGraphExecDestroy":                      dropExecutable,
 		"cuTensorMapEncodeTiled":                  answer(0, [128]byte{}),
 	},
 )

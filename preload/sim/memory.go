@@ -32,13 +32,22 @@ type block struct {
 	pool        *pool     // pooled
 	physical    *physical // mapped
 	access      bool      // mapped: the device may use it
+	graph       graphPart // node
 	id          uint64
 }
 
 func (b *block) end() uint64 { return b.base + b.bytes }
 
 // usable reports whether the device may read and write it.
-func (b *block) usable() bool { return b.kind != node && (b.kind != mapped || b.access) }
+func (b *block) usable() bool {
+	switch b.kind {
+	case node:
+		return b.graph.live
+	case mapped:
+		return b.access
+	}
+	return true
+}
 
 // blocks are all, by address. They do not overlap.
 type blocks struct{ all []*block }
@@ -127,6 +136,12 @@ func (d *driver) release(b *block) (err error) {
 		if err == nil {
 			err = g.sim.StreamSynchronize(0)
 		}
+	case node:
+		check(b.graph.live, invalidValue)
+		if err = g.sim.Synchronize(); err == nil {
+			d.end(b)
+		}
+		return err
 	default:
 		panic(invalidValue)
 	}

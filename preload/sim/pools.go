@@ -5,7 +5,11 @@ package main
 // #include "front.h"
 import "C"
 
-import "gpumem/device"
+import (
+	"slices"
+
+	"gpumem/device"
+)
 
 // pool is a stream-ordered pool of the driver.
 type pool struct {
@@ -72,10 +76,16 @@ var poolCalls = map[string]handler{
 	"cuMemFreeAsync": func(c *call) {
 		s, b := c.stream(1), c.blocks.starting(c.u64(0))
 		check(b != nil && (b.kind == plain || b.kind == pooled || b.kind == node), invalidValue)
-		if s.capture != nil || b.kind == node {
-			return // the graph's own
+		if s.capture != nil { // a node, of which only that of the graph's own memory is kept
+			b.graph.freed = b.graph.freed || slices.Contains(s.capture.graph.blocks, b)
+			return
 		}
 		check(s.gpu == b.gpu, invalidValue)
+		if b.kind == node {
+			c.work(s, func() error { return nil })
+			c.end(b)
+			return
+		}
 		c.work(s, func() error { return b.gpu.sim.FreeAsync(b.gpu.in(b.base), s.sim) })
 		c.forget(b)
 	},

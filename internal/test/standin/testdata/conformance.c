@@ -450,6 +450,63 @@ static void captures(void) {
   WANT(CU(cuStreamDestroy_v2, other), OK);
 }
 
+// Memory that a graph allocates is there from the launch to a free outside of the graph, also
+// when graph and executable are gone.
+static void graphMemory(void) {
+  ptr s = stream(1), graph, executable;
+  u64 p, q, value = 0x1122334455667788, got = 0;
+  WANT(CU(cuDeviceGraphMemTrim, 0), OK);
+  size_t before = freeBytes();
+  WANT(CU(cuStreamBeginCapture_v2, s, 0), OK);
+  WANT(CU(cuMemAllocAsync, &p, MiB, s), OK);
+  WANT(CU(cuMemAllocAsync, &q, MiB, s), OK);
+  WANT(CU(cuMemsetD8Async, q, 1, MiB, s), OK);
+  WANT(CU(cuMemFreeAsync, q, s), OK);
+  WANT(CU(cuStreamEndCapture, s, &graph), OK);
+  WANT(CU(cuMemcpy, (u64)&got, p, (u64)8), INVALID_VALUE); // not launched
+  WANT(CU(cuGraphInstantiateWithFlags, &executable, graph, (u64)0), OK);
+  WANT(CU(cuGraphDestroy, graph), OK);
+  WANT(CU(cuMemcpy, (u64)&got, p, (u64)8), INVALID_VALUE);
+  WANT(CU(cuGraphLaunch, executable, s), OK);
+  WANT(CU(cuMemcpyHtoD_v2, p, &value, (size_t)8), OK);
+  WANT(CU(cuMemcpy, (u64)&got, p, (u64)8), OK);
+  WANT(got, value);
+  WANT(CU(cuMemcpy, (u64)&got, q, (u64)8), INVALID_VALUE); // the graph has freed it
+  WANT(CU(cuGraphExecDestroy, executable), OK);
+  WANT(CU(cuMemcpyDtoHAsync_v2, &got, p, (size_t)8, s), OK);
+  WANT(CU(cuDeviceGraphMemTrim, 0), OK);
+  WANT(freeBytes() < before, 1); // it lives
+  WANT(CU(cuMemFreeAsync, p, s), OK);
+  WANT(CU(cuMemFreeAsync, p, s), INVALID_VALUE);
+  WANT(CU(cuMemcpy, (u64)&got, p, (u64)8), INVALID_VALUE);
+  WANT(CU(cuDeviceGraphMemTrim, 0), OK);
+  WANT(freeBytes(), before);
+  WANT(CU(cuStreamDestroy_v2, s), OK);
+}
+
+// Memory of the host that the driver knows is used by its address wherever the device's is.
+static void hostMemory(void) {
+  ptr s = stream(1);
+  unsigned char *h;
+  u64 p;
+  WANT(CU(cuMemHostAlloc, &h, MiB, 0), OK);
+  WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
+  WANT(CU(cuMemsetD16Async, (u64)h, 0x0201, MiB / 2, s), OK);
+  WANT(h[0] == 1 && h[MiB - 1] == 2, 1);
+  WANT(CU(cuMemcpyDtoDAsync_v2, p, (u64)h, MiB, s), OK);
+  WANT(CU(cuMemsetD8Async, (u64)h + 1, 9, MiB - 2, s), OK);
+  WANT(h[0] == 1 && h[1] == 9 && h[MiB - 2] == 9 && h[MiB - 1] == 2, 1);
+  WANT(CU(cuMemcpyDtoDAsync_v2, (u64)h + 4, p + 4, MiB - 4, s), OK);
+  WANT(h[3] == 9 && h[4] == 1 && h[MiB - 1] == 2, 1);
+  WANT(CU(cuMemcpyDtoDAsync_v2, (u64)h + 4, p, MiB, s), INVALID_VALUE); // over the end
+  WANT(CU(cuMemsetD8Async, (u64)h + MiB, 1, (size_t)1, s), INVALID_VALUE);
+  WANT(CU(cuStreamSynchronize, s), OK);
+  WANT(CU(cuMemFreeHost, h), OK);
+  WANT(CU(cuMemcpyDtoDAsync_v2, p, (u64)h, MiB, s), INVALID_VALUE);
+  WANT(CU(cuMemFree_v2, p), OK);
+  WANT(CU(cuStreamDestroy_v2, s), OK);
+}
+
 // --- unsafe reuse is found
 
 static void hazards(void) {
@@ -476,7 +533,8 @@ static void hazards(void) {
   WANT(CU(cuMemFreeAsync, p, a), ILLEGAL_ADDRESS); // b still writes
   WANT(CU(cuMemFreeAsync, p, b), OK);
   WANT(use(p, MiB, b), ILLEGAL_ADDRESS); // it is free
-  WANT(found(), before + 3);
+  WANT(CU(cuMemsetD8Async, p, 1, MiB, b), ILLEGAL_ADDRESS);
+  WANT(found(), before + 4);
   WANT(CU(cuStreamSynchronize, b), OK);
   WANT(CU(cuMemPoolTrimTo, pool, (size_t)0), OK);
 
@@ -493,7 +551,7 @@ static void hazards(void) {
   WANT(CU(cuMemSetAccess, p, 2 * MiB, &access, (size_t)1), OK);
   WANT(use(p, MiB, a), OK);
   WANT(CU(cuMemUnmap, p, 2 * MiB), ILLEGAL_ADDRESS);
-  WANT(found(), before + 4);
+  WANT(found(), before + 5);
   // A host function that has begun tells that all before it is done: it may have woken this
   // thread before it returns.
   ran = 0, held = 1;
@@ -517,7 +575,7 @@ static void hazards(void) {
   WANT(use(p, MiB, d), OK);
   WANT(use(p, MiB, c), ILLEGAL_ADDRESS);
   WANT(use(p, MiB, b), ILLEGAL_ADDRESS); // it is not a blocking one
-  WANT(found(), before + 6);
+  WANT(found(), before + 7);
   WANT(CU(cuMemFree_v2, p), OK);
   WANT(CU(cuEventDestroy_v2, e), OK);
   ptr all[] = {a, b, c, d};
@@ -553,7 +611,7 @@ static void promptAllocs(void) {
 // nothing.
 static void reports(void) {
   ptr a = stream(1), b = stream(1);
-  u64 p;
+  u64 p, q;
   unsigned got = 0;
   int (*use)(u64, u64, ptr) = function("gpumemSimUse"), (*found)(void) = function("gpumemSimHazards");
   WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
@@ -564,6 +622,10 @@ static void reports(void) {
   WANT(CU(cuMemcpyDtoH_v2, &got, p, (size_t)4), OK);
   WANT(got, 7);
   WANT(CU(cuMemcpyDtoH_v2, &got, p + MiB, (size_t)4), INVALID_VALUE); // no hazard
+  WANT(CU(cuMemAllocAsync, &q, MiB, a), OK);
+  WANT(CU(cuMemFreeAsync, q, a), OK);
+  WANT(CU(cuMemsetD32Async, q, 8, MiB / 4, a), OK); // after its free
+  WANT(CU(cuMemcpy, (u64)&got, q, (u64)4), OK);
   WANT(CU(cuMemFree_v2, p), OK);
   WANT(CU(cuStreamDestroy_v2, a), OK);
   WANT(CU(cuStreamDestroy_v2, b), OK);
@@ -702,7 +764,7 @@ int main(int argc, char **argv) {
   struct { const char *name; void (*run)(void); } all[] = {
     {"before_init", beforeInit}, {"devices", devices}, {"contexts", contexts}, {"threads", threads}, {"memory", memory},
     {"pointers", pointers}, {"copies", copies}, {"pages", pages}, {"pools", pools}, {"streams", streams}, {"captures", captures},
-    {"conditionals", conditionals}, {"hazards", hazards}, {"prompt_allocs", promptAllocs}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
+    {"conditionals", conditionals}, {"graph_memory", graphMemory}, {"host_memory", hostMemory}, {"hazards", hazards}, {"prompt_allocs", promptAllocs}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
     {"reports", reports}, // by name alone
   };
   signal(SIGUSR1, handler);
