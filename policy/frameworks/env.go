@@ -42,9 +42,9 @@ func readOurs(env policy.Environment) (policy.Reading, *policy.SettingError) {
 	if choice != "" {
 		jax = env.With(allocatorVar, choice)
 	}
-	// JAX's way with the variable is not ours, and we have no platforms and no pinned pool.
+	// JAX's way with these variables is not ours, and we have no platforms and no pinned pool.
 	jax = jax.OnGPU()
-	for _, name := range []string{asyncVar, hostPreVar, hostLimitVar} {
+	for _, name := range []string{asyncVar, deterministicVar, hostPreVar, hostLimitVar} {
 		jax = jax.Without(name)
 	}
 	r, err := readJAX(jax, newestJAX, jaxReleases().At(policy.Newest))

@@ -47,7 +47,7 @@ func TestChanges(t *testing.T) {
 	}{
 		{"jax@0.4.3", "jax@0.4.4", []string{"0.4.4"}},
 		{"jax@0.11.0", "jax@0.10.0", []string{"0.10.1", "0.10.2", "0.11.0"}},
-		{"jax@0.5.0", "jax@0.5.3", nil},
+		{"jax@0.5.1", "jax@0.5.3", nil},
 		{"jax@0.5.0", "tensorflow@2.15", nil},
 		{"tensorflow@2.4", "tensorflow@2.12", []string{"2.5.0", "2.7.0", "2.12.0"}},
 	} {

@@ -226,14 +226,15 @@ func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags x
 		}
 	}
 	refused := r.NeedPages && n.Env.NoPages
+	_, badNumber := n.deviceLimit(r.Plus)                                    // read before anything asks the device for pages
 	if _, known := flagKind(noPagesFlag, v); refused && known != flagKnown { // the flags are not looked at
-		return policy.Reading{}, nil, n.noPages(v)
+		return policy.Reading{}, nil, cmp.Or(badNumber, n.noPages(v))
 	}
 	if badFlags != nil {
 		return policy.Reading{}, nil, badFlags
 	}
 	if refused && !flags.on(noPagesFlag) {
-		return policy.Reading{}, nil, n.noPages(v)
+		return policy.Reading{}, nil, cmp.Or(badNumber, n.noPages(v))
 	}
 	a := r.asked(options)
 	p, err := n.xla(&a, flags, r)

@@ -53,6 +53,8 @@ type jaxRelease struct {
 	TFRTAsync    bool                // the client of XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT has cuda_async, too
 	Spatial      bool                // whenever preallocating
 	TopDown      bool                // and then ordinary memory comes from the upper end
+	Plus         bool                // a number in XLA's variables may begin with a plus sign
+	HostFails    bool                // a variable about pinned host memory that makes no sense is an error
 	Remat        bool                // reads JAX_COMPILER_ENABLE_REMAT_PASS
 	RematAdds    bool                // and leaves other passes of xla_disable_hlo_passes disabled
 	NeedPages    bool                // refuses a device without virtual memory management
@@ -69,6 +71,7 @@ type tfRelease struct {
 	System         bool   // reads TF_DEVICE_MIN_SYS_MEMORY_IN_MB
 	Wraps          bool   // counts the bytes of TF_DEVICE_MIN_SYS_MEMORY_IN_MB in 32 bits
 	AsyncOption    bool   // honours use_cuda_malloc_async
+	Deterministic  bool   // the driver's pool reads TF_DETERMINISTIC_ALLOCATOR
 	Plus           bool   // a number may begin with a plus sign
 }
 

@@ -96,7 +96,7 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.Se
 	if p.Kind == policy.Async {
 		unread = "ignored: the driver's pool does not ask StreamExecutor"
 	}
-	if err := n.perDevice(&p, unread); err != nil {
+	if err := n.perDevice(&p, unread, r.Plus); err != nil {
 		return p, err
 	}
 	n.tfOthers()
@@ -109,7 +109,7 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 	if text == "" {
 		return
 	}
-	mib, ok := tfInt(text, r)
+	mib, ok := readInt(text, r.Plus)
 	switch {
 	case !r.System:
 		n.Warn(tfSystemVar, "-"+tfSystemVar, "this release does not read it, only TensorFlow 2.5 and later do")
@@ -127,16 +127,6 @@ func (n *notes) systemMemory(p *policy.Policy, r tfRelease, o GPUOptions) {
 		}
 		p.Of, p.Leave.Set, p.Leave.Bytes = policy.Free, true, bytes
 	}
-}
-
-// tfInt is strings::safe_strto64.
-func tfInt(text string, r tfRelease) (int64, bool) {
-	text = strings.Trim(text, " \t\n\v\f\r")
-	if strings.HasPrefix(text, "+") && !r.Plus {
-		return 0, false
-	}
-	v, err := strconv.ParseInt(text, 10, 64)
-	return v, err == nil
 }
 
 // growth reads TF_FORCE_GPU_ALLOW_GROWTH, which goes before the program.
@@ -208,7 +198,12 @@ func (n *notes) tfAllocatorOf(p *policy.Policy, r tfRelease, o GPUOptions) *poli
 		}
 		n.Warn(tfAllocatorVar, fix, "%s is not recognised and means the pool (bfc); it may be cuda_malloc_async, cuda_malloc or memory_guard, in small letters", literal.PyRepr(text))
 	}
-	return n.tfPrealloc(p)
+	if r.Deterministic {
+		if err := n.deterministic(p); err != nil {
+			return err
+		}
+	}
+	return n.tfPrealloc(p, r)
 }
 
 // without returns settings less those of one variable.
@@ -223,7 +218,7 @@ func without(settings []policy.Setting, name string) []policy.Setting {
 }
 
 // tfPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC.
-func (n *notes) tfPrealloc(p *policy.Policy) *policy.SettingError {
+func (n *notes) tfPrealloc(p *policy.Policy, r tfRelease) *policy.SettingError {
 	text, set := n.Env.Lookup(asyncVar)
 	if !set {
 		return nil
@@ -234,7 +229,7 @@ func (n *notes) tfPrealloc(p *policy.Policy) *policy.SettingError {
 		}
 		return nil
 	}
-	bytes, ok := literal.CInt(text)
+	bytes, ok := readInt(text, r.Plus)
 	switch {
 	case !ok:
 		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
@@ -259,7 +254,7 @@ func (n *notes) tfHost(r tfRelease) *policy.SettingError {
 	if !set {
 		return nil
 	}
-	mib, ok := tfInt(text, r)
+	mib, ok := readInt(text, r.Plus)
 	if !ok && r.Plus { // absl::SimpleAtoi leaves what it has read, or the nearest number
 		digits := literal.CInteger.FindString(text)
 		mib, _ = strconv.ParseInt(strings.TrimLeft(digits, " \t\n\v\f\r"), 10, 64)

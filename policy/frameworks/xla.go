@@ -5,6 +5,8 @@
 package frameworks
 
 import (
+	"strings"
+
 	"gpumem/policy"
 	"gpumem/policy/internal/literal"
 )
@@ -119,11 +121,14 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 	if p.Kind == policy.Async || p.Kind == policy.VMM || p.Kind == policy.BFC && r.PoolByPages {
 		unread = "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set " + r.fractionName()
 	}
-	if err := n.perDevice(&p, unread); err != nil {
+	if err := n.perDevice(&p, unread, r.Plus); err != nil {
 		return p, err
 	}
 	n.unified(&p)
-	if err := n.asyncPrealloc(&p); err != nil {
+	if err := n.deterministic(&p); err != nil {
+		return p, err
+	}
+	if err := n.asyncPrealloc(&p, r.Plus); err != nil {
 		return p, err
 	}
 	if text := n.Env.Get(memoryDumpVar); text != "" {
@@ -139,15 +144,11 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 // perDevice reads TF_PER_DEVICE_MEMORY_LIMIT_MB into p: the most that the
 // driver is asked for at once through StreamExecutor, as by platform and by the regions of
 // a pool. unread is why it does not count; empty if it does.
-func (n *notes) perDevice(p *policy.Policy, unread string) *policy.SettingError {
-	text, set := n.Env.Lookup(perDeviceVar)
-	if !set {
-		return nil
-	}
-	limit, ok := literal.CInt(text)
-	switch {
-	case !ok:
-		return abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+func (n *notes) perDevice(p *policy.Policy, unread string, plus bool) *policy.SettingError {
+	limit, err := n.deviceLimit(plus)
+	switch _, set := n.Env.Lookup(perDeviceVar); {
+	case err != nil || !set:
+		return err
 	case limit <= 0:
 		n.Effect(perDeviceVar, "no effect: the same as unset")
 	case unread != "":
@@ -158,6 +159,43 @@ func (n *notes) perDevice(p *policy.Policy, unread string) *policy.SettingError 
 	default:
 		p.GrantLimit = uint64(limit) << 20
 		n.Effect(perDeviceVar, "no single request may be above %d MiB; the sum of all may", limit)
+	}
+	return nil
+}
+
+// deviceLimit is TF_PER_DEVICE_MEMORY_LIMIT_MB; 0 if it is not set.
+func (n *notes) deviceLimit(plus bool) (mib int64, err *policy.SettingError) {
+	text, set := n.Env.Lookup(perDeviceVar)
+	if !set {
+		return 0, nil
+	}
+	mib, ok := readInt(text, plus)
+	if !ok {
+		return 0, abort(perDeviceVar, cParse(perDeviceVar, text, "int64", "0"))
+	}
+	return mib, nil
+}
+
+// readInt is strings::safe_strto64. plus reports whether a plus sign may come first, as
+// since Abseil reads the numbers.
+func readInt(text string, plus bool) (int64, bool) {
+	if !plus && strings.HasPrefix(strings.TrimLeft(text, " \t\n\v\f\r"), "+") {
+		return 0, false
+	}
+	return literal.CInt(text)
+}
+
+// deterministic reads TF_DETERMINISTIC_ALLOCATOR, which the driver's pool alone looks at.
+func (n *notes) deterministic(p *policy.Policy) *policy.SettingError {
+	text, set := n.Env.Lookup(deterministicVar)
+	if !set || p.Kind != policy.Async {
+		return nil
+	}
+	switch on, ok := literal.CBool(text); {
+	case !ok:
+		return abort(deterministicVar, cParse(deterministicVar, text, "bool", "0"))
+	case on:
+		n.Effect(deterministicVar, "the driver's pool reuses a block only where the order of the streams alone allows it")
 	}
 	return nil
 }
@@ -183,7 +221,7 @@ func (n *notes) unified(p *policy.Policy) {
 // asyncPrealloc reads TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC into p, and says
 // what it does not do. In XLA, unlike TensorFlow, the pool's release threshold
 // is what is preallocated, so the variable has an effect in one case alone.
-func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
+func (n *notes) asyncPrealloc(p *policy.Policy, plus bool) *policy.SettingError {
 	text, set := n.Env.Lookup(asyncVar)
 	if !set {
 		return nil
@@ -194,7 +232,7 @@ func (n *notes) asyncPrealloc(p *policy.Policy) *policy.SettingError {
 		}
 		return nil
 	}
-	bytes, ok := literal.CInt(text)
+	bytes, ok := readInt(text, plus)
 	if !ok {
 		return abort(asyncVar, cParse(asyncVar, text, "int64", "0"))
 	}
@@ -231,6 +269,8 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 	if text, set := n.Env.Lookup(hostPreVar); set {
 		on, ok := literal.CBool(text)
 		switch {
+		case !ok && !r.HostFails:
+			n.Warn(hostPreVar, "-"+hostPreVar, "%s is not recognised and means no; write true or 1", literal.PyRepr(text))
 		case !ok:
 			return nil, refuse(hostPreVar, "bool", "0")
 		case on:
@@ -242,8 +282,10 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 	if !set {
 		return nil, nil
 	}
-	gib, ok := literal.CInt(text)
+	gib, ok := readInt(text, r.Plus)
 	switch {
+	case !ok && !r.HostFails:
+		n.Warn(hostLimitVar, "-"+hostLimitVar, "%s is not a number of GiB and is ignored; write one such as 64", literal.PyRepr(text))
 	case !ok:
 		return nil, refuse(hostLimitVar, "int64", limit)
 	case gib<<30 == 0: // also what overflows

@@ -303,6 +303,62 @@ func compareAsync(p policy.Policy, d policy.Device, env policy.Environment, call
 	return ""
 }
 
+// TestNumbersOfVariablesByRelease: what releases of JAX themselves made of texts that some
+// of them take, with a simulated driver: which variable ended the process or the client;
+// none, or copies to the GPU worked.
+func TestNumbersOfVariablesByRelease(t *testing.T) {
+	const (
+		device   = "TF_PER_DEVICE_MEMORY_LIMIT_MB"
+		hostPre  = "XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE"
+		host     = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
+		flags    = "XLA_FLAGS"
+		ordered  = "TF_DETERMINISTIC_ALLOCATOR"
+		async    = "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async "
+		everyone = "0.4.36 0.4.38 0.5.0 0.5.1 0.5.3 0.8.1 0.10.2 0.12.0.1"
+	)
+	asked := strings.Fields(everyone)
+	for _, tc := range []struct {
+		env         string
+		pages       bool
+		first, last string // releases in which it is refused
+		name        string // of the variable
+	}{
+		{hostPre + "=yes", true, "0.5.1", "0.12.0.1", hostPre},
+		{host + "=0x2", true, "0.5.1", "0.12.0.1", host},
+		{host + "=+2", true, "", "", ""},
+		{host + "=-1", true, "", "", ""},
+		{device + "=+64", true, "0.4.36", "0.4.36", device},
+		{device + "=64", true, "", "", ""},
+		{async + ordered + "=x", true, "0.4.36", "0.12.0.1", ordered},
+		{async + ordered + "= TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=y", true, "0.4.36", "0.12.0.1", ordered},
+		{async + ordered + "=TRUE", true, "", "", ""},
+		{async + ordered + "=x " + device + "=x", true, "0.4.36", "0.12.0.1", device},
+		{"XLA_PYTHON_CLIENT_ALLOCATOR=platform " + ordered + "=x", true, "", "", ""},
+		{device + "=x XLA_FLAGS=--xla_nosuch=1", true, "0.4.36", "0.12.0.1", flags},
+		{device + "=x", false, "0.4.36", "0.12.0.1", device},
+		{async + ordered + "=x", false, "0.4.36", "0.8.1", ordered},
+		{host + "=x", false, "0.5.1", "0.8.1", host},
+	} {
+		for _, release := range asked {
+			i := slices.Index(asked, release)
+			want := tc.first != "" && slices.Index(asked, tc.first) <= i && i <= slices.Index(asked, tc.last)
+			env := policy.Environ(strings.Fields("JAX_PLATFORMS=cuda " + tc.env))
+			d := policy.Device{Total: 8 << 30, Free: 8 << 30, CCMajor: 9, NoPages: !tc.pages}
+			_, e := readAs(t, "jax", release, env, d)
+			got := e.Name
+			if !want && !tc.pages && slices.Index(asked, "0.10.2") <= i { // what is refused there is the GPU
+				if !strings.Contains(e.Then, "no virtual memory management") {
+					t.Errorf("%s %s: %+v, want the error of the pages", release, tc.env, e)
+				}
+				continue
+			}
+			if (got != "") != want || want && got != tc.name {
+				t.Errorf("%s %s: %+v, want an error of %s: %v", release, tc.env, e, tc.name, want)
+			}
+		}
+	}
+}
+
 // TestDriversPoolGetsAllOrNothing: where less is free than the pool asks for at the start,
 // it has nothing, whichever setting asks.
 func TestDriversPoolGetsAllOrNothing(t *testing.T) {

@@ -202,8 +202,11 @@ func flagHint(arg string, v policy.Version) string {
 	return ""
 }
 
-// flagTakes reports whether a flag of a kind takes a value.
+// flagTakes reports whether a flag of a kind, or of one of two kinds, takes a value.
 func flagTakes(kind, value string, has bool) bool {
+	if before, after, two := strings.Cut(kind, "|"); two {
+		return flagTakes(before, value, has) || flagTakes(after, value, has)
+	}
 	kind, words, listed := strings.Cut(kind, ":")
 	switch kind {
 	case "bool":
@@ -335,7 +338,7 @@ func flagKind(name string, v policy.Version) (string, flagKnowledge) {
 	case before == "" || after == "":
 		return "", flagUnsure
 	case before != after: // the values that it takes changed
-		return "text", flagKnown
+		return before + "|" + after, flagKnown
 	}
 	return before, flagKnown
 }

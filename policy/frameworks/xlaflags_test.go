@@ -57,6 +57,17 @@ func FuzzFlagArgs(f *testing.F) {
 	})
 }
 
+// TestFlagBetweenReleasesAsked: between two releases whose kinds of a flag differ a value is
+// refused that both refuse. JAX 0.8.1 itself ends over the first.
+func TestFlagBetweenReleasesAsked(t *testing.T) {
+	for value, refused := range map[string]bool{"x": true, "4": false, "4294967296": false} {
+		n := newNotes(policy.Environ([]string{xlaFlagsVar + "=--xla_gpu_autotune_level=" + value}))
+		if _, err := n.flags(policy.Version{0, 8, 1}); (err != nil) != refused {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
 // TestFlagValues: what the parsers of values take, as the plugins said.
 func TestFlagValues(t *testing.T) {
 	for _, tc := range []struct {
