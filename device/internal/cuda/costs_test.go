@@ -11,7 +11,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -476,6 +479,67 @@ func (b *bench) waits() {
 	}
 	b.must(d.Free(big.Addr))
 }
+
+// tableFile is the file of -costs. Each row is in it as soon as it is measured: a driver that hangs later
+// takes none of them with it.
+type tableFile struct {
+	t testing.TB
+	f *os.File
+}
+
+// createTable makes the file, which the test's end closes.
+func createTable(t testing.TB, path string) tableFile {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tableFile{t, f}
+}
+
+// Write ends the test on an error: those who write rows do not look at it.
+func (w tableFile) Write(p []byte) (int, error) {
+	n, err := w.f.Write(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n, err
+}
+
+// TestCostsAreInTheFileAtOnce: what was measured before a call that never returns can be read.
+func TestCostsAreInTheFileAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "costs.md")
+	f := newFake(t)
+	d := f.open()
+	var before []string // what the file has at each write
+	look := writerFunc(func(p []byte) (int, error) {
+		text, err := os.ReadFile(path)
+		before = append(before, string(text))
+		return len(p), err
+	})
+	b := &bench{t: t, d: d, w: io.MultiWriter(createTable(t, path), look), n: 1, most: mib}
+	b.amounts()
+	b.small()
+	checkClosed(t, f, d)
+	for i, text := range before {
+		if !strings.HasSuffix(text, "\n") || i > 0 && (!strings.HasPrefix(text, before[i-1]) || len(text) == len(before[i-1])) {
+			t.Fatalf("after row %d the file has\n%s", i, text)
+		}
+	}
+	if len(before) < 5 {
+		t.Errorf("%d rows were written", len(before))
+	}
+}
+
+// writerFunc is a function as an io.Writer.
+type writerFunc func([]byte) (int, error)
+
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
 // TestCostsOverFake: the measurement works, and leaves nothing behind.
 func TestCostsOverFake(t *testing.T) {

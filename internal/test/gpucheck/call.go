@@ -28,7 +28,8 @@ type call struct {
 	logs    atomic.Int64 // files opened
 	running sync.Map     // each *program
 	quits   atomic.Bool
-	until   time.Time // when the check's limit ends
+	atQuit  atomic.Pointer[func()] // what beforeQuit set
+	until   time.Time              // when the check's limit ends
 }
 
 // skipped is the error of a check that finds out that it cannot run here.
@@ -45,6 +46,9 @@ func newCall(c check, events *os.File) (*call, error) {
 	return &call{check: c, bundle: b, events: events, until: time.Now().Add(c.limit)}, nil
 }
 
+// beforeQuit sets what a check that is told to quit still does, in well below a second: to tell what it knows.
+func (c *call) beforeQuit(f func()) { c.atQuit.Store(&f) }
+
 // quitOnSignal lets SIGQUIT, which comes before a check is killed, end this process after it has written where
 // it is, and has let its programs do so.
 func (c *call) quitOnSignal() {
@@ -52,6 +56,9 @@ func (c *call) quitOnSignal() {
 	signal.Notify(signals, unix.SIGQUIT)
 	go func() {
 		<-signals
+		if f := c.atQuit.Load(); f != nil {
+			(*f)()
+		}
 		c.quits.Store(true)
 		stacks := make([]byte, 1<<20)
 		_, _ = fmt.Fprintf(os.Stderr, "check: told to quit\n\n%s\n", stacks[:runtime.Stack(stacks, true)])

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"gpumem/internal/test/gpucheck/report"
 )
 
 // Comparisons: of what is right no fault is found, and of what is wrong the fault that is written here.
@@ -278,8 +281,9 @@ func TestCompareLimits(t *testing.T) {
 	}
 }
 
-func TestCompareCosts(t *testing.T) {
-	medians, model := map[string]float64{}, map[string]float64{}
+// someCosts are medians of all rows, and the model that they give.
+func someCosts() (medians, model map[string]float64) {
+	medians, model = map[string]float64{}, map[string]float64{}
 	for _, m := range measuredCosts {
 		medians[m.row] = 10
 	}
@@ -292,6 +296,11 @@ func TestCompareCosts(t *testing.T) {
 		us, _ := m.from(medians)
 		model[m.field] = us
 	}
+	return medians, model
+}
+
+func TestCompareCosts(t *testing.T) {
+	medians, model := someCosts()
 	with := func(row string, us float64) func(*call) {
 		return func(c *call) {
 			changed := map[string]float64{}
@@ -301,8 +310,11 @@ func TestCompareCosts(t *testing.T) {
 			if changed[row] = us; us == 0 {
 				delete(changed, row)
 			}
-			c.compareCosts(changed, model)
+			c.compareCosts(changed, model, true)
 		}
+	}
+	without := func(n int) string {
+		return fmt.Sprintf("note: %d of %d costs are not compared, for cuda.test did not come to measure them", n, len(measuredCosts))
 	}
 	compareAll(t, []comparison{
 		{"as the model", with("cuMemGetInfo", 10), nil},
@@ -311,9 +323,103 @@ func TestCompareCosts(t *testing.T) {
 		{"simulated, 100 times", with("cuMemGetInfo", 1000), nil},
 		{"no row", with("cuMemGetInfo", 0), []string{`cost.MemInfo: cuda.test measured no "cuMemGetInfo"`}},
 		{"no entry", func(c *call) {
-			c.compareCosts(medians, map[string]float64{"MemInfo": 10})
+			c.compareCosts(medians, map[string]float64{"MemInfo": 10}, true)
 		}, noEntry()},
+		{"a part of the table", func(c *call) {
+			c.compareCosts(map[string]float64{"cuMemGetInfo": 10, "cuStreamCreate": 10}, model, false)
+		}, []string{without(len(measuredCosts) - 2)}},
+		{"a part of the table, and above twice", func(c *call) {
+			c.compareCosts(map[string]float64{"cuMemGetInfo": 30}, model, false)
+		}, []string{"cost.MemInfo: measured 30 us, the documents say 10 us", without(len(measuredCosts) - 1)}},
+		{"the whole table as a part", func(c *call) { c.compareCosts(medians, model, false) }, nil},
 	})
+}
+
+// makeCosts puts a cuda.test into a bundle that writes a table with the first rows, all if there are fewer,
+// and then does what a script says; and a costs.txt that it agrees with.
+func makeCosts(t *testing.T, b *bundle, rows int, script string) {
+	t.Helper()
+	medians, model := someCosts()
+	var table, entries strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(medians))[:min(rows, len(medians))] {
+		fmt.Fprintf(&table, "| %s | 1 | 0 | %f | 0 | 0 |\n", name, medians[name])
+	}
+	for name, us := range model {
+		fmt.Fprintf(&entries, "%s %fus\n\tabout: made up\n\n", name, us)
+	}
+	path := filepath.Join(b.root, "table")
+	err := errors.Join(os.WriteFile(path, []byte(table.String()), 0o644),
+		os.WriteFile(filepath.Join(b.root, "costs.txt"), []byte(entries.String()), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const write = "while [ \"$1\" != -costs ]; do shift; done\n[ -s '%[1]s' ] && cat '%[1]s' >\"$2\"\n"
+	writeScript(t, filepath.Join(b.root, "cuda.test"), fmt.Sprintf(write, path)+script)
+}
+
+// TestCostsOfATestThatFails: what was measured before cuda.test failed, or was killed, is compared.
+func TestCostsOfATestThatFails(t *testing.T) {
+	const passes = "echo '--- PASS: TestRealCosts (1.00s)'"
+	all := len(measuredCosts)
+	for _, tc := range []struct {
+		name, script string
+		rows         int
+		costs        int // compared
+		says         []string
+	}{
+		{"whole", passes, 1000, all, nil},
+		{"killed", "exec sleep 1000", 1000, all, []string{"error: no end after"}},
+		{"killed in between", "exec sleep 1000", 20, -1, []string{"error: no end after", "note: "}},
+		{"killed before the first row", "exec sleep 1000", 0, 0, []string{"error: no end after"}},
+		{"failed in between", "echo '--- FAIL: TestRealCosts (1.00s)'; exit 1", 20, -1, []string{"TestRealCosts: it says nothing", "note: "}},
+		{"passed without a table", passes, 0, 0, []string{"error: open "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c, events := compared(t, "a GPU")
+			if c.until = time.Now().Add(time.Minute); strings.HasPrefix(tc.name, "killed") {
+				c.until = time.Now().Add(margin + 2*time.Second)
+			}
+			makeCosts(t, c.bundle, tc.rows, tc.script)
+			err := costs(c)
+			var says []string
+			n := 0
+			for _, e := range events() {
+				switch {
+				case e.Figure != nil && strings.HasPrefix(e.Figure.Name, costFigure):
+					n++
+				case e.Fault != "":
+					says = append(says, e.Fault)
+				case e.Note != "":
+					says = append(says, "note: "+e.Note)
+				}
+			}
+			if err != nil {
+				text := strings.TrimPrefix(err.Error(), c.root+"/")
+				if at := strings.Index(text, "no end after"); at >= 0 {
+					text = text[at:]
+				}
+				says = append([]string{"error: " + text}, says...)
+			}
+			isPart := tc.costs < 0 && n > 0 && n < all
+			if !isPart && n != tc.costs {
+				t.Errorf("%d costs are compared of %d, want %d", n, all, tc.costs)
+			}
+			if !slices.EqualFunc(says, tc.says, strings.HasPrefix) {
+				t.Errorf("%q, want %q", says, tc.says)
+			}
+		})
+	}
+}
+
+// TestCostsWhenTheTimeIsUp: a check that is told to quit compares what it has.
+func TestCostsWhenTheTimeIsUp(t *testing.T) {
+	b := testBundle(t)
+	makeCosts(t, b, 1000, "exec sleep 1000")
+	c, _ := find("planted-costs")
+	r := b.one(t.Context(), c, 5*time.Second)
+	if r.Outcome != report.NotReached || len(r.Figures) != len(measuredCosts) || r.Faults != nil {
+		t.Errorf("%s, %q, %d figures, want it to be not reached with %d: %q", r.Outcome, r.Why, len(r.Figures), len(measuredCosts), r.Faults)
+	}
 }
 
 // noEntry is what is said of a model that has MemInfo alone.

@@ -103,12 +103,19 @@ func pattern(tests []string) string {
 // run that begin with the word. Each that fails is a fault, with the last line that it wrote, and so is
 // each that does not run.
 func (c *call) test(binary string, tests []string, args ...string) error {
+	_, err := c.runTest(binary, tests, args...)
+	return err
+}
+
+// runTest is test, and reports whether all passed.
+func (c *call) runTest(binary string, tests []string, args ...string) (isGood bool, err error) {
 	// A test that hangs says where, shortly before it would be killed.
 	const stacks = 3 * time.Second
 	args = append([]string{filepath.Join(c.root, binary), "-test.v", "-test.count=1", "-test.run=" + pattern(tests),
 		fmt.Sprintf("-test.timeout=%v", max(c.left()-stacks, stacks))}, args...)
 	e, err := c.exec(process{args: args, limit: c.left()})
-	return c.passed(binary, tests, e, err)
+	err = c.passed(binary, tests, e, err)
+	return err == nil && e.status == 0, err
 }
 
 // passed reads the output of a compiled test that was to run tests, which err says was killed.

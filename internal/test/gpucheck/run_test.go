@@ -51,6 +51,7 @@ func init() {
 			return err
 		}},
 		check{name: "planted-missing", limit: 10 * time.Second, run: func(c *call) error { return c.gpumem(nil, nil, "ps") }},
+		check{name: "planted-costs", limit: time.Minute, run: costs},
 		check{name: "planted-unsaved", limit: 10 * time.Second, run: func(*call) error {
 			return errors.Join(os.RemoveAll("gpu-check"), os.WriteFile("gpu-check", nil, 0o644))
 		}},
