@@ -62,6 +62,14 @@ func (m mark) put() (undo func()) {
 	return func() { _ = prlimit(0, &own, nil) }
 }
 
+// unmark takes every mark off this process, and so off those that it starts.
+func unmark() {
+	var own unix.Rlimit
+	if prlimit(0, nil, &own) == nil {
+		_ = prlimit(0, &unix.Rlimit{Cur: own.Max, Max: own.Max}, nil)
+	}
+}
+
 // prlimit sets and reads the limit of a process; 0 is this one.
 func prlimit(pid int, set, get *unix.Rlimit) error {
 	return unix.Prlimit(pid, unix.RLIMIT_LOCKS, set, get)

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"gpumem/internal/proc"
 )
 
@@ -132,5 +134,28 @@ func TestMarkInProc(t *testing.T) {
 		if got := markIn(text); got != 0 {
 			t.Errorf("%q has the mark %d", text, got)
 		}
+	}
+}
+
+// TestUnmarkedProcessIsOfNoFamily: a keeper that an inner run starts inherits the mark of
+// the outer run's family. Without its own unmarking the outer lease lasted until the inner
+// keeper had ended, and a run that followed found the GPU taken.
+func TestUnmarkedProcessIsOfNoFamily(t *testing.T) {
+	var before unix.Rlimit
+	if err := prlimit(0, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = prlimit(0, &before, nil) })
+	m, err := newMark()
+	if err != nil {
+		t.Skip(err)
+	}
+	m.put()
+	if got, err := markOf(os.Getpid()); err != nil || got != m {
+		t.Fatalf("mark %d, %v; want %d", got, err, m)
+	}
+	unmark()
+	if got, err := markOf(os.Getpid()); err != nil || got == m || uint64(got) != before.Max {
+		t.Errorf("mark %d, %v; want %d", got, err, before.Max)
 	}
 }

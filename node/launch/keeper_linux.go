@@ -64,6 +64,7 @@ func Keep(device string, args []string) error {
 	if err != nil {
 		return err
 	}
+	unmark() // of an outer run, whose keeper would take this one for a part of its family
 	if first, err := k.detach(); first || err != nil {
 		return err
 	}
