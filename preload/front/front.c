@@ -145,8 +145,10 @@ static struct gpu {
   struct gm_device d;
   volatile int state; // 0: not open yet, 1: open, -1: it has no account, so there is no memory
   int unserved;       // no pool could be made: the driver serves, and it is counted
-  int retained;       // how often the program has retained the primary context
-  ptr primary;        // the context that the program has retained
+  int retained;       // how often the program has retained the primary context; guarded by primaries
+  ptr primary;        // the context that the program has retained, while it is there
+  ptr first;          // a context that was made before anything was counted; 0: none. Guarded by opening
+  int ending;         // the primary context is about to end: no pool begins; guarded by opening
   ptr pool;           // the driver's default pool; 0 until it is known
   ptr other;          // the program's current pool, if that is one that the driver serves
   dev_t dev;          // the lease's file: its descriptor may be closed by the program, and
@@ -155,7 +157,11 @@ static struct gpu {
 static volatile int opened; // GPUs with numbers below have been opened
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools
+static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools and counted_pools
+
+// primaries are held, by GPU, while its primary context is made or ended. They come before
+// opening.
+static pthread_mutex_t primaries[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
 
 static int tried; // to load the pools; guarded by opening
 static int wrong; // a setting is: there is no memory
@@ -171,6 +177,7 @@ static void say(const char *what, const char *why) {
 static void forked(void) {
   pthread_mutex_init(&opening, 0); // its owner is not here
   pthread_mutex_init(&own, 0);
+  for (int d = 0; d < MAX_GPUS; d++) pthread_mutex_init(&primaries[d], 0);
   if (!tried) return;
   child = 1;
   for (int d = 0; d < opened; d++) {
@@ -345,6 +352,8 @@ static size_t block_of(int d) {
   return r.cuMemGetAllocationGranularity(&n, prop, 1) ? 0 : n; // 1: recommended
 }
 
+#define MAKING ((ptr)1) // in the place of a context that the driver is making
+
 // open_here opens GPU d, once. The state reports whether that went well.
 static void open_here(int d) {
   pthread_mutex_lock(&opening);
@@ -358,6 +367,7 @@ static void open_here(int d) {
     gpus[d].state = code == CU_OUT_OF_MEMORY ? 0 : code ? -1 : 1;
     struct stat st;
     if (!code && gpus[d].d.ledger && !fstat((int)gpus[d].d.ledger, &st)) gpus[d].dev = st.st_dev, gpus[d].ino = st.st_ino;
+    if (!code && gpus[d].first && !gm.gmTakeContext(d) && gpus[d].first != MAKING) gm.gmTookContext(d, (u64)gpus[d].first);
     if (!code && d >= opened) opened = d + 1;
   }
   pthread_mutex_unlock(&opening);
@@ -409,9 +419,11 @@ static int serving(int *code) {
     int active = 0;
     if (r.cuDevicePrimaryCtxGetState(d, &flags, &active) || !active) return -1;
     pthread_mutex_lock(&opening);
-    if (!gpus[d].d.context) *code = gm.gmServe(d);
-    pthread_mutex_unlock(&opening);
+    // Another thread may have ended the context meanwhile, which the pool would make again.
+    int there = !gpus[d].ending && !r.cuDevicePrimaryCtxGetState(d, &flags, &active) && active;
+    if (there && !gpus[d].d.context) *code = gm.gmServe(d);
     if (*code == NOT_MINE) *code = 0, gpus[d].unserved = 1; // it says why
+    pthread_mutex_unlock(&opening);
     if (*code) return -1;
   }
   return gpus[d].d.context == (u64)current ? d : -1;
@@ -1066,47 +1078,61 @@ API cuStreamSynchronize(ptr s) { return waited(r.cuStreamSynchronize(s)); }
 API cuStreamSynchronize_ptsz(ptr s) { return waited(r.cuStreamSynchronize_ptsz(s)); }
 API cuEventSynchronize(ptr e) { return waited(r.cuEventSynchronize(e)); }
 
-// made is how many contexts the program has on each GPU beside the primary one.
-static volatile int made[MAX_GPUS];
+// first_context makes then of now, the first context of GPU d, and reports whether that is not
+// counted yet: a process that has one context, and takes no memory, has no pools.
+static int first_context(int d, ptr now, ptr then) {
+  if (gpus[d].d.counts) return 0;
+  pthread_mutex_lock(&opening);
+  int first = !gpus[d].d.counts && gpus[d].first == now;
+  if (first) gpus[d].first = then;
+  pthread_mutex_unlock(&opening);
+  return first;
+}
 
-// count_contexts counts the contexts of GPU d, of which the first is counted with what is
-// outside the pool.
-static int count_contexts(int d) {
-  int n = made[d] + (gpus[d].retained > 0);
-  if (off || child || (n < 2 && !gpus[d].d.counts)) return 0;
+// take_context counts a context that is about to be made on GPU d, and took_context says what
+// became of it; 0: nothing.
+static int take_context(int d) {
+  if (first_context(d, 0, MAKING)) return 0;
   if (!gpus[d].state) open_gpu(d);
-  return gpus[d].state == 1 ? gm.gmContexts(d, n) : CU_OUT_OF_MEMORY;
+  return gpus[d].state == 1 ? gm.gmTakeContext(d) : CU_OUT_OF_MEMORY;
+}
+
+static void took_context(int d, ptr context) {
+  if (!first_context(d, MAKING, context)) gm.gmTookContext(d, (u64)context);
 }
 
 // MADE is a call of the driver's that makes a context on GPU d.
-#define MADE(d, call) \
+#define MADE(c, d, call) \
   do { \
     int code_ = refused(); \
-    if (code_ || d < 0 || d >= MAX_GPUS) return code_ ? code_ : call; \
-    __sync_add_and_fetch(&made[d], 1); \
-    if (!(code_ = count_contexts(d)) && !(code_ = call)) return 0; \
-    __sync_sub_and_fetch(&made[d], 1); \
-    count_contexts(d); \
+    if (code_) return code_; \
+    if (off || child || d < 0 || d >= MAX_GPUS) return call; \
+    if ((code_ = take_context(d))) return code_; \
+    code_ = call; \
+    took_context(d, code_ ? 0 : *c); \
     return code_; \
   } while (0)
 
-API cuCtxCreate(ptr *c, unsigned flags, int d) { MADE(d, r.cuCtxCreate(c, flags, d)); } // before CUDA 3.2
-API cuCtxCreate_v2(ptr *c, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v2(c, flags, d)); }
-API cuCtxCreate_v3(ptr *c, void *params, int n, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v3(c, params, n, flags, d)); }
-API cuCtxCreate_v4(ptr *c, void *params, unsigned flags, int d) { MADE(d, r.cuCtxCreate_v4(c, params, flags, d)); }
+API cuCtxCreate(ptr *c, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate(c, flags, d)); } // before CUDA 3.2
+API cuCtxCreate_v2(ptr *c, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v2(c, flags, d)); }
+API cuCtxCreate_v3(ptr *c, void *params, int n, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v3(c, params, n, flags, d)); }
+API cuCtxCreate_v4(ptr *c, void *params, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v4(c, params, flags, d)); }
 
-// What a context has taken ends with it.
+// What a context has taken ends with it. Which GPU it is of the driver says of the current one
+// alone, so each is asked.
 API cuCtxDestroy_v2(ptr c) {
-  int of = -1, known = !r.cuCtxPushCurrent_v2(c); // the call needs a context that is there
-  ptr popped;
-  if (known) r.cuCtxGetDevice(&of), r.cuCtxPopCurrent_v2(&popped);
+  u64 tokens[MAX_GPUS] = {0};
+  int first = -1, n = child ? 0 : opened;
+  for (int d = 0; !child && first < 0 && c && d < MAX_GPUS; d++)
+    if (gpus[d].first == c && first_context(d, c, 0)) first = d;
+  for (int d = 0; first < 0 && d < n; d++)
+    if (gpus[d].d.counts) tokens[d] = gm.gmRemoveContext(d, (u64)c);
   int code = r.cuCtxDestroy_v2(c);
-  if (code || child) return code;
-  for (int d = 0; d < opened; d++)
-    if (gpus[d].d.counts) gm.gmContextEnded(d, (u64)c);
-  if (of >= 0 && of < MAX_GPUS && made[of] > 0) __sync_sub_and_fetch(&made[of], 1), count_contexts(of);
   pools_changed();
-  return 0;
+  for (int d = 0; d < n; d++)
+    if (tokens[d]) gm.gmRemovedContext(d, tokens[d], code);
+  if (code && first >= 0) first_context(first, 0, c);
+  return code;
 }
 
 // The current context's GPU may use the memory of the peer's from now on.
@@ -1150,37 +1176,56 @@ API cuMemPoolTrimTo(ptr pool, size_t keep) {
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = refused();
   if (code) return code;
-  if (d < 0 || d >= MAX_GPUS) return r.cuDevicePrimaryCtxRetain(c, d);
-  if (__sync_add_and_fetch(&gpus[d].retained, 1) == 1) code = count_contexts(d);
-  if (!code && !(code = r.cuDevicePrimaryCtxRetain(c, d))) return gpus[d].primary = *c, 0;
-  if (__sync_sub_and_fetch(&gpus[d].retained, 1) == 0) count_contexts(d);
+  if (off || child || d < 0 || d >= MAX_GPUS) return r.cuDevicePrimaryCtxRetain(c, d);
+  pthread_mutex_lock(&primaries[d]);
+  int made = !gpus[d].primary;
+  if (!made || !(code = take_context(d))) {
+    code = r.cuDevicePrimaryCtxRetain(c, d);
+    if (made) took_context(d, code ? 0 : *c);
+    if (!code) gpus[d].retained++, gpus[d].primary = *c;
+  }
+  pthread_mutex_unlock(&primaries[d]);
   return code;
 }
 
-// drop ends the pool of GPU d, whose memory ends with the context, and all that the program
-// has taken in the context.
-static void drop(int d) {
-  if (child) return;
+// drop ends the pool of GPU d, whose memory ends with the context. None begins until the
+// context has ended.
+static void drop(int d, int ending) {
   pthread_mutex_lock(&opening);
-  if (gpus[d].d.context) gm.gmDrop(d);
-  else if (gpus[d].d.counts && gpus[d].primary) gm.gmContextEnded(d, (u64)gpus[d].primary);
+  if (ending && gpus[d].d.context) gm.gmDrop(d);
   gpus[d].pool = gpus[d].other = 0;
+  gpus[d].ending = ending;
   pthread_mutex_unlock(&opening);
 }
 
-static void before_release(int d) {
-  // The pool has retained the context, too. It goes with the program's last.
-  if (d >= 0 && d < MAX_GPUS && gpus[d].retained > 0 && __sync_sub_and_fetch(&gpus[d].retained, 1) == 0) drop(d), count_contexts(d);
+// end_primary releases the primary context of GPU d once, or resets it. It ends with the
+// program's last use, or with a reset, and all that the program has taken in it: the pool
+// has retained it, too.
+static int end_primary(int d, int (*call)(int), int reset) {
+  if (off || child || d < 0 || d >= MAX_GPUS) return call(d);
+  pthread_mutex_lock(&primaries[d]);
+  struct gpu *g = &gpus[d];
+  int ends = g->primary && (reset || g->retained == 1), counted = ends && !first_context(d, g->primary, 0) && g->d.counts;
+  u64 token = 0;
+  if (counted) {
+    token = gm.gmRemoveContext(d, (u64)g->primary);
+    drop(d, 1);
+  }
+  int code = call(d);
+  if (counted) {
+    drop(d, 0);
+    gm.gmRemovedContext(d, token, code);
+  }
+  if (ends && !code) g->primary = 0;
+  if (!reset && !code && g->retained > 0) g->retained--;
+  pthread_mutex_unlock(&primaries[d]);
+  return code;
 }
 
-static void before_reset(int d) {
-  if (d >= 0 && d < MAX_GPUS) drop(d);
-}
-
-API cuDevicePrimaryCtxRelease_v2(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease_v2(d); }
-API cuDevicePrimaryCtxReset_v2(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset_v2(d); }
-API cuDevicePrimaryCtxRelease(int d) { return before_release(d), r.cuDevicePrimaryCtxRelease(d); } // before CUDA 11
-API cuDevicePrimaryCtxReset(int d) { return before_reset(d), r.cuDevicePrimaryCtxReset(d); }
+API cuDevicePrimaryCtxRelease_v2(int d) { return end_primary(d, r.cuDevicePrimaryCtxRelease_v2, 0); }
+API cuDevicePrimaryCtxReset_v2(int d) { return end_primary(d, r.cuDevicePrimaryCtxReset_v2, 1); }
+API cuDevicePrimaryCtxRelease(int d) { return end_primary(d, r.cuDevicePrimaryCtxRelease, 0); } // before CUDA 11
+API cuDevicePrimaryCtxReset(int d) { return end_primary(d, r.cuDevicePrimaryCtxReset, 1); }
 
 API cuGetProcAddress(const char *, void **, int, u64);
 API cuGetProcAddress_v2(const char *, void **, int, u64, int *);

@@ -71,11 +71,13 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(int, gmReleasedSince, (int, u64)) \
   F(int, gmTakePooled, (int, u64, u64, u64, u64, u64 *)) \
   F(int, gmReservedPooled, (int, u64, u64, u64)) \
-  F(int, gmContexts, (int, int)) \
+  F(int, gmTakeContext, (int)) \
+  F(void, gmTookContext, (int, u64)) \
   F(void, gmLeft, (int, u64 *, u64 *)) \
   F(void, gmMapped, (int, u64, u64, u64)) \
   F(void, gmUnmapped, (int, u64, u64)) \
-  F(void, gmContextEnded, (int, u64)) \
+  F(u64, gmRemoveContext, (int, u64)) \
+  F(void, gmRemovedContext, (int, u64, int)) \
   F(void, gmDrop, (int)) \
   F(void, gmExit, (void))
 

@@ -461,10 +461,16 @@ func gmReservedPooled(number C.int, pool, reserved, counted C.u64) (code C.int) 
 	return codeOf(chargesOf(number).ReservedPooled(uint64(pool), uint64(reserved), uint64(counted)))
 }
 
-//export gmContexts
-func gmContexts(number, n C.int) (code C.int) {
+//export gmTakeContext
+func gmTakeContext(number C.int) (code C.int) {
 	defer recovered(&code)
-	return codeOf(chargesOf(number).Contexts(int(n)))
+	return codeOf(chargesOf(number).TakeContext())
+}
+
+//export gmTookContext
+func gmTookContext(number C.int, context C.u64) {
+	defer recovered(nil)
+	chargesOf(number).TookContext(uint64(context))
 }
 
 //export gmLeft
@@ -474,10 +480,16 @@ func gmLeft(number C.int, limit, left *C.u64) {
 	*limit, *left = C.u64(all), C.u64(rest)
 }
 
-//export gmContextEnded
-func gmContextEnded(number C.int, context C.u64) {
+//export gmRemoveContext
+func gmRemoveContext(number C.int, context C.u64) (token C.u64) {
 	defer recovered(nil)
-	chargesOf(number).ContextEnded(uint64(context))
+	return C.u64(chargesOf(number).RemoveContext(uint64(context)))
+}
+
+//export gmRemovedContext
+func gmRemovedContext(number C.int, token C.u64, code C.int) {
+	defer recovered(nil)
+	chargesOf(number).RemovedContext(uint64(token), code == 0)
 }
 
 //export gmMapped

@@ -12,9 +12,8 @@ type context struct {
 	id      uint64
 	gpu     *gpu
 	primary bool
-	refs    int // of a primary context: retains less releases
 	flags   uint32
-	bytes   uint64 // address of what a further context takes; 0: the device counts it
+	bytes   uint64 // address of what a further context takes; 0: the device counts it, for one
 }
 
 // maybe is the thread's current context, or why there is none.
@@ -81,6 +80,14 @@ func (d *driver) destroy(ctx *context) {
 			delete(d.arrays, h)
 		}
 	}
+	if ctx.bytes == 0 { // the device counts another one from now on
+		for _, other := range d.contexts {
+			if other.gpu == g && other.bytes != 0 {
+				ctx.bytes, other.bytes = other.bytes, 0
+				break
+			}
+		}
+	}
 	if ctx.bytes != 0 {
 		_ = g.sim.Free(ctx.bytes)
 	}
@@ -131,10 +138,12 @@ func create(i int) handler {
 	}
 }
 
+// A primary context that was reset is still retained: by NVIDIA's words, who has retained it
+// releases it.
 func primaryRelease(c *call) {
 	g := c.device(0)
-	check(g.primary != nil, invalidContext)
-	if g.primary.refs--; g.primary.refs <= 0 {
+	check(g.retained > 0, invalidContext)
+	if g.retained--; g.retained == 0 && g.primary != nil {
 		c.destroy(g.primary)
 	}
 }
@@ -173,7 +182,7 @@ var contextCalls = map[string]handler{
 		if g.primary == nil {
 			g.primary = c.newContext(g, g.primaryFlags, true)
 		}
-		g.primary.refs++
+		g.retained++
 		give(c, 0, g.primary.handle)
 	},
 	"cuDevicePrimaryCtxRelease":     primaryRelease,

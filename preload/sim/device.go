@@ -60,6 +60,7 @@ type gpu struct {
 	sim     *sim.Device // nil while no context is there
 
 	primary      *context
+	retained     int // the primary context: retains less releases
 	primaryFlags uint32
 	contexts     int // alive
 	legacy       *stream

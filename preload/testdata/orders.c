@@ -7,6 +7,7 @@
 //	other MIB      cuMemAllocAsync in another stream
 //	begin 0        begins to capture a graph in the first stream
 //	end 0          ends that
+//	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -27,6 +28,8 @@ int main(void) {
   int (*begin)(ptr, int), (*end)(ptr, ptr *);
   GET(begin, "cuStreamBeginCapture_v2"); GET(end, "cuStreamEndCapture");
   GET(free_, "cuMemFree_v2"); GET(free_async, "cuMemFreeAsync");
+  int (*context)(ptr *, unsigned, int), (*destroy)(ptr), (*pop)(ptr *);
+  GET(context, "cuCtxCreate_v2"); GET(destroy, "cuCtxDestroy_v2"); GET(pop, "cuCtxPopCurrent_v2");
   ptr c, s, other, graph;
   u64 at[1000] = {0};
   if (init(0) || retain(&c, 0) || set(c) || create(&s, 1) || create(&other, 1)) return puts("no context"), 1;
@@ -38,6 +41,8 @@ int main(void) {
     else if (!strcmp(order, "other")) code = async(&at[i], n << 20, other);
     else if (!strcmp(order, "begin")) code = begin(s, 0);
     else if (!strcmp(order, "end")) code = end(s, &graph);
+    else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
+    else if (!strcmp(order, "destroy")) code = destroy((ptr)at[n]);
     else if (!strcmp(order, "managed")) code = managed(&at[i], n << 20, 1);
     else if (!strcmp(order, "free")) code = free_(at[n]);
     else if (!strcmp(order, "freeasync")) code = free_async(at[n], s);

@@ -151,25 +151,3 @@ func TestPoolsOfTheDriverCountByWhatTheyReserve(t *testing.T) {
 	}
 	counted(0)
 }
-
-// TestContextsCount: each context beside the first one takes as much as a context does.
-// Without, six contexts of 500 MiB were one.
-func TestContextsCount(t *testing.T) {
-	account := newAccount(t, 100*mib)
-	c, err := shim.NewCharges(account, shim.Process{Outside: 30 * mib, Context: 20 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, step := range []struct {
-		n       int
-		refused bool
-		want    uint64
-	}{{1, false, 30}, {2, false, 50}, {3, false, 70}, {6, true, 70}, {4, false, 90}, {2, false, 50}, {0, false, 30}} {
-		if err := c.Contexts(step.n); (err != nil) != step.refused {
-			t.Errorf("%d contexts: %v", step.n, err)
-		}
-		if _, _, outside := account.counts(); outside != step.want*mib {
-			t.Errorf("%d contexts: %d MiB are outside, want %d", step.n, outside/mib, step.want)
-		}
-	}
-}

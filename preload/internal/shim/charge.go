@@ -48,8 +48,9 @@ type Charges struct {
 	under   releases // of all memory of this GPU: of the pool, too
 
 	mu       sync.Mutex // guards what follows
-	entered  bool       // what is outside is counted
-	contexts int        // of the program, as Contexts was told
+	state    whereabouts
+	entered  chan struct{} // is closed when entering has ended
+	contexts contexts
 	of       map[Key]*charge
 	leaving  map[uint64]leaving // by token
 	token    uint64             // the last one
@@ -59,11 +60,21 @@ type Charges struct {
 	pool     *Pool // releases what is idle before a charge is refused; nil for none
 }
 
+// whereabouts is whether what is outside of the pool is counted.
+type whereabouts uint8
+
+const (
+	nowhere  whereabouts = iota // it is not: there is no context
+	entering                    // a thread asks for room for it
+	outside                     // it is
+)
+
 // A charge ends when the last of its users has gone: handles, and mappings.
 type charge struct {
 	bytes   uint64 // as requested
 	users   int
 	context uint64 // it ends with; 0 for none
+	gone    bool   // the context has ended, while the charge was leaving
 }
 
 // leaving is a use that ends: the driver is about to release it.
@@ -83,8 +94,10 @@ type mapping struct {
 // NewCharges begins with what the context and the libraries of this process take.
 func NewCharges(a Account, process Process) (*Charges, error) {
 	process.Block = max(process.Block, driverBlock)
+	blocks := newBlocks(process.Block)
+	process.Context = blocks.most(process.Context)
 	c := &Charges{
-		account: a, process: process, blocks: newBlocks(process.Block),
+		account: a, process: process, blocks: blocks, contexts: contexts{known: map[uint64]bool{}, ending: map[uint64]*leaves{}},
 		of: map[Key]*charge{}, leaving: map[uint64]leaving{}, maps: map[uint64]mapping{}, reserved: map[uint64]uint64{},
 	}
 	if err := c.Enter(); err != nil {
@@ -94,25 +107,38 @@ func NewCharges(a Account, process Process) (*Charges, error) {
 }
 
 // Enter counts what is outside the pool, if it is not counted: the program's context has
-// ended before, and it makes another.
+// ended before, and it makes another. Of several threads one asks, and the others wait for
+// the answer.
 func (c *Charges) Enter() error {
-	c.mu.Lock()
-	entered := c.entered
-	c.entered = true
-	c.mu.Unlock()
-	if entered || c.process.Outside == 0 {
+	if c.process.Outside == 0 {
 		return nil
 	}
-	if err := c.ask(Outside, c.process.Outside); err != nil {
-		c.mu.Lock()
-		c.entered = false
+	c.mu.Lock()
+	for c.state == entering {
+		entered := c.entered
 		c.mu.Unlock()
-		if errors.Is(err, device.ErrOutOfMemory) {
-			c.account.Refused(c.process.Outside)
-		}
-		return fmt.Errorf("the lease has no room for what a process takes outside the pool: %w", err)
+		<-entered
+		c.mu.Lock()
 	}
-	return nil
+	if c.state == outside {
+		c.mu.Unlock()
+		return nil
+	}
+	c.state, c.entered = entering, make(chan struct{})
+	c.mu.Unlock()
+	err := c.ask(Outside, c.process.Outside)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.entered)
+	if err == nil {
+		c.state = outside
+		return nil
+	}
+	c.state = nowhere
+	if errors.Is(err, device.ErrOutOfMemory) {
+		c.account.Refused(c.process.Outside)
+	}
+	return fmt.Errorf("the lease has no room for what a process takes outside the pool: %w", err)
 }
 
 // The wait for other processes of the lease to release idle memory, and the time between
@@ -136,7 +162,8 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 		c.mu.Unlock()
 		if pool != nil {
 			own = 1
-			if err = pool.idle(); err != nil {
+			if e := pool.idle(); e != nil && c.has(pool) {
+				err = e
 				return false, own
 			}
 		}
@@ -151,6 +178,13 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 		err = c.account.Take(p, bytes)
 	}
 	return err
+}
+
+// has reports whether a pool has not ended.
+func (c *Charges) has(pool *Pool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool == pool
 }
 
 // Bytes returns what is charged now, without what is outside.
@@ -187,7 +221,7 @@ func (c *Charges) Done(k Key, bytes, context uint64) {
 	if old := c.of[k]; old != nil { // its end was not seen
 		c.drop(k, old)
 	}
-	c.settle(c.blocks.most(bytes), c.enter(k, &charge{bytes, 1, context}))
+	c.settle(c.blocks.most(bytes), c.enter(k, &charge{bytes: bytes, users: 1, context: context}))
 	if k.Kind != Handle { // whose bytes the driver has been given
 		c.account.Uncertain()
 	}
@@ -277,58 +311,19 @@ func (c *Charges) Removed(token uint64, released bool) {
 	switch {
 	case released:
 		c.account.Give(Charged, l.bytes)
+	case l.last && l.of.gone:
+		c.account.Give(Charged, l.bytes)
 	case l.last:
 		l.of.users = 1
+		if with := c.with(l.of.context); with != nil { // it ends, or stays, with its context
+			with.of[l.key] = l.of
+			with.bytes += l.bytes
+			return
+		}
 		c.settle(l.bytes, c.enter(l.key, l.of))
 	default:
 		l.of.users++
 	}
-}
-
-// ContextEnded takes back the charges of what has ended with a context.
-func (c *Charges) ContextEnded(context uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.contextEnded(context)
-}
-
-func (c *Charges) contextEnded(context uint64) {
-	for k, e := range c.of {
-		if e.context == context && context != 0 {
-			c.drop(k, e)
-		}
-	}
-}
-
-// Contexts counts n contexts of the program on this GPU. The first one is counted with what
-// is outside; each further one takes about as much as the first did. More of them are refused
-// where the lease has no room.
-func (c *Charges) Contexts(n int) error {
-	further := func(n int) uint64 { return uint64(max(n-1, 0)) * c.blocks.most(c.process.Context) }
-	c.mu.Lock()
-	before := c.contexts
-	c.contexts = n
-	c.mu.Unlock()
-	if n > 1 {
-		c.account.Uncertain()
-	}
-	if n <= before {
-		c.account.Give(Outside, further(before)-further(n))
-		return nil
-	}
-	bytes := further(n) - further(before)
-	err := c.Enter()
-	if err == nil {
-		if err = c.ask(Outside, bytes); errors.Is(err, device.ErrOutOfMemory) {
-			c.account.Refused(bytes)
-		}
-	}
-	if err != nil {
-		c.mu.Lock()
-		c.contexts = before
-		c.mu.Unlock()
-	}
-	return err
 }
 
 // begin has a pool release what is idle before a charge is refused. What is reserved of the
@@ -430,7 +425,7 @@ func (c *Charges) Unmapped(addr, bytes uint64) {
 func (c *Charges) end(context uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pool != nil && c.contexts > 1 {
+	if c.pool != nil && c.contexts.n > 1 {
 		if n := c.pool.dev.uncount(); n > 0 { // other contexts have memory of the driver's pool
 			c.reserved[c.pool.dev.own] = n
 			c.sum.Add(n)
@@ -439,17 +434,10 @@ func (c *Charges) end(context uint64) {
 		}
 	}
 	c.pool = nil
-	c.contextEnded(context)
-	if c.contexts > 1 {
-		return // another context is there
-	}
-	for _, e := range c.of {
-		if e.context != 0 {
-			return
+	for k, e := range c.of {
+		if e.context == context && context != 0 {
+			c.drop(k, e)
 		}
 	}
-	if c.entered {
-		c.account.Give(Outside, c.process.Outside)
-		c.entered = false
-	}
+	c.exit()
 }

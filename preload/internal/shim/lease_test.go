@@ -218,7 +218,7 @@ func TestContextAfterAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	held("while another context is there", 42<<20)
-	charges.ContextEnded(7)
+	charges.RemovedContext(charges.RemoveContext(7), true)
 	release(charges, handle)
 	if err := charges.Take(80 << 20); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("80 MiB beside the 30 outside = %v", err)

@@ -762,8 +762,9 @@ func TestContextEnded(t *testing.T) {
 	}
 	c.Done(handle, 2<<20, 7)
 	c.Retained(handle) // both uses of it end
-	c.ContextEnded(7)
-	c.ContextEnded(0)
+	for _, context := range []uint64{7, 0} {
+		c.RemovedContext(c.RemoveContext(context), true)
+	}
 	if _, left := account.Limit(); left != 6<<20 || c.Bytes() != 4<<20 {
 		t.Errorf("%d bytes are left and %d charged, want 6 MiB and 4", left, c.Bytes())
 	}

@@ -1,0 +1,120 @@
+package preload
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gpumem/node/ledger"
+)
+
+var contexts = compiled("contexts")
+
+// TestContextsAreWithinTheLease: threads of one process or two make contexts, end them, and
+// retain, release and reset the primary one. What the GPU has granted is at most the lease at
+// all times, also where the driver refuses in between, and equal to the books. Without, the
+// room for a context was looked at in one step and counted in another: 1.5 GiB were used of a
+// lease of 1.2.
+func TestContextsAreWithinTheLease(t *testing.T) {
+	b := libraries(t)
+	program, err := contexts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const context, limit = 300 << 20, 1200 << 20
+	for _, tc := range []struct {
+		name, device string
+		threads      string
+		rounds       string
+		processes    int
+	}{
+		{"one thread", "sim:2GiB", "1", "512", 1},
+		{"threads", "sim:2GiB", "16", "512", 1},
+		{"threads, a GPU with less than the lease", "sim:1GiB", "8", "512", 1},
+		{"two processes", "sim@" + filepath.Join(t.TempDir(), "gpu") + ",total=2GiB,create", "4", "8", 2}, // a refusal waits for the other process for a second
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if testing.Short() && tc.processes > 1 {
+				t.Skip("skipped: takes seconds")
+			}
+			path := filepath.Join(t.TempDir(), "ledger")
+			must(t, ledger.Create(path, ledger.Header{Limit: limit, Total: 2 * limit}))
+			env := append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+filepath.Join(b.driver, "libcuda.so.1"),
+				fmt.Sprint("GPUMEM_OUTSIDE=", context), fmt.Sprint("GPUMEM_CONTEXT=", context), "GPUMEM_REPORT=0", "GPUMEM_LEDGER="+path)
+			type process struct {
+				*exec.Cmd
+				in  io.WriteCloser
+				out *bufio.Reader
+			}
+			var all []process
+			for seed := range tc.processes {
+				args := []string{fmt.Sprint(seed + 1), tc.threads, tc.rounds, fmt.Sprint(limit)}
+				if tc.processes == 1 {
+					args = append(args, "alone")
+				}
+				p := process{Cmd: exec.Command(program, args...)}
+				device := fmt.Sprintf("%s,context=%d", tc.device, context)
+				if seed > 0 { // the first process has made it
+					device, _, _ = strings.Cut(device, ",")
+				}
+				p.Env = append(env[:len(env):len(env)], "GPUMEM_DEVICE="+device)
+				p.in, err = p.StdinPipe()
+				must(t, err)
+				out, err := p.StdoutPipe()
+				must(t, err)
+				p.out = bufio.NewReader(out)
+				must(t, p.Start())
+				timer := time.AfterFunc(time.Minute, func() { _ = p.Process.Kill() })
+				defer timer.Stop()
+				if line, err := p.out.ReadString('\n'); line != "ready\n" {
+					t.Fatalf("%q, %v", line, err)
+				}
+				all = append(all, p)
+			}
+			for _, p := range all {
+				_, err := fmt.Fprintln(p.in)
+				must(t, err)
+			}
+			for _, p := range all {
+				faults, _ := io.ReadAll(p.out)
+				if err := p.Wait(); err != nil || len(faults) > 0 {
+					t.Errorf("%v\n%s", err, faults)
+				}
+			}
+			l, err := ledger.Open(path)
+			must(t, err)
+			defer l.Close()
+			if n := l.Held(); n != 0 {
+				t.Errorf("%d bytes are counted in the end", n)
+			}
+		})
+	}
+}
+
+// TestOneContextLoadsNoPools: of a process that has one context at a time, and takes no memory,
+// nothing is counted, and a second one finds the first counted.
+func TestOneContextLoadsNoPools(t *testing.T) {
+	path, l := newLease(t, 64)
+	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520", "GPUMEM_CONTEXT=20971520")
+	p.do("end 0") // it has a context by now
+	if n := len(l.Members()); n != 0 {
+		t.Errorf("%d processes are in the ledger before any memory is taken", n)
+	}
+	for i, step := range []struct {
+		order, code string
+		outside     uint64
+	}{{"context 0", "0", 40}, {"context 0", "0", 60}, {"context 0", "2", 60}, {"destroy 1", "0", 40}, {"destroy 2", "0", 20}} {
+		if code := p.do(step.order); code != step.code {
+			t.Errorf("step %d: %s = %s, want %s", i, step.order, code, step.code)
+		}
+		if m := l.Members(); len(m) != 1 || m[0].Outside != step.outside<<20 {
+			t.Errorf("step %d, %s: want %d MiB outside: %s", i, step.order, step.outside, strings.TrimSpace(fmt.Sprintf("%+v", m)))
+		}
+	}
+}
