@@ -117,7 +117,7 @@ var sections = []struct{ name, title, text string }{
 	{"jax", "JAX", "JAX's Python reads the first ones and passes options to XLA, which reads the rest itself. A text that Python refuses is only logged: **the program then runs on the CPU**, or stops if `JAX_PLATFORMS=cuda` is set."},
 	{"gpumem", "gpumem", "The policy `env` reads what the newest JAX reads, and honours [`TF_GPU_ALLOCATOR`](#tf_gpu_allocator) and [`TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC`](#tf_cuda_malloc_async_supported_prealloc) as JAX's documentation describes them."},
 	{"tensorflow", "TensorFlow", "Most memory settings are the program's (`tf.config`, `GPUOptions`). The variables go before them where both say something."},
-	{"pytorch", "PyTorch", "One list of `key:value` with three names."},
+	{"pytorch", "PyTorch", "One list of `key:value` with three names. A program can set a list at run time (`torch.cuda.memory._set_allocator_settings`, `torch._C._accelerator_setAllocatorSettings`). **That resets others**: `max_split_size_mb`, `garbage_collection_threshold`, `roundup_power2_divisions` and `max_non_split_rounding_mb` are back at their defaults unless the new list names them, too. The others stay as they were. Known from: PyTorch 2.11.0, asked; `parseArgs` in c10/core/AllocatorConfig.cpp."},
 	{"cupy", "CuPy", "Most settings are the program's (`cupy.get_default_memory_pool().set_limit`, `cupy.cuda.set_allocator`)."},
 	{"driver", "Driver and NVIDIA's libraries", "These hold for every framework."},
 	{"nobody", "No framework", "Their names look right, and nothing reads them."},
@@ -146,12 +146,33 @@ func Documentation() string {
 	for _, s := range sections {
 		writeSection(&b, s.name, s.title, s.text)
 	}
+	writeEngines(&b)
 	for _, f := range frameworks.All {
 		if len(f.Changes()) > 0 {
 			writeReleases(&b, f)
 		}
 	}
 	return b.String()
+}
+
+// engines are the settings of engines that serve models, which are flags and no variables. They
+// size what lies inside of the framework's pool, so explain has nothing to say of them.
+var engines = []struct{ engine, setting, effect, source string }{
+	{"vLLM", "`--gpu-memory-utilization`", "The part of the total that weights, activations and KV cache may fill. 0.9; 0.92 since 2026-04", "vllm/config/cache.py; vllm-project/vllm#38284"},
+	{"vLLM", "`--kv-cache-memory-bytes`", "The KV cache of each GPU in bytes. `--gpu-memory-utilization` is then ignored", "vllm/config/cache.py"},
+	{"vLLM", "`--enable-sleep-mode`", "`POST /sleep?level=1` moves the weights to the host and drops the KV cache, `level=2` drops both, `POST /wake_up` brings them back; the server has these with `VLLM_SERVER_DEV_MODE=1`. " +
+		"The CUDA context stays. Beside `expandable_segments:True` an assertion fails", "vLLM's page on sleep mode; vllm/device_allocator/cumem.py; pytorch/pytorch#147851"},
+	{"SGLang", "`--mem-fraction-static`", "The part of the memory for weights and KV cache; the rest is for activations and CUDA graphs", "SGLang's page on server arguments"},
+	{"TensorRT-LLM", "`KvCacheConfig.free_gpu_memory_fraction`, `trtllm-serve --kv_cache_free_gpu_memory_fraction`", "The part of what is **free** once the weights are loaded that the KV cache takes, not of the total. 0.9. " +
+		"With `max_tokens` the smaller of both counts", "TensorRT-LLM's pages on KvCacheConfig and memory usage"},
+}
+
+func writeEngines(b *strings.Builder) {
+	b.WriteString("\n## Engines that serve models\n\nThese have flags of their own beside the settings of PyTorch, on which they are built. " +
+		"`gpumem explain` does not read them.\n\n| engine | setting | effect | known from |\n| --- | --- | --- | --- |\n")
+	for _, e := range engines {
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", e.engine, e.setting, e.effect, e.source)
+	}
 }
 
 // writeGoals writes what to set in each framework for the same thing.
