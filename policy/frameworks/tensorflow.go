@@ -89,6 +89,9 @@ func (n *notes) tensorflow(r tfRelease, o GPUOptions) (policy.Policy, *policy.Se
 	n.systemMemory(&p, r, o)
 	n.growth(&p, o)
 	n.collection(&p)
+	if _, err := n.deviceLimit(r.Plus); err != nil { // read before an allocator is made
+		return p, err
+	}
 	if err := n.tfAllocatorOf(&p, r, o); err != nil {
 		return p, err
 	}

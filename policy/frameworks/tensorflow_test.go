@@ -209,6 +209,27 @@ func tfStart(calls string) (made []grant, ok bool) {
 	return made, ok
 }
 
+// TestTensorFlowEndsOver: which variable ended TensorFlow itself on a simulated driver.
+func TestTensorFlowEndsOver(t *testing.T) {
+	const async = "TF_GPU_ALLOCATOR=cuda_malloc_async "
+	for _, tc := range []struct{ release, env, name string }{
+		{"2.21.0", async + "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=9223372036854775808 TF_PER_DEVICE_MEMORY_LIMIT_MB=x", perDeviceVar},
+		{"2.21.0", async + "TF_DETERMINISTIC_ALLOCATOR=x TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=x", deterministicVar},
+		{"2.18.1", async + "TF_DETERMINISTIC_ALLOCATOR=", deterministicVar},
+		{"2.18.1", async + "TF_DETERMINISTIC_ALLOCATOR=FALSE", ""},
+		{"2.21.0", "TF_GPU_ALLOCATOR=cuda_malloc TF_DETERMINISTIC_ALLOCATOR=x", ""},
+		{"2.21.0", "TF_PER_DEVICE_MEMORY_LIMIT_MB=+64", ""},
+		{"2.18.1", "TF_PER_DEVICE_MEMORY_LIMIT_MB=+64", perDeviceVar},
+		{"2.21.0", async + "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=+1048576", ""},
+		{"2.18.1", async + "TF_CUDA_MALLOC_ASYNC_SUPPORTED_PREALLOC=+1048576", asyncVar},
+	} {
+		_, e := readAs(t, "tensorflow", tc.release, policy.Environ(strings.Fields(tc.env)), policy.Device{Total: 24 << 30, Free: 24 << 30, CCMajor: 9})
+		if e.Name != tc.name || tc.name != "" && e.Then != aborts {
+			t.Errorf("%s %s: %+v, want %q", tc.release, tc.env, e, tc.name)
+		}
+	}
+}
+
 // TestTensorFlowHostLimit: what a limit of pinned host memory makes of copies of
 // up to 3 MiB.
 func TestTensorFlowHostLimit(t *testing.T) {
