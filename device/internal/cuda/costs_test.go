@@ -487,8 +487,8 @@ type tableFile struct {
 	f *os.File
 }
 
-// createTable makes the file, which the test's end closes.
-func createTable(t testing.TB, path string) tableFile {
+// newTableBench returns a bench that writes into a file, which the test's end closes, and into out.
+func newTableBench(t testing.TB, d *Device, path string) (b *bench, out *strings.Builder) {
 	t.Helper()
 	f, err := os.Create(path)
 	if err != nil {
@@ -499,7 +499,8 @@ func createTable(t testing.TB, path string) tableFile {
 			t.Error(err)
 		}
 	})
-	return tableFile{t, f}
+	out = new(strings.Builder)
+	return &bench{t: t, d: d, w: io.MultiWriter(tableFile{t, f}, out)}, out
 }
 
 // Write ends the test on an error: those who write rows do not look at it.
@@ -522,7 +523,8 @@ func TestCostsAreInTheFileAtOnce(t *testing.T) {
 		before = append(before, string(text))
 		return len(p), err
 	})
-	b := &bench{t: t, d: d, w: io.MultiWriter(createTable(t, path), look), n: 1, most: mib}
+	b, out := newTableBench(t, d, path)
+	b.w, b.n, b.most = io.MultiWriter(b.w, look), 1, mib
 	b.amounts()
 	b.small()
 	checkClosed(t, f, d)
@@ -531,8 +533,8 @@ func TestCostsAreInTheFileAtOnce(t *testing.T) {
 			t.Fatalf("after row %d the file has\n%s", i, text)
 		}
 	}
-	if len(before) < 5 {
-		t.Errorf("%d rows were written", len(before))
+	if len(before) < 5 || out.String() != before[len(before)-1] {
+		t.Errorf("%d rows were written; the last, of\n%s", len(before), out)
 	}
 }
 

@@ -337,9 +337,8 @@ func TestRealCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out strings.Builder
-	table := createTable(t, *costsFile)
-	b := &bench{t: t, d: d, w: io.MultiWriter(table, &out), n: *costsRounds, most: min(free/2, *costsMost), waiting: *costsWaits}
+	b, out := newTableBench(t, d, *costsFile)
+	b.n, b.most, b.waiting = *costsRounds, min(free/2, *costsMost), *costsWaits
 	b.all()
 	b.heading("The same round in several processes at once")
 	for _, n := range []int{1, 2, 4} {

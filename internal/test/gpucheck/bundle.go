@@ -25,7 +25,7 @@ import (
 //	cuda.test, pool.test, preload.test   tests compiled
 //	c/                                   programs in C
 //	python/                              programs in Python
-//	overhead.txt                         of node/internal/overhead
+//	costs.txt                            of device/sim
 //	sim/                                 the simulated GPU in the driver's place, and what frameworks load beside it
 //	gpumem-*.whl                         the wheel, which has the command and the libraries; or, without Python,
 //	gpumem.tar.gz                        these, by the same names

@@ -100,6 +100,9 @@ func (t Table) doubt(c report.Result, found map[string]report.Figure) string {
 	switch c.Outcome {
 	case report.Held:
 	case report.Wrong:
+		if c.Why != "" {
+			return "it is wrong, and " + c.Why
+		}
 		for _, fault := range c.Faults {
 			if !strings.HasPrefix(fault, t.Prefix) {
 				return "it is wrong otherwise: " + fault

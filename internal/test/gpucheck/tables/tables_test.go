@@ -105,6 +105,8 @@ func TestTake(t *testing.T) {
 		{"held", report.Result{Outcome: report.Held}, ""},
 		{"wrong by its figures", report.Result{Outcome: report.Wrong, Faults: []string{"cost.MemInfo: measured 6 us", "cost.MemMap: no row"}}, ""},
 		{"wrong otherwise, too", report.Result{Outcome: report.Wrong, Faults: []string{"cost.MemInfo: measured 6 us", "TestRealCosts: lost"}}, "it is wrong otherwise: TestRealCosts: lost"},
+		{"wrong by its figures, and a part failed", report.Result{Outcome: report.Wrong, Faults: []string{"cost.MemInfo: measured 6 us"}, Why: "failed to run: no end"},
+			"it is wrong, and failed to run: no end"},
 		{"crashed", report.Result{Outcome: report.Crashed, Why: "signal"}, "it is crashed: signal"},
 		{"hung", report.Result{Outcome: report.Hung}, "it is hung"},
 		{"not reached", report.Result{Outcome: report.NotReached, Why: "the time was up"}, "it is not reached: the time was up"},
