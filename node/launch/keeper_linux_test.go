@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,6 +68,16 @@ func keepersOf(pid int) []int {
 		}
 	}
 	return list
+}
+
+// isKept reports whether a process keeps a lease of a registry.
+func isKept(registry string) bool {
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, _ := os.ReadFile(name)
+		args := strings.Split(string(text), "\x00")
+		return len(args) > 1 && args[1] == "keep" && strings.Contains(string(text), registry)
+	})
 }
 
 // TestKeeperHoldsLeaseOfProgramThatClosedIt: sudo and daemons close every descriptor;
