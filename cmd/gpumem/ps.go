@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,8 +36,16 @@ func psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the programs on each GPU and their memory",
-		Args:  noWords,
-		RunE:  runner(&o, runPs),
+		Args: func(cmd *cobra.Command, words []string) error {
+			switch {
+			case len(words) > 0 && o.forget != "":
+				return fmt.Errorf("--forget-overhead takes one name, and got %q and %q; put a name with blanks in quotes", o.forget, words[0])
+			case len(words) > 0 && o.overhead:
+				return fmt.Errorf("--overhead lists all programs and takes no words, and got %q", words[0])
+			}
+			return noWords(cmd, words)
+		},
+		RunE: runner(&o, runPs),
 	}
 	o.addDevices(cmd)
 	o.addJSON(cmd)
@@ -46,8 +55,13 @@ func psCommand() *cobra.Command {
 }
 
 func runPs(_ context.Context, o *psOptions) error {
+	forget := o.given("forget-overhead")
 	switch {
-	case o.given("forget-overhead"):
+	case forget && o.overhead:
+		return errors.New("--overhead and --forget-overhead do two things; give one of them")
+	case forget && len(o.probe.Devices) > 0:
+		return errors.New("--forget-overhead forgets a program on every device; leave --device out")
+	case forget:
 		return o.forgetOverhead()
 	case o.overhead:
 		return o.showOverhead()
@@ -68,7 +82,7 @@ type overheadAnswer struct {
 func (o *psOptions) showOverhead() error {
 	measured, note := launch.Measured()
 	if note != nil {
-		o.note(note.Error())
+		o.note(strings.Split(note.Error(), "\n")...)
 	}
 	devices, _, err := probe.Devices(o.probe.Devices)
 	if err != nil {
@@ -96,7 +110,10 @@ func writeOverhead(t *text, a overheadAnswer) {
 }
 
 func (o *psOptions) forgetOverhead() error {
-	programs, err := launch.ForgetMeasured(o.forget)
+	programs, note, err := launch.ForgetMeasured(o.forget)
+	if note != nil {
+		o.note(strings.Split(note.Error(), "\n")...)
+	}
 	if err != nil {
 		return err
 	}

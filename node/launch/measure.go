@@ -43,7 +43,7 @@ type sampler struct {
 	loaded  func(pid int) []proc.Framework
 	environ func(pid int) ([]string, error)
 	most    map[overhead.Key]uint64 // the most held outside of the pool
-	total   uint64                  // bytes of the GPU
+	gpu     device.Info             // what was measured on
 	unsure  bool                    // not all else was counted: nothing is learned from this run
 	found   func()                  // called where memory was taken beside the lease, while the program lives; nil if nobody is to know
 
@@ -73,7 +73,7 @@ func (s *sampler) watch(ctx context.Context) {
 // note keeps a measurement.
 func (s *sampler) note(st device.Status, framework, release string, bytes uint64) {
 	k := overhead.Key{Framework: framework, Release: release, GPU: overhead.GPUName(st.Info)}
-	s.most[k], s.total = max(s.most[k], bytes), st.Total
+	s.most[k], s.gpu = max(s.most[k], bytes), st.Info
 }
 
 // sample measures once. Only a framework that takes its whole pool at once can be
@@ -252,12 +252,14 @@ func (s *sampler) save(where overhead.Store, program string, say func(string, ..
 	}
 	run := cmp.Or(s.run, policy.Environ(s.env).Get(runenv.EnvLeaseID))
 	for of, bytes := range s.most {
-		if err := where.Save(program, of, s.total, overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: run}); err != nil {
+		one := overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: run}
+		if err := where.Save(program, of, s.gpu, one); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
 			return
 		}
-		if bound := overhead.Bound(s.total); bytes > bound {
-			say("%s was held outside of the pool, of which the next run is told %s, a quarter of the GPU; gpumem ps --overhead has it", size.Format(bytes), size.Format(bound))
+		if bound := overhead.Bound(s.gpu.Total); bytes > bound && !s.gpu.Simulated {
+			const text = "%s was held outside of the pool, of which the next run is told %s, a quarter of the GPU; gpumem ps --overhead has it"
+			say(text, size.Format(bytes), size.Format(bound))
 		}
 	}
 }

@@ -37,7 +37,9 @@ func Estimated(devices []open.Listed) []Outside {
 		seen[name] = true
 		g := overhead.GPU{Total: d.Total, CCMajor: d.CCMajor, Context: d.Context, Simulated: d.Simulated}
 		for _, framework := range overhead.Frameworks {
-			f := runenv.Measured{Key: overhead.Key{Framework: framework, GPU: name}, Bytes: overhead.Of(framework, g, 1)}
+			f := runenv.Measured{
+				Key: overhead.Key{Framework: framework, GPU: name}, Bytes: overhead.Of(framework, g, 1), Measurements: []overhead.Measurement{},
+			}
 			out = append(out, Outside{f, overhead.Sources(framework, g, 1)})
 		}
 	}
@@ -45,5 +47,8 @@ func Estimated(devices []open.Listed) []Outside {
 }
 
 // ForgetMeasured forgets what was learned of the programs that a name stands for, and returns
-// them: a program as Measured has it, the last element of a path in one, or "all".
-func ForgetMeasured(name string) ([]string, error) { return overhead.NewStore().Forget(name) }
+// them: a program as Measured has it, its script, module or file, the last element of a path in
+// one, or "all". note is about damaged files that are left.
+func ForgetMeasured(name string) (programs []string, note, err error) {
+	return overhead.NewStore().Forget(name)
+}

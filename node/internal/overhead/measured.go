@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,12 +55,15 @@ type Measurement struct {
 }
 
 // Figure is what a program is taken to hold outside of its pool: the maximum of its last 8
-// measurements, plus an eighth, and at most the Bound of the GPU.
+// measurements, plus an eighth, and at most the Bound of the GPU. On a simulated GPU it is
+// the maximum alone: nothing there varies from run to run.
 type Figure struct {
 	Program string `json:"program"`
 	Key
 	Bytes        uint64        `json:"bytes"`
 	Measurements []Measurement `json:"measurements"` // the oldest first
+
+	simulated bool
 }
 
 // Bound is the most that is learned to lie outside of a pool on a GPU of total bytes: a
@@ -80,18 +84,30 @@ func GPUName(i device.Info) string {
 // From says in a line where a figure is from.
 func (f Figure) From() string {
 	last := f.Measurements[len(f.Measurements)-1]
-	times := "once"
+	times, atMost := "once,", ""
 	if n := len(f.Measurements); n > 1 {
-		times = fmt.Sprintf("in %d runs, the last", n)
+		times, atMost = fmt.Sprintf("in %d runs, the last", n), "at most "
 	}
-	text := fmt.Sprintf("measured %s %s, lease %s", times, last.When.Local().Format("2006-01-02 15:04"), cmp.Or(last.Run, "unknown"))
+	measured, believed := uint64(0), uint64(0)
 	for _, m := range f.Measurements {
-		if m.Measured > m.Bytes {
-			return fmt.Sprintf("%s; cut from %s to %s, a quarter of the GPU: more is memory beside the pool that nothing counted", text, size.Format(m.Measured), size.Format(m.Bytes))
-		}
+		measured, believed = max(measured, m.Measured), max(believed, m.Bytes)
+	}
+	when := last.When.Local().Format("2006-01-02 15:04")
+	text := fmt.Sprintf("measured %s %s, lease %s: %s%s", times, when, cmp.Or(last.Run, "unknown"), atMost, size.Format(measured))
+	switch {
+	case measured > believed:
+		const why = "more is memory beside the pool that nothing counted"
+		return fmt.Sprintf("%s, cut to %s, the most that is believed of this GPU: %s", text, size.Format(f.Bytes), why)
+	case f.Bytes < withMargin(believed) && !f.simulated:
+		return fmt.Sprintf("%s, and of an eighth more what a quarter of the GPU has", text)
+	case !f.simulated:
+		return text + ", and an eighth more"
 	}
 	return text
 }
+
+// withMargin adds an eighth: runs of one program differ by the kernels that they load.
+func withMargin(bytes uint64) uint64 { return bytes + bytes/8 }
 
 // kept is how many measurements of a program are kept for each Key.
 const kept = 8
@@ -110,9 +126,15 @@ type measurements struct {
 // kind has the measurements of one Key.
 type kind struct {
 	Key
-	Total uint64        `json:"total_bytes"` // of the GPU
-	Runs  []Measurement `json:"runs"`        // the oldest first
+	Total     uint64        `json:"total_bytes"`             // of the GPU
+	Simulated bool          `json:"simulated,omitempty"`     // the GPU is
+	Context   uint64        `json:"context_bytes,omitempty"` // of a simulated GPU
+	Runs      []Measurement `json:"runs"`                    // the oldest first
 }
+
+// bound is the most that is learned: the [Bound] of the GPU, but no less than what every
+// program on a simulated one holds.
+func (k kind) bound() uint64 { return max(Bound(k.Total), k.Context) }
 
 func (m measurements) figures() (list []Figure) {
 	for _, k := range m.Of {
@@ -120,7 +142,11 @@ func (m measurements) figures() (list []Figure) {
 		for _, r := range k.Runs {
 			most = max(most, r.Bytes)
 		}
-		list = append(list, Figure{m.Program, k.Key, min(most+most/8, Bound(k.Total)), k.Runs})
+		bytes := most
+		if !k.Simulated {
+			bytes = withMargin(most)
+		}
+		list = append(list, Figure{m.Program, k.Key, min(bytes, k.bound()), k.Runs, k.Simulated})
 	}
 	return list
 }
@@ -146,7 +172,7 @@ func (s Store) Load(program string) ([]Figure, error) {
 func (s Store) List() (list []Figure, err error) {
 	dir, err := s.open()
 	if err != nil {
-		return nil, nil
+		return nil, fmt.Errorf("what was measured cannot be read: %w", err)
 	}
 	defer dir.Close()
 	names, err := fs.Glob(dir.FS(), "*.json")
@@ -160,48 +186,74 @@ func (s Store) List() (list []Figure, err error) {
 }
 
 // Forget removes what was measured of the programs that a name stands for, and returns them: a
-// program as List has it, the last element of a path in one, such as train.py, or "all". The
-// error says that there is none, or is the file system's.
-func (s Store) Forget(name string) (programs []string, err error) {
+// program as List has it, its script, module or file, the last element of a path in one, such
+// as train.py, or "all". note is about damaged files that are left, err is that there is none
+// of that name, or the file system's.
+func (s Store) Forget(name string) (programs []string, note, err error) {
 	dir, err := s.open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer dir.Close()
 	files, err := fs.Glob(dir.FS(), "*.json")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	var left []error
+	removed := 0
 	for _, f := range files {
-		file, _ := readFile(dir, f)
-		if name != "all" && !meant(file.Program, name) {
+		file, err := readFile(dir, f)
+		if name != "all" && f != fileName(name) && !meant(file.Program, name) {
+			left = append(left, err)
 			continue
 		}
 		if err := dir.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return programs, fmt.Errorf("forget %s: %w", filepath.Join(dir.Path(), f), err)
+			return programs, nil, fmt.Errorf("forget %s: %w", filepath.Join(dir.Path(), f), err)
 		}
-		if file.Program != "" {
-			programs = append(programs, file.Program)
+		removed++
+		if program := file.Program; program != "" {
+			programs = append(programs, program)
+		} else if f == fileName(name) { // it is damaged
+			programs = append(programs, name)
 		}
 	}
-	if len(programs) == 0 && name != "all" {
-		return nil, fmt.Errorf("forget %q: no program of that name was measured; gpumem ps --overhead lists them", name)
+	note = errors.Join(left...)
+	if removed == 0 && name != "all" {
+		remedy := "gpumem ps --overhead lists those that were"
+		if len(files) == 0 {
+			remedy = "none was"
+		}
+		return nil, note, fmt.Errorf("forget %q: no program of that name was measured; %s", name, remedy)
 	}
 	slices.Sort(programs)
-	return programs, nil
+	return programs, note, nil
 }
 
 // meant reports whether a name stands for a program.
 func meant(program, name string) bool {
-	if program == "" {
+	if program == "" || name == "" {
 		return false
 	}
-	return program == name || slices.ContainsFunc(strings.Fields(program), func(word string) bool { return word == name || filepath.Base(word) == name })
+	file, what := split(program)
+	module, _ := strings.CutPrefix(what, "-m ")
+	return slices.Contains([]string{program, file, what, filepath.Base(file), module}, name) || filepath.IsAbs(what) && filepath.Base(what) == name
 }
 
-// Save adds a measurement of a program on a GPU of total bytes, cut to the Bound. A damaged
-// file is replaced.
-func (s Store) Save(program string, of Key, total uint64, m Measurement) error {
+// isWhat finds what an interpreter runs in the name of a program: a path, a module, code or
+// a digest of arguments. Before it and in it there may be blanks.
+var isWhat = regexp.MustCompile(` (/.*|-[mc] .*|[0-9a-f]{12}$)`)
+
+// split returns the file of a program, and what it runs if it is an interpreter.
+func split(program string) (file, what string) {
+	at := isWhat.FindStringIndex(program)
+	if at == nil {
+		return program, ""
+	}
+	return program[:at[0]], program[at[0]+1:]
+}
+
+// Save adds a measurement of a program on a GPU, cut to the Bound. A damaged file is replaced.
+func (s Store) Save(program string, of Key, gpu device.Info, m Measurement) error {
 	if program == "" {
 		return nil
 	}
@@ -214,15 +266,18 @@ func (s Store) Save(program string, of Key, total uint64, m Measurement) error {
 	if err != nil || file.Format == 0 {
 		file = measurements{Format: format, Program: program}
 	}
-	m.Measured = m.Bytes
-	m.Bytes = min(m.Bytes, Bound(total))
 	i := slices.IndexFunc(file.Of, func(k kind) bool { return k.Key == of })
 	if i < 0 {
 		i = len(file.Of)
 		file.Of = append(file.Of, kind{Key: of})
 	}
 	k := &file.Of[i]
-	k.Total = total
+	k.Total, k.Simulated, k.Context = gpu.Total, gpu.Simulated, 0
+	if gpu.Simulated {
+		k.Context = gpu.Context
+	}
+	m.Measured = m.Bytes
+	m.Bytes = min(m.Bytes, k.bound())
 	k.Runs = append(k.Runs, m)
 	k.Runs = k.Runs[max(0, len(k.Runs)-kept):]
 	file.Of = file.Of[max(0, len(file.Of)-mostKeys):]
@@ -297,11 +352,11 @@ func (m measurements) wrong() string {
 		switch {
 		case k.Framework == "" || k.GPU == "" || len(k.Runs) == 0 || len(k.Runs) > kept:
 			return "measurements missing or too many"
-		case k.Total > sane:
+		case k.Total > sane || k.Context > sane:
 			return "more bytes than any GPU has"
 		}
 		for _, r := range k.Runs {
-			if r.Measured > sane || r.Bytes > min(r.Measured, Bound(k.Total)) {
+			if r.Measured > sane || r.Bytes > min(r.Measured, k.bound()) {
 				return "more bytes than any GPU has, or than are learned of one"
 			}
 		}

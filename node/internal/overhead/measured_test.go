@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"gpumem/device"
 	"gpumem/node/internal/privdir"
 )
 
@@ -26,6 +28,8 @@ func of(framework string) Key {
 }
 
 const total = 24 << 30
+
+var gpu = device.Info{Name: "x", Total: total}
 
 // bytesOf are the figures by framework.
 func bytesOf(list []Figure) map[string]uint64 {
@@ -50,7 +54,7 @@ func TestStoreAgainstLists(t *testing.T) {
 			program := rapid.SampledFrom([]string{"a", "python x.py", "ü/\x00"}).Draw(t, "program")
 			framework := rapid.SampledFrom([]string{"jax", "pytorch"}).Draw(t, "framework")
 			bytes := rapid.Uint64Range(0, 1<<40).Draw(t, "bytes")
-			if err := store.Save(program, of(framework), total, Measurement{Bytes: bytes}); err != nil {
+			if err := store.Save(program, of(framework), gpu, Measurement{Bytes: bytes}); err != nil {
 				t.Fatal(err)
 			}
 			if model[program] == nil {
@@ -81,7 +85,7 @@ func TestFigureIsBoundAndSaysWhere(t *testing.T) {
 	store := storeIn(t.TempDir())
 	when := time.Date(2026, 11, 28, 11, 0, 0, 0, time.UTC)
 	for i, bytes := range []uint64{20 << 30, 1 << 30} {
-		if err := store.Save("/bin/x", of("jax"), total, Measurement{Bytes: bytes, When: when.AddDate(0, 0, i), Run: "ab12"}); err != nil {
+		if err := store.Save("/bin/x", of("jax"), gpu, Measurement{Bytes: bytes, When: when.AddDate(0, 0, i), Run: "ab12"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,8 +93,51 @@ func TestFigureIsBoundAndSaysWhere(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Bytes != 6<<30 {
 		t.Fatalf("%+v, %v; want 6 GiB, a quarter of the GPU", list, err)
 	}
-	if from := list[0].From(); !strings.HasPrefix(from, "measured in 2 runs, the last 2026-11-") || !strings.HasSuffix(from, ", lease ab12; cut from 20 GiB to 6 GiB, a quarter of the GPU: more is memory beside the pool that nothing counted") {
+	const cut = ", lease ab12: at most 20 GiB, cut to 6 GiB, the most that is believed of this GPU: more is memory beside the pool that nothing counted"
+	if from := list[0].From(); !strings.HasPrefix(from, "measured in 2 runs, the last 2026-11-") || !strings.HasSuffix(from, cut) {
 		t.Error(from)
+	}
+}
+
+// TestFromSaysWhatWasAdded: the figure beside it was an eighth more than what was measured, and
+// the text did not say so.
+func TestFromSaysWhatWasAdded(t *testing.T) {
+	const gib = 1 << 30
+	real, simulated := gpu, gpu
+	simulated.Simulated, simulated.Context = true, 8*gib
+	for _, tc := range []struct {
+		name     string
+		gpu      device.Info
+		measured []uint64
+		bytes    uint64
+		from     string
+	}{
+		{"once", real, []uint64{4 * gib}, 4*gib + gib/2, "once, DATE, lease ab12: 4 GiB, and an eighth more"},
+		{"the most of two", real, []uint64{4 * gib, 2 * gib}, 4*gib + gib/2, "in 2 runs, the last DATE, lease ab12: at most 4 GiB, and an eighth more"},
+		{"near a quarter", real, []uint64{6*gib - gib/4}, 6 * gib, "once, DATE, lease ab12: 5.75 GiB, and of an eighth more what a quarter of the GPU has"},
+		{"a quarter to the byte", real, []uint64{16*gib/3 + 1}, 6 * gib, "once, DATE, lease ab12: 5.33 GiB, and an eighth more"},
+		{"simulated", simulated, []uint64{4 * gib}, 4 * gib, "once, DATE, lease ab12: 4 GiB"},
+		{"simulated, a context of more than a quarter", simulated, []uint64{8 * gib}, 8 * gib, "once, DATE, lease ab12: 8 GiB"},
+		{"simulated, more than the context", simulated, []uint64{9 * gib}, 8 * gib,
+			"once, DATE, lease ab12: 9 GiB, cut to 8 GiB, the most that is believed of this GPU: more is memory beside the pool that nothing counted"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			store := storeIn(t.TempDir())
+			when := time.Date(2026, 11, 28, 11, 0, 0, 0, time.Local)
+			for _, n := range tc.measured {
+				if err := store.Save("/bin/x", of("jax"), tc.gpu, Measurement{Bytes: n, When: when, Run: "ab12"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			list, err := store.Load("/bin/x")
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%v, %v", list, err)
+			}
+			from := strings.Replace(list[0].From(), "2026-11-28 11:00", "DATE", 1)
+			if list[0].Bytes != tc.bytes || from != "measured "+tc.from {
+				t.Errorf("%d, %q;\nwant %d, %q", list[0].Bytes, from, tc.bytes, "measured "+tc.from)
+			}
+		})
 	}
 }
 
@@ -98,7 +145,7 @@ func TestFigureIsBoundAndSaysWhere(t *testing.T) {
 func TestStoreKeepsReleasesAndGPUsApart(t *testing.T) {
 	store := storeIn(t.TempDir())
 	for i, k := range []Key{{"jax", "1", "a"}, {"jax", "2", "a"}, {"jax", "1", "b"}} {
-		if err := store.Save("/bin/x", k, total, Measurement{Bytes: uint64(i+1) * 800}); err != nil {
+		if err := store.Save("/bin/x", k, gpu, Measurement{Bytes: uint64(i+1) * 800}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,24 +158,37 @@ func TestStoreKeepsReleasesAndGPUsApart(t *testing.T) {
 // TestForget: by a program's whole name, by a file's, or all; no other program is forgotten.
 func TestForget(t *testing.T) {
 	const python, other, third = "/usr/bin/python3 /home/me/train.py", "/usr/bin/python3 /home/you/train.py", "/bin/train"
+	const blanks, module, code = "/usr/bin/python3 /home/my jobs/train.py x.py", "/opt/my python/bin/python3 -m pkg.train", "/bin/sh -c 0123456789ab"
+	programs := []string{python, other, third, blanks, module, code}
 	for _, tc := range []struct {
 		name string
 		want []string
 		left int
 	}{
-		{python, []string{python}, 2},
-		{"train.py", []string{python, other}, 1},
-		{"train", []string{third}, 2},
-		{"/home/you/train.py", []string{other}, 2},
-		{"rain", nil, 3},
-		{"", nil, 3},
-		{"all", []string{third, python, other}, 0},
+		{python, []string{python}, 5},
+		{"train.py", []string{python, other}, 4},
+		{"train", []string{third}, 5},
+		{"/home/you/train.py", []string{other}, 5},
+		{"train.py x.py", []string{blanks}, 5},
+		{"/home/my jobs/train.py x.py", []string{blanks}, 5},
+		{"python3", []string{module, python, blanks, other}, 2},
+		{"/opt/my python/bin/python3", []string{module}, 5},
+		{"-m pkg.train", []string{module}, 5},
+		{"pkg.train", []string{module}, 5},
+		{"-c 0123456789ab", []string{code}, 5},
+		{"0123456789ab", nil, 6},
+		{"rain", nil, 6},
+		{"my", nil, 6},
+		{"x.py", nil, 6},
+		{"-m", nil, 6},
+		{"", nil, 6},
+		{"all", []string{code, third, module, python, blanks, other}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			store := storeIn(dir)
-			for _, p := range []string{python, other, third} {
-				if err := store.Save(p, of("jax"), total, Measurement{Bytes: 1}); err != nil {
+			for _, p := range programs {
+				if err := store.Save(p, of("jax"), gpu, Measurement{Bytes: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -136,7 +196,10 @@ func TestForget(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "00.json"), []byte(`{"format":1,"program":"pitch","outside_pool_bytes":{"cuda":[1]}}`), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			got, err := store.Forget(tc.name)
+			got, note, err := store.Forget(tc.name)
+			if note != nil {
+				t.Error(note)
+			}
 			if !slices.Equal(got, tc.want) || (err != nil) != (tc.want == nil) {
 				t.Errorf("forgot %q, %v; want %q", got, err, tc.want)
 			}
@@ -150,6 +213,54 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestForgetWithDamagedFiles: one that a whole name stands for is removed, of others it is said that
+// they are left, as it is when nothing of that name is there.
+func TestForgetWithDamagedFiles(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		want  []string
+		noted bool
+		err   string
+	}{
+		{"/bin/x", []string{"/bin/x"}, true, ""},
+		{"/bin/y", []string{"/bin/y"}, false, ""},
+		{"x", []string{"/bin/x"}, true, ""},
+		{"y", nil, true, `forget "y": no program of that name was measured; gpumem ps --overhead lists those that were`},
+		{"all", []string{"/bin/x"}, false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			store := storeIn(dir)
+			if err := store.Save("/bin/x", of("jax"), gpu, Measurement{Bytes: 1}); err != nil {
+				t.Fatal(err)
+			}
+			damaged := filepath.Join(dir, fileName("/bin/y"))
+			if err := os.WriteFile(damaged, []byte("{"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			got, note, err := store.Forget(tc.name)
+			if !slices.Equal(got, tc.want) || (note != nil) != tc.noted || tc.err == "" && err != nil || tc.err != "" && (err == nil || err.Error() != tc.err) {
+				t.Errorf("forgot %q, %v, %v; want %q, a note %t, %q", got, note, err, tc.want, tc.noted, tc.err)
+			}
+			if note != nil && !strings.HasPrefix(note.Error(), damaged+" is damaged") {
+				t.Error(note)
+			}
+		})
+	}
+	const none = `forget "x": no program of that name was measured; none was`
+	if _, note, err := storeIn(t.TempDir()).Forget("x"); note != nil || err == nil || err.Error() != none {
+		t.Errorf("%v, %v", note, err)
+	}
+}
+
+// TestListSaysWhatCannotBeRead: a folder that is not private has measurements that are not used.
+func TestListSaysWhatCannotBeRead(t *testing.T) {
+	store := Store{func() (*privdir.Dir, error) { return nil, errors.New("not private") }}
+	if list, err := store.List(); len(list) != 0 || err == nil || !strings.HasSuffix(err.Error(), ": not private") {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
 // TestStoreDamaged: what is damaged counts as nothing, says so, and is replaced.
 func TestStoreDamaged(t *testing.T) {
 	dir := t.TempDir()
@@ -159,7 +270,7 @@ func TestStoreDamaged(t *testing.T) {
 	}
 	save := func() {
 		t.Helper()
-		if err := l.Save("prog", of("jax"), total, Measurement{Bytes: 800}); err != nil {
+		if err := l.Save("prog", of("jax"), gpu, Measurement{Bytes: 800}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +302,7 @@ func TestStoreDamaged(t *testing.T) {
 	if list, err := l.Load("prog"); len(list) != 0 {
 		t.Errorf("where all may write: %v, %v", list, err)
 	}
-	if err := l.Save("prog", of("jax"), total, Measurement{Bytes: 1}); err == nil {
+	if err := l.Save("prog", of("jax"), gpu, Measurement{Bytes: 1}); err == nil {
 		t.Error("saved where all may write")
 	}
 }
@@ -200,7 +311,7 @@ func TestStoreDamaged(t *testing.T) {
 // runs another one each time.
 func TestProgramWithoutANameIsNotMeasured(t *testing.T) {
 	store := storeIn(t.TempDir())
-	if err := store.Save("", of("jax"), total, Measurement{Bytes: 1}); err != nil {
+	if err := store.Save("", of("jax"), gpu, Measurement{Bytes: 1}); err != nil {
 		t.Error(err)
 	}
 	if list, err := store.List(); len(list) != 0 || err != nil {
@@ -216,7 +327,7 @@ func TestStoreAtOnce(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			for range 20 {
-				if err := store.Save("prog", of("jax"), total, Measurement{Bytes: uint64(800 + i)}); err != nil {
+				if err := store.Save("prog", of("jax"), gpu, Measurement{Bytes: uint64(800 + i)}); err != nil {
 					t.Error(err)
 				}
 				if list, err := store.Load("prog"); err != nil || bytesOf(list)["jax"] < 900 {
