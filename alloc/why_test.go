@@ -151,8 +151,8 @@ func TestExplain(t *testing.T) {
 				t.Errorf("growth %v, splitting %v, paged %v; want %v, %v, %v", c.Growth(), c.Splitting(), c.Paged(), tc.growth, tc.splitting, tc.paged)
 			}
 			text := c.Text(func(s alloc.Site) string { return "site " + string(rune(s)) + "\nouter frame" })
-			if tc.pin != 0 && !strings.Contains(text, "asked for by site "+string(rune(tc.pin))+".") {
-				t.Errorf("the text does not name the block:\n%s", text)
+			if named := strings.Contains(text, "asked for by site "+string(rune(tc.pin))+"."); named != (tc.pin != 0) || !named && strings.Contains(text, "asked for by site") {
+				t.Errorf("the block of site %q; the text:\n%s", rune(tc.pin), text)
 			}
 			if strings.Contains(text, "outer frame") || !strings.HasSuffix(text, "\n") {
 				t.Errorf("text:\n%s", text)

@@ -131,12 +131,16 @@ func (c tfCase) options() (o GPUOptions, ok bool) {
 func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 	t.Helper()
 	o, ok := c.options()
-	if !ok || strings.HasPrefix(answer, "! ParseError") || strings.HasPrefix(answer, "limit untold") {
+	if !ok || strings.HasPrefix(answer, "! ParseError") {
 		return false
 	}
 	v, _ := policy.ParseVersion(release, "", "")
 	r, refused := readGPUOptions(c.env, tfReleases().At(v), o)
 	if refused != nil && refused.Name == tfHostVar { // see TestTensorFlowHostLimit
+		return false
+	}
+	untold := strings.HasPrefix(answer, "limit untold")
+	if untold && refused != nil { // 2.6 ends over the question for the limit before it reads the variable
 		return false
 	}
 	if crash := strings.HasPrefix(answer, "crash"); crash || refused != nil {
@@ -146,6 +150,13 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		return true
 	}
 	p, d := r.Policy, c.device
+	if untold { // only the allocator's name is known
+		logged := map[policy.Kind]string{policy.Async: "Using CUDA malloc Async allocator", policy.Platform: "Using CUDA malloc allocator"}[p.Kind]
+		if logged == "" || !strings.Contains(answer, logged) {
+			t.Errorf("pools.txt:%d: %s: %v, want %s", n, release, p.Kind, answer)
+		}
+		return true
+	}
 	if err := p.Check(d); strings.HasPrefix(answer, "!") || err != nil {
 		if err == nil || !strings.Contains(answer, err.Error()) {
 			t.Errorf("pools.txt:%d: %s: %v, want %s", n, release, err, answer)
@@ -176,6 +187,9 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		t.Errorf("pools.txt:%d: %s: limit %s, want %s", n, release, got, limit)
 	}
 	if !strings.HasPrefix(call, "cuMemAlloc") { // an error instead
+		if p.FirstGrant(d) != 0 || call != "then" {
+			t.Errorf("pools.txt:%d: %s: asks for %d, want %s", n, release, p.FirstGrant(d), answer)
+		}
 		return true
 	}
 	if p.GrantLimit != 0 { // only what is below it comes to the driver
@@ -188,11 +202,13 @@ func (c tfCase) check(t *testing.T, n int, release, answer string) bool {
 		t.Errorf("pools.txt:%d: %s: asks for %d, unified %v; want %s", n, release, p.FirstGrant(d), p.Managed, answer)
 	}
 	// What it gets is the last of the calls, where the first was refused.
-	all := strings.Split(calls, ", ")
-	if last := strings.Fields(all[len(all)-1]); strings.HasSuffix(first, "!") {
-		if got := strconv.FormatUint(p.Granted(d), 10); got != last[1] {
-			t.Errorf("pools.txt:%d: %s: gets %s, want %s", n, release, got, last[1])
-		}
+	got := strconv.FormatUint(p.Granted(d), 10)
+	if strings.HasSuffix(first, "!") {
+		all := strings.Split(calls, ", ")
+		bytes = strings.Fields(all[len(all)-1])[1]
+	}
+	if got != bytes {
+		t.Errorf("pools.txt:%d: %s: gets %s, want %s", n, release, got, bytes)
 	}
 	return true
 }

@@ -300,7 +300,7 @@ func TestTorchPolicy(t *testing.T) {
 		{"AMD's name", policy.Version{2, 6}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", policy.Policy{Kind: policy.Platform}, "one of the driver's", ""},
 		{"AMD's name before", policy.Version{2, 5}, "PYTORCH_NO_HIP_MEMORY_CACHING=1", policy.Policy{Kind: policy.Caching}, "", "do not read it, only PYTORCH_NO_CUDA|-PYTORCH_NO_HIP_MEMORY_CACHING"},
 		{"no pool and a list", Newest, "PYTORCH_NO_CUDA_MEMORY_CACHING=1\n" + both + "max_split_size_mb:64", policy.Policy{Kind: policy.Platform}, "one of the driver's", "without the pool|"},
-		{"no pool and async", Newest, "PYTORCH_NO_CUDA_MEMORY_CACHING=1\n" + both + "backend:cudaMallocAsync", policy.Policy{Kind: policy.Async, Fraction: 1, AsyncKeep: true}, "", "does not look at it|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
+		{"no pool and async", Newest, "PYTORCH_NO_CUDA_MEMORY_CACHING=1\n" + both + "backend:cudaMallocAsync", policy.Policy{Kind: policy.Async, Fraction: 1, AsyncKeep: true}, "backend: the driver's own pool (cudaMallocAsync)", "does not look at it|-PYTORCH_NO_CUDA_MEMORY_CACHING"},
 		{"collection alone", Newest, both + "garbage_collection_threshold:0.8", policy.Policy{Kind: policy.Caching}, "from 80 % of the limit", "does nothing unless per_process_memory_fraction is below 1|"},
 		{"collection alone, old", policy.Version{2, 8}, cuda + "garbage_collection_threshold:0.8", policy.Policy{Kind: policy.Caching}, "from 80 %", "does nothing unless the program calls|"},
 		{"collection", Newest, both + "garbage_collection_threshold:0.8,per_process_memory_fraction:0.5", policy.Policy{Kind: policy.Caching, Fraction: 0.5}, "from 80 %", ""},
@@ -323,7 +323,7 @@ func TestTorchPolicy(t *testing.T) {
 			if got.Policy != tc.want {
 				t.Errorf("%+v, want %+v", got.Policy, tc.want)
 			}
-			if tc.effect != "" && (len(got.Settings) == 0 || !strings.Contains(got.Settings[0].Effect, tc.effect)) {
+			if tc.effect == "" && len(got.Settings) > 0 || tc.effect != "" && (len(got.Settings) == 0 || !strings.Contains(got.Settings[0].Effect, tc.effect)) {
 				t.Errorf("effects %+v, want %q", got.Settings, tc.effect)
 			}
 			text, fix, _ := strings.Cut(tc.warning, "|")

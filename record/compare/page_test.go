@@ -185,7 +185,7 @@ func TestPageData(t *testing.T) {
 			if most != [2]uint64{c.want, c.want} {
 				r.Fatalf("the curves have %d at most, want %d", most, c.want)
 			}
-			if c.want > 0 && c.s.Most[c.s.PeakIn] != c.want {
+			if c.s.Most[c.s.PeakIn] != c.want {
 				r.Fatalf("the mark of the peak stands at %d", c.s.Most[c.s.PeakIn])
 			}
 			if last := c.s.Ends[curvePoints-1]; last != c.s.Events {

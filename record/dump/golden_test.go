@@ -46,8 +46,12 @@ func TestGolden(t *testing.T) {
 			if d.Pool != 1<<20 || d.InUse != 264192 || d.LargestFree != 416256 || d.Free() != 1<<20-264192 {
 				t.Errorf("pool %d, in use %d, largest %d", d.Pool, d.InUse, d.LargestFree)
 			}
-			if tc.rounded > 0 && d.Limit != 1<<20 {
-				t.Errorf("limit %d", d.Limit)
+			limit := uint64(1 << 20) // of the log line of a refusal
+			if tc.rounded == 0 {
+				limit = 0
+			}
+			if d.Limit != limit {
+				t.Errorf("limit %d, want %d", d.Limit, limit)
 			}
 			if len(d.Regions) != 1 || len(d.Regions[0].Chunks) != 9 || d.Regions[0].Addr != 0x7f0000000000 {
 				t.Errorf("regions %+v", d.Regions)
