@@ -83,9 +83,11 @@
 // XLA's plugin opens a second pool for collective memory where the first is not
 // partitioned: an unpartitioned pool here takes it like ordinary memory.
 //
+// The next JAX lets such a pool grow: arena.go.
+//
 // Files: bfc.go requests, carve.go the chunk that serves one and how it is cut, free.go
-// frees, region.go regions of the device, stats.go statistics, report.go the
-// out-of-memory report, check.go the invariants.
+// frees, region.go regions of the device, arena.go growth in reserved addresses, stats.go
+// statistics, report.go the out-of-memory report, check.go the invariants.
 package bfc
 
 import (
@@ -141,6 +143,9 @@ type Config struct {
 	Fragmentation float64 // fraction of the limit that a block may waste: fragmentation_fraction; 0 means 128 MiB
 	Align         uint64  // least alignment of every block, a power of two; 0 means 256
 	FirstRegion   uint64  // what a growing pool asks for first, in bytes; 0 means 2 MiB
+	// Initial, if not 0, makes a pool with TopDown take that many bytes first, and grow up to
+	// Limit in addresses that it reserves: arena.go. The device must be a Reserver.
+	Initial uint64
 	// CollectiveAlign is the least alignment of collective memory in a partitioned
 	// pool, a power of two; 0 means Align.
 	CollectiveAlign uint64
@@ -182,6 +187,7 @@ type Allocator struct {
 	dev     device.Device
 	cfg     Config
 	regions []region // by address
+	arena   *arena   // nil without Config.Initial
 	next    uint64   // bytes to ask for next (curr_region_allocation_bytes_)
 
 	unusable []device.Range // grants at odd addresses that the device did not take back
@@ -197,6 +203,9 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	}
 	if cfg.TopDown && !cfg.Spatial {
 		return nil, fmt.Errorf("bfc: %w: only a partitioned pool serves from the upper end (topdown=true needs spatial=true)", alloc.ErrBadRequest)
+	}
+	if grows := cfg.Initial != 0; grows && (!cfg.TopDown || cfg.GC || cfg.Coalesce || cfg.Initial > cfg.Limit) {
+		return nil, fmt.Errorf("bfc: %w: a pool grows in reserved addresses from its first %d bytes to %d only with topdown=true, and without gc and coalesce", alloc.ErrBadRequest, cfg.Initial, cfg.Limit)
 	}
 	if cfg.Align == 0 {
 		cfg.Align = MinAllocation
@@ -226,6 +235,13 @@ func New(dev device.Device, cfg Config) (*Allocator, error) {
 	}
 	// The limit itself need be no multiple of 256; what is asked of the device is.
 	first := cfg.Limit
+	if cfg.Initial != 0 {
+		var err error
+		if a.arena, err = newArena(dev, cfg.Limit); err != nil {
+			return nil, err
+		}
+		first = min(cfg.Initial, a.arena.size)
+	}
 	if cfg.Growth {
 		first = min(first, cmp.Or(cfg.FirstRegion, firstRegion))
 	}
@@ -359,13 +375,17 @@ func neverAligned(align uint64) error {
 // misses reports whether an aligned block of n bytes fits into no region, even if
 // all of it were free, and the pool can take no further region. No free helps then, so
 // that a caller need not wait.
-func (a *Allocator) misses(n, align uint64) bool {
-	if a.cfg.GC || n <= a.cfg.Limit-min(a.stats.PoolBytes, a.cfg.Limit) {
+func (a *Allocator) misses(end uint8, n, align uint64) bool {
+	if a.arena == nil && (a.cfg.GC || n <= a.cfg.Limit-min(a.stats.PoolBytes, a.cfg.Limit)) {
 		return false
 	}
 	for i := range a.regions {
 		r := &a.regions[i]
-		if pad := -r.addr & (align - 1); n <= r.size && pad <= r.size-n {
+		size := r.size
+		if a.arena != nil {
+			size = a.arena.reach(end != a.home, a.cfg.Initial)
+		}
+		if pad := -r.addr & (align - 1); n <= size && pad <= size-n {
 			return false
 		}
 	}
@@ -377,7 +397,7 @@ func (a *Allocator) misses(n, align uint64) bool {
 // again. It returns the chunk that fits, still among the free ones.
 func (a *Allocator) makeRoom(end uint8, n, align uint64) (chunks.H, error) {
 	for collected := !a.cfg.GC; ; collected = true {
-		grown, err := a.extend(n)
+		grown, err := a.extend(end, n, align)
 		if err != nil {
 			return 0, err
 		}
@@ -396,10 +416,10 @@ func (a *Allocator) makeRoom(end uint8, n, align uint64) (chunks.H, error) {
 			break
 		}
 	}
-	if n > a.cfg.Limit {
+	if n > a.cfg.Limit || a.arena != nil && n > a.arena.reach(end != a.home, a.cfg.Initial) {
 		return 0, alloc.ErrNever
 	}
-	if align > MinAllocation && a.misses(n, align) {
+	if align > MinAllocation && a.misses(end, n, align) {
 		return 0, neverAligned(align)
 	}
 	return 0, alloc.ErrNoMemory

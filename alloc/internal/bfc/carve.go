@@ -60,6 +60,9 @@ func (a *Allocator) fits(h chunks.H, end uint8, n, align uint64) bool {
 		return false
 	}
 	at := place(c, end, n, align)
+	if a.arena != nil && end != a.home && at+n > a.arena.addr+a.arena.first {
+		return false // collective memory stays where the pool began
+	}
 	return at >= c.Addr && at-c.Addr <= c.Size-n
 }
 

@@ -22,6 +22,8 @@ import (
 //   - no two neighbours are free;
 //   - there is at most one gap, only in a partitioned pool, and in its region
 //     no chunk above it is lower and none below it is upper;
+//   - a pool that grows in reserved addresses has one region, which is all that is mapped,
+//     and no collective memory above what it began with;
 //   - the statistics equal what a walk counts.
 func (a *Allocator) Check() error {
 	if a.closed {
@@ -103,11 +105,17 @@ func (a *Allocator) Check() error {
 			return fmt.Errorf("the chunks of region %d end at %#x, it ends at %#x", i, at, r.end())
 		}
 	}
+	if err := a.checkArena(); err != nil {
+		return err
+	}
 	if a.gap != 0 && !a.spatial {
 		return fmt.Errorf("a gap in a pool that is not partitioned")
 	}
 	if err := a.checkGap(); err != nil {
 		return err
+	}
+	if a.arena != nil && a.arena.stuck != nil {
+		pool += a.arena.stuck.bytes
 	}
 	// At last what was counted on the way against what Alloc and Free have counted.
 	s := a.stats
@@ -137,6 +145,33 @@ func (a *Allocator) checkGap() error {
 	for h := a.store.At(a.gap).Next; h != 0; h = a.store.At(h).Next {
 		if a.store.At(h).Tag != tagUpper {
 			return fmt.Errorf("chunk %d of tag %s lies above the gap", h, tagNames[a.store.At(h).Tag])
+		}
+	}
+	return nil
+}
+
+// checkArena verifies that the region is what the arena has mapped, and where collective
+// memory lies.
+func (a *Allocator) checkArena() error {
+	r := a.arena
+	if r == nil || len(a.regions) == 0 {
+		return nil
+	}
+	mapped := uint64(0)
+	for _, p := range r.parts {
+		if p.addr != r.addr+mapped {
+			return fmt.Errorf("memory at %#x: want it at %#x", p.addr, r.addr+mapped)
+		}
+		mapped += p.bytes
+	}
+	region := &a.regions[0]
+	if len(a.regions) > 1 || region.addr != r.addr || region.size != mapped || r.mapped != mapped || mapped > r.size || r.first > mapped {
+		return fmt.Errorf("%d regions, the first of %d bytes at %#x; %d of %d bytes are mapped at %#x, first %d",
+			len(a.regions), region.size, region.addr, mapped, r.size, r.addr, r.first)
+	}
+	for _, c := range a.tiles(region) {
+		if c.Tag == tagLower && c.Addr+c.Size > r.addr+r.first {
+			return fmt.Errorf("chunk at %#x of %d bytes is collective memory above %#x", c.Addr, c.Size, r.addr+r.first)
 		}
 	}
 	return nil

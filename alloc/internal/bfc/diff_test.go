@@ -25,6 +25,7 @@ var diffOps = flag.Int("ops", 400_000, "operations that TestDifferential compare
 type pair struct {
 	a    *bfc.Allocator
 	m    *oracle.Pool
+	base uint64 // address of the first region
 	live []pairBlock
 	ops  int
 }
@@ -39,7 +40,11 @@ func newPair(cfg bfc.Config, capacity, granularity uint64) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pair{}
+	p := &pair{base: sim.Base}
+	if cfg.Initial > 0 {
+		cfg.RegionUnit = dev.Info().Page
+		p.base = 0 // that of the addresses which the pool reserves: see alloc
+	}
 	if p.a, err = bfc.New(dev, cfg); err != nil {
 		return nil, err
 	}
@@ -52,7 +57,7 @@ func oracleConfig(cfg bfc.Config, capacity, granularity uint64) oracle.Config {
 	return oracle.Config{
 		Limit: cfg.Limit, Align: cfg.Align, Growth: cfg.Growth, Spatial: cfg.Spatial, TopDown: cfg.TopDown, GC: cfg.GC,
 		Coalesce: cfg.Coalesce, Fragmentation: cfg.Fragmentation, RegionUnit: cfg.RegionUnit, CollectiveAlign: cfg.CollectiveAlign,
-		DeviceTotal: capacity, Granularity: granularity,
+		Initial: cfg.Initial, DeviceTotal: capacity, Granularity: granularity,
 	}
 }
 
@@ -63,13 +68,19 @@ func (p *pair) alloc(r alloc.Request) error {
 	if err != nil && !errors.Is(err, alloc.ErrNoMemory) {
 		return err
 	}
+	if p.base == 0 {
+		p.a.Walk(func(c alloc.Chunk) bool {
+			p.base = c.Addr
+			return false
+		})
+	}
 	addr, ok := p.m.Alloc(r.Bytes, r.Align, r.End == alloc.Upper)
 	if ok != (err == nil) {
 		return fmt.Errorf("operation %d: %+v: pool says %v, model says %v", p.ops, r, err, ok)
 	}
 	if err == nil && r.Bytes > 0 {
-		if b.Addr-sim.Base != addr {
-			return fmt.Errorf("operation %d: %+v: pool at %d, model at %d", p.ops, r, b.Addr-sim.Base, addr)
+		if b.Addr-p.base != addr {
+			return fmt.Errorf("operation %d: %+v: pool at %d, model at %d", p.ops, r, b.Addr-p.base, addr)
 		}
 		p.live = append(p.live, pairBlock{b, addr})
 	}
@@ -115,7 +126,7 @@ func (p *pair) compare() error {
 	}
 	var got, want []string
 	p.a.Walk(func(c alloc.Chunk) bool {
-		got = append(got, fmt.Sprint(c.Addr-sim.Base, c.Size, c.Live, c.Tag))
+		got = append(got, fmt.Sprint(c.Addr-p.base, c.Size, c.Live, c.Tag))
 		return true
 	})
 	regions := slices.Clone(m.Regions)
@@ -159,6 +170,11 @@ func variants() []variant {
 		{"top down as jax", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 64 * mib, 1},
 		{"top down aligned", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Align: 65536}, 64 * mib, 1},
 		{"top down backs off", bfc.Config{Limit: 96 * mib, Spatial: true, TopDown: true}, 70 * mib, 1},
+		{"grows", bfc.Config{Limit: 64 * mib, Initial: 48 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 64 * mib, 1},
+		{"grows by little", bfc.Config{Limit: 64 * mib, Initial: 4 * mib, Spatial: true, TopDown: true}, 80 * mib, 1},
+		{"grows from an odd size", bfc.Config{Limit: 63 * mib, Initial: 11*mib + 256, Spatial: true, TopDown: true, Align: 65536}, 80 * mib, 1},
+		{"grows with less free", bfc.Config{Limit: 96 * mib, Initial: 30 * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib}, 71 * mib, 1},
+		{"grows from less", bfc.Config{Limit: 96 * mib, Initial: 80 * mib, Spatial: true, TopDown: true}, 71 * mib, 1},
 		{"top down always splits", bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true, Fragmentation: 1e-12}, 64 * mib, 1},
 		{"aligned", bfc.Config{Limit: 64 * mib, Align: 4096}, 64 * mib, 1},
 		{"exact split", bfc.Config{Limit: 64 * mib, Fragmentation: 0.001}, 64 * mib, 1},

@@ -49,11 +49,15 @@ func (a *Allocator) regionOf(addr uint64) int {
 	return -1
 }
 
-// extend takes another region that can hold n bytes, and reports whether it did.
-// A device that refuses is asked for less and less; any other failure of the
-// device is an error. What is refused changes next all the same, as in the original: a
-// later request begins with the doubled size.
-func (a *Allocator) extend(n uint64) (bool, error) {
+// extend takes another region that can hold a block of n bytes at an end of the pool, or
+// makes the only region of an arena grow, and reports whether it did. A device that
+// refuses is asked for less and less; any other failure of the device is an error. What
+// is refused changes next all the same, as in the original: a later request begins with
+// the doubled size.
+func (a *Allocator) extend(end uint8, n, align uint64) (bool, error) {
+	if a.arena != nil {
+		return a.extendArena(end, n, align)
+	}
 	avail := uint64(0)
 	if a.cfg.Limit > a.stats.PoolBytes {
 		avail = (a.cfg.Limit - a.stats.PoolBytes) &^ (MinAllocation - 1)
@@ -61,6 +65,12 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	if n > avail || a.cfg.TopDown && len(a.regions) > 0 {
 		return false, nil
 	}
+	return a.takeRegion(n, n, avail)
+}
+
+// takeRegion takes a region for a block of n bytes: the next usual size, but no more than
+// avail, and less and less down to least where the device refuses.
+func (a *Allocator) takeRegion(n, least, avail uint64) (bool, error) {
 	// A size that was doubled for this request is not doubled again afterwards. A fixed
 	// pool, which never doubles here, ends with next at twice its limit: the report shows
 	// it as the region growth hint.
@@ -73,7 +83,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		a.next *= 2
 		doubled = true
 	}
-	first := min(a.next, avail)
+	first := max(min(a.next, avail), least)
 	ask := first
 	refused := 0
 	var got device.Range
@@ -82,6 +92,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 		if got, err = a.grant(ask); err == nil {
 			break
 		}
+		a.count(0)
 		if !errors.Is(err, device.ErrOutOfMemory) {
 			return false, err
 		}
@@ -93,7 +104,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 			})
 		}
 		refused++
-		if ask = backOff(ask); ask < n {
+		if ask = a.backOff(ask, least); ask < least {
 			return false, nil
 		}
 	}
@@ -111,8 +122,7 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	}
 	// What the device granted counts, which may be more than was asked for: with pages of
 	// 2 MiB the pool can pass its limit by less than one.
-	a.stats.PoolBytes += got.Bytes
-	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+	a.count(got.Bytes)
 	if refused > 0 {
 		a.log(alloc.Message{
 			Severity: alloc.Info,
@@ -124,10 +134,23 @@ func (a *Allocator) extend(n uint64) (bool, error) {
 	return true, nil
 }
 
+// count makes the statistics say what the pool holds after it took bytes more. An arena
+// counts by itself: memory of an extension that failed may still be held.
+func (a *Allocator) count(bytes uint64) {
+	a.stats.PoolBytes += bytes
+	if a.arena != nil {
+		a.stats.PoolBytes = a.arena.held()
+	}
+	a.stats.PeakPoolBytes = max(a.stats.PeakPoolBytes, a.stats.PoolBytes)
+}
+
 // grant takes a region of at least n bytes from the device. What the device
 // grants beyond the configured unit is not used, so that a device with a larger unit
 // than the recorded run's gives the same placements.
 func (a *Allocator) grant(n uint64) (device.Range, error) {
+	if a.arena != nil {
+		return a.arena.extend(n)
+	}
 	unit := a.cfg.RegionUnit
 	if unit == 0 {
 		return a.dev.Alloc(n)
@@ -158,6 +181,19 @@ func backOff(ask uint64) uint64 {
 	return min(step, ask-MinAllocation)
 }
 
+// backOff returns the next size to ask for when the device refused ask: see the function.
+// An arena that grows steps down by whole units, and tries least at last.
+func (a *Allocator) backOff(ask, least uint64) uint64 {
+	next := backOff(ask)
+	if a.arena == nil || len(a.regions) == 0 {
+		return next
+	}
+	if ask <= least {
+		return 0
+	}
+	return max(next/a.arena.unit*a.arena.unit, least)
+}
+
 // freeChunk makes one free chunk of a grant, in no index yet. Of a grant that is no
 // multiple of 256 bytes the odd end is not used.
 func (a *Allocator) freeChunk(g device.Range, gap bool) (chunks.H, *chunks.Chunk) {
@@ -173,20 +209,18 @@ func (a *Allocator) freeChunk(g device.Range, gap bool) (chunks.H, *chunks.Chunk
 // addRegion makes a region of a grant, or with Coalesce a part of the region that ends
 // where it begins. The regions stay in address order, by which regionOf searches.
 func (a *Allocator) addRegion(got device.Range) {
-	h, c := a.freeChunk(got, a.spatial && a.gap == 0)
+	grows := a.arena != nil && len(a.regions) > 0 // then what comes belongs to the upper end
+	h, c := a.freeChunk(got, a.spatial && a.gap == 0 && !grows)
 	i, _ := slices.BinarySearchFunc(a.regions, got.Addr, func(r region, addr uint64) int {
 		if r.addr < addr {
 			return -1
 		}
 		return 1
 	})
-	if a.cfg.Coalesce && i > 0 && a.regions[i-1].end() == got.Addr {
+	if (a.cfg.Coalesce || grows) && i > 0 && a.regions[i-1].end() == got.Addr {
 		// The region below ends here: its last chunk gets a neighbour.
 		r := &a.regions[i-1]
-		last := r.first
-		for next := a.store.At(last).Next; next != 0; next = a.store.At(last).Next {
-			last = next
-		}
+		last, _ := a.last(r)
 		c.Prev = last
 		a.store.At(last).Next = h
 		r.size += c.Size
@@ -198,6 +232,15 @@ func (a *Allocator) addRegion(got device.Range) {
 		addr: got.Addr, size: c.Size, first: h, grants: []device.Range{got},
 	})
 	a.putFree(h, c)
+}
+
+// last returns the uppermost chunk of a region, by a walk: regions are taken seldom.
+func (a *Allocator) last(r *region) (chunks.H, *chunks.Chunk) {
+	last := r.first
+	for next := a.store.At(last).Next; next != 0; next = a.store.At(last).Next {
+		last = next
+	}
+	return last, a.store.At(last)
 }
 
 // collect releases all wholly free regions, if that can make room for n
@@ -326,6 +369,11 @@ func (a *Allocator) Close() error {
 	var errs []error
 	for _, g := range a.unusable {
 		errs = append(errs, a.dev.Free(g.Addr))
+	}
+	if a.arena != nil {
+		errs = append(errs, a.arena.close())
+		a.stats.PoolBytes = a.arena.held()
+		a.regions = nil
 	}
 	for _, r := range a.regions {
 		for _, g := range r.grants {

@@ -21,6 +21,7 @@ type Config struct {
 	GC              bool
 	Coalesce        bool
 	Fragmentation   float64
+	Initial         uint64 // as bfc.Config has it; RegionUnit is then what mappings are multiples of
 
 	DeviceTotal uint64 // what the device can grant in all
 	Granularity uint64 // it rounds a grant up to a multiple of this
@@ -73,6 +74,7 @@ type Pool struct {
 	rand     uint64 // for the trees' shape
 
 	held, place uint64 // of the device
+	initial     uint64 // with Config.Initial: the size of the first region, in which collective memory stays
 }
 
 // node is a node of a bin's tree, ordered by size, tag, address: a treap, in
@@ -166,6 +168,10 @@ func New(cfg Config) *Pool {
 	cfg.Align = max(cfg.Align, 256)
 	m := &Pool{cfg: cfg, live: map[uint64]*Chunk{}, rand: 1, maxWaste: 128 << 20}
 	m.next = round256(cfg.Limit)
+	if cfg.Initial > 0 {
+		m.cfg.Limit = cfg.Limit / cfg.RegionUnit * cfg.RegionUnit
+		m.next = round256(min(cfg.Initial, m.cfg.Limit))
+	}
 	if cfg.Growth {
 		m.next = round256(min(cfg.Limit, 2<<20))
 	}
@@ -239,7 +245,11 @@ func (m *Pool) fits(c *Chunk, upper bool, r, align uint64) bool {
 	if upper {
 		return (c.Addr+c.Size-r)/align*align >= c.Addr
 	}
-	return (c.Addr+align-1)/align*align-c.Addr+r <= c.Size
+	start := (c.Addr + align - 1) / align * align
+	if m.cfg.Initial > 0 && start+r > m.initial {
+		return false
+	}
+	return start-c.Addr+r <= c.Size
 }
 
 func (m *Pool) find(upper bool, r, align uint64) *Chunk {
@@ -299,7 +309,14 @@ func (m *Pool) Alloc(n, align uint64, collective bool) (addr uint64, ok bool) {
 		align = max(align, m.cfg.CollectiveAlign)
 	}
 	c := m.find(upper, r, align)
-	if c == nil && m.extend(r) {
+	if m.cfg.Initial > 0 {
+		if c == nil && len(m.Regions) == 0 && m.begin(r, collective) {
+			c = m.find(upper, r, align)
+		}
+		if c == nil && len(m.Regions) > 0 && !collective && m.grow(r, align) {
+			c = m.find(upper, r, align)
+		}
+	} else if c == nil && m.extend(r) {
 		c = m.find(upper, r, align)
 	}
 	if c == nil && m.cfg.GC && m.collect(r) && m.extend(r) {
@@ -433,6 +450,81 @@ func (m *Pool) extend(r uint64) bool {
 	}
 	m.Regions = append(m.Regions, &Region{Addr: addr, Size: got, First: c})
 	m.put(c)
+	return true
+}
+
+// begin takes the first region of a pool that grows in reserved addresses.
+func (m *Pool) begin(r uint64, collective bool) bool {
+	ask := m.next
+	if ask == 0 || collective && r > ask {
+		return false
+	}
+	least := min(r, ask)
+	addr, got, ok := m.grant(ask)
+	for !ok {
+		ask = min(round256(uint64(float32(ask)*float32(0.9))), ask-256)
+		if ask < least {
+			return false
+		}
+		addr, got, ok = m.grant(ask)
+	}
+	m.next *= 2
+	m.initial = got
+	m.PoolBytes = got
+	m.PeakPoolBytes = got
+	c := &Chunk{Addr: addr, Size: got, Tag: Gap}
+	m.Regions = []*Region{{Addr: addr, Size: got, First: c}}
+	m.put(c)
+	return true
+}
+
+// grow maps more behind the region: the next usual size first, then less in whole units,
+// down to the least with which an ordinary block fits at the end. That is found by trying
+// each size from one unit on.
+func (m *Pool) grow(r, align uint64) bool {
+	region, unit := m.Regions[0], m.cfg.RegionUnit
+	last := region.First
+	for last.Next != nil {
+		last = last.Next
+	}
+	from, end := region.Size, region.Size
+	if !last.Live {
+		from = last.Addr
+	}
+	least := uint64(0)
+	for more := unit; end+more <= m.cfg.Limit; more += unit {
+		if end+more >= r && (end+more-r)/align*align >= from {
+			least = more
+			break
+		}
+	}
+	if least == 0 {
+		return false
+	}
+	doubled := false
+	for r > m.next {
+		m.next *= 2
+		doubled = true
+	}
+	ask := max(min(m.next, m.cfg.Limit-end), least)
+	_, got, ok := m.grant(ask)
+	for !ok {
+		if ask == least {
+			return false
+		}
+		less := min(round256(uint64(float32(ask)*float32(0.9))), ask-256)
+		ask = max(less/unit*unit, least)
+		_, got, ok = m.grant(ask)
+	}
+	if !doubled {
+		m.next *= 2
+	}
+	m.PoolBytes += got
+	m.PeakPoolBytes = max(m.PeakPoolBytes, m.PoolBytes)
+	c := &Chunk{Addr: end, Size: got, Tag: Upper, prev: last}
+	last.Next = c
+	region.Size += got
+	m.put(m.coalesce(c))
 	return true
 }
 

@@ -43,6 +43,8 @@ func makers() []alloctest.Maker {
 		{Name: "bfc spatial backs off", Device: 64 * mib, New: pool(bfc.Config{Limit: 80 * mib, Spatial: true})},
 		{Name: "bfc top down", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Spatial: true, TopDown: true})},
 		{Name: "bfc top down backs off", Device: 64 * mib, New: pool(bfc.Config{Limit: 80 * mib, Spatial: true, TopDown: true})},
+		{Name: "bfc grows in reserved addresses", Device: 64 * mib, Virtual: true, New: pool(bfc.Config{Limit: 64 * mib, Initial: 16 * mib, Spatial: true, TopDown: true})},
+		{Name: "bfc grows in reserved addresses, backs off", Device: 64 * mib, Virtual: true, New: pool(bfc.Config{Limit: 128 * mib, Initial: 80 * mib, Spatial: true, TopDown: true})},
 		{Name: "bfc growth", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true})},
 		{Name: "bfc growth gc", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true, GC: true})},
 		{Name: "bfc growth gc coalesce", Device: 64 * mib, New: pool(bfc.Config{Limit: 64 * mib, Growth: true, GC: true, Coalesce: true})},

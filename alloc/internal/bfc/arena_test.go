@@ -1,0 +1,216 @@
+package bfc_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/alloc/internal/bfc"
+	"gpumem/device"
+	"gpumem/device/sim"
+)
+
+const mib = 1 << 20
+
+// growing is a pool that begins with some MiB and may grow to others, on a device of which
+// another program may take a part.
+type growing struct {
+	t     *testing.T
+	dev   *sim.Device
+	pool  *bfc.Allocator
+	named map[string]alloc.Block
+	other []device.Range
+	base  uint64
+	log   []string
+}
+
+func newGrowing(t *testing.T, initial, limit, total uint64) *growing {
+	t.Helper()
+	dev, err := sim.New(sim.Config{Total: total * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &growing{t: t, dev: dev, named: map[string]alloc.Block{}}
+	g.pool, err = bfc.New(dev, bfc.Config{
+		Limit: limit * mib, Initial: initial * mib, Spatial: true, TopDown: true, CollectiveAlign: 2 * mib, RegionUnit: 2 * mib,
+		Log: func(m alloc.Message) { g.log = append(g.log, m.Text) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// do runs a line of a case: "A 3" and "A 3 collective" allocate MiB, "free A", "other 5"
+// has another program take MiB, "other -" has it release them, all; and returns what came
+// of it: where the block lies in MiB, or why not; and after a blank, how much is held.
+func (g *growing) do(line string) string {
+	g.t.Helper()
+	words := strings.Fields(line)
+	var n float64
+	out := "ok"
+	switch words[0] {
+	case "free":
+		if err := g.pool.Free(g.named[words[1]]); err != nil {
+			g.t.Fatal(err)
+		}
+	case "other":
+		if words[1] == "-" {
+			for _, r := range g.other {
+				if err := g.dev.Free(r.Addr); err != nil {
+					g.t.Fatal(err)
+				}
+			}
+			g.other = nil
+			break
+		}
+		if _, err := fmt.Sscan(words[1], &n); err != nil {
+			g.t.Fatal(err)
+		}
+		r, err := g.dev.Alloc(uint64(n * mib))
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		g.other = append(g.other, r)
+	default:
+		if _, err := fmt.Sscan(words[1], &n); err != nil {
+			g.t.Fatal(err)
+		}
+		req := alloc.Request{Bytes: uint64(n * mib)}
+		if len(words) > 2 {
+			req.End = alloc.Upper
+		}
+		b, err := g.pool.Alloc(req)
+		switch {
+		case errors.Is(err, alloc.ErrNever):
+			out = "never"
+		case errors.Is(err, alloc.ErrNoMemory):
+			out = "no"
+		case err != nil:
+			g.t.Fatal(err)
+		default:
+			g.named[words[0]] = b
+			if g.base == 0 {
+				g.pool.Walk(func(c alloc.Chunk) bool { g.base = c.Addr; return false })
+			}
+			out = fmt.Sprint(float64(b.Addr-g.base)/mib, "-", float64(b.Addr-g.base+b.Size)/mib)
+		}
+	}
+	if err := g.pool.Check(); err != nil {
+		g.t.Fatal(err)
+	}
+	return fmt.Sprintf("%s; %d", out, g.pool.Stats().PoolBytes/mib)
+}
+
+// TestGrowthInReservedAddresses has a case for each rule of the design that arena.go
+// names. There is no release to ask; TestDifferential compares with a slow model.
+func TestGrowthInReservedAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		name                  string
+		initial, limit, total uint64 // MiB
+		lines                 []string
+	}{
+		{"the initial size is taken at the first request and nothing else", 8, 12, 64, []string{
+			"A 1 -> 7-8; 8", "B 7 -> 0-7; 8",
+		}},
+		{"a miss asks for all that the usual size allows", 8, 12, 64, []string{
+			"A 4 -> 4-8; 8", "B 4 -> 0-4; 8", "C 2 -> 10-12; 12",
+		}},
+		{"the usual size doubles, and bounds what is asked for", 4, 64, 64, []string{
+			"A 4 -> 0-4; 4", "B 1 -> 11-12; 12", "C 8 -> 20-28; 28", // 16 more, since a free chunk of 7 is too small
+		}},
+		{"a block spans the old boundary", 8, 16, 64, []string{
+			"A 3 -> 5-8; 8", "B 1 -> 4-5; 8", "free A -> ok; 8", "C 9 -> 5-16; 16", // the rest of 2 is not worth a cut
+		}},
+		{"the gap at the end grows when nothing ordinary lives", 8, 12, 64, []string{
+			"A 2 collective -> 0-2; 8", "B 9 -> 2-12; 12",
+		}},
+		{"at the limit the request is refused", 8, 12, 64, []string{
+			"A 8 -> 0-8; 8", "B 4 -> 8-12; 12", "C 1 -> no; 12", "free B -> ok; 12", "C 1 -> 11-12; 12",
+		}},
+		{"above the limit it is never served", 8, 12, 64, []string{"A 13 -> never; 8"}},
+		{"a first request above the initial size grows at once", 8, 32, 64, []string{"A 20 -> 0-32; 32"}},
+		{"collective memory never makes the pool grow", 8, 64, 64, []string{
+			"A 4 -> 4-8; 8", "B 2 collective -> 0-2; 8", "C 2 -> 2-4; 8", "D 2 collective -> no; 8",
+		}},
+		{"collective memory of more than the initial size is never served", 8, 64, 64, []string{
+			"A 10 collective -> never; 0", "B 1 -> 7-8; 8", "A 10 collective -> never; 8",
+		}},
+		{"collective memory stays below the old boundary in a gap that crosses it", 8, 16, 64, []string{
+			"A 8 -> 0-8; 8", "B 1 -> 15-16; 16", "free A -> ok; 16", "free B -> ok; 16",
+			"C 6 collective -> 0-6; 16", "D 4 collective -> no; 16", "E 2 collective -> 6-8; 16", "F 8 -> 8-16; 16",
+		}},
+		{"collective padding stays below it, too", 7, 16, 64, []string{ // 8 MiB in whole pages
+			"A 8 -> 0-8; 8", "B 8 -> 8-16; 16", "free A -> ok; 16", "free B -> ok; 16",
+			"C 1 collective -> 0-1; 16", "D 5 collective -> 2-7; 16", "E 1 collective -> no; 16",
+		}},
+		{"where less is free the initial region shrinks", 32, 48, 20, []string{
+			"A 1 -> 19-20; 20", "B 16 collective -> 0-16; 20", "C 4 collective -> no; 20",
+		}},
+		{"where memory is missing it backs off in whole pages", 8, 64, 32, []string{
+			"A 8 -> 0-8; 8", "other 20 -> ok; 8", "B 1 -> 11-12; 12", "C 1 -> 10-11; 12",
+		}},
+		{"what completes the free tail is enough", 8, 64, 32, []string{
+			"A 4 -> 4-8; 8", "B 4 -> 0-4; 8", "free A -> ok; 8", "other 22 -> ok; 8", "C 6 -> 4-10; 10",
+		}},
+		{"not even that is free", 8, 64, 32, []string{
+			"A 4 -> 4-8; 8", "B 4 -> 0-4; 8", "free A -> ok; 8", "other 24 -> ok; 8", "C 6 -> no; 8",
+			"other - -> ok; 8", "C 6 -> 18-24; 24",
+		}},
+		{"a freed extension stays mapped", 8, 12, 64, []string{
+			"A 8 -> 0-8; 8", "B 4 -> 8-12; 12", "free B -> ok; 12", "free A -> ok; 12", "C 12 -> 0-12; 12",
+		}},
+		{"the limit is rounded down to pages", 8, 13, 64, []string{"A 8 -> 0-8; 8", "B 4 -> 8-12; 12", "C 1 -> no; 12"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGrowing(t, tc.initial, tc.limit, tc.total)
+			for _, line := range tc.lines {
+				line, want, _ := strings.Cut(line, " -> ")
+				if got := g.do(line); got != want {
+					t.Fatalf("%s: got %s, want %s\nlog: %s", line, got, want, strings.Join(g.log, "\n"))
+				}
+			}
+			before := g.dev.Counters()
+			if err := g.pool.Close(); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range g.other {
+				if err := g.dev.Free(r.Addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if free, total, err := g.dev.MemInfo(); err != nil || free != total {
+				t.Errorf("after Close %d of %d bytes are free (%v); %+v", free, total, err, before)
+			}
+		})
+	}
+}
+
+// TestGrowthNeedsItsDevice: settings that contradict each other, and a device without
+// pages, are refused before anything is taken.
+func TestGrowthNeedsItsDevice(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grows := bfc.Config{Limit: 64 * mib, Initial: 32 * mib, Spatial: true, TopDown: true}
+	for name, change := range map[string]func(*bfc.Config){
+		"without two ends":              func(c *bfc.Config) { c.Spatial, c.TopDown = false, false },
+		"ordinary memory at the bottom": func(c *bfc.Config) { c.TopDown = false },
+		"with collection":               func(c *bfc.Config) { c.GC = true },
+		"with regions that coalesce":    func(c *bfc.Config) { c.Coalesce = true },
+		"beginning above the limit":     func(c *bfc.Config) { c.Initial = 65 * mib },
+	} {
+		cfg := grows
+		change(&cfg)
+		if _, err := bfc.New(dev, cfg); !errors.Is(err, alloc.ErrBadRequest) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	type plain struct{ device.Device }
+	if _, err := bfc.New(plain{dev}, grows); !errors.Is(err, device.ErrNotSupported) {
+		t.Errorf("a device without pages: got %v", err)
+	}
+}
