@@ -17,8 +17,8 @@ var clientNames = map[Kind]string{BFC: "bfc", Platform: "platform", Address: "ad
 
 // ClientOptions returns the policy as options of PJRT_Client_Create, with the types
 // that it wants: allocator (string), memory_fraction (float32), preallocate
-// (bool), collective_memory_size (int64, bytes) and, if devices are named,
-// visible_devices ([]int64). That is what go-xla's NamedValuesMap holds.
+// (bool), memory_fraction_policy (string) for a pool that grows, collective_memory_size
+// (int64, bytes) and, if devices are named, visible_devices ([]int64). That is what go-xla's NamedValuesMap holds.
 //
 // XLA's client reads none of JAX's variables: JAX's Python does, and a program
 // without it passes options instead. A Limit in bytes, or a fraction of what is
@@ -49,6 +49,9 @@ func (p Policy) ClientOptions(d Device, devices ...int) (map[string]any, error) 
 			f = FractionFor(p.LimitBytes(d), Policy{RoundLimit: p.RoundLimit}, d)
 		}
 		options["memory_fraction"] = float32(f)
+		if p.Grows() { // goes before it
+			options["memory_fraction_policy"] = FractionPolicy(p.Fraction, p.Cap)
+		}
 	}
 	if p.Kind == BFC || p.Kind == Async {
 		options["preallocate"] = p.Preallocate
@@ -75,7 +78,7 @@ func (p Policy) GoMLX(d Device, devices ...int) (string, error) {
 		return "", err
 	}
 	words := []string{"xla:cuda"}
-	for _, name := range []string{"allocator", "memory_fraction", "preallocate", "collective_memory_size", "visible_devices"} {
+	for _, name := range []string{"allocator", "memory_fraction", "memory_fraction_policy", "preallocate", "collective_memory_size", "visible_devices"} {
 		switch v := options[name].(type) {
 		case nil:
 		case float32:
@@ -93,11 +96,25 @@ func (p Policy) GoMLX(d Device, devices ...int) (string, error) {
 	return strings.Join(words, ","), nil
 }
 
+// FractionPolicy returns where a pool begins and how far it grows in the words of XLA's
+// memory_fraction_policy: "0.75", "0.75+" or "0.75-0.85". most is at least start; equal,
+// the pool does not grow.
+func FractionPolicy(start, most float64) string {
+	text := strconv.FormatFloat(start, 'g', -1, 64)
+	switch {
+	case most == start:
+		return text
+	case most == 1:
+		return text + "+"
+	}
+	return text + "-" + strconv.FormatFloat(most, 'g', -1, 64)
+}
+
 // FractionFor returns the largest fraction, as a 32-bit float, with which the policy
 // p takes no more than limit bytes of d: p's rounding up to 2 MiB is allowed
 // for. 0 takes nothing.
 func FractionFor(limit uint64, p Policy, d Device) float64 {
-	p.Limit, p.Leave = 0, Leave{}
+	p.Limit, p.Leave, p.Cap = 0, Leave{}, 0
 	// The bits of positive floats are in the order of the floats, and a larger
 	// fraction never takes less.
 	most := int(math.Float32bits(math.MaxFloat32))

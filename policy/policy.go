@@ -105,6 +105,10 @@ type Policy struct {
 	// the driver, used as far as they were asked for. 0 takes what the device
 	// grants.
 	RegionUnit uint64
+	// Cap lets the pool grow beyond Fraction, in addresses that it reserves, to this part of
+	// the total, above Fraction and at most 1 (JAX's next release). 0 means that it does not
+	// grow. Only with TopDown, and without Limit.
+	Cap float64
 	// Spatial serves collective memory from the far end of the same pool: the
 	// upper one, or the lower one with TopDown. Only with Preallocate.
 	Spatial bool
@@ -232,6 +236,8 @@ type Device struct {
 //   - the total for Platform and Address, which have no limit, and for Caching
 //     without one;
 //   - else Limit, if that is set;
+//   - else, for a pool that grows ([Policy.Grows]), the total times Cap, rounded down to a
+//     multiple of RoundLimit;
 //   - else what Leave leaves of the free memory, if that is set;
 //   - else the basis times Fraction, computed as a float64, cut to whole bytes,
 //     and rounded up to a multiple of RoundLimit.
@@ -251,6 +257,32 @@ func (p Policy) LimitBytes(d Device) uint64 {
 	if p.Kind == Caching && p.Fraction == 0 {
 		return d.Total
 	}
+	if p.Grows() {
+		unit := max(p.RoundLimit, 1)
+		return uint64(float64(d.Total)*p.Cap) / unit * unit
+	}
+	return p.fractionBytes(d)
+}
+
+// Grows reports whether the pool takes InitialBytes first and grows to LimitBytes in
+// addresses that it reserves.
+func (p Policy) Grows() bool {
+	divided := p.Kind == BFC && p.Preallocate && p.TopDown
+	return divided && p.Cap > 0 && p.Cap > p.Fraction && p.Limit == 0 && !p.Managed
+}
+
+// InitialBytes returns what a pool that preallocates takes of a device first: LimitBytes,
+// or the fraction's part of it where the pool grows.
+func (p Policy) InitialBytes(d Device) uint64 {
+	limit := p.LimitBytes(d)
+	if p.Grows() {
+		return min(p.fractionBytes(d), limit) // rounded up, and down
+	}
+	return limit
+}
+
+// fractionBytes returns the limit of Leave or of Fraction.
+func (p Policy) fractionBytes(d Device) uint64 {
 	if limit, ok := p.Leave.limit(d); ok {
 		return limit
 	}
@@ -286,7 +318,7 @@ func (p Policy) GoesByFree() bool {
 // preallocates; the first region of a growing pool, at most 2 MiB; what the
 // driver's pool is made to reserve. 0 where only what is requested is taken.
 func (p Policy) FirstGrant(d Device) uint64 {
-	limit := p.LimitBytes(d)
+	limit := p.InitialBytes(d)
 	switch p.Kind {
 	case BFC:
 		if !p.Preallocate {

@@ -13,8 +13,11 @@ import (
 // (0.9.0.1).
 type Version [4]int
 
-// String returns "0.9.0", with a fourth number only if it is not 0.
+// String returns "0.9.0", with a fourth number only if it is not 0; "next" for [Next].
 func (v Version) String() string {
+	if v == Next {
+		return nextText
+	}
 	s := fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2])
 	if v[3] != 0 {
 		s += "." + strconv.Itoa(v[3])
@@ -31,9 +34,12 @@ func (v Version) Less(w Version) bool { return slices.Compare(v[:], w[:]) < 0 }
 var preRelease = []string{".dev", ".post", "a", "b", "rc", "+"}
 
 // ParseVersion reads a version as Python packages write it: two to four numbers, and
-// what may follow them. The error is one line that names the framework and a version like
+// what may follow them; or "next", which is [Next]. The error is one line that names the framework and a version like
 // the one wanted.
 func ParseVersion(text, framework, like string) (Version, error) {
+	if text == nextText {
+		return Next, nil
+	}
 	numbers, rest := dotted(text)
 	begins := func(pre string) bool { return strings.HasPrefix(rest, pre) }
 	odd := func(r rune) bool {
@@ -73,6 +79,13 @@ func dotted(text string) (numbers []string, rest string) {
 // Newest is a version after all others: a release newer than the last row of a
 // table is taken to do as that does.
 var Newest = Version{1 << 30}
+
+// Next is what a framework's documentation describes ahead of every release. It comes
+// after Newest, so that no release is taken to do as it does.
+var Next = Version{1<<30 + 1}
+
+// nextText is how Next is written.
+const nextText = "next"
 
 // Change is what a release of a framework changed.
 type Change struct {

@@ -70,6 +70,10 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 			return direct.New(capped(dev, p.GrantLimit), p.Limit), nil
 		case policy.BFC:
 			backing := capped(dev, p.GrantLimit)
+			initial := uint64(0)
+			if p.Grows() {
+				initial = p.InitialBytes(limited)
+			}
 			if p.Managed {
 				if !dev.Info().HasManaged {
 					return nil, fmt.Errorf("%s has no unified memory: %w", dev.Info().Name, device.ErrNotSupported)
@@ -78,6 +82,7 @@ func New(dev device.GPU, p policy.Policy, o Options) (alloc.Allocator, error) {
 			}
 			return made(bfc.New(backing, bfc.Config{
 				Limit:           limit,
+				Initial:         initial,
 				Growth:          !p.Preallocate,
 				FirstRegion:     p.FirstRegion,
 				RegionUnit:      p.RegionUnit,

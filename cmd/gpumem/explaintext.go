@@ -37,6 +37,10 @@ func writeExplain(t *text, q *probe.Question, a explain.Answer) {
 		}
 	}
 
+	if a.Ahead != "" {
+		t.Line("%s", a.Ahead)
+	}
+
 	read := "Variables are read " + a.Read + "."
 	if len(a.Settings)+len(a.Warnings)+len(a.Errors) == 0 {
 		t.Line("Nothing is set that plays a part. %s", read)

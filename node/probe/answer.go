@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpumem/policy"
 	"gpumem/policy/explain"
 	"gpumem/policy/frameworks"
 )
@@ -48,12 +49,12 @@ func (q *Question) Compare(a, b string) (Compared, error) {
 	return Compared{explain.Compare(answers[0], answers[1]), q.About}, nil
 }
 
-// parseRelease reads VERSION or FRAMEWORK[@VERSION].
+// parseRelease reads VERSION or FRAMEWORK[@VERSION]. "next" is a version, too.
 func (q *Question) parseRelease(word string) (frameworks.Release, error) {
 	if word == "" {
 		return frameworks.Release{}, errors.New("a release is empty; want two, as in --diff 0.4.30 0.11.0")
 	}
-	if !strings.Contains(word, "@") && word[0] >= '0' && word[0] <= '9' {
+	if version := word == policy.Next.String() || word[0] >= '0' && word[0] <= '9'; version && !strings.Contains(word, "@") {
 		word = q.As.Name + "@" + word
 	}
 	return frameworks.ParseRelease(word)

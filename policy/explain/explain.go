@@ -48,6 +48,9 @@ type Answer struct {
 	Read string `json:"read"`
 	// Note is what else a reader should know; may be empty.
 	Note string `json:"note,omitempty"`
+	// Ahead says that the documentation describes another pool than the release has;
+	// may be empty.
+	Ahead string `json:"ahead,omitempty"`
 	// Device is what is known of the device.
 	Device policy.Device `json:"-"`
 	// NoRemat reports that XLA's rematerialization pass is switched off.
@@ -71,11 +74,10 @@ func Environment(env policy.Environment, as frameworks.Release, d policy.Device)
 	switch {
 	case a.Version == "" && f.Versioned():
 		a.Version = v.String()
+	case v == policy.Next:
+		a.Note = fmt.Sprintf("This is what %s's documentation describes, ahead of its releases: nothing could be asked. A limit in bytes (openxla/xla#48907) is not part of it.", f.Title)
 	case f.Newest.Less(v):
 		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.Title, a.Version, f.Newest)
-		if f.Name == "jax" {
-			a.Note += " Under way for it: a preallocated pool that grows (openxla/xla#48985) and a limit in bytes (#48907)."
-		}
 	}
 
 	env.NoPages = d.NoPages
@@ -88,6 +90,7 @@ func Environment(env policy.Environment, as frameworks.Release, d policy.Device)
 		a.Warnings = append(append(a.Warnings, r.Warnings...), unread(env, f, v, r)...)
 		if a.hidden = r.Hidden; !a.hidden {
 			a.built(r, as)
+			a.ahead(env, f, v)
 		}
 	}
 	a.Set = fixes(a)
@@ -113,6 +116,21 @@ func later(env policy.Environment, f frameworks.Framework, v policy.Version, fir
 		}
 	}
 	return list
+}
+
+// ahead says that the documentation describes a pool that grows, for the newest release
+// and those that are taken for it.
+func (a *Answer) ahead(env policy.Environment, f frameworks.Framework, v policy.Version) {
+	if f.Name != "jax" || v == policy.Next || v.Less(f.Newest) {
+		return
+	}
+	next, err := f.Read(env, policy.Next)
+	if err != nil || !next.Policy.Grows() {
+		return
+	}
+	most := next.Policy.LimitBytes(a.Device)
+	a.Ahead = fmt.Sprintf("%s's documentation is ahead of its releases: it describes a pool that grows from there up to %s. gpumem explain --diff %s next compares the two.",
+		f.Title, part(most, a.Device.Total), a.Version)
 }
 
 // built fills in what is built on the device.

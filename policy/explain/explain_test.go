@@ -189,6 +189,35 @@ func TestNewRelease(t *testing.T) {
 	}
 }
 
+// TestAhead: of the newest release it is said that the documentation describes a pool
+// that grows, wherever that would do so in the environment, and nowhere else.
+func TestAhead(t *testing.T) {
+	for _, tc := range []struct {
+		as, env string
+		want    bool
+	}{
+		{"jax", "", true},
+		{"jax@0.99.0", "", true},
+		{"jax@0.12.0", "", false},
+		{"jax@next", "", false},
+		{"gpumem", "", false},
+		{"tensorflow", "", false},
+		{"jax", "XLA_CLIENT_MEM_FRACTION=.75", false},
+		{"jax", "XLA_PYTHON_CLIENT_PREALLOCATE=false", false},
+		{"jax", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", false},
+		{"jax", "TF_FORCE_UNIFIED_MEMORY=1", false},
+	} {
+		as, err := frameworks.ParseRelease(tc.as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := explain.Environment(policy.Environ([]string{tc.env}), as, policy.Device{Total: 80 << 30, Free: 80 << 30})
+		if err != nil || (a.Ahead != "") != tc.want || tc.want && !strings.Contains(a.Ahead, "up to all of the 80 GiB") {
+			t.Errorf("%s with %q: %q, %v", tc.as, tc.env, a.Ahead, err)
+		}
+	}
+}
+
 // FuzzExplain: any environment gets an answer from every framework, in every
 // release, that can be written as JSON and whose repairs raise nothing new.
 func FuzzExplain(f *testing.F) {

@@ -42,6 +42,8 @@ func (a Answer) Summary() string {
 		s = "Can take nothing: the limit is 0."
 	case p.Preallocate && a.First > d.Total && !p.Managed:
 		s = fmt.Sprintf("Asks for %s at the first operation, which is more than the GPU has.", size.Format(a.First))
+	case p.Grows():
+		s = fmt.Sprintf("Takes %s at the first operation, grows up to %s where that is free, and keeps what it took.", taken, limit)
 	case p.Preallocate:
 		s = fmt.Sprintf("Takes %s at the first operation, and keeps it.", taken)
 	default:

@@ -75,6 +75,8 @@ func jaxOptions(env policy.Environment, r jaxRelease) ([]Option, *policy.Setting
 			return nil, &policy.SettingError{Name: from, Fix: meantFraction(from, fraction), Text: "could not convert string to float: " + literal.PyRepr(fraction)}
 		}
 		options = append(options, Option{"memory_fraction", f})
+	} else if r.Grow {
+		options = append(options, Option{growOption, policy.FractionPolicy(r.Fraction, 1)})
 	}
 	if text := env.Get(preallocateVar); text != "" {
 		options = append(options, Option{"preallocate", !meansNo(text)}) // whatever else it says
@@ -262,7 +264,7 @@ func tooLarge(options []Option) *policy.SettingError {
 // jaxPools returns the pools that XLA makes for a device.
 func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Device) []policy.Pool {
 	main := policy.Pool{Space: "device", First: p.Granted(d)}
-	limit := p.LimitBytes(d)
+	limit, initial := p.LimitBytes(d), p.Granted(d)
 	main.Limit = &limit
 	switch {
 	case p.Kind == policy.Platform || p.Kind == policy.Address:
@@ -273,6 +275,8 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Devi
 		main.Name, main.Text, main.Limit = fmt.Sprintf("gpu_async_%d", d.Ordinal), "the driver's pool, which grows as needed; what it takes first it takes when the backend starts", nil
 	case a.allocator == "platform":
 		main.Name, main.Text = fmt.Sprintf("XLA_backend_%d_bfc", d.Ordinal), "grows as needed"
+	case p.Grows():
+		main.Name, main.Text = fmt.Sprintf("GPU_%d_bfc", d.Ordinal), "its first part at the first operation; more where nothing free is large enough"
 	case p.Preallocate:
 		main.Name, main.Text = fmt.Sprintf("GPU_%d_bfc", d.Ordinal), "the whole limit at the first operation"
 	default:
@@ -290,6 +294,9 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Devi
 				end = "lower"
 			}
 			c.Name, c.Text, c.Limit = main.Name, "the "+end+" end of the same pool", main.Limit
+			if p.Grows() {
+				c.Text, c.Limit = c.Text+", in what it begins with", &initial
+			}
 		case p.CollectiveBytes > 0:
 			most = policy.Policy{Limit: p.CollectiveBytes}.LimitBytes(d)
 			c.First, c.Limit, c.Text = most, &most, "its whole size with the first collective operation that asks for it"
@@ -330,7 +337,7 @@ func (n *notes) python(p policy.Policy, a asked, r jaxRelease) {
 	said.fraction(p, a, r)
 	said.preallocate(p, a, r)
 	said.collective(p, a, r)
-	if a.grow != "" && a.most > a.fraction && p.Kind == policy.BFC {
+	if !r.Grow && a.grow != "" && a.most > a.fraction && p.Kind == policy.BFC {
 		said.Warn(createVar, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", growOption, literal.Percent(a.fraction))
 	}
 	n.Settings = append(said.Settings, n.Settings...)

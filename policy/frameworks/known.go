@@ -17,6 +17,9 @@ func (r Release) Note() string {
 	if err != nil || r.Version == "" || !known.Versioned() {
 		return ""
 	}
+	if v == policy.Next {
+		return ""
+	}
 	if known.Newest.Less(v) {
 		return fmt.Sprintf("%s %s is not known; it is read as %s, the newest known release", known.Title, r.Version, known.Newest)
 	}

@@ -51,7 +51,7 @@ const maxLimit = 1 << 63
 
 var keys = []key{
 	{"preallocate", []policy.Kind{policy.BFC, policy.Async}, wantBool},
-	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0 (vmm and elastic: up to 1), such as 0.75 for 75 %"},
+	{"fraction", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a number above 0 (vmm and elastic: up to 1), such as 0.75 for 75 %; jax@next also 0.75+ or 0.75-0.85"},
 	{"of", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "total or free"},
 	{"limit", []policy.Kind{policy.BFC, policy.Async, policy.VMM, policy.Elastic}, "a size above 0 with its unit, such as 10GiB"},
 	{"spatial", []policy.Kind{policy.BFC}, wantBool},
@@ -79,7 +79,9 @@ const wantBool = "true or false"
 //
 //	preallocate     true or false                 bfc jax tensorflow async
 //	fraction        a number above 0; of vmm      bfc jax tensorflow async vmm elastic
-//	                and elastic up to 1
+//	                and elastic up to 1; of
+//	                jax@next also 0.75+, to grow
+//	                to all, and 0.75-0.85
 //	of              total or free                 bfc jax tensorflow async vmm elastic
 //	limit           a size above 0, up to 8EiB;   bfc jax tensorflow async vmm elastic
 //	                it wins over fraction
@@ -188,6 +190,12 @@ func applyKeys(p *policy.Policy, settings string) error {
 		}
 		p.Spatial = false
 	}
+	if !p.TopDown || p.Of == policy.Free {
+		p.Cap = 0
+	}
+	if p.Grows() && (p.GC || p.Coalesce) {
+		return errors.New("a pool that grows in reserved addresses has no garbage collection and one region; leave gc and coalesce out, or write fraction=0.75")
+	}
 	if !p.Spatial {
 		if p.TopDown && seen["topdown"] {
 			return errors.New(`key "topdown": true needs spatial=true; leave one of the two out`)
@@ -256,7 +264,14 @@ func set(p *policy.Policy, name, value string) (ok bool) {
 		case "jax":
 			_, v, _ := Release{p.Name, p.Version}.Find() // it has been read before
 			r := jaxReleases().At(v)
-			p.Fraction = r.convert(number)
+			if r.Grow && notNumber != nil { // a double, as in the flag for it
+				start, most, problem := growth(value)
+				if p.Fraction, p.Cap = start, most; start == most {
+					p.Cap = 0
+				}
+				return problem == ""
+			}
+			p.Fraction, p.Cap = r.convert(number), 0
 			ok = ok && p.Fraction > 0 && !math.IsInf(p.Fraction, 0)
 		case "tensorflow": // per_process_gpu_memory_fraction
 			p.Leave, p.Of, p.Managed = policy.Leave{}, policy.Total, number > 1

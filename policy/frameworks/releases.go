@@ -53,6 +53,7 @@ type jaxRelease struct {
 	TFRTAsync    bool                // the client of XLA_PYTHON_CLIENT_USE_TFRT_GPU_CLIENT has cuda_async, too
 	Spatial      bool                // whenever preallocating
 	TopDown      bool                // and then ordinary memory comes from the upper end
+	Grow         bool                // and grows to the whole device unless a fraction is set
 	Plus         bool                // a number in XLA's variables may begin with a plus sign
 	HostFails    bool                // a variable about pinned host memory that makes no sense is an error
 	Remat        bool                // reads JAX_COMPILER_ENABLE_REMAT_PASS
@@ -104,7 +105,8 @@ func Default() policy.Policy {
 
 // JAX returns the policy of a JAX release with nothing set. The version is jaxlib's,
 // such as "0.4.30" or "0.10.2"; the empty one means the newest, and one newer
-// than the newest known is taken to do as that does. A version before 0.1.16
+// than the newest known is taken to do as that does. "next" is what JAX's documentation
+// describes ahead of its releases. A version before 0.1.16
 // (2019-05, the first with a pool by default), or a text that is no version, is
 // an error.
 func JAX(version string) (policy.Policy, error) {
@@ -132,11 +134,18 @@ func (r *jaxRelease) policy() policy.Policy {
 		IgnoreAlign: r.IgnoreAlign,
 	}
 	setEnds(&p, r.Spatial, r.TopDown)
+	if r.Grow {
+		p.Cap = 1
+	}
 	return p
 }
 
-// setEnds divides the pool of p between two ends, or makes it one again.
+// setEnds divides the pool of p between two ends, or makes it one again. Only with
+// ordinary memory at the upper one can it grow.
 func setEnds(p *policy.Policy, spatial, topDown bool) {
+	if !spatial || !topDown {
+		p.Cap = 0
+	}
 	p.Spatial, p.TopDown, p.CollectiveAlign = spatial, spatial && topDown, 0
 	if spatial {
 		p.CollectiveAlign = collectiveAlign

@@ -84,6 +84,9 @@ func (r *jaxRelease) build(a asked) policy.Policy {
 	case a.kind == policy.BFC:
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
 		p.RoundLimit, p.IgnoreAlign, p.RegionUnit = r.RoundLimit, r.IgnoreAlign, r.regionUnit()
+		if r.Grow && a.most > a.fraction {
+			p.Cap = a.most
+		}
 		setEnds(&p, r.Spatial && a.preallocate, r.TopDown)
 	case a.kind == policy.Async: // it and BFC have a second pool for collective memory
 		p.Fraction, p.Preallocate, p.CollectiveBytes = a.fraction, a.preallocate, uint64(max(a.collective, 0))
@@ -105,6 +108,14 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 		n.Warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
 		a.kind = policy.VMM
 	}
+	if text, ok := flags[growFlag]; ok && r.Grow && a.kind == policy.BFC {
+		start, most, problem := growth(text)
+		if problem != "" {
+			return policy.Policy{}, &policy.SettingError{Name: xlaFlagsVar, Text: "INVALID_ARGUMENT: " + problem, Then: notInitialized}
+		}
+		a.fraction, a.most, a.fractionSet = start, most, true
+		n.Effect(xlaFlagsVar, "%s=%s: %s, whatever the variables say", growFlag, text, meaning(start, most))
+	}
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
@@ -112,7 +123,15 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool", spatialFlag, text)
 		}
 	}
+	if p.Grows() && flags.on(pinFlag) {
+		p.Cap = 0
+		n.Warn(xlaFlagsVar, "", "%s keeps the pool at the %s that it begins with", pinFlag, literal.Percent(p.Fraction))
+	}
 	if flags.on(noPagesFlag) {
+		if p.Grows() {
+			p.Cap = 0
+			n.Warn(xlaFlagsVar, "", "with %s the pool would grow by separate regions, which is not modelled here: the figures are those of a pool that does not grow", noPagesFlag)
+		}
 		r.PoolByPages = false
 		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
 	}
@@ -213,7 +232,7 @@ func (n *notes) unified(p *policy.Policy) {
 	case on && p.Kind != policy.BFC:
 		n.Warn(unifiedVar, "-"+unifiedVar, "ignored: only the pool (bfc) takes unified memory")
 	case on:
-		p.Managed, p.RegionUnit = true, plainUnit
+		p.Managed, p.RegionUnit, p.Cap = true, plainUnit, 0
 		n.Effect(unifiedVar, "the pool's memory moves between the GPU and the host; a fraction above 1 is more than the GPU has, one below counts as 1")
 	}
 }
@@ -257,6 +276,14 @@ func (n *notes) asyncPrealloc(p *policy.Policy, plus bool) *policy.SettingError 
 		}
 	}
 	return nil
+}
+
+// meaning says what a policy of growth means.
+func meaning(start, most float64) string {
+	if most == start {
+		return "the pool takes " + literal.Percent(start) + " and does not grow"
+	}
+	return "the pool begins with " + literal.Percent(start) + " and grows to " + literal.Percent(most)
 }
 
 // host reads what is about pinned host memory. What is neither a number nor a

@@ -5,6 +5,7 @@
 package frameworks
 
 import (
+	"cmp"
 	_ "embed" // xlaflags.txt
 	"errors"
 	"fmt"
@@ -21,7 +22,9 @@ import (
 const (
 	spatialFlag = "xla_gpu_enable_allocator_spatial_partitioning" // bool, default true since JAX 0.11.0
 	updateFlag  = "xla_gpu_command_buffer_update_mode"            // other than ALWAYS_UPDATE needs vmm
-	noPagesFlag = "xla_gpu_experimental_vmm_disabled"             // bool: memory of cuMemAlloc, not of pages
+	growFlag    = "xla_gpu_memory_fraction_policy"                // text; in no release yet
+	pinFlag     = "xla_gpu_enable_nccl_user_buffers_in_default_space"
+	noPagesFlag = "xla_gpu_experimental_vmm_disabled" // bool: memory of cuMemAlloc, not of pages
 )
 
 const flagSpace = " \t\r\n"
@@ -183,7 +186,9 @@ func flagHint(arg string, v policy.Version) string {
 	table := flagTable()
 	if spans := table.flags[name]; spans != nil {
 		last := spans[len(spans)-1].last
-		if first := spans[0].first; v.Less(first) {
+		if first := spans[0].first; first == policy.Next {
+			return "; no release knows it yet"
+		} else if v.Less(first) {
 			return "; JAX " + first.String() + " and later know it"
 		} else if last.Less(v) {
 			return "; JAX " + last.String() + " was the last to know it"
@@ -324,7 +329,7 @@ func flagKind(name string, v policy.Version) (string, flagKnowledge) {
 	case i == 0: // older than all: nothing is known of what it lacks
 		return in(t.asked[0]), flagUnsure
 	case i == len(t.asked): // newer than all: it may know more
-		if kind := in(t.asked[i-1]); kind != "" {
+		if kind := cmp.Or(in(v), in(t.asked[i-1])); kind != "" {
 			return kind, flagKnown
 		}
 		return "", flagUnsure

@@ -135,7 +135,7 @@ func TestReadFlagTable(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "no line with the releases",
 		"xla_a 0.4.31 0.12.0 bool\n":           "no line with the releases",
-		"# Releases asked: 0.4.31 next\n":      `xlaflags.txt:1: "next" is not a JAX release`,
+		"# Releases asked: 0.4.31 soon\n":      `xlaflags.txt:1: "soon" is not a JAX release`,
 		head + "xla_a\n":                       "xlaflags.txt:2: got 1 words",
 		head + "xla_a 0.4.31 0.12.0\n":         "xlaflags.txt:2: got 3 words",
 		head + "xla_a first 0.12.0 bool\n":     `xlaflags.txt:2: "first" is not a JAX release`,

@@ -280,10 +280,14 @@ func Describe(t *trace.Trace) TraceInfo {
 	return info
 }
 
-// DefaultPolicies returns the policies of a replay that names none: JAX's default, its
-// usual remedies, and those that use the driver's pool or map pages if the device can.
+// DefaultPolicies returns the policies of a replay that names none: JAX's default, the
+// one that its documentation describes ahead of the releases, its usual remedies, and those that use the driver's pool or map pages if the device can.
 func DefaultPolicies(info device.Info) []string {
-	list := []string{"jax", "jax:preallocate=false", "platform"}
+	list := []string{"jax"}
+	if info.HasPages {
+		list = append(list, "jax@next")
+	}
+	list = append(list, "jax:preallocate=false", "platform")
 	if info.HasPools {
 		list = append(list, "async")
 	}

@@ -52,7 +52,7 @@ func TestTableAt(t *testing.T) {
 func TestReadTableErrors(t *testing.T) {
 	for _, tc := range []struct{ name, text, want string }{
 		{"empty", "# nothing\n", "t.txt: no releases"},
-		{"no version", "# head\nnext 2020\n", `t.txt:2: "next" is not a known release; want one such as 0.4.30`},
+		{"no version", "# head\nsoon 2020\n", `t.txt:2: "soon" is not a known release; want one such as 0.4.30`},
 		{"out of order", "1.2 2021\n1.1 2020\n", "t.txt:2: 1.1.0 is not newer than the release before it"},
 		{"an unknown field", "1.2 2021\n\tdoes: \"poool\": true\n", `t.txt:1: json: unknown field "poool"`},
 		{"another type", "1.2 2021\n\tdoes: \"pool\": 1\n", "t.txt:1: json: cannot unmarshal number into Go struct field does.Pool of type bool"},

@@ -1,0 +1,142 @@
+package frameworks
+
+import (
+	"strings"
+	"testing"
+
+	"gpumem/policy"
+)
+
+// TestGrowthGrammar has the cases of XLA's own test, allocator_config_test.cc at HEAD of
+// 2026-11: what each text means, and which are refused.
+func TestGrowthGrammar(t *testing.T) {
+	for text, want := range map[string][2]float64{
+		"0.75": {.75, .75}, " 0.5 ": {.5, .5}, "0.75+": {.75, 1}, " 0.5+ ": {.5, 1}, "0.75-1.0": {.75, 1},
+		"1+": {1, 1}, "0.75-0.85": {.75, .85}, "0.5-1.0": {.5, 1}, "0.75-0.75": {.75, .75}, "1.5-1.5": {1.5, 1.5},
+		"1": {1, 1}, "1.5": {1.5, 1.5}, "1e-3": {1e-3, 1e-3}, "1e-3+": {1e-3, 1}, "1e-3-2e-3": {1e-3, 2e-3}, "1E-3-1E+0": {1e-3, 1},
+	} {
+		if start, most, problem := growth(text); problem != "" || start != want[0] || most != want[1] {
+			t.Errorf("%q: %v to %v, %q; want %v", text, start, most, problem, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"": "positive", "abc": "positive", "0": "positive", "-0.5": "positive", "nan": "positive", "inf": "positive", "0.5-": "positive",
+		"0.5-abc": "positive", "0.5-0.7-0.9": "positive", "+": "positive", "0+": "positive", "-0.5+": "positive", "nan+": "positive",
+		"inf+": "positive", "0.5++": "positive", "0.5+-1": "positive", "0.5-0.9+": "positive",
+		"1.5+": "cap must be at least the start", "0.9-0.5": "cap must be at least the start", "0.5-1.5": "cannot exceed 1",
+	} {
+		if _, _, problem := growth(text); !strings.Contains(problem, want) || !strings.HasPrefix(problem, `Invalid memory fraction "`+text+`": `) || !strings.Contains(problem, "START-CAP") {
+			t.Errorf("%q: %q, want one about %q", text, problem, want)
+		}
+	}
+	for _, text := range []string{"0.75", "0.75+", "0.75-0.85", "1.5", "1e-08", "1e-08+", "1e-08-2e-08"} {
+		start, most, _ := growth(text)
+		if got := policy.FractionPolicy(start, most); got != text {
+			t.Errorf("%q is written as %q", text, got)
+		}
+	}
+}
+
+// TestJAXNext: what the environment makes of the pool that JAX's documentation describes
+// ahead of its releases, on a GPU of 80 GiB. Sizes are in GiB; most is 0 where the pool
+// does not grow.
+func TestJAXNext(t *testing.T) {
+	d := policy.Device{Total: 80 << 30, Free: 80 << 30}
+	for _, tc := range []struct {
+		env         []string
+		first, most float64
+		note        string // of a setting, warning or error
+	}{
+		{nil, 60, 80, ""},
+		{[]string{"XLA_CLIENT_MEM_FRACTION=.5"}, 40, 0, "50 % of the total memory"},
+		{[]string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.75"}, 60, 0, ""},
+		{[]string{"XLA_CLIENT_MEM_FRACTION="}, 60, 80, ""}, // empty is unset
+		{[]string{"XLA_CLIENT_MEM_FRACTION=0.75+"}, -1, 0, "could not convert string to float: '0.75+'"},
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, .001953125, 60, ""}, // grows by regions, to the 75 % as today
+		{[]string{"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5+"}, .001953125, 40, ""},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=bfc"}, 60, 80, ""},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"}, 60, 0, ""},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, 0, 60, ""},
+		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, 0, 80, ""},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.85"}, 40, 68, "the pool begins with 50 % and grows to 85 %"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5"}, 40, 0, "the pool takes 50 % and does not grow"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.25+", "XLA_CLIENT_MEM_FRACTION=.5"}, 20, 80, "whatever the variables say"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-1.2"}, -1, 0, "a growth cap cannot exceed 1"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy"}, -1, 0, "Unknown flag"},
+		{[]string{"XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true"}, 60, 0, "keeps the pool at the 75 %"},
+		{[]string{"XLA_FLAGS=--xla_gpu_enable_allocator_spatial_partitioning=false"}, 60, 0, ""},
+		{[]string{"XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true"}, 60, 0, "not modelled"},
+		{[]string{"TF_FORCE_UNIFIED_MEMORY=1"}, 80, 0, ""},
+		{[]string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5-0.75"}, 40, 60, ""},
+		{[]string{"JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5x"}, -1, 0, "Invalid memory fraction"},
+	} {
+		t.Run(strings.Join(tc.env, " "), func(t *testing.T) {
+			r, err := All[0].Read(policy.Environ(tc.env), policy.Next)
+			notes := ""
+			for _, s := range r.Settings {
+				notes += s.Effect + "\n"
+			}
+			for _, w := range r.Warnings {
+				notes += w.Text + "\n"
+			}
+			first, most := -1.0, 0.0
+			if err == nil {
+				first = float64(r.Policy.FirstGrant(d)) / (1 << 30)
+				if limit := r.Policy.LimitBytes(d); r.Policy.Kind != policy.Async && limit != r.Policy.FirstGrant(d) {
+					most = float64(limit) / (1 << 30)
+				}
+			} else {
+				notes += err.Text
+			}
+			if first != tc.first || most != tc.most || !strings.Contains(notes, tc.note) {
+				t.Errorf("%v, up to %v; want %v, up to %v\n%s; want %q", first, most, tc.first, tc.most, notes, tc.note)
+			}
+		})
+	}
+}
+
+// TestOnlyNextGrows: no release does, nor what is newer than the newest known one, nor our
+// own runtime.
+func TestOnlyNextGrows(t *testing.T) {
+	for _, spec := range []string{"jax", "jax@0.12.0", "jax@99.0", "env"} {
+		if p, err := Parse(spec); err != nil || p.Grows() {
+			t.Errorf("%s grows to %v (%v)", spec, p.Cap, err)
+		}
+	}
+	for _, bad := range []string{"tensorflow@next", "pytorch@next", "cupy@next", "jax@Next", "jax@next.1"} {
+		if _, err := Parse(bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+		if _, err := ParseRelease(bad); err == nil {
+			t.Errorf("%s is taken as a release", bad)
+		}
+	}
+}
+
+// TestNextOnTheCommandLine: the keys of a policy that decide how far the pool grows.
+func TestNextOnTheCommandLine(t *testing.T) {
+	d := policy.Device{Total: 80 << 30}
+	for spec, want := range map[string][2]uint64{ // GiB: first, at most
+		"jax@next":                      {60, 80},
+		"jax@next:fraction=0.5+":        {40, 80},
+		"jax@next:fraction=0.75-0.85":   {60, 68},
+		"jax@next:fraction=.75":         {60, 60},
+		"jax@next:fraction=0.75-0.75":   {60, 60},
+		"jax@next:limit=10GiB":          {10, 10},
+		"jax@next:topdown=false":        {60, 60},
+		"jax@next:spatial=false":        {60, 60},
+		"jax@next:fraction=.75,gc=true": {60, 60},
+		"jax@next:preallocate=true":     {60, 80},
+		"jax:fraction=.5":               {40, 40},
+	} {
+		p, err := Parse(spec)
+		if err != nil || p.FirstGrant(d) != want[0]<<30 || p.LimitBytes(d) != want[1]<<30 || p.Grows() != (want[0] != want[1]) {
+			t.Errorf("%s: %d of at most %d bytes, grows %v (%v); want %d GiB", spec, p.FirstGrant(d), p.LimitBytes(d), p.Grows(), err, want)
+		}
+	}
+	for _, bad := range []string{"jax@next:fraction=0.85-0.75", "jax@next:fraction=1.5+", "jax:fraction=0.75+", "jax@next:gc=true", "jax@next:coalesce=true", "bfc:fraction=.5+"} {
+		if p, err := Parse(bad); err == nil {
+			t.Errorf("%s is taken: %+v", bad, p)
+		}
+	}
+}
