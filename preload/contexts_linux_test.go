@@ -118,3 +118,17 @@ func TestOneContextLoadsNoPools(t *testing.T) {
 		}
 	}
 }
+
+var pools = compiled("pools")
+
+// TestPoolsOfThreads: threads make pools of the driver, take memory from them and end them,
+// and the books are the GPU's whenever all rest.
+func TestPoolsOfThreads(t *testing.T) {
+	b := libraries(t)
+	program, err := pools()
+	must(t, err)
+	path, _ := newLease(t, 400)
+	if out := run(t, b, []string{"GPUMEM_LEDGER=" + path}, filepath.Base(program), "1", "8", "128"); out != "" {
+		t.Error(out)
+	}
+}

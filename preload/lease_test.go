@@ -4,6 +4,7 @@ package preload
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -207,6 +208,62 @@ func TestResetEndsCharges(t *testing.T) {
 		path, _ := newLease(t, 64)
 		if codes := startIn(t, path, "elastic").do(strings.Split(orders, ", ")...); strings.Trim(codes, "0 ") != "" {
 			t.Errorf("%s\ncodes %s", orders, codes)
+		}
+	}
+}
+
+// otherDriver is the driver of driver.c.
+func otherDriver(t *testing.T) (path string) {
+	t.Helper()
+	b := libraries(t)
+	if *builtIn != "" {
+		t.Skip("skipped: compiles programs")
+	}
+	dir := t.TempDir()
+	data, err := os.ReadFile(filepath.Join(b.driver, "libcuda.so.1"))
+	must(t, err)
+	// Under its own name the linker would take the library in front for it.
+	must(t, os.WriteFile(filepath.Join(dir, "libcudb.so.1"), bytes.ReplaceAll(data, []byte("libcuda.so.1\x00"), []byte("libcudb.so.1\x00")), 0o755))
+	path = filepath.Join(dir, "libcuda.so.1")
+	args := []string{"-shared", "-fPIC", "-o", path, "testdata/driver.c", "-Wl,--no-as-needed", filepath.Join(dir, "libcudb.so.1"), "-ldl", "-lpthread", "-Wl,-rpath," + dir}
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	return path
+}
+
+// TestEndOfAPoolCountsWhatIsLeftOfIt: what lives in a pool that ends is counted, whatever other
+// threads do as it ends. Without, one that asked how much the pool has found that it has none.
+func TestEndOfAPoolCountsWhatIsLeftOfIt(t *testing.T) {
+	path, l := newLease(t, 64)
+	if code := startIn(t, path, "elastic", "GPUMEM_LIBCUDA="+otherDriver(t)).do("lost 3"); code != "0" {
+		t.Fatalf("code %s", code)
+	}
+	if m := l.Members(); len(m) != 1 || m[0].Charged != 32<<20 {
+		t.Errorf("want 32 MiB charged: %+v", m)
+	}
+}
+
+// TestPitchedMemoryCountsByTheDriversRows: they may be longer than those of all GPUs so far. Then
+// a request for which the lease has no room is refused, and its memory released. Without, 8 MiB
+// counted as one.
+func TestPitchedMemoryCountsByTheDriversRows(t *testing.T) {
+	usual, long := filepath.Join(libraries(t).driver, "libcuda.so.1"), otherDriver(t)
+	for _, tc := range []struct {
+		driver, orders, codes string
+		charged               uint64
+	}{
+		{usual, "pitch 4, pitch 4, pitch 40, pitch 0", "0 0 0 2", 48},
+		{long, "pitch 4, pitch 4", "0 2", 32},
+		{long, "pitch 4, free 0, pitch 4, pitch 2, pitch 1", "0 0 0 0 0", 56},
+		{long, "pitch 4, pitch 2, pitch 2, free 1, pitch 2", "0 0 2 0 0", 48},
+	} {
+		path, l := newLease(t, 60)
+		if codes := startIn(t, path, "elastic", "GPUMEM_LIBCUDA="+tc.driver).do(strings.Split(tc.orders, ", ")...); codes != tc.codes {
+			t.Errorf("%s\ncodes %s, want %s", tc.orders, codes, tc.codes)
+		}
+		if m := l.Members(); len(m) != 1 || m[0].Charged != tc.charged<<20 {
+			t.Errorf("%s: want %d MiB charged: %+v", tc.orders, tc.charged, m)
 		}
 	}
 }

@@ -500,15 +500,22 @@ static struct counted {
 } counted_pools[256];
 static volatile int n_counted;
 
+#define UNKNOWN (~(u64)0) // in the place of bytes
+
 enum { POOL_RESERVED_CURRENT = 5, POOL_USED_CURRENT = 7, POOL_USED_HIGH = 8 };
 
-// pool_changed counts what a pool of GPU d has reserved, of which counted bytes are counted
-// already.
-static int pool_changed(int d, ptr pool, u64 counted) {
+// count_reserved counts what a pool of GPU d has reserved, of which counted bytes are counted
+// already. What the driver does not say stays as it is. The caller holds own, so that the pool
+// does not end meanwhile, and no other one gets its handle.
+static int count_reserved(int d, ptr pool, u64 counted) {
   u64 reserved = 0;
+  int code = r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved), gone = code == CU_INVALID_VALUE || code == CU_INVALID_HANDLE;
+  return gm.gmReservedPooled(d, (u64)pool, gone ? 0 : code ? UNKNOWN : reserved, counted);
+}
+
+static int pool_changed(int d, ptr pool, u64 counted) {
   pthread_mutex_lock(&own);
-  if (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved)) reserved = 0; // it has ended
-  int code = gm.gmReservedPooled(d, (u64)pool, reserved, counted);
+  int code = count_reserved(d, pool, counted);
   pthread_mutex_unlock(&own);
   return code;
 }
@@ -526,7 +533,7 @@ static void graphs_changed(int d) {
   static volatile int said;
   u64 reserved = 0;
   pthread_mutex_lock(&own);
-  int code = r.cuDeviceGetGraphMemAttribute(d, GRAPH_RESERVED_CURRENT, &reserved);
+  int code = r.cuDeviceGetGraphMemAttribute(d, GRAPH_RESERVED_CURRENT, &reserved); // what it does not say stays
   if (!code && gm.gmReservedPooled(d, GRAPHS, reserved, 0) && !__sync_lock_test_and_set(&said, 1))
     say("a graph took memory beyond the lease when it was launched, which the driver does not let anyone refuse", "take a larger --mem");
   pthread_mutex_unlock(&own);
@@ -536,7 +543,10 @@ static void graphs_changed(int d) {
 static void pools_changed(void) {
   for (int d = 0; !child && graphs_take && d < opened; d++)
     if (gpus[d].d.counts) graphs_changed(d);
-  for (int i = 0; !child && i < n_counted; i++) pool_changed(counted_pools[i].gpu, counted_pools[i].pool, 0);
+  if (child || !n_counted) return;
+  pthread_mutex_lock(&own);
+  for (int i = 0; i < n_counted; i++) count_reserved(counted_pools[i].gpu, counted_pools[i].pool, 0);
+  pthread_mutex_unlock(&own);
 }
 
 // count_pool adds a pool; past the last place its memory is counted as it grows, and no less
@@ -550,33 +560,40 @@ static void count_pool(int d, ptr pool) {
 }
 
 // ended are the bytes of pools that have ended while the GPU was at work with what was freed in
-// them: the driver releases them after a wait.
+// them: the driver releases them after a wait. Guarded by own.
 static u64 ended[MAX_GPUS];
+static volatile int any_ended;
 
 #define ENDED (~(u64)1) // in the place of a pool
 
 // uncount_pool removes a pool that has ended with so many bytes reserved and used. Where blocks
-// of it are left it stays counted as it is: nothing says when the last of them is freed.
+// of it are left it stays counted as it is: nothing says when the last of them is freed. The
+// caller holds own.
 static void uncount_pool(ptr pool, u64 reserved, u64 used) {
-  pthread_mutex_lock(&own);
   for (int i = n_counted - 1; i >= 0; i--)
     if (counted_pools[i].pool == pool) {
       int d = counted_pools[i].gpu;
-      if (!used) gm.gmReservedPooled(d, ENDED, ended[d] += reserved, 0), gm.gmReservedPooled(d, (u64)pool, 0, 0);
+      if (!used) any_ended = 1, gm.gmReservedPooled(d, ENDED, ended[d] += reserved, 0), gm.gmReservedPooled(d, (u64)pool, 0, 0);
       counted_pools[i] = counted_pools[n_counted - 1], n_counted--;
     }
+}
+
+// before_wait notes which pools have ended before a wait for all work, and all_done, which
+// follows the wait, counts them no longer.
+static void before_wait(u64 before[MAX_GPUS]) {
+  pthread_mutex_lock(&own);
+  memcpy(before, ended, sizeof ended);
   pthread_mutex_unlock(&own);
 }
 
-// all_done follows a wait for all work.
-static void all_done(void) {
-  for (int d = 0; !child && d < opened; d++)
-    if (ended[d]) {
-      pthread_mutex_lock(&own);
-      gm.gmReservedPooled(d, ENDED, ended[d] = 0, 0);
-      pthread_mutex_unlock(&own);
-    }
-  pools_changed();
+static void all_done(const u64 before[MAX_GPUS]) {
+  pthread_mutex_lock(&own);
+  any_ended = 0;
+  for (int d = 0; d < opened; d++) {
+    if (before[d]) gm.gmReservedPooled(d, ENDED, ended[d] -= before[d] < ended[d] ? before[d] : ended[d], 0);
+    any_ended |= ended[d] > 0;
+  }
+  pthread_mutex_unlock(&own);
 }
 
 static size_t pool_limit(ptr pool);
@@ -674,14 +691,12 @@ static size_t pool_limit(ptr pool) {
   return limit;
 }
 
-// forget_pool removes a pool, and returns what was known of it.
-static struct own_pool *forget_pool(ptr pool) {
-  pthread_mutex_lock(&own);
+// forget_pool removes a pool. The caller holds own.
+static void forget_pool(ptr pool) {
   struct own_pool **p = &own_pools, *found;
   while (*p && (*p)->pool != pool) p = &(*p)->next;
   if ((found = *p)) *p = found->next;
-  pthread_mutex_unlock(&own);
-  return found;
+  free(found);
 }
 
 static void know_pool(struct own_pool *p) {
@@ -702,14 +717,17 @@ API cuMemPoolCreate(ptr *pool, const void *properties) {
   return code;
 }
 
+// What a pool has reserved is asked for before its end; where the driver does not say, it stays
+// counted.
 API cuMemPoolDestroy(ptr pool) {
-  struct own_pool *o = forget_pool(pool); // before the driver can give the handle again
-  u64 reserved = 0, used = 0;
-  if (n_counted && !child && (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved) || r.cuMemPoolGetAttribute(pool, POOL_USED_CURRENT, &used))) reserved = used = 0;
+  u64 reserved = 0, used = 1;
+  pthread_mutex_lock(&own); // until it is forgotten no other pool gets the handle
+  int counted = n_counted && !child;
+  if (counted && (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved) || r.cuMemPoolGetAttribute(pool, POOL_USED_CURRENT, &used))) used = 1;
   int code = r.cuMemPoolDestroy(pool);
-  if (code && o) return know_pool(o), code;
-  free(o);
-  if (!code && n_counted && !child) uncount_pool(pool, reserved, used);
+  if (!code) forget_pool(pool);
+  if (!code && counted) uncount_pool(pool, reserved, used);
+  pthread_mutex_unlock(&own);
   for (int d = 0; !code && d < MAX_GPUS; d++)
     if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
   return code;
@@ -940,9 +958,26 @@ API cuMemGetHandleForAddressRange(void *h, u64 at, size_t n, int kind, u64 flags
 
 API cuMemAllocManaged(u64 *at, size_t n, unsigned flags) { CHARGED(n, r.cuMemAllocManaged(at, n, flags), GM_PLAIN, *at); }
 
+// times is a product; where it is too large, the most.
+static size_t times(size_t a, size_t b) {
+  size_t n;
+  return __builtin_mul_overflow(a, b, &n) ? ~(size_t)0 : n;
+}
+
+enum { ROW = 512 }; // a row begins at a multiple on all GPUs so far
+
+// The driver chooses how long rows are, so that is what counts.
 API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsigned element) {
-  size_t n = ((width + 511) & ~(size_t)511) * height; // a row begins at 512 bytes on all GPUs so far
-  CHARGED(n, r.cuMemAllocPitch_v2(at, pitch, width, height, element), GM_PLAIN, *at);
+  size_t n = width > ~(size_t)0 - ROW ? width : times((width + ROW - 1) / ROW * ROW, height);
+  int code, d = counting(&code);
+  if (code) return code;
+  if (d < 0) return r.cuMemAllocPitch_v2(at, pitch, width, height, element);
+  if ((code = gm.gmTake(d, n))) return code;
+  if ((code = r.cuMemAllocPitch_v2(at, pitch, width, height, element))) return gm.gmFailed(d, n), code;
+  size_t granted = times(*pitch, height);
+  if ((code = gm.gmResize(d, n, granted))) return r.cuMemFree_v2(*at), gm.gmFailed(d, n), code;
+  gm.gmDone(d, GM_PLAIN, *at, granted, current_context());
+  return 0;
 }
 
 // CUmemAllocationProp begins with type, handle types, location's type and number.
@@ -991,7 +1026,7 @@ static size_t some(size_t n) { return n ? n : 1; }
 // the depth before the format, and flags at the end.
 API cuArrayCreate_v2(ptr *a, const size_t *desc) {
   const int *f = (const int *)(desc + 2);
-  size_t n = desc ? some(desc[0]) * some(desc[1]) * element(f[0], f[1]) : 0;
+  size_t n = desc ? times(times(some(desc[0]), some(desc[1])), element(f[0], f[1])) : 0;
   CHARGED(n, r.cuArrayCreate_v2(a, desc), GM_ARRAY, *a);
 }
 
@@ -1001,8 +1036,10 @@ enum { LAYERED = 1, CUBEMAP = 4 };
 static size_t array3d(const size_t *desc, unsigned levels) {
   const int *f = (const int *)(desc + 3);
   size_t n = 0;
-  for (unsigned l = 0; desc && l < levels && l < 64; l++)
-    n += some(desc[0] >> l) * some(desc[1] >> l) * some(f[2] & (LAYERED | CUBEMAP) ? desc[2] : desc[2] >> l) * element(f[0], f[1]);
+  for (unsigned l = 0; desc && l < levels && l < 64; l++) {
+    size_t layers = some(f[2] & (LAYERED | CUBEMAP) ? desc[2] : desc[2] >> l);
+    if (__builtin_add_overflow(n, times(times(some(desc[0] >> l), some(desc[1] >> l)), times(layers, element(f[0], f[1]))), &n)) return ~(size_t)0;
+  }
   return n;
 }
 
@@ -1023,18 +1060,27 @@ API cuStreamDestroy_v2(ptr s) {
   return r.cuStreamDestroy_v2(s);
 }
 
-API cuCtxSynchronize(void) {
+// wait_for_all is the program's wait for the current context.
+static int wait_for_all(void) {
   ptr current;
   if (!child && !r.cuCtxGetCurrent(&current) && current)
     for (int d = 0; d < opened; d++)
       if (gpus[d].d.context == (u64)current && gpus[d].d.pending) {
         u64 n = gm.gmSynchronizing(d);
         int code = r.cuCtxSynchronize();
-        if (!code) gm.gmSynchronized(d, n), all_done();
+        if (!code) gm.gmSynchronized(d, n);
         return code;
       }
-  int code = r.cuCtxSynchronize();
-  if (!code) all_done();
+  return r.cuCtxSynchronize();
+}
+
+API cuCtxSynchronize(void) {
+  u64 before[MAX_GPUS];
+  int some = !child && any_ended;
+  if (some) before_wait(before);
+  int code = wait_for_all();
+  if (!code && some) all_done(before);
+  if (!code) pools_changed();
   return code;
 }
 

@@ -11,7 +11,7 @@ typedef uint64_t u64;
 // CUresult values that the front itself answers with.
 enum {
   CU_SUCCESS = 0, CU_INVALID_VALUE = 1, CU_OUT_OF_MEMORY = 2, CU_NOT_INITIALIZED = 3, CU_NO_DEVICE = 100,
-  CU_NOT_FOUND = 500, CU_NOT_SUPPORTED = 801, CU_UNKNOWN = 999,
+  CU_INVALID_HANDLE = 400, CU_NOT_FOUND = 500, CU_NOT_SUPPORTED = 801, CU_UNKNOWN = 999,
   NOT_MINE = -1, // of a pool: ask the driver
 };
 
@@ -62,6 +62,7 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(int, gmPoolAttribute, (int, int, u64 *)) \
   F(int, gmTake, (int, u64)) \
   F(void, gmFailed, (int, u64)) \
+  F(int, gmResize, (int, u64, u64)) \
   F(void, gmDone, (int, int, u64, u64, u64)) \
   F(void, gmRetained, (int, int, u64)) \
   F(u64, gmRemove, (int, int, u64)) \

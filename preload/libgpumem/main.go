@@ -154,6 +154,7 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 				say("GPU %d: no memory without the lease: %v", g.number, err)
 				return C.CU_UNKNOWN
 			}
+			l.Say = func(err error) { say("GPU %d: the lease's ledger: %v", g.number, err) }
 			g.account = l
 			store(&shared.ledger, uint64(l.Descriptor()))
 		} else {
@@ -398,6 +399,12 @@ func gmFailed(number C.int, bytes C.u64) {
 	chargesOf(number).Failed(uint64(bytes))
 }
 
+//export gmResize
+func gmResize(number C.int, counted, bytes C.u64) (code C.int) {
+	defer recovered(&code)
+	return codeOf(chargesOf(number).Resize(uint64(counted), uint64(bytes)))
+}
+
 //export gmDone
 func gmDone(number, kind C.int, value, bytes, context C.u64) {
 	defer recovered(nil)
@@ -551,7 +558,7 @@ func codeOf(err error) C.int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, gpumem.ErrOutOfMemory), errors.Is(err, device.ErrOutOfMemory), errors.Is(err, shim.ErrCapturing):
+	case errors.Is(err, gpumem.ErrOutOfMemory), errors.Is(err, device.ErrOutOfMemory), errors.Is(err, shim.ErrCapturing), errors.Is(err, shim.ErrAccount):
 		return C.CU_OUT_OF_MEMORY // of a capture: none that could be handed out now
 	case errors.Is(err, gpumem.ErrNotAllocated), errors.Is(err, gpumem.ErrDoubleFree), errors.Is(err, gpumem.ErrBadRequest):
 		return C.CU_INVALID_VALUE

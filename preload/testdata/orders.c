@@ -7,6 +7,8 @@
 //	other MIB      cuMemAllocAsync in another stream
 //	begin 0        begins to capture a graph in the first stream
 //	end 0          ends that
+//	pitch MIB      cuMemAllocPitch, in rows of 512 bytes; 0: in one that no GPU has
+//	lost MIB       memory of a pool with a limit, which ends before it
 //	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
 
 #include <dlfcn.h>
@@ -30,6 +32,12 @@ int main(void) {
   GET(free_, "cuMemFree_v2"); GET(free_async, "cuMemFreeAsync");
   int (*context)(ptr *, unsigned, int), (*destroy)(ptr), (*pop)(ptr *);
   GET(context, "cuCtxCreate_v2"); GET(destroy, "cuCtxDestroy_v2"); GET(pop, "cuCtxPopCurrent_v2");
+  int (*pitched)(u64 *, size_t *, size_t, size_t, unsigned);
+  size_t pitch;
+  struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } limited = {1, 0, 1, 0, 0, 64 << 20, {0}};
+  int (*pool)(ptr *, const void *), (*from)(u64 *, size_t, ptr, ptr), (*end_pool)(ptr);
+  GET(pool, "cuMemPoolCreate"); GET(from, "cuMemAllocFromPoolAsync"); GET(end_pool, "cuMemPoolDestroy");
+  GET(pitched, "cuMemAllocPitch_v2");
   ptr c, s, other, graph;
   u64 at[1000] = {0};
   if (init(0) || retain(&c, 0) || set(c) || create(&s, 1) || create(&other, 1)) return puts("no context"), 1;
@@ -41,6 +49,8 @@ int main(void) {
     else if (!strcmp(order, "other")) code = async(&at[i], n << 20, other);
     else if (!strcmp(order, "begin")) code = begin(s, 0);
     else if (!strcmp(order, "end")) code = end(s, &graph);
+    else if (!strcmp(order, "pitch")) code = pitched(&at[i], &pitch, n ? 512 : (size_t)-1, n ? n * 2048 : 1, 4);
+    else if (!strcmp(order, "lost")) code = pool(&graph, &limited) ?: from(&at[i], n << 20, graph, s) ?: end_pool(graph);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
     else if (!strcmp(order, "destroy")) code = destroy((ptr)at[n]);
     else if (!strcmp(order, "managed")) code = managed(&at[i], n << 20, 1);

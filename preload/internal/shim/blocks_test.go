@@ -1,9 +1,12 @@
 package shim_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
+	"gpumem/device"
+	"gpumem/device/sim"
 	"gpumem/preload/internal/shim"
 )
 
@@ -150,4 +153,87 @@ func TestPoolsOfTheDriverCountByWhatTheyReserve(t *testing.T) {
 		t.Error(err)
 	}
 	counted(0)
+}
+
+// TestPoolOfWhichTheDriverSaysNothingStaysCounted: also the policy's own.
+func TestPoolOfWhichTheDriverSaysNothingStaysCounted(t *testing.T) {
+	a := newAccount(t, 100*mib)
+	c := newCharges(t, a)
+	n, err := c.TakePooled(1024, 0, 0, 0)
+	if err := errors.Join(err, c.ReservedPooled(7, shim.Unknown, n)); err != nil {
+		t.Fatal(err)
+	}
+	if _, charged, _ := a.counts(); charged != 32*mib || c.Bytes() != charged {
+		t.Errorf("%d bytes are counted, %d shown", charged, c.Bytes())
+	}
+	if err := c.ReservedPooled(7, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(t, sim.Config{Total: 1 << 30})
+	own, err := d.DefaultPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReservedPooled(uint64(own), 32*mib, 0); err != nil {
+		t.Fatal(err)
+	}
+	unknown := device.ErrInvalidValue
+	d.count(failing("cuMemPoolGetAttribute", unknown))
+	p := openOn(t, d, "async", shim.Config{Account: a, Charges: c}) // whose the pool is from now on
+	if held, charged, _ := a.counts(); held != 32*mib || charged != 0 {
+		t.Errorf("%d bytes are the pool's, and %d charged", held, charged)
+	}
+	if err := c.Take(16 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReservedPooled(uint64(own), shim.Unknown, 16*mib); err != nil {
+		t.Error(err)
+	}
+	if held, charged, _ := a.counts(); held != 48*mib || charged != 0 {
+		t.Errorf("%d bytes are the pool's, and %d charged", held, charged)
+	}
+	d.OnCall(nil)
+	if _, err := p.Alloc(mib); err != nil { // the driver says that the pool has less
+		t.Error(err)
+	}
+	if held, _, _ := a.counts(); held != 32*mib {
+		t.Errorf("%d bytes are the pool's", held)
+	}
+}
+
+// TestPoolIsNotCountedByABrokenAccount: what is refused for another reason than a full lease
+// is refused, also where the pool seems to have room.
+func TestPoolIsNotCountedByABrokenAccount(t *testing.T) {
+	a := newAccount(t, 100*mib)
+	c := newCharges(t, a)
+	a.broken = errors.New("no ledger")
+	if n, err := c.TakePooled(1024, 32*mib, 0, 0); n != 0 || !errors.Is(err, a.broken) {
+		t.Errorf("%d bytes are counted before, %v", n, err)
+	}
+}
+
+// TestCountIsOfWhatTheDriverGranted: of pitched memory the driver says how much it is.
+func TestCountIsOfWhatTheDriverGranted(t *testing.T) {
+	for _, tc := range []struct {
+		granted uint64 // for 3 MiB
+		refused bool
+		want    uint64
+	}{{3 * mib, false, 4 * mib}, {1 * mib, false, 2 * mib}, {9 * mib, false, 10 * mib}, {11 * mib, true, 0}} {
+		a := newAccount(t, 10*mib)
+		c := newCharges(t, a)
+		if err := c.Take(3 * mib); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Resize(3*mib, tc.granted); errors.Is(err, device.ErrOutOfMemory) != tc.refused {
+			t.Errorf("%d MiB: %v", tc.granted/mib, err)
+		}
+		if tc.refused {
+			c.Failed(3 * mib)
+		} else {
+			c.Done(shim.Key{Value: 4 * mib}, tc.granted, 0)
+		}
+		if _, charged, _ := a.counts(); charged != tc.want || (len(a.refused) == 1) != tc.refused {
+			t.Errorf("%d MiB: %d bytes are counted, refused %d", tc.granted/mib, charged, a.refused)
+		}
+	}
 }

@@ -5,6 +5,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,17 +201,37 @@ func (c *Charges) take(bytes, most uint64) error {
 		return err
 	}
 	err := c.ask(Charged, most)
+	if err != nil {
+		c.refused(bytes, err)
+	}
+	return err
+}
+
+// refused notes that the program was refused a request.
+func (c *Charges) refused(bytes uint64, err error) {
 	c.mu.Lock()
 	pool := c.pool
 	c.mu.Unlock()
-	switch {
-	case err == nil:
-	case pool != nil:
+	if pool != nil {
 		pool.refusedCharge(bytes, err)
-	case errors.Is(err, device.ErrOutOfMemory):
+	} else if errors.Is(err, device.ErrOutOfMemory) {
 		c.account.Refused(bytes)
 	}
-	return err
+}
+
+// Resize makes the count of a Take of so many bytes that of what the driver has granted, before
+// Done. It is refused where the lease has no room; then nothing has changed.
+func (c *Charges) Resize(counted, bytes uint64) error {
+	have, want := c.blocks.most(counted), c.blocks.most(bytes)
+	if want > have {
+		err := c.ask(Charged, want-have)
+		if err != nil {
+			c.refused(bytes, err)
+		}
+		return err
+	}
+	c.account.Give(Charged, have-want)
+	return nil
 }
 
 // Done notes what the memory of a Take became. It ends with a context of the driver's, if
@@ -335,8 +356,7 @@ func (c *Charges) begin(p *Pool) {
 	if n := c.reserved[p.dev.own]; n > 0 && p.dev.own != 0 {
 		delete(c.reserved, p.dev.own)
 		c.sum.Add(-n)
-		c.account.Give(Charged, n)
-		_ = p.dev.recount(device.Pool(p.dev.own)) // what is not known now is with the next request
+		_ = p.dev.adopt(device.Pool(p.dev.own), n) // it is counted, also beyond the lease
 	}
 }
 
@@ -356,23 +376,30 @@ func (c *Charges) TakePooled(bytes, reserved, used, limit uint64) (counted uint6
 	if used > reserved || bytes > reserved-used {
 		return most, c.take(bytes, most)
 	}
-	if c.account.Take(Charged, most) != nil {
+	if err := c.account.Take(Charged, most); errors.Is(err, device.ErrOutOfMemory) {
 		return 0, nil
+	} else if err != nil {
+		return 0, err
 	}
 	return most, nil
 }
 
+// Unknown is the answer of a driver that does not say how much a pool has reserved.
+const Unknown = math.MaxUint64
+
 // ReservedPooled notes what the driver says that a pool has reserved now, of which counted
-// bytes are counted already. The error is that of a lease without room; then it is counted
-// all the same. No other call for the pool may be between the driver's answer and this.
+// bytes are counted already; Unknown leaves all of it counted. The error is that of a lease
+// without room; then it is counted all the same. No other call for the pool may be between the driver's answer and this.
 func (c *Charges) ReservedPooled(pool, reserved, counted uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pool != nil && c.pool.dev.own == pool { // the policy async has blocks in it, too
-		c.account.Give(Charged, counted)
-		return c.pool.dev.recount(device.Pool(pool))
+		return c.pool.dev.adopt(device.Pool(pool), counted)
 	}
 	have := c.reserved[pool] + counted
+	if reserved == Unknown {
+		reserved = have
+	}
 	c.sum.Add(reserved - c.reserved[pool])
 	if c.reserved[pool] = reserved; reserved == 0 {
 		delete(c.reserved, pool)

@@ -43,6 +43,7 @@ const (
 	Held    Part = iota // by the pool
 	Charged             // by the program, from the driver
 	Outside             // by the context and the libraries
+	parts               // how many there are
 )
 
 // Account counts the memory that this process holds, within the limit of its lease.
@@ -336,6 +337,7 @@ func (g *gpu) AllocAsync(pool device.Pool, bytes uint64, s device.Stream) (devic
 		defer g.joins.Add(1)
 	}
 	r, err := g.Driver.AllocAsync(pool, bytes, s)
+	reserved = g.counted // if the driver does not say
 	if after, e := g.Driver.PoolGetAttribute(pool, device.PoolReservedCurrent); e == nil {
 		reserved = after
 	}
@@ -405,13 +407,19 @@ func (g *gpu) count(bytes, request uint64) error {
 	return nil
 }
 
-// recount counts what that pool has reserved now: the driver has served the program from it.
-func (g *gpu) recount(pool device.Pool) error {
+// adopt counts what that pool has reserved now, of which bytes are counted as charged already:
+// the driver has served the program from it. Where the driver does not say, they stay counted.
+func (g *gpu) adopt(pool device.Pool, bytes uint64) error {
 	g.pooled.Lock()
 	defer g.pooled.Unlock()
+	if bytes > 0 {
+		g.account.Count(Held, bytes)
+		g.account.Give(Charged, bytes)
+		g.counted += bytes
+	}
 	n, err := g.Driver.PoolGetAttribute(pool, device.PoolReservedCurrent)
 	if err != nil {
-		return err
+		return nil
 	}
 	if n > g.counted {
 		if err = g.account.Take(Held, n-g.counted); err != nil {

@@ -120,6 +120,83 @@ func TestLeaseCounts(t *testing.T) {
 	}
 }
 
+// TestLedgerThatFailsLeavesNothingUncounted: what the driver granted or released while the ledger
+// could not be written is counted when it can be again, before anything else is taken. The error
+// is said once. Without, 3 MiB that the driver had granted were never counted.
+func TestLedgerThatFailsLeavesNothingUncounted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger")
+	l := lease(t, file, true)
+	var said []error
+	l.Say = func(err error) { said = append(said, err) }
+	if err := l.Take(shim.Held, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Take(shim.Held, 9<<20); !errors.Is(err, device.ErrOutOfMemory) || len(said) > 0 {
+		t.Fatalf("Take beyond the lease = %v, said %v", err, said)
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.Count(shim.Charged, 4<<20)
+	l.Give(shim.Charged, 1<<20)
+	l.Give(shim.Held, 1<<20)
+	for range 2 {
+		if err := l.Take(shim.Held, 1); !errors.Is(err, shim.ErrAccount) || errors.Is(err, device.ErrOutOfMemory) {
+			t.Errorf("Take from a ledger without its file = %v", err)
+		}
+	}
+	if len(said) != 1 || !errors.Is(said[0], ledger.ErrDamaged) {
+		t.Errorf("said: %v", said)
+	}
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Take(shim.Outside, 6<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("Take of a byte more than is left = %v", err)
+	}
+	book, err := ledger.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer book.Close()
+	if m := book.Members()[0]; m.Held != 1<<20 || m.Charged != 3<<20 || m.Outside != 0 {
+		t.Errorf("the ledger has %+v", m)
+	}
+	l.Give(shim.Outside, 1) // never taken: a fault, and the ledger stays as it is
+	l.Count(shim.Outside, 2)
+	if m := book.Members()[0]; m.Outside != 2 {
+		t.Errorf("%d bytes are outside, want 2", m.Outside)
+	}
+	if len(said) != 1 {
+		t.Errorf("said: %v", said)
+	}
+}
+
+// TestUncertainIsToldOnce: it stays so, and each time would read the file.
+func TestUncertainIsToldOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ledger")
+	l := lease(t, file, true)
+	l.Uncertain()
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Uncertain()
+	book, err := ledger.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer book.Close()
+	now, err := os.ReadFile(file)
+	if err != nil || string(now) != string(whole) || !book.Members()[0].Uncertain {
+		t.Errorf("the ledger has %+v, %v", book.Members()[0], err)
+	}
+}
+
 // TestLeaseWantsOfOthers: a lone process is refused at once, and one beside another hears of
 // what that waits for. A pool asks for 0 bytes to learn whether there may be others at all.
 func TestLeaseWantsOfOthers(t *testing.T) {

@@ -6,13 +6,31 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"gpumem/device"
 	"gpumem/node/ledger"
 )
 
+// ErrAccount is the error of a ledger that cannot be read or written. It is said once; there is
+// no memory without the lease.
+var ErrAccount = errors.New("the ledger of the lease cannot be used")
+
 // Lease is the [Account] of a process in a lease.
-type Lease struct{ *ledger.Member }
+//
+// An error of the ledger is said once. What could not be written is owed: it is written before
+// anything else is taken, which fails until then, so that nothing is taken beside what is not
+// counted.
+type Lease struct {
+	*ledger.Member
+	Say func(error) // of the first error of the ledger; nil for nobody
+
+	said      sync.Once
+	uncertain sync.Once
+
+	mu   sync.Mutex   // guards what follows; the ledger's are taken with it held
+	owed [parts]int64 // bytes by part: to be counted, or to be given back where less than 0
+}
 
 // Join joins the ledger of the GPU with a UUID, among files with ':' between. A UUID is
 // compared by its digits. There is one without a UUID at most, for the first GPU that
@@ -41,7 +59,7 @@ func Join(files, parts, uuid string) (*Lease, error) {
 			return nil, err
 		}
 		if m != nil {
-			return &Lease{m}, nil
+			return &Lease{Member: m}, nil
 		}
 	}
 	return nil, fmt.Errorf("the lease is of another GPU than the one with UUID %s", uuid)
@@ -53,22 +71,67 @@ func digits(uuid string) string {
 	return strings.ToLower(strings.ReplaceAll(uuid, "-", ""))
 }
 
-var kinds = [...]ledger.Kind{Held: ledger.Held, Charged: ledger.Charged, Outside: ledger.Outside}
+var kinds = [parts]ledger.Kind{Held: ledger.Held, Charged: ledger.Charged, Outside: ledger.Outside}
 
 // Take counts bytes more.
 func (l *Lease) Take(k Part, bytes uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range parts {
+		if err := l.pay(k); err != nil {
+			return fmt.Errorf("%w: %w", ErrAccount, err)
+		}
+	}
 	err := l.Member.Take(kinds[k], bytes)
-	if errors.Is(err, ledger.ErrFull) {
+	switch l.say(err); {
+	case err == nil:
+		return nil
+	case errors.Is(err, ledger.ErrFull):
 		return fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	}
+	return fmt.Errorf("%w: %w", ErrAccount, err)
+}
+
+// Count counts bytes more, also beyond the limit: the driver has granted them.
+func (l *Lease) Count(k Part, bytes uint64) { l.owe(k, int64(bytes)) }
+
+// Give counts bytes less.
+func (l *Lease) Give(k Part, bytes uint64) { l.owe(k, -int64(bytes)) }
+
+func (l *Lease) owe(k Part, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owed[k] += bytes
+	_ = l.pay(k) // which is said, and tried again
+}
+
+// pay writes what is owed of a part. What was given back and never taken cannot be: that is a
+// fault of this package, and the ledger rather has too much. Caller holds mu.
+func (l *Lease) pay(k Part) (err error) {
+	switch n := l.owed[k]; {
+	case n > 0:
+		err = l.Member.Count(kinds[k], uint64(n))
+	case n < 0:
+		err = l.Member.Give(kinds[k], uint64(-n))
+	}
+	l.say(err)
+	if err == nil || errors.Is(err, ledger.ErrGive) {
+		l.owed[k] = 0
+		return nil
 	}
 	return err
 }
 
-// Count counts bytes more, also beyond the limit: the driver has granted them.
-func (l *Lease) Count(k Part, bytes uint64) { _ = l.Member.Count(kinds[k], bytes) }
+// say says the first error of the ledger. That it is full, or was left, is none.
+func (l *Lease) say(err error) {
+	expected := err == nil || errors.Is(err, ledger.ErrFull) || errors.Is(err, ledger.ErrClosed)
+	if !expected && l.Say != nil {
+		l.said.Do(func() { l.Say(err) })
+	}
+}
 
-// Give counts bytes less.
-func (l *Lease) Give(k Part, bytes uint64) { _ = l.Member.Give(kinds[k], bytes) }
+// Uncertain tells it the ledger once: it stays so.
+func (l *Lease) Uncertain() { l.uncertain.Do(l.Member.Uncertain) }
 
 // Want announces that this process waits for bytes. The error is device.ErrNotSupported if
 // it is the only one of the lease.
