@@ -215,8 +215,10 @@ func TestGrantsAreAll(t *testing.T) {
 	if err := grants(c); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(events(), func(e event) bool { return strings.HasPrefix(e.Fault, "c/grants says nothing of alloc 1, alloc 512") }) {
-		t.Errorf("%+v: the check holds without rows", events())
+	all := events()
+	isMissed := func(e event) bool { return strings.HasPrefix(e.Fault, "c/grants says nothing of alloc 1, alloc 512") }
+	if !slices.ContainsFunc(all, isMissed) {
+		t.Errorf("%+v: the check holds without rows", all)
 	}
 }
 
@@ -670,7 +672,9 @@ func TestCompareLosses(t *testing.T) {
 		{"a pool without a training", with(jax, good, series("0x2p+0", "nan")), []string{"elastic: the loss 1 is nan, which is no number"}},
 		{"a pool without a graph", with(torch, good2, still), []string{"elastic: no graph was replayed"}},
 		{"simulated, without numbers or a graph", with(torch, series("0x0p+0", "nan"), series("0x0p+0")), nil},
-		{"alone failed, so nothing", func(c *call) { c.compareLosses(jax, []string{"alone", "elastic"}, map[string]trained{"elastic": good}) }, nil},
+		{"alone failed, so nothing", func(c *call) {
+			c.compareLosses(jax, []string{"alone", "elastic"}, map[string]trained{"elastic": good})
+		}, nil},
 	})
 }
 
@@ -684,7 +688,8 @@ func TestTrainingAloneIsOne(t *testing.T) {
 		alone trained
 		why   string
 	}{
-		{"constant", jax, trained{Losses: []string{"0x1p+0", "0x1p+0"}}, "the training went nowhere: the loss begins with 0x1p+0 and ends with 0x1p+0"},
+		{"constant", jax, trained{Losses: []string{"0x1p+0", "0x1p+0"}},
+			"the training went nowhere: the loss begins with 0x1p+0 and ends with 0x1p+0"},
 		{"no number at the end", jax, trained{Losses: []string{"0x1p+0", "nan"}}, "the loss 1 is nan, which is no number"},
 		{"no number in between", jax, trained{Losses: []string{"0x2p+0", "-inf", "0x1p+0"}}, "the loss 1 is -inf, which is no number"},
 		{"zeros", jax, trained{Losses: []string{"0x0.0p+0", "0x0.0p+0"}}, "the loss 0 is 0"},

@@ -173,10 +173,10 @@ func (o options) run(begun time.Time, w io.Writer) (int, error) {
 	for _, c := range checks {
 		result := b.one(ctx, c, time.Duration(o.seconds)*time.Second-time.Since(begun))
 		r.Results = append(r.Results, result)
-		result.Line(w)
 		before := unsaved
-		if unsaved = save(); unsaved != nil && (before == nil || before.Error() != unsaved.Error()) {
-			// The next one may be saved, with all results, and the lines are there in any case.
+		unsaved = save() // the next one may be saved, with all results
+		result.Line(w)
+		if isNews := unsaved != nil && (before == nil || before.Error() != unsaved.Error()); isNews {
 			fmt.Fprintln(os.Stderr, "check: the report is not saved:", report.OneLine(unsaved.Error()))
 		}
 	}

@@ -289,7 +289,8 @@ func TestDevicesThatFailEndNothing(t *testing.T) {
 
 // A report that cannot be saved after one check may be after the next, and has all results then.
 func TestReportThatIsNotSavedEndsNothing(t *testing.T) {
-	const why = "check: the report is not saved: open gpu-check/report.json.new: not a directory | open gpu-check/logs.zip.new: not a directory\n"
+	const why = "check: the report is not saved: open gpu-check/report.json.new: not a directory | " +
+		"open gpu-check/logs.zip.new: not a directory\n"
 	m := makeBundle(t, oneGPU)
 	status, out := m.run(t, nil, "--only", "planted-unsaved,planted-saved")
 	if r := m.report(t, "gpu-check"); status != 0 || len(r.Results) != 2 || strings.Count(out, why) != 1 {
@@ -305,6 +306,7 @@ func TestReportThatIsNotSavedEndsNothing(t *testing.T) {
 
 // TestVerdict: a run in which nothing held has shown nothing.
 func TestVerdict(t *testing.T) {
+	const nothing = "nothing held: every check was skipped or not reached"
 	for _, tc := range []struct {
 		name     string
 		outcomes []report.Outcome
@@ -315,8 +317,8 @@ func TestVerdict(t *testing.T) {
 		{"held", []report.Outcome{report.Held, report.Skipped, report.NotReached}, nil, 0, ""},
 		{"wrong", []report.Outcome{report.Held, report.Wrong}, nil, statusBad, ""},
 		{"wrong, and none held", []report.Outcome{report.Skipped, report.Hung}, nil, statusBad, ""},
-		{"none held", []report.Outcome{report.Skipped, report.NotReached}, nil, statusUsage, "nothing held: every check was skipped or not reached"},
-		{"no check", nil, nil, statusUsage, "nothing held: every check was skipped or not reached"},
+		{"none held", []report.Outcome{report.Skipped, report.NotReached}, nil, statusUsage, nothing},
+		{"no check", nil, nil, statusUsage, nothing},
 		{"not saved", []report.Outcome{report.Held}, os.ErrInvalid, statusBad, "the report is not saved; the lines above are all there is"},
 	} {
 		r := new(report.Report)
@@ -333,7 +335,7 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 	m := makeBundle(t, oneGPU)
-	if status, out := m.run(t, nil, "--only", "planted-skipped"); status != statusUsage || !strings.HasSuffix(out, "check: nothing held: every check was skipped or not reached\n") {
+	if status, out := m.run(t, nil, "--only", "planted-skipped"); status != statusUsage || !strings.HasSuffix(out, "check: "+nothing+"\n") {
 		t.Errorf("status %d\n%s", status, out)
 	}
 	for _, seconds := range []string{"0", "-1", "86401", "9223372037"} {
@@ -406,8 +408,14 @@ func TestUnpack(t *testing.T) {
 		}
 		return b
 	}
-	files := []any{tar.Header{Name: "gpumem/", Typeflag: tar.TypeDir}, "", tar.Header{Name: "gpumem/bin/gpumem"}, "command", tar.Header{Name: "gpumem/lib/gpumem/a.so"}, "library",
-		tar.Header{Name: "gpumem/lib/../../../out"}, "out", tar.Header{Name: "gpumem/jax.py"}, "python", tar.Header{Name: "bin/gpumem"}, "another"}
+	files := []any{
+		tar.Header{Name: "gpumem/", Typeflag: tar.TypeDir}, "",
+		tar.Header{Name: "gpumem/bin/gpumem"}, "command",
+		tar.Header{Name: "gpumem/lib/gpumem/a.so"}, "library",
+		tar.Header{Name: "gpumem/lib/../../../out"}, "out",
+		tar.Header{Name: "gpumem/jax.py"}, "python",
+		tar.Header{Name: "bin/gpumem"}, "another",
+	}
 	wheel := func(path string) error {
 		f, err := os.Create(path)
 		if err != nil {

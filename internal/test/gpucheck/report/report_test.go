@@ -31,7 +31,8 @@ func TestTextSaysWhatIsWrong(t *testing.T) {
 		c.Line(&lines)
 	}
 	for _, text := range []string{page.String(), lines.String()} {
-		for _, want := range []string{"wrong", "costs", "Calls cost so much", "cost.MemInfo is 9 us\n", "cost.MemMap is 3 us\n", "skipped", "python3 has no jax\n", "note: outside is unknown\n"} {
+		for _, want := range []string{"wrong", "costs", "Calls cost so much", "cost.MemInfo is 9 us\n", "cost.MemMap is 3 us\n", "skipped",
+			"python3 has no jax\n", "note: outside is unknown\n"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is not in\n%s", want, text)
 			}
