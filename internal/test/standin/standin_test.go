@@ -235,6 +235,17 @@ func TestRuntime(t *testing.T) {
 	}
 }
 
+// TestFabricIsNotSupported: an answer, as of a GPU without NVSwitch, and not an error, over
+// which JAX 0.6 aborts.
+func TestFabricIsNotSupported(t *testing.T) {
+	library := standin.Library(t)
+	cmd := exec.Command(standin.Compile(t, "testdata/fabric.c"))
+	cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim:1GiB")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 0 8\n" {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // holder starts testdata/use.c, which takes bytes and keeps them until it is ended.
 func holder(t *testing.T, program string, env []string, bytes uint64) (line string, end func()) {
 	t.Helper()

@@ -91,6 +91,22 @@ FN nvmlDeviceGetMemoryInfo(void *d, u64 *m) { // total, free, used
   if (!e) m[0] = s.total, m[1] = s.total - s.used, m[2] = s.used;
   return e;
 }
+// No NVSwitch: what a GPU says whose fabric has the state 0, not supported. JAX 0.6 aborts
+// over any other answer. version has the size of the rest and of itself.
+FN nvmlDeviceGetGpuFabricInfoV(void *d, unsigned *version) {
+  struct status s;
+  int e = of(d, &s);
+  unsigned size = *version & 0xffffff;
+  if (!e && size > sizeof *version) memset(version + 1, 0, size - sizeof *version);
+  return e;
+}
+struct fabricInfo { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
+FN nvmlDeviceGetGpuFabricInfo(void *d, struct fabricInfo *info) {
+  struct status s;
+  int e = of(d, &s);
+  if (!e) memset(info, 0, sizeof *info);
+  return e;
+}
 struct memoryV2 { unsigned version; u64 total, reserved, free, used; };
 FN nvmlDeviceGetMemoryInfo_v2(void *d, struct memoryV2 *m) {
   struct status s;
