@@ -134,7 +134,7 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 	}
 	for _, p := range st.Processes {
 		i, j := memberOf(p, before), memberOf(p, after)
-		if !p.Known || i < 0 || j < 0 || before[i].Changes != after[j].Changes {
+		if !p.Known || i < 0 || !isSteady(before, after, i, j) {
 			continue
 		}
 		counted := after[j].Held + after[j].Charged
@@ -162,34 +162,51 @@ func memberOf(p device.Process, ms []ledger.Figures) int {
 func (s *sampler) sampleBeside(st device.Status, before, after []ledger.Figures) {
 	for _, p := range st.Processes {
 		i, j := memberOf(p, before), memberOf(p, after)
-		if (i < 0) != (j < 0) || i >= 0 && before[i].Changes != after[j].Changes || !s.ours(p.PID) {
+		if !isSteady(before, after, i, j) || !s.ours(p.PID) {
 			continue
 		}
 		environ, err := s.environ(p.PID)
 		if err != nil {
 			continue
 		}
-		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, GPU: st.Info, Steady: true}
+		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, GPU: st.Info, Outside: beside.Outside(s.env), Steady: true}
 		if j >= 0 {
 			one.Member = &after[j]
 		}
-		b := beside.Of(one)
-		if b == nil {
-			continue
+		if b := beside.Of(one); b != nil {
+			s.noteBeside(p.PID, b)
 		}
-		s.unsure = true
-		if s.found != nil {
-			s.found()
-		}
-		s.mu.Lock()
-		if old := s.beside[p.PID]; old == nil || old.Bytes == nil || b.Bytes != nil && *b.Bytes > *old.Bytes {
-			if s.beside == nil {
-				s.beside = map[int]*machine.Beside{}
-			}
-			s.beside[p.PID] = b
-		}
-		s.mu.Unlock()
 	}
+}
+
+// isSteady reports whether a process, member i and then member j, has neither come, gone, taken
+// nor given.
+func isSteady(before, after []ledger.Figures, i, j int) bool {
+	if i < 0 || j < 0 {
+		return i < 0 && j < 0
+	}
+	return before[i].Changes == after[j].Changes
+}
+
+// noteBeside keeps the most that a process took beside the lease.
+func (s *sampler) noteBeside(pid int, b *machine.Beside) {
+	s.unsure = true
+	if s.found != nil {
+		s.found()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beside == nil {
+		s.beside = map[int]*machine.Beside{}
+	}
+	if old := s.beside[pid]; old == nil || isMore(b, old) {
+		s.beside[pid] = b
+	}
+}
+
+// isMore reports whether b is a larger number of bytes than old, or the first.
+func isMore(b, old *machine.Beside) bool {
+	return old.Bytes == nil || b.Bytes != nil && *b.Bytes > *old.Bytes
 }
 
 // besideLine returns what the run took beside its lease, as one line; "" for nothing. It names

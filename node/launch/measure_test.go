@@ -183,7 +183,8 @@ func TestRunThatTookMemoryBesideItsLeaseTeachesNothing(t *testing.T) {
 		want     string
 		learned  uint64
 	}{
-		{"more than is counted", self, []string{runenv.EnvPool + "=elastic"}, 0, false, "took 60 B beside its lease: the GPU reports", 0},
+		{"more than is counted", self, []string{runenv.EnvPool + "=elastic", runenv.EnvOutside + "=0"}, 0, false, "took 60 B beside its lease: the GPU reports", 0},
+		{"without an environment, in a lease with 20 outside", self, nil, 0, false, "took 60 B beside its lease (about 20 B of it by its context and its libraries): the GPU", 0},
 		{"within what lies outside", self, []string{runenv.EnvPool + "=elastic", runenv.EnvOutside + "=60"}, 60, false, "", 60},
 		{"while it takes and gives", self, []string{runenv.EnvPool + "=elastic"}, 0, true, "", 0},
 		{"not of the program's family", 1 << 30, []string{runenv.EnvPool + "=elastic"}, 0, false, "", 60},
@@ -191,7 +192,7 @@ func TestRunThatTookMemoryBesideItsLeaseTeachesNothing(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			status := device.Status{Info: device.Info{Total: 1000, Simulated: true, Context: tc.context}, Processes: []device.Process{{PID: self, Used: 90, Known: true}}}
 			found := 0
-			s := newSampler(tc.pid, []string{runenv.EnvLedger + "=" + path}, meterFunc(func() (device.Status, error) {
+			s := newSampler(tc.pid, []string{runenv.EnvLedger + "=" + path, runenv.EnvOutside + "=20"}, meterFunc(func() (device.Status, error) {
 				if tc.meddling {
 					return status, errors.Join(m.Take(ledger.Held, 10), m.Give(ledger.Held, 10))
 				}

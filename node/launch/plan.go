@@ -308,6 +308,7 @@ func (p *Plan) Run(ctx context.Context) (status int, err error) {
 	if err := p.makeLedgers(leases, devices); err != nil {
 		return 0, err
 	}
+	p.tellOutside(leases, envs)
 	p.sayPool(leases[0], devices)
 	return p.start(ctx, envs, leases)
 }

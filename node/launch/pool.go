@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/device"
+	"gpumem/node/internal/beside"
 	"gpumem/node/ledger"
 	"gpumem/node/library"
 	"gpumem/node/runenv"
@@ -99,6 +100,21 @@ func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) erro
 		}
 	}
 	return nil
+}
+
+// tellOutside writes what the processes of each copy are taken to hold outside of the pool into
+// its leases, where lists find it also of a process that has lost its environment.
+func (p *Plan) tellOutside(leases [][]*share.Lease, envs [][]string) {
+	if p.Limits.Pool == nil {
+		return
+	}
+	for c, copies := range leases {
+		for _, l := range copies {
+			if err := l.SetOutside(beside.Outside(envs[c])); err != nil {
+				p.say("lists do not know what lies outside of the pool: %v", err)
+			}
+		}
+	}
 }
 
 // sayPool says what serves the program's memory.

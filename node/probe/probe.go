@@ -347,7 +347,7 @@ func (j *join) addBeside(listed *open.Listed, pools members) {
 		if !ok || !pooled || len(l.Containers) > 0 {
 			continue
 		}
-		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known, GPU: listed.Info}
+		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known, GPU: listed.Info, Outside: l.Outside}
 		if at := slices.IndexFunc(ms, func(m ledger.Figures) bool { return m.PID == process.PID && here(m) }); at >= 0 {
 			p.Member = &ms[at]
 		}

@@ -468,7 +468,7 @@ func TestProgramThatIsNotInItsLedgerTookMemoryBesideIt(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) {
 				e := entryOf(t, pid)
-				e.Device, e.Bytes, e.Ledger, e.Containers = d.Key(), 10, tc.ledger, tc.containers
+				e.Device, e.Bytes, e.Ledger, e.Containers, e.Outside = d.Key(), 10, tc.ledger, tc.containers, 3
 				return []share.Entry{e}, nil
 			}})
 			if err != nil {
@@ -484,12 +484,19 @@ func TestProgramThatIsNotInItsLedgerTookMemoryBesideIt(t *testing.T) {
 					got = p.Beside
 				}
 			}
-			if (got != nil) != tc.want || got != nil && (got.Bytes == nil || *got.Bytes != d.Used || !strings.HasPrefix(got.How, "neither the pool library nor")) {
+			if (got != nil) != tc.want {
 				t.Errorf("%+v, want one: %t", got, tc.want)
 			}
 			line := strings.Join(view.Remarks(&s.Devices[0], s.Time), "\n")
 			if strings.Contains(line, fmt.Sprintf("process %d: it took ", pid)) != tc.want {
 				t.Errorf("%s", line)
+			}
+			if got == nil {
+				return
+			}
+			const how = "it has loaded neither the pool library nor"
+			if got.Bytes == nil || *got.Bytes != d.Used || got.Outside != 3 || !strings.HasPrefix(got.How, how) {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

@@ -26,6 +26,30 @@ func settled(r *Registry, gibs, total uint64) (*Lease, error) {
 	return l[0], nil
 }
 
+// TestSetOutside: lists have what the lease's processes hold outside of the pool, and what is set
+// for other reasons leaves it.
+func TestSetOutside(t *testing.T) {
+	r, err := Open(t.TempDir())
+	must(t, err)
+	l, err := settled(r, 8, 24)
+	must(t, err)
+	for i, change := range []func() error{
+		func() error { return l.SetOutside(300) },
+		func() error { return l.Tell(os.Getppid()) },
+		func() error { return l.SetUse(pod(1), "") },
+		func() error { return errors.Join(os.Remove(l.Path()), l.Restore(background)) },
+	} {
+		must(t, change())
+		if all := listed(t, r); len(all) != 1 || all[0].Outside != 300 || all[0].Bytes != 8*gib {
+			t.Errorf("after change %d: %+v", i, all)
+		}
+	}
+	must(t, l.Close())
+	if err := l.SetOutside(1); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // TestSetUse: lists have the containers and the ledger, and what is set later replaces
 // both. Tell and a clean-up of the folder change neither.
 func TestSetUse(t *testing.T) {

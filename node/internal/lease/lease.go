@@ -127,6 +127,16 @@ func (l *Lease) Tell(pid int) error {
 	})
 }
 
+// SetOutside sets what each process of the lease is taken to hold outside of its pool, for
+// those who look. It is an error after Close. It changes nothing in a part of an enclosing
+// lease.
+func (l *Lease) SetOutside(bytes uint64) error {
+	return l.rewrite(func(rec registry.Record) (registry.Record, error) {
+		rec.Outside = bytes
+		return rec, nil
+	})
+}
+
 // SetUse sets the containers that the lease is for, and the file in which their programs
 // count what they hold, in the place of those set before. Memory of processes in these
 // containers counts for the lease. The ledger is an absolute path in the namespace of the
@@ -152,7 +162,7 @@ func (l *Lease) rewrite(change func(registry.Record) (registry.Record, error)) e
 		}
 		crashpoint.At("rewrite: written")
 		l.rec.PID, l.rec.Start, l.rec.Namespace = rec.PID, rec.Start, rec.Namespace
-		l.rec.Containers, l.rec.More, l.rec.Ledger = rec.Containers, rec.More, rec.Ledger
+		l.rec.Containers, l.rec.More, l.rec.Ledger, l.rec.Outside = rec.Containers, rec.More, rec.Ledger, rec.Outside
 		return nil
 	})
 	if err == os.ErrClosed {

@@ -51,6 +51,9 @@ type Entry struct {
 	// Ledger is the file in which the lease's programs count what they hold, see package
 	// ledger; empty if there is none.
 	Ledger string
+	// Outside is what each process of the lease is taken to hold outside of the pool that the
+	// driver library serves; 0 also where there is none.
+	Outside uint64
 	// Over is what its processes hold beyond Bytes; set only in a refusal.
 	Over uint64
 

@@ -91,6 +91,8 @@ type Record struct {
 	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
 	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 
+	Outside uint64 `json:"outside,omitempty"` // lease: bytes that each of its processes is taken to hold outside of the pool
+
 	// Of a lease for containers, see Record.Use.
 	Containers []Container `json:"containers,omitempty"`
 	More       int         `json:"more_containers,omitempty"` // that had no room here
@@ -258,7 +260,7 @@ func Decode(file []byte) (Record, error) {
 // Entry returns the record for lists. The owner of its file is uid; -1: unknown.
 func (r Record) Entry(uid int) Entry {
 	e := Entry{ID: r.ID, Device: r.Device, Bytes: r.Bytes, PID: r.PID, UID: uid, Command: r.Command, Start: r.Start, Namespace: r.Namespace,
-		Containers: r.Containers, MoreContainers: r.More, Ledger: r.Ledger}
+		Containers: r.Containers, MoreContainers: r.More, Ledger: r.Ledger, Outside: r.Outside}
 	if r.Since != 0 {
 		e.Since = time.Unix(0, r.Since)
 	}
