@@ -2,7 +2,11 @@
 
 package shim
 
-import "math"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
 
 // driverBlock is the unit in which the driver takes memory of the GPU for plain grants.
 const driverBlock = 2 << 20
@@ -22,59 +26,121 @@ const driverBlock = 2 << 20
 // Let 1 KiB be granted at 4 MiB, 1 KiB at 4 MiB + 512 KiB and 5 MiB at 8 MiB: the first opens
 // a block, the second none, the third three. Freeing the first closes none.
 //
-// The caller locks.
+// Blocks are a process's, of all its contexts: a grant that the pool made and one of the
+// program's may share one. It counts once, for whoever opened it, until the last has left.
 type blocks struct {
-	unit  uint64
-	users map[uint64]int // grants in a block that they do not fill, by its number
+	unit atomic.Uint64
+
+	mu    sync.Mutex        // guards users
+	users map[uint64]sharer // of a block that its grants do not fill, by its number
 }
 
-func newBlocks(unit uint64) blocks { return blocks{unit, map[uint64]int{}} }
+// sharer is who is in a block: how many grants, and the part that it counts as.
+type sharer struct {
+	grants int
+	part   Part
+}
+
+// closed is the bytes of blocks that close, by the part that they count as.
+type closed [parts]uint64
+
+// give gives back what has closed.
+func (c closed) give(a Account) {
+	for p, n := range c {
+		if n > 0 {
+			a.Give(Part(p), n)
+		}
+	}
+}
+
+func newBlocks(unit uint64) *blocks {
+	b := &blocks{users: map[uint64]sharer{}}
+	b.unit.Store(unit)
+	return b
+}
+
+// atLeast makes the unit larger, while no grant is there.
+func (b *blocks) atLeast(unit uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.users) == 0 {
+		advance(&b.unit, unit)
+	}
+}
 
 // most is what a grant may need: whole blocks of its own. What is too large to be rounded is
 // left, and refused.
-func (b blocks) most(bytes uint64) uint64 {
-	if bytes > math.MaxUint64-b.unit {
+func (b *blocks) most(bytes uint64) uint64 {
+	unit := b.unit.Load()
+	if bytes > math.MaxUint64-unit {
 		return bytes
 	}
-	return (bytes + b.unit - 1) / b.unit * b.unit
+	return (bytes + unit - 1) / unit * unit
 }
 
-// enter adds a grant and returns the bytes of the blocks that were opened for it.
-func (b blocks) enter(addr, bytes uint64) (opened uint64) {
-	return b.each(addr, bytes, func(number uint64) bool {
-		b.users[number]++
-		return b.users[number] == 1
-	})
+// enter adds a grant and returns the bytes of the blocks that were opened for it, which count
+// as its part.
+func (b *blocks) enter(addr, bytes uint64, p Part) (opened uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	opened = b.filled(addr, bytes)
+	for _, number := range b.shared(addr, bytes) {
+		s, ok := b.users[number]
+		if !ok {
+			s.part = p
+			opened += b.unit.Load()
+		}
+		s.grants++
+		b.users[number] = s
+	}
+	return opened
 }
 
-// leave removes a grant and returns the bytes of the blocks that close with it.
-func (b blocks) leave(addr, bytes uint64) (closed uint64) {
-	return b.each(addr, bytes, func(number uint64) bool {
-		if b.users[number]--; b.users[number] > 0 {
-			return false
+// leave removes a grant of a part and returns the bytes of the blocks that close with it.
+func (b *blocks) leave(addr, bytes uint64, p Part) (c closed) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c[p] = b.filled(addr, bytes)
+	for _, number := range b.shared(addr, bytes) {
+		s := b.users[number]
+		if s.grants--; s.grants > 0 {
+			b.users[number] = s
+			continue
 		}
 		delete(b.users, number)
-		return true
-	})
+		c[s.part] += b.unit.Load()
+	}
+	return c
 }
 
-// each returns the bytes of the blocks that a grant fills, and of those at its ends for which
-// part reports true.
-func (b blocks) each(addr, bytes uint64, part func(number uint64) bool) (sum uint64) {
+// filled returns the bytes of the blocks that a grant fills: nobody else is in them.
+func (b *blocks) filled(addr, bytes uint64) uint64 {
+	unit := b.unit.Load()
+	first, end := (addr+unit-1)/unit, (addr+bytes)/unit
+	return (max(end, first) - first) * unit
+}
+
+// shared returns the numbers of the blocks that a grant is in and does not fill: at its two ends,
+// or the only one.
+func (b *blocks) shared(addr, bytes uint64) []uint64 {
 	if bytes == 0 {
-		return 0
+		return nil
 	}
-	first, last := addr/b.unit, (addr+bytes-1)/b.unit
-	sum = (last - first + 1) * b.unit
-	fillsFirst, fillsLast := addr%b.unit == 0, (addr+bytes)%b.unit == 0
+	numbers := make([]uint64, 0, 2)
+	unit := b.unit.Load()
+	first, last := addr/unit, (addr+bytes-1)/unit
+	fillsFirst, fillsLast := addr%unit == 0, (addr+bytes)%unit == 0
 	if first == last {
-		fillsFirst, fillsLast = fillsFirst && fillsLast, true
+		if !fillsFirst || !fillsLast {
+			numbers = append(numbers, first)
+		}
+		return numbers
 	}
-	if !fillsFirst && !part(first) {
-		sum -= b.unit
+	if !fillsFirst {
+		numbers = append(numbers, first)
 	}
-	if !fillsLast && !part(last) {
-		sum -= b.unit
+	if !fillsLast {
+		numbers = append(numbers, last)
 	}
-	return sum
+	return numbers
 }

@@ -7,6 +7,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/policy/frameworks"
 	"gpumem/preload/internal/shim"
 )
 
@@ -235,5 +236,105 @@ func TestCountIsOfWhatTheDriverGranted(t *testing.T) {
 		if _, charged, _ := a.counts(); charged != tc.want || (len(a.refused) == 1) != tc.refused {
 			t.Errorf("%d MiB: %d bytes are counted, refused %d", tc.granted/mib, charged, a.refused)
 		}
+	}
+}
+
+// placing is a driver that places grants of plain memory where it is told to.
+type placing struct {
+	*driver
+	at   uint64
+	live map[uint64]uint64
+	fail bool // a free fails
+}
+
+func (d *placing) Alloc(bytes uint64) (device.Range, error) {
+	d.live[d.at] = bytes
+	return device.Range{Addr: d.at, Bytes: bytes}, nil
+}
+
+func (d *placing) Free(addr uint64) error {
+	if d.fail {
+		return device.ErrInvalidValue
+	}
+	delete(d.live, addr)
+	return nil
+}
+
+// TestBlockOfPoolAndProgramCountsOnce: grants of the pool and of the program lie in the blocks of
+// one process. A block counts for whoever opened it until the last has left, whatever order they
+// leave in and whichever release fails. Without, each of the two had counted it.
+func TestBlockOfPoolAndProgramCountsOnce(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	a := newAccount(t, 1<<40)
+	c := newCharges(t, a)
+	d := &placing{driver: newDriver(t, sim.Config{Total: 1 << 30}), live: map[uint64]uint64{}}
+	pol, err := frameworks.Parse("platform")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := shim.Open(d, shim.Config{Policy: pol, Account: a, Charges: c, Ordered: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	charged := map[uint64]uint64{} // bytes by address, as d.live has them
+	both := false                  // a block was shared by the two
+	for i := range 20000 {
+		at := uint64(1<<30) + r.Uint64N(64)*mib/2
+		bytes := 1 + r.Uint64N(mib/2)
+		if r.IntN(4) == 0 {
+			bytes *= 9
+		}
+		fails := r.IntN(4) == 0
+		free := true
+		for _, live := range []map[uint64]uint64{d.live, charged} {
+			for addr, n := range live {
+				if at >= addr+n || addr >= at+bytes {
+					continue
+				}
+				free = false
+				key := shim.Key{Value: addr}
+				if _, ok := charged[addr]; ok && r.IntN(2) == 0 {
+					c.Removed(c.Remove(key), !fails)
+					if !fails {
+						delete(charged, addr)
+					}
+				} else if !ok && r.IntN(2) == 0 {
+					d.fail = fails
+					if err := p.Free(addr); (err != nil) != fails {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		switch {
+		case !free:
+		case r.IntN(2) == 0:
+			if err := c.Take(bytes); err != nil {
+				t.Fatal(err)
+			}
+			c.Done(shim.Key{Value: at}, bytes, 0)
+			charged[at] = bytes
+		default:
+			d.at = at
+			if _, err := p.Alloc(bytes); err != nil {
+				t.Fatal(err)
+			}
+		}
+		used := map[uint64]int{}
+		for who, live := range []map[uint64]uint64{d.live, charged} {
+			for addr, n := range live {
+				for b := addr / (2 * mib); b <= (addr+n-1)/(2*mib); b++ {
+					used[b] |= 1 << who
+					both = both || used[b] == 3
+				}
+			}
+		}
+		held, past, _ := a.counts()
+		if want := uint64(len(used)) * 2 * mib; held+past != want || c.Bytes() != past {
+			t.Fatalf("step %d: %d bytes are held and %d charged, %d shown; want %d for %d blocks", i, held, past, c.Bytes(), want, len(used))
+		}
+	}
+	if !both {
+		t.Error("no block was ever shared")
 	}
 }

@@ -57,8 +57,8 @@ type Charges struct {
 	token    uint64             // the last one
 	maps     map[uint64]mapping // by address
 	reserved map[uint64]uint64  // bytes counted by pool of the driver
-	blocks   blocks
-	pool     *Pool // releases what is idle before a charge is refused; nil for none
+	blocks   *blocks            // of the pool's grants, too
+	pool     *Pool              // releases what is idle before a charge is refused; nil for none
 }
 
 // whereabouts is whether what is outside of the pool is counted.
@@ -83,7 +83,7 @@ type leaving struct {
 	key   Key
 	of    *charge
 	last  bool   // it was the last use
-	bytes uint64 // that are given back then
+	bytes closed // that are given back then
 }
 
 // A mapping is one use of a handle that the program has mapped.
@@ -253,7 +253,7 @@ func (c *Charges) enter(k Key, e *charge) uint64 {
 	c.of[k] = e
 	n := c.blocks.most(e.bytes)
 	if k.Kind == Plain {
-		n = c.blocks.enter(k.Value, e.bytes)
+		n = c.blocks.enter(k.Value, e.bytes, Charged)
 	}
 	c.sum.Add(n)
 	return n
@@ -261,18 +261,25 @@ func (c *Charges) enter(k Key, e *charge) uint64 {
 
 // leave removes a charge and returns the bytes that the driver releases with it. Caller
 // holds mu.
-func (c *Charges) leave(k Key, e *charge) uint64 {
+func (c *Charges) leave(k Key, e *charge) (n closed) {
 	delete(c.of, k)
-	n := c.blocks.most(e.bytes)
-	if k.Kind == Plain {
-		n = c.blocks.leave(k.Value, e.bytes)
+	if n[Charged] = c.blocks.most(e.bytes); k.Kind == Plain {
+		n = c.blocks.leave(k.Value, e.bytes, Charged)
 	}
-	c.sum.Add(-n)
+	c.sum.Add(-n[Charged])
 	return n
 }
 
 // drop ends a charge at once. Caller holds mu.
-func (c *Charges) drop(k Key, e *charge) { c.account.Give(Charged, c.leave(k, e)) }
+func (c *Charges) drop(k Key, e *charge) { c.leave(k, e).give(c.account) }
+
+// undo enters a charge again that has left with so many bytes, which are counted. Caller holds
+// mu.
+func (c *Charges) undo(k Key, e *charge, left closed) {
+	c.settle(left[Charged], c.enter(k, e))
+	left[Charged] = 0
+	left.give(c.account)
+}
 
 // settle makes the bytes counted so far those that the driver has taken.
 func (c *Charges) settle(counted, taken uint64) { settle(c.account, Charged, counted, taken) }
@@ -330,18 +337,15 @@ func (c *Charges) Removed(token uint64, released bool) {
 	delete(c.leaving, token)
 	defer c.under.end()
 	switch {
-	case released:
-		c.account.Give(Charged, l.bytes)
-	case l.last && l.of.gone:
-		c.account.Give(Charged, l.bytes)
+	case released, l.last && l.of.gone:
+		l.bytes.give(c.account)
 	case l.last:
 		l.of.users = 1
 		if with := c.with(l.of.context); with != nil { // it ends, or stays, with its context
-			with.of[l.key] = l.of
-			with.bytes += l.bytes
+			with.of[l.key] = left{l.of, l.bytes}
 			return
 		}
-		c.settle(l.bytes, c.enter(l.key, l.of))
+		c.undo(l.key, l.of, l.bytes)
 	default:
 		l.of.users++
 	}

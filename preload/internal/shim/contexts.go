@@ -25,8 +25,13 @@ type contexts struct {
 type leaves struct {
 	handle uint64
 	known  bool // it was counted
-	of     map[Key]*charge
-	bytes  uint64
+	of     map[Key]left
+}
+
+// left is a charge that has left, and the bytes that are given back when it has ended.
+type left struct {
+	of    *charge
+	bytes closed
 }
 
 // further is what n contexts take beside what is outside.
@@ -91,12 +96,11 @@ func (c *Charges) RemoveContext(handle uint64) (token uint64) {
 	c.under.begin()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := &leaves{handle: handle, known: c.contexts.known[handle], of: map[Key]*charge{}}
+	l := &leaves{handle: handle, known: c.contexts.known[handle], of: map[Key]left{}}
 	delete(c.contexts.known, handle)
 	for k, e := range c.of {
 		if e.context == handle && handle != 0 {
-			l.of[k] = e
-			l.bytes += c.leave(k, e)
+			l.of[k] = left{e, c.leave(k, e)}
 		}
 	}
 	c.token++
@@ -115,14 +119,14 @@ func (c *Charges) RemovedContext(token uint64, ended bool) {
 		if l.known {
 			c.contexts.known[l.handle] = true
 		}
-		taken := uint64(0)
 		for k, e := range l.of {
-			taken += c.enter(k, e)
+			c.undo(k, e.of, e.bytes)
 		}
-		c.settle(l.bytes, taken)
 		return
 	}
-	c.account.Give(Charged, l.bytes)
+	for _, e := range l.of {
+		e.bytes.give(c.account)
+	}
 	for _, of := range c.leaving { // what other threads release at the same time cannot stay
 		if of.of.context == l.handle && l.handle != 0 {
 			of.of.gone = true

@@ -96,12 +96,13 @@ type gpu struct {
 	started   atomic.Uint64 // waits for the context, begun so far
 	completed atomic.Uint64 // the last of them that has ended well, and all before it
 
-	requests atomic.Int64  // under way; the last one releases what is left of ahead
-	expected atomic.Uint64 // bytes of a request under way
-	ahead    atomic.Uint64 // bytes that are counted in the account, and not taken from the driver yet
-	pooled   sync.Mutex    // guards counted, and is held while the driver's own pool grows
-	counted  uint64        // bytes that are counted for the driver's own pool
-	own      uint64        // that pool's handle, for the policy async; else 0
+	charged  *atomic.Uint64 // what is charged, with blocks that the program opened and a grant closes
+	requests atomic.Int64   // under way; the last one releases what is left of ahead
+	expected atomic.Uint64  // bytes of a request under way
+	ahead    atomic.Uint64  // bytes that are counted in the account, and not taken from the driver yet
+	pooled   sync.Mutex     // guards counted, and is held while the driver's own pool grows
+	counted  uint64         // bytes that are counted for the driver's own pool
+	own      uint64         // that pool's handle, for the policy async; else 0
 
 	joins atomic.Uint64 // how often something was ordered in join
 	past  atomic.Uint64 // how many of them were waited for
@@ -112,7 +113,7 @@ type gpu struct {
 	late    map[device.Event]late   // events that are to be recorded when a capture has ended
 	sizes   map[device.Handle]uint64
 	grants  map[uint64]uint64 // bytes by address
-	blocks  blocks            // that the grants lie in
+	blocks  *blocks           // that the grants lie in: the charges', too
 	mapped  map[uint64]uint64 // bytes by address
 	adopted map[device.Stream]bool
 	ranges  map[uint64]uint64 // reserved addresses and grants: where blocks may lie
@@ -127,7 +128,8 @@ func newGPU(d Driver, c Config) *gpu {
 		Driver: d, info: d.Info(), account: c.Account, ordered: c.Ordered, changed: c.Addresses,
 		marks: map[device.Event]uint64{}, late: map[device.Event]late{}, adopted: map[device.Stream]bool{}, sizes: map[device.Handle]uint64{}, grants: map[uint64]uint64{}, mapped: map[uint64]uint64{}, ranges: map[uint64]uint64{},
 	}
-	g.blocks = newBlocks(max(driverBlock, g.info.Page, g.info.Granularity))
+	g.blocks, g.charged = c.Charges.blocks, &c.Charges.sum
+	g.blocks.atLeast(max(g.info.Page, g.info.Granularity))
 	limit, _ := c.Account.Limit()
 	g.info.Total = min(g.info.Total, limit)
 	return g
@@ -250,30 +252,30 @@ func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
 func (g *gpu) enter(addr, bytes uint64) uint64 {
 	g.grants[addr] = bytes
 	g.span(addr, bytes)
-	return g.blocks.enter(addr, bytes)
+	return g.blocks.enter(addr, bytes, Held)
 }
 
 // Free releases what Alloc took.
 func (g *gpu) Free(addr uint64) error {
-	closed := uint64(0)
+	var left closed
 	g.mu.Lock()
 	bytes, ok := g.grants[addr]
 	if ok { // before the driver can give the address to someone else
 		delete(g.grants, addr)
 		g.span(addr, 0)
-		closed = g.blocks.leave(addr, bytes)
+		left = g.blocks.leave(addr, bytes, Held)
 	}
 	g.mu.Unlock()
-	if err := g.Driver.Free(addr); err != nil {
-		if ok {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			settle(g.account, Held, closed, g.enter(addr, bytes))
-		}
-		return err
+	err := g.Driver.Free(addr)
+	if err != nil && ok {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		settle(g.account, Held, left[Held], g.enter(addr, bytes))
+		left[Held] = 0
 	}
-	g.account.Give(Held, closed)
-	return nil
+	g.charged.Add(-left[Charged])
+	left.give(g.account)
+	return err
 }
 
 // MemCreate takes physical memory.
