@@ -53,15 +53,18 @@ func (n *notes) backends() backendChoice {
 	return c
 }
 
-// refusePlatform returns the error of an explicit platform without a client.
+// refusePlatform returns the error of an explicit platform without a client. jaxlib up to
+// 0.5.3 has a name and a client of its own for CUDA, whether there is a plugin or not.
 func (r *jaxRelease) refusePlatform(name string, plugin bool) *policy.SettingError {
 	known := slices.Clone(r.Platforms)
-	if plugin {
+	if plugin && !slices.Contains(known, "cuda") {
 		known = append(known, "cuda")
 	}
 	why := "Backend '" + name + "' is not in the list of known backends: ['" + strings.Join(known, "', '") + "']."
 	switch {
 	case !slices.Contains(known, name):
+	case name == "cuda": // its own client reads the same variables as the plugin
+		why = "the same error"
 	case name == "tpu":
 		why = noTPU
 	case name == "rocm":

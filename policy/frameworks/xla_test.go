@@ -192,7 +192,6 @@ func (row xlaRow) check(t *testing.T, release string) {
 	}
 	if e.Text != "" {
 		text, _, _ := strings.Cut(row.log, "\n")
-		row.log = strings.Replace(row.log, "Unknown flags in", "Unknown flag in", 1) // of 0.4.33 to 0.4.38
 		if row.log != "" && !strings.Contains(row.log, e.Text) && !strings.Contains(e.Text, "one of") && !strings.Contains(e.Text, "env var must be") {
 			t.Errorf("%s: error %q, want %q", where, e.Text, text)
 		}

@@ -160,7 +160,7 @@ func (n *notes) parseFlags(args []string, v policy.Version) (xlaFlags, *policy.S
 		return nil, &policy.SettingError{Name: xlaFlagsVar, Text: strings.TrimLeft(refused+" "+flagParsing, " "), Then: then}
 	case len(unknown) > 0:
 		plural := ""
-		if len(unknown) > 1 {
+		if len(unknown) > 1 || v.Less(flagSingular) {
 			plural = "s"
 		}
 		return nil, &policy.SettingError{Name: xlaFlagsVar, Text: "Unknown flag" + plural + " in XLA_FLAGS: " + strings.Join(unknown, " "), Then: flagsEnd + flagHint(unknown[0], v)}
@@ -170,6 +170,10 @@ func (n *notes) parseFlags(args []string, v policy.Version) (xlaFlags, *policy.S
 	}
 	return flags, nil
 }
+
+// flagSingular is the first release whose error calls one unknown flag a flag: before, it spoke
+// of flags (the CPU's jaxlib of 0.4.36 to 0.6.0, asked).
+var flagSingular = policy.Version{0, 5, 1}
 
 // flagParsing is how XLA ends over a flag's value.
 const flagParsing = "Check failed: tsl::Flags::Parse(&env_argv->argc, env_argv->argv.data(), flag_list) Flag parsing failed."

@@ -407,7 +407,6 @@ def ask_platforms(env):
             self.platform = platform
             made.append(platform)
 
-    bridge._backend_factories.pop("cuda", None)  # jaxlib's own up to 0.5.3, which CPU wheels lack
     bridge.register_plugin("cuda", priority=500, library_path="/none", options={})
     for name in "discover_pjrt_plugins", "register_pjrt_plugin_factories_from_env":
         setattr(bridge, name, ignore)
