@@ -273,31 +273,66 @@ func TestWithoutPrivateFolder(t *testing.T) {
 }
 
 // TestProgramName: two programs of one file name are two, and so are two scripts of one
-// interpreter or launcher.
+// interpreter or launcher. The options of an interpreter are no part of it.
 func TestProgramName(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"train.py", "prog"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+	dir, bin := t.TempDir(), t.TempDir()
+	for _, name := range []string{dir + "/train.py", dir + "/prog", dir + "/run.sh", bin + "/tool", bin + "/python3", bin + "/nice"} {
+		if err := os.WriteFile(name, nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("PATH", t.TempDir())
+	t.Setenv("PATH", bin)
+	script, module := "/usr/bin/python "+dir+"/train.py", "/usr/bin/python -m pkg.train"
 	for _, tc := range []struct{ command, want string }{
 		{"", ""},
 		{"/opt/train --x y.py", "/opt/train"},
 		{"./prog data", dir + "/prog"},
-		{"/usr/bin/python3 -u train.py a", "/usr/bin/python3 " + dir + "/train.py"},
-		{"/usr/bin/python3 -X dev -W error train.py a", "/usr/bin/python3 " + dir + "/train.py"},
+		{"tool x", bin + "/tool"},
+		{"/usr/bin/python -u train.py a", script},
+		{"/usr/bin/python -X dev -W error train.py a", script},
+		{"/usr/bin/python -Xdev -uWerror train.py -m a", script},
+		{"/usr/bin/python --check-hash-based-pycs never train.py", script},
+		{"/usr/bin/python --version train.py", script},
+		{"/usr/bin/python -- train.py", script},
 		{"/venv/bin/python3.11 /x/train.py", "/venv/bin/python3.11 /x/train.py"},
-		{"/usr/bin/python -m pkg.train x", "/usr/bin/python -m pkg.train"},
+		{"/usr/bin/python -m pkg.train x", module},
+		{"/usr/bin/python -mpkg.train x", module},
+		{"/usr/bin/python -um pkg.train -c x", module},
+		{"/usr/bin/python -Isumpkg.train", module},
 		{"/usr/bin/python -m", ""},
-		{"/usr/bin/python -c pass", "/usr/bin/python -c " + digest("pass")},
+		{"/usr/bin/python -W", ""},
+		{"/usr/bin/python -c pass x", "/usr/bin/python -c " + digest("pass")},
+		{"/usr/bin/python -uc pass y", "/usr/bin/python -c " + digest("pass")},
+		{"/usr/bin/python -cpass", "/usr/bin/python -c " + digest("pass")},
 		{"/usr/bin/python", ""},
 		{"/usr/bin/python -", ""},
+		{"/usr/bin/python --", ""},
+		{"/usr/bin/python /dev/stdin", ""},
+		{"/usr/bin/python /dev/fd/63", ""},
 		{"/usr/bin/torchrun --nproc-per-node 2 train.py", "/usr/bin/torchrun " + dir + "/train.py"},
+		{"/usr/bin/torchrun --nproc-per-node 2 -m pkg", "/usr/bin/torchrun -m pkg"},
 		{"/usr/bin/nice -n 5 /usr/bin/python3 -m pkg", "/usr/bin/nice -m pkg"},
+		{"/usr/bin/nice python3 -umpkg", "/usr/bin/nice -m pkg"},
+		{"nice python3", ""},
+		{"/usr/bin/env A=b nice tool x", "/usr/bin/env " + bin + "/tool"},
+		{"/usr/bin/env A=b tool train.py", "/usr/bin/env " + dir + "/train.py"},
+		{"/usr/bin/timeout 9 sh run.sh", "/usr/bin/timeout " + dir + "/run.sh"},
 		{"/usr/bin/uv run train.py", "/usr/bin/uv " + dir + "/train.py"},
-		{"/bin/sh -c ./x", "/bin/sh " + digest("-c\x00./x")},
+		{"/usr/bin/uv run tool", "/usr/bin/uv (arguments " + digest("run\x00tool") + ")"},
+		{"/usr/bin/uv", ""},
+		{"/bin/sh run.sh x", "/bin/sh " + dir + "/run.sh"},
+		{"/bin/sh -e missing.sh", "/bin/sh " + dir + "/missing.sh"},
+		{"/bin/bash -euo pipefail +x run.sh", "/bin/bash " + dir + "/run.sh"},
+		{"/bin/bash --norc --rcfile x run.sh -c y", "/bin/bash " + dir + "/run.sh"},
+		{"/bin/bash tool", "/bin/bash " + bin + "/tool"},
+		{"/bin/bash -- run.sh", "/bin/bash " + dir + "/run.sh"},
+		{"/bin/bash /dev/fd/63", ""},
+		{"/bin/sh -c ./x", "/bin/sh -c " + digest("./x")},
+		{"/bin/sh -ec -- ./x y", "/bin/sh -c " + digest("./x\x00y")},
+		{"/bin/bash -lc ./x", "/bin/bash -c " + digest("./x")},
+		{"/bin/sh -c", ""},
+		{"/bin/sh -s x", ""},
+		{"/bin/sh -", ""},
 		{"/bin/sh", ""},
 	} {
 		if got := programName(strings.Fields(tc.command), dir); got != tc.want {

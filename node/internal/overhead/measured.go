@@ -240,8 +240,8 @@ func meant(program, name string) bool {
 }
 
 // isWhat finds what an interpreter runs in the name of a program: a path, a module, code or
-// a digest of arguments. Before it and in it there may be blanks.
-var isWhat = regexp.MustCompile(` (/.*|-[mc] .*|[0-9a-f]{12}$)`)
+// its arguments. Before it and in it there may be blanks.
+var isWhat = regexp.MustCompile(` (/.*|-[mc] .*|\(arguments [0-9a-f]{12}\)$)`)
 
 // split returns the file of a program, and what it runs if it is an interpreter.
 func split(program string) (file, what string) {
