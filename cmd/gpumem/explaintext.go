@@ -24,7 +24,7 @@ func writeExplain(t *text, q *probe.Question, a explain.Answer) {
 	t.about(q, a.Release())
 	summary := a.Summary()
 	t.Line("%s", summary)
-	if a.Preallocate && a.Gets > 0 && q.GPUs > 1 {
+	if a.AtOnce() && q.GPUs > 1 {
 		if value, set := q.Env.Lookup(visibleVar); set {
 			t.Line("As much on each of the %d GPUs of %s=%s.", q.GPUs, visibleVar, readable(value))
 		} else {

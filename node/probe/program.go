@@ -208,7 +208,7 @@ func brief(a *explain.Answer) string {
 		s = "sees no GPU"
 	case a.Policy.Kind == policy.Platform, a.Policy.Kind == policy.Address:
 		s = "as needed, keeps nothing"
-	case a.Preallocate && a.First > 0:
+	case a.AtOnce():
 		s = size.Format(a.First) + " at once"
 	case a.Limit != nil:
 		s = "up to " + size.Format(*a.Limit)

@@ -14,6 +14,11 @@ import (
 // Release returns the framework and its release, such as "jax 0.4.30".
 func (a Answer) Release() string { return strings.TrimSuffix(a.Framework+" "+a.Version, " ") }
 
+// AtOnce reports whether memory is taken before the program needs it.
+func (a Answer) AtOnce() bool {
+	return a.Gets > 0 && (a.Preallocate || a.Policy.Kind == policy.Async)
+}
+
 // Summary returns the answer in one or two sentences: what is taken, and when.
 func (a Answer) Summary() string {
 	if len(a.Errors) > 0 {
