@@ -39,7 +39,7 @@ func replayCommand() *cobra.Command {
 
 	fs := cmd.Flags()
 	const policies = "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; " +
-		"async, vmm, elastic where the device can; pytorch for a recording of PyTorch)"
+		"async, vmm, elastic, jax@next where the device can; pytorch for a recording of PyTorch)"
 	fs.StringArrayVar(&o.policies, "policy", nil, policies)
 	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N "+defaultDevice)
 	fs.StringVar(&o.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
