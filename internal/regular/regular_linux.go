@@ -2,6 +2,7 @@ package regular
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 func Open(path string, flags, owner int) (fd int, err error) {
 	at := strings.LastIndexByte(path, '/') + 1
 	folder, name := path[:at]+".", path[at:]
-	if name == "" || name == "." || name == ".." {
+	if slices.Contains([]string{"", ".", ".."}, name) {
 		return -1, ErrNotRegular
 	}
 	dir, err := openAt(unix.AT_FDCWD, folder, unix.O_PATH|unix.O_DIRECTORY)
@@ -49,12 +50,15 @@ func Open(path string, flags, owner int) (fd int, err error) {
 		return -1, err
 	}
 	var now unix.Stat_t
-	if err := unix.Fstat(fd, &now); err != nil || now.Dev != what.Dev || now.Ino != what.Ino {
+	if err := unix.Fstat(fd, &now); err != nil || !isSame(&now, &what) {
 		unix.Close(fd)
 		return -1, ErrNotRegular
 	}
 	return fd, nil
 }
+
+// isSame reports whether two states are of one file.
+func isSame(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
 // openAt is openat(2), again after a signal.
 func openAt(dir int, name string, flags int) (fd int, err error) {

@@ -127,13 +127,18 @@ func (f *File) ReadAt(b []byte, from int64) (n int, err error) {
 	return n, nil
 }
 
+// isTooLarge reports whether this program may not write to a file of that size.
+func (f *File) isTooLarge() bool {
+	var most unix.Rlimit
+	return unix.Getrlimit(unix.RLIMIT_FSIZE, &most) == nil && most.Cur < uint64(f.Size)
+}
+
 // WriteAt writes b. The caller has checked just before that the descriptor is still the
 // file's, see [File.Check] and [File.Reattach]. A page that is missing is an error here or
 // is made again, and not a fault as in the mapping. Where the program may not write to so
 // large a file, which would be a signal that ends it, the mapping is written.
 func (f *File) WriteAt(b []byte, to int64) error {
-	var most unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_FSIZE, &most) == nil && most.Cur < uint64(f.Size) && f.data != nil {
+	if f.data != nil && f.isTooLarge() {
 		return f.Guard(func() error {
 			copy(f.data[to:], b)
 			return nil

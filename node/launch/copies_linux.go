@@ -190,61 +190,85 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		return nil, err
 	}
 
-	statuses = make([]int, len(envs))
-	var running []*os.Process
-	waitedFor := map[int]chan struct{}{} // by the number of the copy
-	var all sync.WaitGroup
+	r := &copiesRun{p: p, path: path, null: null, statuses: make([]int, len(envs)), waitedFor: map[int]chan struct{}{}}
 	for c, env := range envs {
-		files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
-		if c > 0 { // one of them has the keyboard
-			files[0] = null
-		}
-		held := holdings(leases[c])
-		family := p.newFamily(held)
-		undo := family.put()
-		process, err := startWith(path, p.Command, &os.ProcAttr{Env: env, Files: files}, held)
-		undo()
-		if err != nil {
+		if err := r.startCopy(c, env, leases[c]); err != nil {
 			closeAll(leases[c:]) // the copies that run keep theirs
-			for _, other := range running {
-				_ = other.Signal(syscall.SIGTERM)
-			}
-			all.Wait()
-			return statuses, notStarted(p.Command[0], err)
+			r.signal(syscall.SIGTERM)
+			r.all.Wait()
+			return r.statuses, notStarted(p.Command[0], err)
 		}
-		running = append(running, process)
-		for _, l := range leases[c] {
-			_ = l.Tell(process.Pid) // for lists; it may have ended already
-		}
-		p.startKeeper(env, process.Pid, family, held)
-		over := make(chan struct{})
-		waitedFor[process.Pid] = over
-		all.Go(func() {
-			statuses[c] = statusOf(process)
-			close(over)
-			closeAll(leases[c : c+1]) // the keeper has them, until the family has ended
-		})
 	}
 	if adoptsOrphans() {
-		go reapOrphans(waitedFor)
+		go reapOrphans(r.waitedFor)
 	}
+	r.passSignals(ctx, caught, w)
+	return r.statuses, nil
+}
+
+// copiesRun are the copies of a plan that run.
+type copiesRun struct {
+	p         *Plan
+	path      string   // of the program
+	null      *os.File // standard input of all but the first
+	statuses  []int    // by copy
+	running   []*os.Process
+	waitedFor map[int]chan struct{} // closed when a copy was waited for; by its process
+	all       sync.WaitGroup        // of the copies
+}
+
+// startCopy starts a copy in its leases, which end with it and what it leaves behind.
+func (r *copiesRun) startCopy(c int, env []string, leases []*share.Lease) error {
+	files := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+	if c > 0 { // one of them has the keyboard
+		files[0] = r.null
+	}
+	held := holdings(leases)
+	family := r.p.newFamily(held)
+	undo := family.put()
+	process, err := startWith(r.path, r.p.Command, &os.ProcAttr{Env: env, Files: files}, held)
+	undo()
+	if err != nil {
+		return err
+	}
+	r.running = append(r.running, process)
+	for _, l := range leases {
+		_ = l.Tell(process.Pid) // for lists; it may have ended already
+	}
+	r.p.startKeeper(env, process.Pid, family, held)
+	over := make(chan struct{})
+	r.waitedFor[process.Pid] = over
+	r.all.Go(func() {
+		r.statuses[c] = statusOf(process)
+		close(over)
+		closeAll([][]*share.Lease{leases}) // the keeper has them, until the family has ended
+	})
+	return nil
+}
+
+// signal sends a signal to all copies, of which some may have ended.
+func (r *copiesRun) signal(sig os.Signal) {
+	for _, process := range r.running {
+		_ = process.Signal(sig)
+	}
+}
+
+// passSignals waits for the end of all copies, passes on the signals that were meant for this
+// process alone, and asks the copies to end once ctx is done.
+func (r *copiesRun) passSignals(ctx context.Context, caught <-chan os.Signal, w *witness) {
 	ended := make(chan struct{})
-	go func() { all.Wait(); close(ended) }()
+	go func() { r.all.Wait(); close(ended) }()
 	over := ctx.Done()
 	for {
 		select {
 		case <-ended:
-			return statuses, nil
+			return
 		case <-over:
 			over = nil // asked once
-			for _, process := range running {
-				_ = process.Signal(syscall.SIGTERM)
-			}
+			r.signal(syscall.SIGTERM)
 		case sig := <-caught:
 			if !w.saw(sig, time.Now()) {
-				for _, process := range running {
-					_ = process.Signal(sig) // it may have ended
-				}
+				r.signal(sig)
 			}
 		}
 	}

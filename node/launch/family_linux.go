@@ -2,7 +2,7 @@
 //
 // A daemon closes its descriptors, loses its parents, begins a session, and may start
 // programs with another environment. One thing stays: its limits, which every fork and
-// every exec hands on. Linux still keeps one that it has not used since 2.6, RLIMIT_LOCKS,
+// every exec hands on. Linux still keeps one that it has ignored since 2.4.25, RLIMIT_LOCKS,
 // so its soft value is free to carry a random number, the mark of the family. Any process
 // may read that of another process of its user by prlimit(2), which needs no /proc, and
 // that of others in /proc/PID/limits.
@@ -47,7 +47,7 @@ func newMark() (mark, error) {
 	}
 	most := min(own.Max, 1<<63-1) // larger numbers are negative to some tools
 	if most < room {
-		return 0, fmt.Errorf("limit of file locks is %d, which leaves no room for a mark; set it to unlimited (ulimit -Hx unlimited)", most)
+		return 0, fmt.Errorf("the hard limit of file locks is %d, too low for a mark, which needs %d; only root can raise it (ulimit -Hx unlimited)", most, uint64(room))
 	}
 	return mark(1 + rand.Uint64N(most)), nil
 }
@@ -55,9 +55,13 @@ func newMark() (mark, error) {
 // put gives the mark to this process, and so to those that it starts, until undo. Mark 0
 // changes nothing.
 func (m mark) put() (undo func()) {
+	nothing := func() {}
+	if m == 0 {
+		return nothing
+	}
 	var own unix.Rlimit
-	if m == 0 || prlimit(0, nil, &own) != nil || prlimit(0, &unix.Rlimit{Cur: uint64(m), Max: own.Max}, nil) != nil {
-		return func() {}
+	if prlimit(0, nil, &own) != nil || prlimit(0, &unix.Rlimit{Cur: uint64(m), Max: own.Max}, nil) != nil {
+		return nothing
 	}
 	return func() { _ = prlimit(0, &own, nil) }
 }
@@ -113,7 +117,8 @@ func search(visit func(func(pid int) bool) (listed bool), look func(pid int) (*o
 			if is == living {
 				pid, pidfd = n, f
 			}
-			behind = behind || is == gone || is == over && !ended[n]
+			hasJustEnded := is == over && !ended[n]
+			behind = behind || is == gone || hasJustEnded
 			ended[n] = is == over
 			return pid == 0
 		})

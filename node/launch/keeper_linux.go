@@ -138,8 +138,10 @@ func startKeeper(command, env []string, pid int, family mark, program string, le
 // this one. A program that takes its place does so, too.
 func adoptsOrphans() bool {
 	var yes int32
-	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&yes)), 0, 0, 0)
-	return os.Getpid() == 1 || err == nil && yes != 0
+	if err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&yes)), 0, 0, 0); err != nil {
+		yes = 0
+	}
+	return yes != 0 || os.Getpid() == 1
 }
 
 // adoptOrphans sets what adoptsOrphans reports, which has no effect on the first process

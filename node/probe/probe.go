@@ -216,8 +216,11 @@ func inContainer(leases []share.Entry, listed []open.Listed) (all []share.Entry,
 func unread(leases []share.Entry, listed []open.Listed) (list []open.Listed) {
 	for _, l := range leases {
 		known := func(d open.Listed) bool { return d.UUID == l.Device || d.Key() == l.Device }
-		if len(l.Containers) == 0 || !strings.HasPrefix(l.Device, "GPU-") && !strings.HasPrefix(l.Device, "MIG-") ||
-			slices.ContainsFunc(listed, known) || slices.ContainsFunc(list, known) {
+		isUUID := strings.HasPrefix(l.Device, "GPU-") || strings.HasPrefix(l.Device, "MIG-")
+		if len(l.Containers) == 0 || !isUUID {
+			continue
+		}
+		if slices.ContainsFunc(listed, known) || slices.ContainsFunc(list, known) {
 			continue
 		}
 		d := open.Listed{Words: l.Device, Status: device.Status{Info: device.Info{Name: "a GPU that is not read here", UUID: l.Device, Ordinal: len(listed) + len(list)}}}
@@ -343,8 +346,11 @@ func (j *join) addBeside(listed *open.Listed, pools members) {
 			continue
 		}
 		l, ok := owners.leaseOf(process)
+		if !ok || len(l.Containers) > 0 {
+			continue
+		}
 		ms, pooled := pools[l.Ledger]
-		if !ok || !pooled || len(l.Containers) > 0 {
+		if !pooled {
 			continue
 		}
 		p := beside.Process{PID: process.PID, Environ: r.environ, Used: process.Used, Known: process.Known, GPU: listed.Info, Outside: l.Outside}
@@ -366,8 +372,7 @@ func (j *join) holder(l *leased) machine.Program {
 		p.User = proc.UserName(l.first.UID)
 	}
 	r := j.read[p.PID]
-	isIts := r != nil && r.err == nil && (r.info.UID == l.first.UID || len(l.first.HeldBy) > 0)
-	if !isIts {
+	if r == nil || r.err != nil || !isOf(l.first, r.info) {
 		p.Unknown = unseen(l.first)
 		return p
 	}
@@ -375,6 +380,10 @@ func (j *join) holder(l *leased) machine.Program {
 	underLease(&p, l.first, r)
 	return p
 }
+
+// isOf reports whether a process with the number of a lease's holder is that: its number alone
+// may be another's.
+func isOf(l share.Entry, i proc.Info) bool { return i.UID == l.UID || len(l.HeldBy) > 0 }
 
 // unseen returns the reason why a lease's process is not shown.
 func unseen(l share.Entry) string {

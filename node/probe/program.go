@@ -31,6 +31,9 @@ type reading struct {
 	loadErr, readErr error // of the two above
 }
 
+// asks reports whether it is known what the process's frameworks ask for.
+func (r *reading) asks() bool { return len(r.loaded) > 0 && r.loadErr == nil && r.readErr == nil }
+
 // readAll reads processes, several at once: the list of what a framework has mapped is
 // long, and the kernel writes it slowly.
 func readAll(pids []int) map[int]*reading {
@@ -72,11 +75,13 @@ func concurrently(n int, do func(i int)) {
 // describe adds who a program is. p.Start is that of the GPU's process, if the GPU knows it. With real its number is from a driver, which has the
 // machine's; here it may be another process's.
 func describe(p *machine.Program, r *reading, real bool) {
+	isAnotherName := p.Name != "" && p.Name != r.info.Name
+	isAnotherStart := p.Start != 0 && p.Start != r.info.Start
 	switch {
 	case r.err != nil:
 		p.Unknown = r.err.Error()
 		return
-	case p.Name != "" && p.Name != r.info.Name, p.Start != 0 && p.Start != r.info.Start:
+	case isAnotherName || isAnotherStart:
 		p.Unknown = fmt.Sprintf("process %d is %s here, and the GPU's is %s: its number is another one's here", p.PID, r.info.Name, p.Name)
 		return
 	case real && !proc.HostPIDs() && !usesGPU(p.PID):
@@ -106,7 +111,8 @@ func underLease(p *machine.Program, l share.Entry, r *reading) {
 	if l.Ended && len(l.Containers) == 0 {
 		p.LeftBy = l.PID
 	}
-	if p.Started != nil && p.Container == "" && r.readErr == nil && !servedByPool(r.environ) {
+	isReadHere := p.Started != nil && p.Container == "" && r.readErr == nil
+	if isReadHere && !servedByPool(r.environ) {
 		hooked := hook.Found(r.environ)
 		p.Hooked = &hooked
 	}
@@ -136,7 +142,7 @@ func fillAsks(devices []machine.Device, listed []open.Listed, read map[int]*read
 		for i := range devices[n].Programs {
 			p := &devices[n].Programs[i]
 			r := read[p.PID]
-			if p.Started == nil || len(r.loaded) == 0 || r.loadErr != nil || r.readErr != nil {
+			if p.Started == nil || !r.asks() {
 				continue
 			}
 			on := asFound(listed[n], p.Holds())

@@ -46,13 +46,16 @@ func locked(text string, inodes map[string]string) map[string]uint64 {
 	leases := map[string]uint64{}
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) != 8 || f[1] != "OFDLCK" || f[3] != "WRITE" {
+		if isHeld := len(f) == 8 && f[1] == "OFDLCK" && f[3] == "WRITE"; !isHeld {
 			continue
 		}
 		name, ok := inodes[f[5][strings.LastIndexByte(f[5], ':')+1:]]
 		first, err := strconv.ParseUint(f[6], 10, 64)
-		last, err2 := strconv.ParseUint(f[7], 10, 64)
-		if ok && err == nil && err2 == nil && first >= lowest {
+		last, err2 := strconv.ParseUint(f[7], 10, 64) // fails for EOF
+		if !ok || err != nil || err2 != nil {
+			continue
+		}
+		if first >= lowest {
 			leases[name] += last - first + 1
 		}
 	}
@@ -106,7 +109,8 @@ func startOf(folder string) (start string, ok bool) {
 	}
 	f := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	flags, _ := strconv.ParseUint(f[6], 10, 64)
-	return f[19], f[0] != "Z" && f[0] != "X" && flags&exiting == 0
+	hasEnded := f[0] == "Z" || f[0] == "X"
+	return f[19], !hasEnded && flags&exiting == 0
 }
 
 // A View is what was so at one moment.

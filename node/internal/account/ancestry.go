@@ -84,20 +84,22 @@ const (
 // knows its start, its number is not taken for that of another process of this namespace.
 func (f *Ancestry) OwnerOf(p device.Process) (identity, Sight) {
 	s := f.stat(p.PID)
-	isAnother := s != nil && p.Start != 0 && s.Start != p.Start
-	if !isAnother {
+	if s == nil || isOf(*s, p) {
 		if w, ok := f.Owner(p.PID); ok {
 			return w, Owned
 		}
-	}
-	if s != nil && !isAnother {
-		return identity{}, Foreign
+		if s != nil {
+			return identity{}, Foreign
+		}
 	}
 	if w := (identity{pid: p.PID, start: p.Start}); f.elsewhere[w] {
 		return w, Owned
 	}
 	return identity{}, Unseen
 }
+
+// isOf reports whether a process here may be the GPU's with its number.
+func isOf(s proc.Stat, p device.Process) bool { return p.Start == 0 || p.Start == s.Start }
 
 // Owner returns whose memory that of pid is: the lease's whose container it is in, else
 // that of the nearest of pid and its ancestors that has a lease, or that is in a session
@@ -124,7 +126,7 @@ func (f *Ancestry) Owner(pid int) (identity, bool) {
 				// The number of a group is not used again while it has members; so
 				// if there is such a process, it is the leader.
 				start, ok := f.leases[at]
-				if l := f.stat(leader); ok && start <= s.Start && (l == nil || l.Start == start) {
+				if ok && start <= s.Start && f.mayLead(leader, start) {
 					return identity{pid: at.pid, start: start}, true
 				}
 			}
@@ -132,6 +134,12 @@ func (f *Ancestry) Owner(pid int) (identity, bool) {
 		pid = s.Parent
 	}
 	return identity{}, false
+}
+
+// mayLead reports whether the process with this number is one with this start, or has ended.
+func (f *Ancestry) mayLead(pid int, start uint64) bool {
+	l := f.stat(pid)
+	return l == nil || l.Start == start
 }
 
 // IsElsewhere reports whether a lease's process is of another namespace.

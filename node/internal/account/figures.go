@@ -51,77 +51,19 @@ type Owners interface {
 // that are not seen, or by none that is known, is within such leases, up to their size: it would
 // be counted twice otherwise, as leased and as foreign.
 func Count(st device.Status, leases []Lease, reserve uint64, owners Owners) (Figures, error) {
-	if st.Total == 0 || st.Free == 0 && st.Used == 0 {
-		return Figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...), "; "))
+	isFreeKnown := st.Free > 0 || st.Used > 0
+	if st.Total == 0 || !isFreeKnown {
+		notes := append([]string{"total " + fmt.Sprint(st.Total)}, st.Notes...)
+		return Figures{}, fmt.Errorf("it is not known how much memory of the GPU is free (%s)", strings.Join(notes, "; "))
 	}
-	f := Figures{over: map[identity]uint64{}}
-	leased := map[identity]uint64{} // by all leases of a process
-	for _, l := range leases {
-		leased[l.process()] = Plus(leased[l.process()], l.Bytes)
-		f.Leased = Plus(f.Leased, l.Bytes)
-	}
-	taken := Less(st.Total, st.Free)
-	rest := taken // of which no process is known
-	used := map[identity]uint64{}
-	hidden := map[identity]bool{} // uses an unknown amount
-	var display, unseen uint64
-	for _, p := range st.Processes {
-		rest = Less(rest, p.Used)
-		w, sight := owners.OwnerOf(p)
-		switch {
-		case sight == Owned:
-			used[w] = Plus(used[w], p.Used)
-			hidden[w] = hidden[w] || !p.Known
-			continue
-		case p.Kind == "graphics":
-			display = Plus(display, p.Used)
-		case sight == Unseen:
-			unseen = Plus(unseen, p.Used)
-		}
-		f.Foreign = append(f.Foreign, p)
-	}
-	foreign := taken
-	// subtract takes what is within a lease from the foreign memory, and returns it.
-	subtract := func(w identity, bytes uint64) uint64 {
-		n := min(used[w], bytes)
-		f.over[w] = used[w] - n
-		if hidden[w] {
-			more := min(bytes-n, rest)
-			n += more
-			rest -= more
-		}
-		foreign = Less(foreign, n)
-		return n
-	}
-	// What containers use is within their lease alone, and is no more there for its process.
-	for _, l := range leases {
-		if len(l.Containers) > 0 {
-			leased[l.process()] -= subtract(l.inside(), l.Bytes)
-		}
-	}
-	for w, bytes := range leased {
-		leased[w] -= subtract(w, bytes)
-	}
-	for _, l := range leases {
-		if len(l.Containers) > 0 || !owners.IsElsewhere(l) {
-			continue
-		}
-		n := min(leased[l.process()], Plus(unseen, rest))
-		leased[l.process()] -= n
-		foreign = Less(foreign, n)
-		inRest := Less(n, unseen)
-		unseen, rest = Less(unseen, n), rest-inRest
-	}
+	c := newCounter(Less(st.Total, st.Free), leases)
+	c.addProcesses(st.Processes, owners)
+	c.settleSeen(leases)
+	c.settleUnseen(leases, owners)
 	if st.Display {
-		// Where no process is known to draw, memory without a known holder may
-		// all be the desktop's.
-		if display == 0 {
-			display = rest
-		}
-		display = min(display, foreign)
-		foreign -= display
-		f.Display = max(floor, Plus(display, display/2))
+		c.leaveForDisplay()
 	}
+	f := c.f
 	if st.Unified {
 		// Where the kernel ends up without memory the whole machine stands
 		// still. A tenth is judgement, there is no published figure.
@@ -130,8 +72,105 @@ func Count(st device.Status, leases []Lease, reserve uint64, owners Owners) (Fig
 	kept := Plus(f.Host, reserve)
 	// The desktop may come to use less than now, but has its floor.
 	f.Most = Less(st.Total, Plus(kept, min(f.Display, floor)))
-	f.Shareable = Less(st.Total, Plus(kept, Plus(f.Display, foreign)))
+	f.Shareable = Less(st.Total, Plus(kept, Plus(f.Display, c.foreign)))
 	return f, nil
+}
+
+// A counter settles what is taken of a GPU: it is within a lease, the desktop's, or foreign.
+type counter struct {
+	f       Figures
+	leased  map[identity]uint64 // by all leases of a process, less what is settled
+	used    map[identity]uint64 // by the processes of leases
+	hidden  map[identity]bool   // uses an unknown amount
+	foreign uint64              // taken, and in no lease so far
+	rest    uint64              // taken, of which no process is known
+	display uint64              // by programs that draw
+	unseen  uint64              // by processes that are not seen
+}
+
+func newCounter(taken uint64, leases []Lease) *counter {
+	c := &counter{
+		f: Figures{over: map[identity]uint64{}}, leased: map[identity]uint64{},
+		used: map[identity]uint64{}, hidden: map[identity]bool{}, foreign: taken, rest: taken,
+	}
+	for _, l := range leases {
+		c.leased[l.process()] = Plus(c.leased[l.process()], l.Bytes)
+		c.f.Leased = Plus(c.f.Leased, l.Bytes)
+	}
+	return c
+}
+
+// addProcesses adds what the processes of the GPU use.
+func (c *counter) addProcesses(processes []device.Process, owners Owners) {
+	for _, p := range processes {
+		c.rest = Less(c.rest, p.Used)
+		w, sight := owners.OwnerOf(p)
+		switch {
+		case sight == Owned:
+			c.used[w] = Plus(c.used[w], p.Used)
+			c.hidden[w] = c.hidden[w] || !p.Known
+			continue
+		case p.Kind == "graphics":
+			c.display = Plus(c.display, p.Used)
+		case sight == Unseen:
+			c.unseen = Plus(c.unseen, p.Used)
+		}
+		c.f.Foreign = append(c.f.Foreign, p)
+	}
+}
+
+// settleSeen takes what the processes of leases use, up to the size of the leases, from the
+// foreign memory.
+func (c *counter) settleSeen(leases []Lease) {
+	// What containers use is within their lease alone, and is no more there for its process.
+	for _, l := range leases {
+		if len(l.Containers) > 0 {
+			c.leased[l.process()] -= c.subtract(l.inside(), l.Bytes)
+		}
+	}
+	for w, bytes := range c.leased {
+		c.leased[w] -= c.subtract(w, bytes)
+	}
+}
+
+// subtract takes what is within a lease of some bytes from the foreign memory, and returns it.
+func (c *counter) subtract(w identity, bytes uint64) uint64 {
+	n := min(c.used[w], bytes)
+	c.f.over[w] = c.used[w] - n
+	if c.hidden[w] {
+		more := min(bytes-n, c.rest)
+		n += more
+		c.rest -= more
+	}
+	c.foreign = Less(c.foreign, n)
+	return n
+}
+
+// settleUnseen takes what may be of leases of other pid namespaces from the foreign memory.
+func (c *counter) settleUnseen(leases []Lease, owners Owners) {
+	for _, l := range leases {
+		if len(l.Containers) > 0 || !owners.IsElsewhere(l) {
+			continue
+		}
+		n := min(c.leased[l.process()], Plus(c.unseen, c.rest))
+		c.leased[l.process()] -= n
+		c.foreign = Less(c.foreign, n)
+		inRest := Less(n, c.unseen)
+		c.unseen, c.rest = Less(c.unseen, n), c.rest-inRest
+	}
+}
+
+// leaveForDisplay takes what the desktop uses from the foreign memory, and leaves it half as
+// much again.
+func (c *counter) leaveForDisplay() {
+	// Where no process is known to draw, memory without a known holder may
+	// all be the desktop's.
+	if c.display == 0 {
+		c.display = c.rest
+	}
+	c.display = min(c.display, c.foreign)
+	c.foreign -= c.display
+	c.f.Display = max(floor, Plus(c.display, c.display/2))
 }
 
 // Ask is what one request wants: at most one of Bytes and Share is set, and neither means all

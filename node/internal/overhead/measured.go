@@ -349,8 +349,9 @@ func (m measurements) wrong() string {
 		return "too many GPUs and releases"
 	}
 	for _, k := range m.Of {
+		isNamed, runs := k.Framework != "" && k.GPU != "", len(k.Runs)
 		switch {
-		case k.Framework == "" || k.GPU == "" || len(k.Runs) == 0 || len(k.Runs) > kept:
+		case !isNamed || runs == 0 || runs > kept:
 			return "measurements missing or too many"
 		case k.Total > sane || k.Context > sane:
 			return "more bytes than any GPU has"

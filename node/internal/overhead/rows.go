@@ -43,7 +43,8 @@ type partRow struct {
 
 // isIn reports whether programs with a framework have the part on each of their gpus GPUs.
 func (r partRow) isIn(framework string, g GPU, gpus int) bool {
-	return r.of == framework && (g.CCMajor >= r.major || g.CCMajor == 0) && gpus >= r.gpus
+	hasCapability := g.CCMajor >= r.major || g.CCMajor == 0
+	return hasCapability && r.of == framework && gpus >= r.gpus
 }
 
 // readRows reads the format that overhead.txt describes. The error names the line.

@@ -68,7 +68,8 @@ func (r GPU) TryLock() (*Guard, error) {
 // isGivenUp reports whether an error of a wait is that it was given up. The file is closed
 // then, or will be.
 func isGivenUp(err error) bool {
-	return err == errBusy || errors.Is(err, ErrLocked) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	isOver := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return isOver || err == errBusy || errors.Is(err, ErrLocked)
 }
 
 // lockWith takes the lock. wait is called where another has it, as await is.
@@ -181,7 +182,10 @@ func (r GPU) lockPath() (string, error) {
 func isClosed(path string) bool {
 	const all = 0o666
 	info, err := os.Lstat(path)
-	return err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&all != all)
+	if err != nil {
+		return false
+	}
+	return !info.Mode().IsRegular() || info.Mode().Perm()&all != all
 }
 
 // openLock opens a GPU's lock file, whose path it returns in any case, and makes it where it is
