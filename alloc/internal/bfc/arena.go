@@ -72,14 +72,12 @@ func newArena(dev device.Device, limit uint64) (*arena, error) {
 	return &arena{dev: r, unit: unit, size: limit / unit * unit}, nil
 }
 
-// extend maps at least n bytes more, right behind what is mapped, and returns them. A
-// device that fails leaves the arena as it was.
+// extend maps n bytes more, rounded up to whole units, right behind what is mapped, and
+// returns them. That much is left of the addresses. A device that fails leaves the arena
+// as it was.
 func (r *arena) extend(n uint64) (device.Range, error) {
 	if over := n % r.unit; over != 0 {
 		n += r.unit - over
-	}
-	if n < r.unit || n > r.size-r.mapped {
-		return device.Range{}, device.ErrOutOfMemory
 	}
 	if err := r.settle(); err != nil {
 		return device.Range{}, err

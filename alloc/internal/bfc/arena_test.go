@@ -214,3 +214,204 @@ func TestGrowthNeedsItsDevice(t *testing.T) {
 		t.Errorf("a device without pages: got %v", err)
 	}
 }
+
+// failing is a device one of whose calls fails as often as left says, and which counts the
+// reservations that are not freed.
+type failing struct {
+	*sim.Device
+	left     map[string]int
+	reserved int
+}
+
+func (d *failing) fail(call string) error {
+	if d.left[call]--; d.left[call] >= 0 {
+		return errors.New(call + " failed")
+	}
+	return nil
+}
+
+func (d *failing) AddressReserve(n, align uint64) (uint64, error) {
+	if err := d.fail("AddressReserve"); err != nil {
+		return 0, fmt.Errorf("%w: %w", device.ErrOutOfMemory, err)
+	}
+	d.reserved++
+	return d.Device.AddressReserve(n, align)
+}
+
+func (d *failing) AddressFree(addr, n uint64) error {
+	if err := d.fail("AddressFree"); err != nil {
+		return err
+	}
+	d.reserved--
+	return d.Device.AddressFree(addr, n)
+}
+
+func (d *failing) MemCreate(n uint64) (device.Handle, error) {
+	if err := d.fail("MemCreate"); err != nil {
+		return 0, err
+	}
+	return d.Device.MemCreate(n)
+}
+
+func (d *failing) MemMap(addr, n uint64, h device.Handle) error {
+	if err := d.fail("MemMap"); err != nil {
+		return err
+	}
+	return d.Device.MemMap(addr, n, h)
+}
+
+func (d *failing) MemSetAccess(addr, n uint64) error {
+	if err := d.fail("MemSetAccess"); err != nil {
+		return err
+	}
+	return d.Device.MemSetAccess(addr, n)
+}
+
+func (d *failing) MemUnmap(addr, n uint64) error {
+	if err := d.fail("MemUnmap"); err != nil {
+		return err
+	}
+	return d.Device.MemUnmap(addr, n)
+}
+
+func (d *failing) MemRelease(h device.Handle) error {
+	if err := d.fail("MemRelease"); err != nil {
+		return err
+	}
+	return d.Device.MemRelease(h)
+}
+
+// TestGrowthThatFailsLeavesThePool: a call that fails while the pool grows is the request's
+// error, and no refusal; memory that was taken is released at once, or, where that fails,
+// counts until it is; the next request grows the pool; and Close leaves nothing.
+func TestGrowthThatFailsLeavesThePool(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fails map[string]int
+		held  uint64 // MiB after the failed growth, of which 8 are the pool's
+	}{
+		{"no memory is created", map[string]int{"MemCreate": 1}, 8},
+		{"it is not mapped", map[string]int{"MemMap": 1}, 8},
+		{"it has no access", map[string]int{"MemSetAccess": 1}, 8},
+		{"it has no access, and stays mapped", map[string]int{"MemSetAccess": 1, "MemUnmap": 1}, 24},
+		{"it has no access, and is not released", map[string]int{"MemSetAccess": 1, "MemRelease": 1}, 24},
+		{"it is not mapped, and not released for a while", map[string]int{"MemMap": 1, "MemRelease": 2}, 24},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dev, err := sim.New(sim.Config{Total: 64 * mib})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &failing{Device: dev, left: map[string]int{}}
+			a, err := bfc.New(d, bfc.Config{Limit: 64 * mib, Initial: 8 * mib, Spatial: true, TopDown: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Alloc(alloc.Request{Bytes: 8 * mib}); err != nil {
+				t.Fatal(err)
+			}
+			d.left = tc.fails
+			if _, err := a.Alloc(alloc.Request{Bytes: 4 * mib}); err == nil || errors.Is(err, alloc.ErrNoMemory) {
+				t.Errorf("the request whose growth fails: %v", err)
+			}
+			free, _, _ := dev.MemInfo()
+			if s := a.Stats(); s.PoolBytes != tc.held*mib || 64*mib-free != tc.held*mib {
+				t.Errorf("the pool says %d bytes, the device %d; want %d MiB", s.PoolBytes, 64*mib-free, tc.held)
+			}
+			if err := a.Check(); err != nil {
+				t.Error(err)
+			}
+			b, err := a.Alloc(alloc.Request{Bytes: 4 * mib})
+			for range 2 { // while the device fails
+				if err != nil {
+					b, err = a.Alloc(alloc.Request{Bytes: 4 * mib})
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := a.Stats(); b.Size != 4*mib || s.PoolBytes != 24*mib {
+				t.Errorf("then %v in a pool of %d bytes", b, s.PoolBytes)
+			}
+			if err := a.Check(); err != nil {
+				t.Error(err)
+			}
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+			if free, total, _ := dev.MemInfo(); free != total || d.reserved != 0 {
+				t.Errorf("after Close %d of %d bytes are free, and %d reservations are left", free, total, d.reserved)
+			}
+		})
+	}
+}
+
+// TestReservationThatFailsIsNoRefusal: addresses that cannot be had are an error, since to
+// ask for less memory would not help; nothing is taken, and the next request tries again.
+func TestReservationThatFailsIsNoRefusal(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &failing{Device: dev, left: map[string]int{"AddressReserve": 1}}
+	a, err := bfc.New(d, bfc.Config{Limit: 64 * mib, Initial: 8 * mib, Spatial: true, TopDown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: mib}); err == nil || errors.Is(err, alloc.ErrNoMemory) {
+		t.Errorf("got %v", err)
+	}
+	if s := a.Stats(); s.PoolBytes != 0 {
+		t.Errorf("%d bytes are held", s.PoolBytes)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: mib}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCloseThatFailsKeepsTheAddresses: what the device does not take back counts, and its
+// addresses are not freed under it.
+func TestCloseThatFailsKeepsTheAddresses(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &failing{Device: dev, left: map[string]int{}}
+	a, err := bfc.New(d, bfc.Config{Limit: 64 * mib, Initial: 8 * mib, Spatial: true, TopDown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := a.Alloc(alloc.Request{Bytes: 8 * mib}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.left["MemUnmap"] = 1
+	if err := a.Close(); err == nil {
+		t.Error("Close says nothing")
+	}
+	if s := a.Stats(); s.PoolBytes != 8*mib || d.reserved != 1 {
+		t.Errorf("%d bytes are held, in %d reservations", s.PoolBytes, d.reserved)
+	}
+}
+
+// TestCollectiveMemoryWithoutAlignment: a request above the initial size is never served,
+// before the pool has taken anything, too.
+func TestCollectiveMemoryWithoutAlignment(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 64 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := bfc.New(dev, bfc.Config{Limit: 64 * mib, Initial: 8 * mib, Spatial: true, TopDown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := a.Alloc(alloc.Request{Bytes: 9 * mib, End: alloc.Upper}); !errors.Is(err, alloc.ErrNever) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := a.Alloc(alloc.Request{Bytes: mib}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
