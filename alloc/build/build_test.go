@@ -39,7 +39,7 @@ func parse(t *testing.T, spec string) policy.Policy {
 // TestEveryKindIsBuilt: each kind of policy gives its allocator, which hands out and
 // takes back a block.
 func TestEveryKindIsBuilt(t *testing.T) {
-	for _, spec := range []string{"jax", "jax:preallocate=false", "tensorflow", "platform", "address", "async", "vmm", "elastic", "pytorch", "pytorch@2.8:expandable_segments=True"} {
+	for _, spec := range []string{"jax", "jax@next", "jax:preallocate=false", "tensorflow", "platform", "address", "async", "vmm", "elastic", "pytorch", "pytorch@2.8:expandable_segments=True"} {
 		t.Run(spec, func(t *testing.T) {
 			dev, err := sim.New(sim.Config{Total: 1 << 30})
 			if err != nil {
@@ -65,7 +65,7 @@ func TestEveryKindIsBuilt(t *testing.T) {
 func TestFirstRequestTakesWhatIsSaid(t *testing.T) {
 	const mib = 1 << 20
 	r := rand.New(rand.NewPCG(39, 2))
-	specs := []string{"jax", "jax:fraction=.95", "jax@0.10.1", "jax:preallocate=false", "tensorflow", "tensorflow:preallocate=false", "bfc:fraction=1.5",
+	specs := []string{"jax", "jax@next", "jax@next:fraction=0.9+", "jax:fraction=.95", "jax@0.10.1", "jax:preallocate=false", "tensorflow", "tensorflow:preallocate=false", "bfc:fraction=1.5",
 		"async", "async:preallocate=true", "async:preallocate=true,fraction=1", "async:async_prealloc=-1", "async:async_prealloc=700MiB", "async:async_prealloc=2GiB"}
 	refused := 0
 	for range 40 {
@@ -130,5 +130,36 @@ func TestWhatCannotBeBuilt(t *testing.T) {
 				t.Errorf("%v, %v; want %v", a, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestNextGrowsToItsCap: what a policy of a pool that grows says is what the allocator
+// does: it begins with one part and serves up to the other.
+func TestNextGrowsToItsCap(t *testing.T) {
+	const mib = 1 << 20
+	for spec, want := range map[string][2]uint64{"jax@next": {768, 1024}, "jax@next:fraction=0.25-0.5": {256, 512}, "jax@next:fraction=.5": {512, 512}} {
+		dev, err := sim.New(sim.Config{Total: 1024 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := build.New(dev, parse(t, spec), build.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first uint64
+		served := uint64(0)
+		for ; ; served++ {
+			if _, err := a.Alloc(alloc.Request{Bytes: mib}); errors.Is(err, alloc.ErrNoMemory) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if served == 0 {
+				first = a.Stats().PoolBytes / mib
+			}
+		}
+		if s := a.Stats(); first != want[0] || served != want[1] || s.BytesLimit != want[1]*mib || s.PoolBytes != want[1]*mib {
+			t.Errorf("%s: begins with %d MiB, serves %d, limit %d, holds %d; want %v", spec, first, served, s.BytesLimit/mib, s.PoolBytes/mib, want)
+		}
 	}
 }
