@@ -135,10 +135,11 @@ const (
 	leastEvery = 100 * time.Millisecond
 	// mostStreams limits the streams of events. Each holds a connection.
 	mostStreams = 64
-	// patience is the time that a client may take to read an event.
-	patience = 10 * time.Second
-	cookie   = "gpumem_token"
+	cookie      = "gpumem_token"
 )
+
+// patience is the time that a client may take to read an event. Tests are less patient.
+var patience = 10 * time.Second
 
 // Handler serves the snapshots of look.
 func Handler(look Look, o Options) http.Handler { return newServer(look, o).handler() }
