@@ -36,7 +36,8 @@ func (p *Plan) inContainer() (ok bool, err error) {
 	case p.Limits.Remat != "":
 		return true, errors.New("--remat: not in a container with a lease; call gpumem.jax.remat in the program")
 	}
-	p.say("this container has a lease of %s, which its pool library keeps for all of its programs; the program starts in it, and nothing is divided", strings.Join(all, " and "))
+	const text = "this container has a lease of %s, which its pool library keeps for all of its programs; the program starts in it"
+	p.say(text+", and nothing is divided", strings.Join(all, " and "))
 	return true, nil
 }
 

@@ -38,8 +38,10 @@ var patience = 5 * time.Second
 // meant are the signals that may be meant for the copies: those that a process can
 // catch, except those that its own actions cause and those that stop it.
 func meant() []os.Signal {
-	own := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
-		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}
+	own := []syscall.Signal{
+		syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL,
+	}
 	var list []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		isLibraries := n >= 32 && n <= 34 // the C library's, and Go's runtime leaves them alone
@@ -99,7 +101,8 @@ func startWitness(command []string) (*witness, error) {
 	}
 	defer reports.Close()
 	w := &witness{in: in, seen: make(chan sighting, 64)}
-	if w.p, err = os.StartProcess(command[0], append(command[:len(command):len(command)], witnessArg), &os.ProcAttr{Files: []*os.File{theirs, reports, nil}}); err != nil {
+	args := append(command[:len(command):len(command)], witnessArg)
+	if w.p, err = os.StartProcess(command[0], args, &os.ProcAttr{Files: []*os.File{theirs, reports, nil}}); err != nil {
 		in.Close()
 		out.Close()
 		return nil, err

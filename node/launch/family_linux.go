@@ -47,7 +47,8 @@ func newMark() (mark, error) {
 	}
 	most := min(own.Max, 1<<63-1) // larger numbers are negative to some tools
 	if most < room {
-		return 0, fmt.Errorf("the hard limit of file locks is %d, too low for a mark, which needs %d; only root can raise it (ulimit -Hx unlimited)", most, uint64(room))
+		const text = "the hard limit of file locks is %d, too low for a mark, which needs %d; only root can raise it (ulimit -Hx unlimited)"
+		return 0, fmt.Errorf(text, most, uint64(room))
 	}
 	return mark(1 + rand.Uint64N(most)), nil
 }

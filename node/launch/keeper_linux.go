@@ -101,7 +101,8 @@ func startKeeper(command, env []string, pid int, family mark, program string, le
 		defer f.Close()
 	}
 	self, _ := proc.ReadStat(pid)
-	args := append(command[:len(command):len(command)], strconv.Itoa(pid), strconv.FormatUint(self.Start, 10), program, strconv.FormatUint(uint64(family), 10))
+	args := append(command[:len(command):len(command)],
+		strconv.Itoa(pid), strconv.FormatUint(self.Start, 10), program, strconv.FormatUint(uint64(family), 10))
 	for _, l := range leases {
 		// The same file, but another description, which does not hold the lease.
 		again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), os.O_RDWR, 0)
@@ -157,7 +158,8 @@ func adoptOrphans(yes bool) error {
 // newKeeper reads the words that startKeeper puts behind the keeper's command.
 func newKeeper(args []string) (*keeper, error) {
 	if len(args) < 4 {
-		return nil, fmt.Errorf("the keeper has %d arguments; want PID START PROGRAM MARK and for each lease RECORD: gpumem run starts it", len(args))
+		const text = "the keeper has %d arguments; want PID START PROGRAM MARK and for each lease RECORD: gpumem run starts it"
+		return nil, fmt.Errorf(text, len(args))
 	}
 	k := &keeper{program: args[2], records: args[4:]}
 	var err error

@@ -52,7 +52,10 @@ type sampler struct {
 }
 
 func newSampler(pid int, env []string, meter share.Meter) *sampler {
-	return &sampler{pid: pid, env: env, meter: meter, parent: parentOf, loaded: loadedBy, environ: proc.Environ, most: map[overhead.Key]uint64{}}
+	return &sampler{
+		pid: pid, env: env, meter: meter, most: map[overhead.Key]uint64{},
+		parent: parentOf, loaded: loadedBy, environ: proc.Environ,
+	}
 }
 
 // watch measures the program until ctx is done.
@@ -169,7 +172,9 @@ func (s *sampler) sampleBeside(st device.Status, before, after []ledger.Figures)
 		if err != nil {
 			continue
 		}
-		one := beside.Process{PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, GPU: st.Info, Outside: beside.Outside(s.env), Steady: true}
+		one := beside.Process{
+			PID: p.PID, Environ: environ, Used: p.Used, Known: p.Known, GPU: st.Info, Outside: beside.Outside(s.env), Steady: true,
+		}
 		if j >= 0 {
 			one.Member = &after[j]
 		}

@@ -43,8 +43,10 @@ type Plan struct {
 	Record string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
 	// Keeper is what follows this program's name on the command line of the process
 	// that stays beside the program and calls [Keep]; nil starts none.
-	Keeper  []string
-	Release func() error      // called before the program takes this process's place: signals are no longer caught. The error is that one has come
+	Keeper []string
+	// Release is called before the program takes this process's place: signals are no longer
+	// caught. The error is that one has come.
+	Release func() error
 	Say     func(line string) // messages for people; nil discards them
 
 	env       []string     // of this process
@@ -108,7 +110,10 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		if status[i], err = t.meter.Status(); err != nil {
 			return nil, nil, err
 		}
-		q := share.Request{Device: t.key, Meter: t.meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve, Command: p.Command, Nested: true, Parts: runenv.Shares(p.env)}
+		q := share.Request{
+			Device: t.key, Meter: t.meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve,
+			Command: p.Command, Nested: true, Parts: runenv.Shares(p.env),
+		}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
@@ -230,13 +235,15 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 		}
 		g.Leases = append(g.Leases, runenv.Lease{
 			Part:    part,
-			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Ordinal: s.Ordinal, Bytes: l.Bytes(), Within: l.Within(), Total: s.Total, CCMajor: s.CCMajor, GPU: overhead.GPUName(s.Info),
+			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Bytes: l.Bytes(), Within: l.Within(),
+			Ordinal: s.Ordinal, Total: s.Total, CCMajor: s.CCMajor, GPU: overhead.GPUName(s.Info),
 			Context: s.Context, Simulated: s.Simulated,
 		})
 	}
 	env := p.env
 	if p.simulated != "" {
-		env = append([]string{open.EnvVar + "=" + p.simulated}, slices.DeleteFunc(slices.Clone(env), func(l string) bool { return strings.HasPrefix(l, open.EnvVar+"=") })...)
+		isDevice := func(line string) bool { return strings.HasPrefix(line, open.EnvVar+"=") }
+		env = append([]string{open.EnvVar + "=" + p.simulated}, slices.DeleteFunc(slices.Clone(env), isDevice)...)
 	}
 	e, err := runenv.For(env, p.Command, g)
 	if p.simulated != "" {

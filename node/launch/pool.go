@@ -52,7 +52,8 @@ func (p *Plan) findPool() error {
 		p.say("%s", r.Note())
 	}
 	if p.Limits.Allocator != "" { // with the pool of the lease around
-		return fmt.Errorf("--allocator %s: the lease around has the pool %s, which serves JAX's memory; --pool off leaves it", p.Limits.Allocator, p.Pool)
+		const text = "--allocator %s: the lease around has the pool %s, which serves JAX's memory; --pool off leaves it"
+		return fmt.Errorf(text, p.Limits.Allocator, p.Pool)
 	}
 	q := &runenv.Pool{Name: p.Pool}
 	var err error
@@ -60,7 +61,8 @@ func (p *Plan) findPool() error {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
 	}
 	if p.simulated != "" && os.Getenv(library.EnvDriver) == "" {
-		return fmt.Errorf("--pool %s: %s is simulated and has no driver library, which the pool library needs; name one by %s, or leave --pool out", p.Pool, p.targets[0].words, library.EnvDriver)
+		const text = "--pool %s: %s is simulated and has no driver library, which the pool library needs; name one by %s, or leave --pool out"
+		return fmt.Errorf(text, p.Pool, p.targets[0].words, library.EnvDriver)
 	}
 	if q.Driver, err = library.Driver(os.Getenv, q.Folder); err != nil {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
@@ -137,6 +139,7 @@ func (p *Plan) sayPool(leases []*share.Lease, status []device.Status) {
 	}
 	p.say("pool %s for %s%s: %s serves its memory, in front of %s", q.Name, strings.Join(on, " and "), copies, q.Folder, q.Driver)
 	if len(on) > 1 {
-		p.say("memory that the pool serves cannot be shared with other processes by CUDA IPC, as some multi-GPU programs do; --pool off has the driver's own")
+		const text = "memory that the pool serves cannot be shared with other processes by CUDA IPC, as some multi-GPU programs do"
+		p.say(text + "; --pool off has the driver's own")
 	}
 }

@@ -61,5 +61,6 @@ func (p *Plan) sayRecord() {
 		p.say("recording to %s: the pool library writes every allocation and free", to)
 		return
 	}
-	p.say("recording to %s: PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write %s_POOL.TIME when a pool is out of memory", to, filepath.Base(first))
+	const when = "PyTorch writes it when it has used a GPU and ends, JAX and TensorFlow write %s_POOL.TIME when a pool is out of memory"
+	p.say("recording to %s: "+when, to, filepath.Base(first))
 }

@@ -36,7 +36,8 @@ func (p *Plan) choose() error {
 			return err
 		}
 		if spec.Kind == open.Private {
-			return fmt.Errorf("%s is private to each program, so there is nothing to share; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE", spec.Text)
+			const text = "%s is private to each program, so there is nothing to share; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE"
+			return fmt.Errorf(text, spec.Text)
 		}
 		return p.add(spec)
 	}

@@ -223,7 +223,8 @@ func unread(leases []share.Entry, listed []open.Listed) (list []open.Listed) {
 		if slices.ContainsFunc(listed, known) || slices.ContainsFunc(list, known) {
 			continue
 		}
-		d := open.Listed{Words: l.Device, Status: device.Status{Info: device.Info{Name: "a GPU that is not read here", UUID: l.Device, Ordinal: len(listed) + len(list)}}}
+		info := device.Info{Name: "a GPU that is not read here", UUID: l.Device, Ordinal: len(listed) + len(list)}
+		d := open.Listed{Words: l.Device, Status: device.Status{Info: info}}
 		if f, err := ledger.OpenOf(l.Ledger, l.UID); err == nil {
 			d.Total = f.Header().Total
 			_ = f.Close()

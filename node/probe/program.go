@@ -72,8 +72,9 @@ func concurrently(n int, do func(i int)) {
 	group.Wait()
 }
 
-// describe adds who a program is. p.Start is that of the GPU's process, if the GPU knows it. With real its number is from a driver, which has the
-// machine's; here it may be another process's.
+// describe adds who a program is. p.Start is that of the GPU's process, if the GPU knows it.
+// With real its number is from a driver, which has the machine's; here it may be another
+// process's.
 func describe(p *machine.Program, r *reading, real bool) {
 	isAnotherName := p.Name != "" && p.Name != r.info.Name
 	isAnotherStart := p.Start != 0 && p.Start != r.info.Start

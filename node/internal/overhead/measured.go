@@ -236,7 +236,11 @@ func meant(program, name string) bool {
 	}
 	file, what := split(program)
 	module, _ := strings.CutPrefix(what, "-m ")
-	return slices.Contains([]string{program, file, what, filepath.Base(file), module}, name) || filepath.IsAbs(what) && filepath.Base(what) == name
+	names := []string{program, file, what, filepath.Base(file), module}
+	if filepath.IsAbs(what) {
+		names = append(names, filepath.Base(what))
+	}
+	return slices.Contains(names, name)
 }
 
 // isWhat finds what an interpreter runs in the name of a program: a path, a module, code or

@@ -52,7 +52,8 @@ func Parts(framework string, g GPU, gpus int) []Part {
 	case g.Simulated:
 		return []Part{context}
 	case g.Context == 0:
-		context.Bytes, context.Source = contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"
+		const fit = "fits totals less free memory of eleven kinds of GPU, 7.0 to 12.0, within 20 %"
+		context.Bytes, context.Source = contextBytes(g), "2 KiB for each thread that the GPU can hold, and 24 MiB: "+fit
 	}
 	list, seen := []Part{context}, map[string]bool{}
 	for _, r := range figures().parts {

@@ -151,10 +151,12 @@ func stuck(f *os.File, path string, pid int, waited time.Duration) error {
 	if info, err := f.Stat(); err == nil {
 		inode := IDOf(info).Inode
 		if by, _ := holdersOf(map[uint64]bool{inode: true}); len(by[inode]) > 0 {
-			return fmt.Errorf("%w: process %d has held %s for %v; continue it (kill -CONT %[2]d) or end it (kill -KILL %[2]d)", ErrLocked, by[inode][0], path, waited)
+			const text = "%w: process %d has held %s for %v; continue it (kill -CONT %[2]d) or end it (kill -KILL %[2]d)"
+			return fmt.Errorf(text, ErrLocked, by[inode][0], path, waited)
 		}
 	}
-	return fmt.Errorf("%w: a process, probably %d, has held %s for %v; if it is stopped, continue it (kill -CONT %[2]d)", ErrLocked, pid, path, waited)
+	const text = "%w: a process, probably %d, has held %s for %v; if it is stopped, continue it (kill -CONT %[2]d)"
+	return fmt.Errorf(text, ErrLocked, pid, path, waited)
 }
 
 // lockNames is how many lock files are passed over before the user is asked to remove them.
