@@ -136,7 +136,7 @@ func TestRunPool(t *testing.T) {
 		t.Run(pool, func(t *testing.T) {
 			out, err := output(gpumem("run", "--device", device, "--mem", "6GiB", "--pool", pool, "--", filepath.Join(b.programs, "life"), "threads"))
 			lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
-			if err != nil || len(lines) != 2 || !strings.Contains(lines[0], "pool "+pool+" for 6 GiB on GPU 0") || !strings.Contains(lines[1], "pool "+pool+": peak ") || !strings.Contains(lines[1], ", 0 refused") {
+			if err != nil || len(lines) != 2 || !isOfPool(lines[0], lines[1], pool) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			// Streams, captures and waits at random; a use of memory that is not ordered fails.
@@ -264,4 +264,10 @@ func TestKilled(t *testing.T) {
 		latest = max(latest, took)
 	}
 	t.Logf("%d kills; a process that was killed was counted for %v more at most", *kills, latest)
+}
+
+// isOfPool reports whether two lines of a run say that a pool served it, and refused nothing.
+func isOfPool(begin, end, pool string) bool {
+	begun := strings.Contains(begin, "pool "+pool+" for 6 GiB on GPU 0")
+	return begun && strings.Contains(end, "pool "+pool+": peak ") && strings.Contains(end, ", 0 refused")
 }

@@ -78,12 +78,15 @@ static volatile int child; // this process was forked from one that had pools
   F(cuDevicePrimaryCtxRelease, (int)) F(cuDevicePrimaryCtxReset, (int)) \
   F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) F(cuMemPoolSetAccess, (ptr, const int *, size_t)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
-  F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
-  F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
+  F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) \
+  F(cuCtxPopCurrent_v2, (ptr *)) \
+  F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) \
+  F(cuDeviceGetUuid_v2, (unsigned char *, int)) \
   F(cuStreamIsCapturing, (ptr, int *)) F(cuStreamIsCapturing_ptsz, (ptr, int *)) F(cuMemPoolGetAccess, (int *, ptr, const int *)) \
   F(cuDeviceGetDefaultMemPool, (ptr *, int)) F(cuDeviceSetMemPool, (int, ptr)) F(cuMemSetMemPool, (const int *, int, ptr)) \
   F(cuCtxCreate, (ptr *, unsigned, int)) F(cuCtxCreate_v2, (ptr *, unsigned, int)) F(cuCtxCreate_v3, (ptr *, void *, int, unsigned, int)) \
-  F(cuCtxCreate_v4, (ptr *, void *, unsigned, int)) F(cuMemGetAllocationGranularity, (size_t *, const void *, int)) F(cuDeviceGetMemPool, (ptr *, int)) \
+  F(cuCtxCreate_v4, (ptr *, void *, unsigned, int)) F(cuMemGetAllocationGranularity, (size_t *, const void *, int)) \
+  F(cuDeviceGetMemPool, (ptr *, int)) \
   F(cuGraphLaunch, (ptr, ptr)) F(cuGraphLaunch_ptsz, (ptr, ptr)) F(cuGraphUpload, (ptr, ptr)) F(cuGraphUpload_ptsz, (ptr, ptr)) \
   F(cuGraphAddMemAllocNode, (ptr *, ptr, const ptr *, size_t, void *)) F(cuGraphAddNode, (ptr *, ptr, const ptr *, size_t, void *)) \
   F(cuGraphAddNode_v2, (ptr *, ptr, const ptr *, const void *, size_t, void *)) \
@@ -106,7 +109,9 @@ static struct functions {
 } pools, pools_elsewhere;
 
 #define F(type, name, args) \
-  static word name##_elsewhere(word a, word b, word c, word d, word e, word f) { return elsewhere((function)(void *)pools.name, a, b, c, d, e, f); }
+  static word name##_elsewhere(word a, word b, word c, word d, word e, word f) { \
+    return elsewhere((function)(void *)pools.name, a, b, c, d, e, f); \
+  }
 GM_FUNCTIONS(F)
 #undef F
 
@@ -165,6 +170,9 @@ static pthread_mutex_t primaries[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = PTHREAD_MUT
 
 static int tried; // to load the pools; guarded by opening
 static int wrong; // a setting is: there is no memory
+
+// is_gpu reports whether d is a number that a GPU may have.
+static int is_gpu(int d) { return d >= 0 && d < MAX_GPUS; }
 
 static void say(const char *what, const char *why) {
   char line[2048];
@@ -316,14 +324,18 @@ static int load_pools(void) {
     say("the pools are not loaded", dlerror());
   } else {
     int missing = 0;
-#define F(type, name, args) missing |= !(*(void **)&pools.name = dlsym(lib, #name)), *(void **)&pools_elsewhere.name = (void *)name##_elsewhere;
+#define F(type, name, args) \
+    missing |= !(*(void **)&pools.name = dlsym(lib, #name)); \
+    *(void **)&pools_elsewhere.name = (void *)name##_elsewhere;
     GM_FUNCTIONS(F)
 #undef F
+    u64 outside = mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE");
     settings = (struct gm_settings){
       .libcuda = driver_path, .policy = setting("GPUMEM_POLICY"), .record = setting("GPUMEM_RECORD"),
-      .ledgers = mark->state ? mark->ledgers : setting("GPUMEM_LEDGER"), .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
-      .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE"),
-      .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE"),
+      .ledgers = mark->state ? mark->ledgers : setting("GPUMEM_LEDGER"),
+      .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
+      .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = outside,
+      .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : outside,
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
@@ -388,14 +400,17 @@ static int refused(void) {
   return mark->state == GM_REFUSED ? CU_OUT_OF_MEMORY : mark->state && child ? CU_NOT_INITIALIZED : 0;
 }
 
+// bypassed reports whether all calls are the driver's.
+static int bypassed(void) { return off || child; }
+
 // counting returns the GPU of the current context if what the program takes from the
 // driver there is counted; else -1. A GPU that should be and cannot be opened answers
 // *code: there is no memory without the lease.
 static int counting(int *code) {
   int d;
   *code = refused();
-  if (*code || off || child || r.cuCtxGetDevice(&d) || d < 0) return -1;
-  if (d >= MAX_GPUS) return *code = mark->state ? CU_OUT_OF_MEMORY : 0, -1;
+  if (*code || bypassed() || r.cuCtxGetDevice(&d) || d < 0) return -1;
+  if (!is_gpu(d)) return *code = mark->state ? CU_OUT_OF_MEMORY : 0, -1;
   if (!gpus[d].state) open_gpu(d);
   if (gpus[d].state == 1 && !wrong) return d;
   *code = CU_OUT_OF_MEMORY;
@@ -445,8 +460,9 @@ static u64 current_context(void) {
   return r.cuCtxGetCurrent(&c) ? 0 : (u64)c;
 }
 
-// UNCOUNTED is the answer to a call into a graph that is being captured: the driver's
-// own, and nothing is counted. The memory is there only while the graph runs.
+// UNCOUNTED is the answer to a call that the driver serves and that counts nothing by itself: for
+// a pool of host memory, or into a graph that is being captured, whose memory counts from its
+// launch on, see graphs_changed.
 enum { UNCOUNTED = -2 };
 
 // CHARGED is a call of the driver's that takes n bytes of key for the program.
@@ -555,7 +571,8 @@ static void count_pool(int d, ptr pool) {
   int i = 0;
   pthread_mutex_lock(&own);
   while (i < n_counted && (counted_pools[i].pool != pool || counted_pools[i].gpu != d)) i++;
-  if (i == n_counted && i < (int)(sizeof counted_pools / sizeof *counted_pools)) counted_pools[i] = (struct counted){pool, d}, n_counted = i + 1;
+  int room = i < (int)(sizeof counted_pools / sizeof *counted_pools);
+  if (i == n_counted && room) counted_pools[i] = (struct counted){pool, d}, n_counted = i + 1;
   pthread_mutex_unlock(&own);
 }
 
@@ -598,6 +615,11 @@ static void all_done(const u64 before[MAX_GPUS]) {
 
 static size_t pool_limit(ptr pool);
 
+static int pool_figures(ptr pool, u64 *reserved, u64 *used) {
+  int code = r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, reserved);
+  return code ? code : r.cuMemPoolGetAttribute(pool, POOL_USED_CURRENT, used);
+}
+
 // POOLED is a call of the driver's that takes n bytes from a pool of the driver in a stream,
 // or from the current one for 0. Where the pool has grown by more than the lease has room for,
 // the block is freed and the request refused, unless other threads release memory.
@@ -609,7 +631,7 @@ static size_t pool_limit(ptr pool);
     if (code_) return code_; \
     if (d_ >= 0) seen_ = gm.gmReleases(d_); \
     if (d_ < 0 || (!pool_ && r.cuDeviceGetMemPool(&pool_, d_))) return call; \
-    if (r.cuMemPoolGetAttribute(pool_, POOL_RESERVED_CURRENT, &reserved_) || r.cuMemPoolGetAttribute(pool_, POOL_USED_CURRENT, &used_)) return call; \
+    if (pool_figures(pool_, &reserved_, &used_)) return call; \
     if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, pool_limit(pool_), &counted_))) return code_; \
     count_pool(d_, pool_); \
     code_ = call; \
@@ -706,13 +728,19 @@ static void know_pool(struct own_pool *p) {
   pthread_mutex_unlock(&own);
 }
 
+// servable reports whether a pool has plain memory of one GPU, for this process, without a limit.
+static int servable(const struct pool_properties *p) {
+  int plain = p->location == LOCATION_DEVICE && p->type == PINNED;
+  return plain && !p->handles && !p->limit && !p->usage;
+}
+
 API cuMemPoolCreate(ptr *pool, const void *properties) {
   const struct pool_properties *p = properties;
   int code = r.cuMemPoolCreate(pool, properties);
   struct own_pool *o = code ? 0 : malloc(sizeof *o);
   if (!o) return code; // unknown: the driver serves it
   *o = (struct own_pool){*pool, p->location == LOCATION_DEVICE ? NOT_MINE : UNCOUNTED, p->limit, 0};
-  if (p->location == LOCATION_DEVICE && p->type == PINNED && !p->handles && !p->limit && !p->usage) o->device = p->id;
+  if (servable(p)) o->device = p->id;
   know_pool(o);
   return code;
 }
@@ -723,7 +751,7 @@ API cuMemPoolDestroy(ptr pool) {
   u64 reserved = 0, used = 1;
   pthread_mutex_lock(&own); // until it is forgotten no other pool gets the handle
   int counted = n_counted && !child;
-  if (counted && (r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved) || r.cuMemPoolGetAttribute(pool, POOL_USED_CURRENT, &used))) used = 1;
+  if (counted && pool_figures(pool, &reserved, &used)) used = 1;
   int code = r.cuMemPoolDestroy(pool);
   if (!code) forget_pool(pool);
   if (!code && counted) uncount_pool(pool, reserved, used);
@@ -734,7 +762,7 @@ API cuMemPoolDestroy(ptr pool) {
 }
 
 static int current_pool(int code, int d, ptr pool) {
-  if (!code && d >= 0 && d < MAX_GPUS) gpus[d].other = pool_device(d, pool) == d ? 0 : pool;
+  if (!code && is_gpu(d)) gpus[d].other = pool_device(d, pool) == d ? 0 : pool;
   return code;
 }
 
@@ -784,7 +812,8 @@ static int leave(int entered, int code) {
 // captured in the stream: the driver takes the memory when that is launched.
 static int in_graph(int code, ptr s) {
   int status = 0;
-  if (code != NOT_MINE || off || child || r.cuStreamIsCapturing(s, &status) || !status) return code;
+  if (code != NOT_MINE || bypassed()) return code;
+  if (r.cuStreamIsCapturing(s, &status) || !status) return code;
   graphs_take = 1;
   return UNCOUNTED;
 }
@@ -848,7 +877,7 @@ API cuMemFreeAsync_ptsz(u64 at, ptr s) {
 
 // lease is the limit on GPU d, and what its processes leave of it; 0 where there is none.
 static int lease(int d, u64 *limit, u64 *left) {
-  if (d < 0 || d >= MAX_GPUS) return 0;
+  if (!is_gpu(d)) return 0;
   char text[40];
   if (off) return 0;
   if (!child && gpus[d].d.counts) return gm.gmLeft(d, limit, left), *limit != ~(u64)0;
@@ -913,7 +942,8 @@ enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE =
 static int attribute(void *v, int a, u64 at) {
   u64 b, s;
   int d = owner(at);
-  if (d < 0 || !v || (a != ATTRIBUTE_CONTEXT && a != ATTRIBUTE_RANGE_START && a != ATTRIBUTE_RANGE_SIZE)) return NOT_MINE;
+  int of_block = a == ATTRIBUTE_CONTEXT || a == ATTRIBUTE_RANGE_START || a == ATTRIBUTE_RANGE_SIZE;
+  if (d < 0 || !v || !of_block) return NOT_MINE;
   int code = gm.gmRange(d, at, &b, &s);
   if (code) return code == CU_NOT_FOUND ? CU_INVALID_VALUE : code;
   *(u64 *)v = a == ATTRIBUTE_CONTEXT ? gpus[d].d.context : a == ATTRIBUTE_RANGE_START ? b : s;
@@ -986,7 +1016,7 @@ enum { LOCATION_TYPE = 2, LOCATION_ID = 3 };
 API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
   int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code = refused();
   if (code) return code;
-  if (off || child || d < 0 || d >= MAX_GPUS) return r.cuMemCreate(h, n, prop, flags);
+  if (bypassed() || !is_gpu(d)) return r.cuMemCreate(h, n, prop, flags);
   if (!gpus[d].state) open_gpu(d);
   if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
   if ((code = gm.gmTake(d, n))) return code;
@@ -1038,7 +1068,8 @@ static size_t array3d(const size_t *desc, unsigned levels) {
   size_t n = 0;
   for (unsigned l = 0; desc && l < levels && l < 64; l++) {
     size_t layers = some(f[2] & (LAYERED | CUBEMAP) ? desc[2] : desc[2] >> l);
-    if (__builtin_add_overflow(n, times(times(some(desc[0] >> l), some(desc[1] >> l)), times(layers, element(f[0], f[1]))), &n)) return ~(size_t)0;
+    size_t layer = times(times(some(desc[0] >> l), some(desc[1] >> l)), element(f[0], f[1]));
+    if (__builtin_add_overflow(n, times(layer, layers), &n)) return ~(size_t)0;
   }
   return n;
 }
@@ -1112,7 +1143,9 @@ API cuGraphAddMemAllocNode(ptr *node, ptr g, const ptr *after, size_t n, void *p
   int code = refused();
   return code ? code : (graphs_take = 1, r.cuGraphAddMemAllocNode(node, g, after, n, params));
 }
-API cuGraphAddNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) { return adds(params), r.cuGraphAddNode(node, g, after, n, params); }
+API cuGraphAddNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) {
+  return adds(params), r.cuGraphAddNode(node, g, after, n, params);
+}
 API cuGraphAddNode_v2(ptr *node, ptr g, const ptr *after, const void *edges, size_t n, void *params) {
   return adds(params), r.cuGraphAddNode_v2(node, g, after, edges, n, params);
 }
@@ -1152,7 +1185,7 @@ static void took_context(int d, ptr context) {
   do { \
     int code_ = refused(); \
     if (code_) return code_; \
-    if (off || child || d < 0 || d >= MAX_GPUS) return call; \
+    if (bypassed() || !is_gpu(d)) return call; \
     if ((code_ = take_context(d))) return code_; \
     code_ = call; \
     took_context(d, code_ ? 0 : *c); \
@@ -1205,8 +1238,9 @@ API cuMemPoolSetAccess(ptr pool, const int *desc, size_t n) {
 
 API cuMemPoolGetAttribute(ptr pool, int a, void *v) {
   u64 n;
-  int code = r.cuMemPoolGetAttribute(pool, a, v), d, c;
-  if (code || !v || a < POOL_RESERVED_CURRENT || a > POOL_USED_HIGH || (d = serving(&c)) < 0 || pool_device(d, pool) != d) return code;
+  int code = r.cuMemPoolGetAttribute(pool, a, v), d, c, figure = a >= POOL_RESERVED_CURRENT && a <= POOL_USED_HIGH;
+  if (code || !v || !figure) return code;
+  if ((d = serving(&c)) < 0 || pool_device(d, pool) != d) return code;
   if (!(code = gm.gmPoolAttribute(d, a, &n))) *(u64 *)v = n;
   return code;
 }
@@ -1222,7 +1256,7 @@ API cuMemPoolTrimTo(ptr pool, size_t keep) {
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = refused();
   if (code) return code;
-  if (off || child || d < 0 || d >= MAX_GPUS) return r.cuDevicePrimaryCtxRetain(c, d);
+  if (bypassed() || !is_gpu(d)) return r.cuDevicePrimaryCtxRetain(c, d);
   pthread_mutex_lock(&primaries[d]);
   int made = !gpus[d].primary;
   if (!made || !(code = take_context(d))) {
@@ -1248,10 +1282,11 @@ static void drop(int d, int ending) {
 // program's last use, or with a reset, and all that the program has taken in it: the pool
 // has retained it, too.
 static int end_primary(int d, int (*call)(int), int reset) {
-  if (off || child || d < 0 || d >= MAX_GPUS) return call(d);
+  if (bypassed() || !is_gpu(d)) return call(d);
   pthread_mutex_lock(&primaries[d]);
   struct gpu *g = &gpus[d];
-  int ends = g->primary && (reset || g->retained == 1), counted = ends && !first_context(d, g->primary, 0) && g->d.counts;
+  int ends = g->primary && (reset || g->retained == 1);
+  int counted = ends && !first_context(d, g->primary, 0) && g->d.counts;
   u64 token = 0;
   if (counted) {
     token = gm.gmRemoveContext(d, (u64)g->primary);
@@ -1293,19 +1328,29 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuPointerGetAttribute", 4000, cuPointerGetAttribute), S("cuPointerGetAttributes", 7000, cuPointerGetAttributes),
     S("cuIpcGetMemHandle", 4010, cuIpcGetMemHandle), S("cuMemRetainAllocationHandle", 11000, cuMemRetainAllocationHandle),
     S("cuMemGetHandleForAddressRange", 11070, cuMemGetHandleForAddressRange),
-    S("cuMemCreate", 10020, cuMemCreate), S("cuMemRelease", 10020, cuMemRelease), S("cuMemMap", 10020, cuMemMap), S("cuMemUnmap", 10020, cuMemUnmap),
-    S("cuArrayCreate", 3020, cuArrayCreate_v2), S("cuArray3DCreate", 3020, cuArray3DCreate_v2), S("cuMipmappedArrayCreate", 5000, cuMipmappedArrayCreate),
+    S("cuMemCreate", 10020, cuMemCreate), S("cuMemRelease", 10020, cuMemRelease), S("cuMemMap", 10020, cuMemMap),
+    S("cuMemUnmap", 10020, cuMemUnmap),
+    S("cuArrayCreate", 3020, cuArrayCreate_v2), S("cuArray3DCreate", 3020, cuArray3DCreate_v2),
+    S("cuMipmappedArrayCreate", 5000, cuMipmappedArrayCreate),
     S("cuArrayDestroy", 2000, cuArrayDestroy), S("cuMipmappedArrayDestroy", 5000, cuMipmappedArrayDestroy),
     S("cuStreamDestroy", 4000, cuStreamDestroy_v2), {"cuStreamSynchronize", 2000, 1 << 30, cuStreamSynchronize, cuStreamSynchronize_ptsz},
-    S("cuEventSynchronize", 2000, cuEventSynchronize), {"cuCtxCreate", 2000, 3020, cuCtxCreate, 0}, {"cuCtxCreate", 3020, 11040, cuCtxCreate_v2, 0},
-    {"cuGraphLaunch", 10000, 1 << 30, cuGraphLaunch, cuGraphLaunch_ptsz}, {"cuGraphUpload", 11010, 1 << 30, cuGraphUpload, cuGraphUpload_ptsz},
-    S("cuGraphAddMemAllocNode", 11040, cuGraphAddMemAllocNode), {"cuGraphAddNode", 12020, 12030, cuGraphAddNode, 0}, S("cuGraphAddNode", 12030, cuGraphAddNode_v2), S("cuDeviceGraphMemTrim", 11040, cuDeviceGraphMemTrim),
-    {"cuCtxCreate", 11040, 12050, cuCtxCreate_v3, 0}, S("cuCtxCreate", 12050, cuCtxCreate_v4), {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
-    S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess), S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
+    S("cuEventSynchronize", 2000, cuEventSynchronize), {"cuCtxCreate", 2000, 3020, cuCtxCreate, 0},
+    {"cuCtxCreate", 3020, 11040, cuCtxCreate_v2, 0},
+    {"cuGraphLaunch", 10000, 1 << 30, cuGraphLaunch, cuGraphLaunch_ptsz},
+    {"cuGraphUpload", 11010, 1 << 30, cuGraphUpload, cuGraphUpload_ptsz},
+    S("cuGraphAddMemAllocNode", 11040, cuGraphAddMemAllocNode), {"cuGraphAddNode", 12020, 12030, cuGraphAddNode, 0},
+    S("cuGraphAddNode", 12030, cuGraphAddNode_v2), S("cuDeviceGraphMemTrim", 11040, cuDeviceGraphMemTrim),
+    {"cuCtxCreate", 11040, 12050, cuCtxCreate_v3, 0}, S("cuCtxCreate", 12050, cuCtxCreate_v4),
+    {"cuCtxSynchronize", 2000, 13000, cuCtxSynchronize, 0},
+    S("cuCtxDestroy", 4000, cuCtxDestroy_v2), S("cuCtxEnablePeerAccess", 4000, cuCtxEnablePeerAccess),
+    S("cuDevicePrimaryCtxRetain", 7000, cuDevicePrimaryCtxRetain),
     S("cuDevicePrimaryCtxRelease", 11000, cuDevicePrimaryCtxRelease_v2), S("cuDevicePrimaryCtxReset", 11000, cuDevicePrimaryCtxReset_v2),
-    {"cuDevicePrimaryCtxRelease", 7000, 11000, cuDevicePrimaryCtxRelease, 0}, {"cuDevicePrimaryCtxReset", 7000, 11000, cuDevicePrimaryCtxReset, 0},
-    S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo), S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
-    S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy), S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
+    {"cuDevicePrimaryCtxRelease", 7000, 11000, cuDevicePrimaryCtxRelease, 0},
+    {"cuDevicePrimaryCtxReset", 7000, 11000, cuDevicePrimaryCtxReset, 0},
+    S("cuMemPoolGetAttribute", 11020, cuMemPoolGetAttribute), S("cuMemPoolTrimTo", 11020, cuMemPoolTrimTo),
+    S("cuMemPoolSetAccess", 11020, cuMemPoolSetAccess),
+    S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy),
+    S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
     S("cuMemSetMemPool", 13000, cuMemSetMemPool),
     S("cuGetProcAddress", 12000, cuGetProcAddress_v2), {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
 #undef S
@@ -1318,8 +1363,9 @@ static void *served(const char *name, int version, u64 flags) {
 
 static int substitute(int code, const char *name, void **p, int version, u64 flags) {
   void *s;
-  if (!code && name && p && *p && (s = served(name, version, flags))) *p = s;
-  else if (!code && name && p && *p && mark->state == GM_REFUSED && takes(name)) *p = (void *)no_memory;
+  int found = !code && name && p && *p;
+  if (found && (s = served(name, version, flags))) *p = s;
+  else if (found && mark->state == GM_REFUSED && takes(name)) *p = (void *)no_memory;
   return code;
 }
 

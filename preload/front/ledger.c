@@ -108,7 +108,8 @@ end:
 
 int gm_lease(const char *uuid, u64 *limit, u64 *left) {
   const struct gm_mark *mark = gm_marked();
-  const char *ledgers = mark->state ? mark->ledgers : getenv("GPUMEM_LEDGER"), *parts = mark->state ? mark->parts : getenv("GPUMEM_LEDGER_PARTS");
+  const char *ledgers = mark->state ? mark->ledgers : getenv("GPUMEM_LEDGER");
+  const char *parts = mark->state ? mark->parts : getenv("GPUMEM_LEDGER_PARTS");
   char path[4096];
   int unread = 0;
   if (!parts) parts = "";

@@ -26,12 +26,26 @@ static struct {
   int (*info)(ptr, u64 *), (*info2)(ptr, u64 *), (*uuid)(ptr, char *, unsigned);
 } r;
 
+static int same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 // ours reports whether a file is this library.
 static int ours(const char *path) {
-  struct stat x, y;
   Dl_info here;
-  return dladdr((void *)ours, &here) && here.dli_fname && !stat(here.dli_fname, &x) && !stat(path, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  return dladdr((void *)ours, &here) && here.dli_fname && same_file(here.dli_fname, path);
 }
+
+// is_off reports whether the program was started with GPUMEM_OFF, in the words that libcuda.so.1
+// beside this library knows.
+static int is_off(void) {
+  const char *v = getenv("GPUMEM_OFF");
+  return v && *v && strcmp(v, "0") && strcmp(v, "no") && strcmp(v, "false");
+}
+
+// less reports whether a lease on a GPU leaves less than the GPU has.
+static int less(u64 total, u64 limit, u64 left) { return limit < total || !left; }
 
 __attribute__((constructor)) static void load(void) {
   const struct gm_mark *mark = gm_mark_of("libcuda.so.1");
@@ -54,13 +68,13 @@ static void within(ptr device, u64 *total, u64 *free_, u64 *used) {
   char uuid[128];
   u64 limit, left;
   int state = gm_marked()->state;
-  const char *off = state ? 0 : getenv("GPUMEM_OFF");
   if (state == GM_REFUSED) {
     *free_ = 0;
     *used = *total;
     return;
   }
-  if ((off && *off && strcmp(off, "0")) || r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || (limit >= *total && left)) return;
+  if (!state && is_off()) return;
+  if (r.uuid(device, uuid, sizeof uuid) || !gm_lease(uuid, &limit, &left) || !less(*total, limit, left)) return;
   if (limit < *total) *total = limit;
   if (left < *free_) *free_ = left;
   *used = *total - *free_;

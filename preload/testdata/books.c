@@ -53,8 +53,10 @@ static void look(const char *after, int n) {
   must(cuCtxSetCurrent(contexts[1]), "cuCtxSetCurrent");
   must(cuMemGetInfo_v2(&left, &limit), "cuMemGetInfo");
   must(status(0, &total, &used, text, text), "the GPU's status");
-  if (limit - left != used + managed && used + managed <= limit && faults++ < 5) printf("after %s %d: %zu bytes are counted, of managed memory %zu; the GPU has granted %llu\n", after, n, limit - left, managed, (unsigned long long)used);
-  if (used > limit && !graphs && faults++ < 5) printf("after %s %d: %llu bytes are used in a lease of %zu\n", after, n, (unsigned long long)used, limit);
+  int differ = limit - left != used + managed && used + managed <= limit, beyond = used > limit && !graphs;
+  if (differ && faults++ < 5)
+    printf("after %s %d: %zu bytes are counted, of managed memory %zu; the GPU has granted %llu\n", after, n, limit - left, managed, (unsigned long long)used);
+  if (beyond && faults++ < 5) printf("after %s %d: %llu bytes are used in a lease of %zu\n", after, n, (unsigned long long)used, limit);
 }
 
 static void take(int i) {
@@ -110,6 +112,9 @@ static void graph(void) {
   must(cuGraphDestroy(g), "cuGraphDestroy");
 }
 
+// stays reports whether a block outlives the context that it was taken in.
+static int stays(int i) { return b[i].kind == HANDLE || b[i].kind == MANAGED || b[i].kind == ASYNC || b[i].kind == POOLED; }
+
 static void step(void) {
   int i = (int)random_(BLOCKS), c = 2 + (int)random_(CONTEXTS - 2);
   switch (random_(30)) {
@@ -141,7 +146,7 @@ static void step(void) {
       return;
     }
     for (int k = 0; k < BLOCKS; k++) // the rest ends with it
-      if (b[k].used && b[k].context == c && (b[k].kind == HANDLE || b[k].kind == MANAGED || b[k].kind == ASYNC || b[k].kind == POOLED)) give(k);
+      if (b[k].used && b[k].context == c && stays(k)) give(k);
       else if (b[k].context == c) b[k].used = 0;
     must(cuCtxDestroy_v2(contexts[c]), "cuCtxDestroy");
     contexts[c] = 0;

@@ -126,7 +126,8 @@ type gpu struct {
 func newGPU(d Driver, c Config) *gpu {
 	g := &gpu{
 		Driver: d, info: d.Info(), account: c.Account, ordered: c.Ordered, changed: c.Addresses,
-		marks: map[device.Event]uint64{}, late: map[device.Event]late{}, adopted: map[device.Stream]bool{}, sizes: map[device.Handle]uint64{}, grants: map[uint64]uint64{}, mapped: map[uint64]uint64{}, ranges: map[uint64]uint64{},
+		marks: map[device.Event]uint64{}, late: map[device.Event]late{}, adopted: map[device.Stream]bool{},
+		sizes: map[device.Handle]uint64{}, grants: map[uint64]uint64{}, mapped: map[uint64]uint64{}, ranges: map[uint64]uint64{},
 	}
 	g.blocks, g.charged = c.Charges.blocks, &c.Charges.sum
 	g.blocks.atLeast(max(g.info.Page, g.info.Granularity))
@@ -557,10 +558,8 @@ func (g *gpu) wait() error {
 	g.mu.Unlock()
 	for _, s := range streams {
 		err := g.spoils("cuCtxSynchronize", s)
-		if err != nil && s != legacyStream && !g.isAdopted(s) {
-			continue // another thread has destroyed it meanwhile
-		}
-		if err != nil {
+		destroyed := err != nil && s != legacyStream && !g.isAdopted(s) // by another thread, meanwhile
+		if err != nil && !destroyed {
 			return err
 		}
 	}

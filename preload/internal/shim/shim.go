@@ -206,7 +206,9 @@ func Open(d Driver, c Config) (*Pool, error) {
 		c.Ordered = false // the driver's pool knows nothing of the work in one stream
 	}
 	p := &Pool{
-		dev: newGPU(d, c), account: c.Account, ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil, before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending, charges: c.Charges, releases: &c.Charges.under,
+		dev: newGPU(d, c), account: c.Account, charges: c.Charges, releases: &c.Charges.under,
+		ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil,
+		before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
 	}
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
