@@ -132,3 +132,39 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestGrows: a pool grows only where each of its settings lets it, however they came into
+// the struct; what it begins with is never above its limit.
+func TestGrows(t *testing.T) {
+	next := policy.Policy{Kind: policy.BFC, Preallocate: true, Spatial: true, TopDown: true, Fraction: .75, Cap: 1, RoundLimit: 2 << 20}
+	for name, tc := range map[string]struct {
+		change func(*policy.Policy)
+		want   bool
+	}{
+		"as it is":             {func(*policy.Policy) {}, true},
+		"no cap":               {func(p *policy.Policy) { p.Cap = 0 }, false},
+		"no cap, and below 0":  {func(p *policy.Policy) { p.Cap, p.Fraction = 0, -1 }, false},
+		"cap at the fraction":  {func(p *policy.Policy) { p.Cap = .75 }, false},
+		"cap below it":         {func(p *policy.Policy) { p.Cap = .5 }, false},
+		"another kind":         {func(p *policy.Policy) { p.Kind = policy.VMM }, false},
+		"no preallocation":     {func(p *policy.Policy) { p.Preallocate = false }, false},
+		"one end":              {func(p *policy.Policy) { p.TopDown = false }, false},
+		"a limit in bytes":     {func(p *policy.Policy) { p.Limit = 1 << 30 }, false},
+		"unified memory":       {func(p *policy.Policy) { p.Managed = true }, false},
+		"a cap below the GPU":  {func(p *policy.Policy) { p.Cap = .8 }, true},
+		"nearly no difference": {func(p *policy.Policy) { p.Cap = .75001 }, true},
+	} {
+		p := next
+		tc.change(&p)
+		if p.Grows() != tc.want {
+			t.Errorf("%s: grows %v", name, p.Grows())
+		}
+		for _, total := range []uint64{1 << 10, 3 << 20, 24<<30 + 12345, 80 << 30} {
+			d := policy.Device{Total: total, Free: total}
+			limit, initial := p.LimitBytes(d), p.InitialBytes(d)
+			if initial > limit || tc.want && (limit > total || limit%p.RoundLimit != 0) || !tc.want && initial != limit {
+				t.Errorf("%s of %d bytes: %d first, at most %d", name, total, initial, limit)
+			}
+		}
+	}
+}
