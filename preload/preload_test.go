@@ -37,6 +37,9 @@ var build = sync.OnceValues(func() (b built, err error) {
 	if err != nil {
 		return b, err
 	}
+	if err := os.Chmod(dir, 0o755); err != nil { // a program that changes its user loads from it
+		return b, err
+	}
 	b = built{filepath.Join(dir, "front"), filepath.Join(dir, "driver"), dir}
 	for _, c := range [][]string{
 		{"../scripts/libgpumem", b.front},
@@ -44,6 +47,7 @@ var build = sync.OnceValues(func() (b built, err error) {
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "conformance"), "testdata/conformance.c", "-ldl", "-lpthread"},
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "random"), "testdata/random.c", "-ldl"},
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "signals"), "testdata/signals.c", "-ldl", "-lpthread"},
+		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "ids"), "testdata/ids.c", "-ldl", "-lpthread"},
 		{"gcc", "-O1", "-Wall", "-o", filepath.Join(dir, "life"), "testdata/life.c", "-ldl", "-lpthread"},
 		{"gcc", "-O2", "-shared", "-fPIC", "-o", b.idleDriver(), "testdata/nothing.c"},
 		{"gcc", "-O2", "-Wall", "-o", filepath.Join(dir, "cost"), "testdata/cost.c", "-ldl", "-lpthread"},
@@ -145,6 +149,30 @@ func TestSignals(t *testing.T) {
 		if out := run(t, b, nil, "signals"); out != "" {
 			t.Error(out)
 		}
+	}
+}
+
+// TestIDsChangeWhileGoThreadsRun: setuid and its like return, a thread is cancelled where the
+// program can be, and timers' signals reach who waits for them. With signals of the C library
+// blocked in a thread, the first waited for ever.
+func TestIDsChangeWhileGoThreadsRun(t *testing.T) {
+	b := libraries(t)
+	for _, tc := range []struct {
+		name string
+		env  []string
+	}{
+		{"pool", nil},
+		{"pool with a lease", []string{"GPUMEM_LIMIT=67108864", "GPUMEM_REPORT=1"}}, // a line about the refusal
+		{"no pool", []string{"GPUMEM_OFF=1"}},
+		{"the simulated driver alone", []string{"LD_LIBRARY_PATH=" + b.driver}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for _, args := range [][]string{nil, {"65534"}} { // as a user without rights, where this one has them
+				if out := run(t, b, tc.env, "ids", args...); out != "" {
+					t.Errorf("%q: %s", args, out)
+				}
+			}
+		})
 	}
 }
 

@@ -387,11 +387,15 @@ static void open_here(int d) {
 
 static word open_elsewhere(word d, word a1, word a2, word a3, word a4, word a5) { return open_here((int)d), 0; }
 
-// open_gpu is open_here where there is room for it: it may load the pools.
+// open_gpu is open_here where there is room for it: it may load the pools. A thread that is
+// cancelled meanwhile ends behind it, without the lock.
 static void open_gpu(int d) {
   uintptr_t span, from = room(&span);
+  int cancel;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
   if (in_room(from, span)) open_here(d);
   else elsewhere(open_elsewhere, (word)d, 0, 0, 0, 0, 0);
+  pthread_setcancelstate(cancel, 0);
 }
 
 // refused returns the answer to every request for memory, or 0 if there may be some: a

@@ -82,7 +82,15 @@ void __wrap_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg) {
   const char *lacks = go_lacks();
   char line[512];
   cannot_begin = lacks != 0;
-  if (!lacks) return __real_x_cgo_sys_thread_create(begin, arg);
+  if (!lacks) {
+    // Its threads have all signals blocked, by which quiet_all knows them.
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &mask);
+    __real_x_cgo_sys_thread_create(begin, arg);
+    pthread_sigmask(SIG_SETMASK, &mask, 0);
+    return;
+  }
   int n = snprintf(line, sizeof line, "libcudasim: no simulated GPU: %s\n", lacks);
   write_line(line, (size_t)n);
 }
@@ -94,8 +102,7 @@ __attribute__((constructor)) static void begin(void) {
 
 static pthread_once_t quieting = PTHREAD_ONCE_INIT;
 
-// quiet_all runs when Go's runtime has begun. Its threads are known by their signals if the
-// library was loaded with all of them blocked, as the pool library loads it.
+// quiet_all runs when Go's runtime has begun. Its threads are known by their signals.
 static void quiet_all(void) { quiet_threads(0, 0); }
 
 // enter is what every call does first: 0, or the code that it fails with.
@@ -105,11 +112,14 @@ static int enter(int name) {
   if (__builtin_expect(failAt > 0, 0) && __atomic_sub_fetch(&failAt, 1, __ATOMIC_RELAXED) == 0) return failWith;
   if (!self.number) {
     sigset_t all, mask;
+    int cancel;
     sigfillset(&all);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     pthread_sigmask(SIG_BLOCK, &all, &mask);
     simDeepen();
     pthread_once(&quieting, quiet_all);
     pthread_sigmask(SIG_SETMASK, &mask, 0);
+    pthread_setcancelstate(cancel, 0);
     self.number = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
   }
   return 0;

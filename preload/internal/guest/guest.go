@@ -12,8 +12,9 @@
 // And Go unblocks some signals in each of its threads, whatever mask they inherit. A
 // handler of the program would run there on a small stack, and a SIGCHLD that the program
 // waits for with sigwait or a signalfd would be taken and ignored. Threads that begin
-// after this package's initialization leave SIGCHLD and SIGPROF blocked if they inherit
-// them so.
+// after this package's initialization leave these (SIGCHLD, SIGPROF, SIGSTKFLT, SIGRTMIN)
+// blocked if they inherit them so. The C library's own signals (glibc: 32 and 33) are open
+// in each thread: it waits until all have taken them.
 //
 // And Go's runtime has descriptors, without which it ends the program. poller.txt takes them
 // away when a library is built. It ends it, too, where a thread is refused: in a process that

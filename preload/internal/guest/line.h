@@ -24,9 +24,12 @@ static inline void take_back(int s, int before) {
 }
 
 // write_quietly is write, but where nobody reads the file, or it may not grow, that is an
-// error alone: SIGPIPE and SIGXFSZ, which would end the program, are not raised.
+// error alone: SIGPIPE and SIGXFSZ, which would end the program, are not raised. And a thread
+// that is cancelled goes on to the program's next point for it: its caller may be Go's.
 static inline ssize_t write_quietly(int fd, const void *from, size_t n) {
   sigset_t ends, mask, pending;
+  int cancel;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
   sigemptyset(&ends);
   sigaddset(&ends, SIGPIPE);
   sigaddset(&ends, SIGXFSZ);
@@ -37,6 +40,7 @@ static inline ssize_t write_quietly(int fd, const void *from, size_t n) {
   if (got < 0 && code == EPIPE) take_back(SIGPIPE, sigismember(&pending, SIGPIPE));
   if (got < 0 && code == EFBIG) take_back(SIGXFSZ, sigismember(&pending, SIGXFSZ));
   pthread_sigmask(SIG_SETMASK, &mask, 0);
+  pthread_setcancelstate(cancel, 0);
   errno = code;
   return got;
 }

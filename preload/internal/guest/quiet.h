@@ -17,11 +17,15 @@
 static volatile int quieted;
 
 // quiet blocks all signals in the thread that it interrupts, but those of faults: a fault
-// whose signal is blocked is the end of the program, and Go's runtime answers its own.
+// whose signal is blocked is the end of the program, and Go's runtime answers its own. And
+// but those of the C library, which sigfillset leaves out: setuid, setgid and setgroups send
+// one to each thread and wait until all have taken it.
 static void quiet(int s, siginfo_t *info, void *context) {
   if (info->si_code != SI_TKILL || info->si_pid != getpid()) return;
   sigset_t *mask = &((ucontext_t *)context)->uc_sigmask;
-  memset(mask, 0xff, 8); // what the kernel has of a mask
+  sigset_t all;
+  sigfillset(&all);
+  memcpy(mask, &all, 8); // what the kernel has of a mask
   sigdelset(mask, SIGSEGV), sigdelset(mask, SIGBUS), sigdelset(mask, SIGFPE), sigdelset(mask, SIGILL);
   __sync_add_and_fetch(&quieted, 1);
 }

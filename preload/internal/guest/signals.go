@@ -15,11 +15,14 @@ type sigTabT struct {
 const (
 	sigUnblock       = 128 // the runtime's _SigUnblock
 	sigchld, sigprof = 17, 27
+	sigstkflt        = 16 // no processor's fault any more
+	sigrtmin         = 34 // musl's own, but the program's with glibc, which the libraries need
 )
 
 func init() {
 	t := sigtable()
-	t[sigchld].flags &^= sigUnblock
-	t[sigprof].flags &^= sigUnblock
+	for _, s := range []int{sigstkflt, sigchld, sigprof, sigrtmin} { // but not 32 and 33, which are glibc's own
+		t[s].flags &^= sigUnblock
+	}
 	settle() // with these masks
 }
