@@ -124,12 +124,16 @@ func TestNextOnTheCommandLine(t *testing.T) {
 		"jax@next:fraction=0.75-0.75":   {60, 60},
 		"jax@next:limit=10GiB":          {10, 10},
 		"jax@next:topdown=false":        {60, 60},
+		"jax@next:of=free":              {0, 0},
 		"jax@next:spatial=false":        {60, 60},
 		"jax@next:fraction=.75,gc=true": {60, 60},
 		"jax@next:preallocate=true":     {60, 80},
 		"jax:fraction=.5":               {40, 40},
 	} {
 		p, err := Parse(spec)
+		if !p.Grows() && p.Cap != 0 {
+			t.Errorf("%s: a field that does not apply is %g", spec, p.Cap)
+		}
 		if err != nil || p.FirstGrant(d) != want[0]<<30 || p.LimitBytes(d) != want[1]<<30 || p.Grows() != (want[0] != want[1]) {
 			t.Errorf("%s: %d of at most %d bytes, grows %v (%v); want %d GiB", spec, p.FirstGrant(d), p.LimitBytes(d), p.Grows(), err, want)
 		}
@@ -137,6 +141,70 @@ func TestNextOnTheCommandLine(t *testing.T) {
 	for _, bad := range []string{"jax@next:fraction=0.85-0.75", "jax@next:fraction=1.5+", "jax:fraction=0.75+", "jax@next:gc=true", "jax@next:coalesce=true", "bfc:fraction=.5+"} {
 		if p, err := Parse(bad); err == nil {
 			t.Errorf("%s is taken: %+v", bad, p)
+		}
+	}
+}
+
+// TestNextSaysWhatItIs: texts of the reading that differ where the pool grows, and only
+// there.
+func TestNextSaysWhatItIs(t *testing.T) {
+	d := policy.Device{Total: 80 << 30, Free: 80 << 30}
+	const grows, pinned, fixed = "more where nothing free is large enough", "keeps the pool at", "does not grow beyond"
+	for _, tc := range []struct {
+		v          policy.Version
+		env        string
+		has, hasNo string
+	}{
+		{policy.Next, "", grows, pinned},
+		{policy.Next, "", "in what it begins with", fixed},
+		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.5", "the whole limit at the first operation", grows},
+		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.5", "", "in what it begins with"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true", pinned, grows},
+		{newestJAX, "XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true", "", pinned},
+		{policy.Next, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5-0.75", grows, fixed},
+		{newestJAX, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5-0.75", fixed, grows},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.75\x00XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "", "whatever the variables say"},
+		{newestJAX, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.75", "no release knows it yet", grows},
+	} {
+		r, err := All[0].Read(policy.Environ(strings.Split(tc.env, "\x00")), tc.v)
+		text := ""
+		for _, s := range r.Settings {
+			text += s.Effect + "\n"
+		}
+		for _, w := range r.Warnings {
+			text += w.Text + "\n"
+		}
+		if err != nil {
+			text += err.Text + err.Then
+		} else {
+			for _, p := range r.Pools(d) {
+				text += p.Text + "\n"
+			}
+		}
+		if !strings.Contains(text, tc.has) || strings.Contains(text, tc.hasNo) {
+			t.Errorf("%s with %q: want %q and not %q in\n%s", tc.v, tc.env, tc.has, tc.hasNo, text)
+		}
+	}
+}
+
+// TestNextAsClientOptions: the options of a program that makes a client itself.
+func TestNextAsClientOptions(t *testing.T) {
+	d := policy.Device{Total: 80 << 30}
+	for spec, want := range map[string]string{
+		"jax@next":                    "xla:cuda,allocator=bfc,memory_fraction=0.75,memory_fraction_policy=0.75+,preallocate=true",
+		"jax@next:fraction=0.75-0.85": "xla:cuda,allocator=bfc,memory_fraction=0.75,memory_fraction_policy=0.75-0.85,preallocate=true",
+		"jax@next:fraction=.75":       "xla:cuda,allocator=bfc,memory_fraction=0.75,preallocate=true",
+		"jax@next:limit=40GiB":        "xla:cuda,allocator=bfc,memory_fraction=0.5,preallocate=true",
+	} {
+		p, err := Parse(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.GoMLX(d); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", spec, got, err, want)
+		}
+		if f := policy.FractionFor(40<<30, p, d); f != .5 {
+			t.Errorf("%s: the fraction for half the GPU is %g", spec, f)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 		n.Warn(xlaFlagsVar, "", "%s=%s makes XLA use the allocator vmm, whatever %s says", updateFlag, mode, allocatorVar)
 		a.kind = policy.VMM
 	}
-	if text, ok := flags[growFlag]; ok && r.Grow && a.kind == policy.BFC {
+	if text, ok := flags[growFlag]; ok && a.kind == policy.BFC {
 		start, most, problem := growth(text)
 		if problem != "" {
 			return policy.Policy{}, &policy.SettingError{Name: xlaFlagsVar, Text: "INVALID_ARGUMENT: " + problem, Then: notInitialized}
