@@ -190,7 +190,7 @@ func applyKeys(p *policy.Policy, settings string) error {
 		}
 		p.Spatial = false
 	}
-	if !p.TopDown || p.Of == policy.Free {
+	if !p.TopDown || p.Of == policy.Free || p.Limit != 0 {
 		p.Cap = 0
 	}
 	if p.Grows() && (p.GC || p.Coalesce) {
