@@ -97,25 +97,39 @@ func TestContextsAreWithinTheLease(t *testing.T) {
 	}
 }
 
-// TestOneContextLoadsNoPools: of a process that has one context at a time, and takes no memory,
-// nothing is counted, and a second one finds the first counted.
-func TestOneContextLoadsNoPools(t *testing.T) {
+// TestContextsCountFromTheirBeginning: a process that has a context and has taken no memory yet
+// holds what lies outside of the pool, and is counted: it is refused where the lease has no room.
+// The last context, whichever it is, ends with all of it. Without, ten such processes held ten
+// contexts of a lease that has room for three.
+func TestContextsCountFromTheirBeginning(t *testing.T) {
+	const outside = "GPUMEM_OUTSIDE=20971520"
 	path, l := newLease(t, 64)
-	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520", "GPUMEM_CONTEXT=20971520")
-	p.do("end 0") // it has a context by now
-	if n := len(l.Members()); n != 0 {
-		t.Errorf("%d processes are in the ledger before any memory is taken", n)
-	}
+	p := startIn(t, path, "elastic", outside, "GPUMEM_CONTEXT=20971520")
 	for i, step := range []struct {
 		order, code string
 		outside     uint64
-	}{{"context 0", "0", 40}, {"context 0", "0", 60}, {"context 0", "2", 60}, {"destroy 1", "0", 40}, {"destroy 2", "0", 20}} {
+	}{
+		{"end 0", "401", 20}, // it has a context by now
+		{"context 0", "0", 40}, {"context 0", "0", 60}, {"context 0", "2", 60}, {"destroy 1", "0", 40},
+		{"release 0", "0", 20}, {"destroy 2", "0", 0}, {"context 0", "0", 20}, {"alloc 1", "709", 20}, {"destroy 7", "0", 0},
+	} {
 		if code := p.do(step.order); code != step.code {
 			t.Errorf("step %d: %s = %s, want %s", i, step.order, code, step.code)
 		}
 		if m := l.Members(); len(m) != 1 || m[0].Outside != step.outside<<20 {
 			t.Errorf("step %d, %s: want %d MiB outside: %s", i, step.order, step.outside, strings.TrimSpace(fmt.Sprintf("%+v", m)))
 		}
+	}
+	path, l = newLease(t, 64)
+	for i, want := range []string{"401", "401", "401", "no context: 2", "no context: 2"} {
+		p := startIn(t, path, "elastic", outside)
+		_, _ = fmt.Fprintln(p.in, "end 0")
+		if !p.out.Scan() || p.out.Text() != want {
+			t.Errorf("process %d: %q, want %q", i, p.out.Text(), want)
+		}
+	}
+	if n := l.Held(); n != 60<<20 {
+		t.Errorf("%d bytes are counted for three processes", n)
 	}
 }
 

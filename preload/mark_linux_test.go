@@ -163,7 +163,7 @@ func TestMarkedFolderWithoutLeaseServesNothing(t *testing.T) {
 	t.Run("a ledger that is gone", func(t *testing.T) {
 		c := newContainer(t)
 		must(t, os.Remove(c.ledger))
-		if out, said := c.run(c.libraries(), "use", "take", "1"); out != "0, 2" || !strings.Contains(said, "no memory without the lease") {
+		if out, said := c.run(c.libraries(), "use", "take", "1"); out != "2, 201" || !strings.Contains(said, "no memory without the lease") {
 			t.Errorf("%s, %s", out, said)
 		}
 	})
@@ -179,7 +179,7 @@ func TestMarkedFolderFindsTheDriver(t *testing.T) {
 	}
 	link := filepath.Join(t.TempDir(), "libcuda.so.1") // another name of this library, whose folder has no mark
 	must(t, os.Symlink(filepath.Join(c.folder, "libcuda.so.1"), link))
-	if out, said := c.run(append(c.libraries(), "LD_LIBRARY_PATH="+filepath.Dir(link)), "use", "take", "200"); out != "0, 2" {
+	if out, said := c.run(append(c.libraries(), "LD_LIBRARY_PATH="+filepath.Dir(link)), "use", "take", "200"); out != "2, 201" {
 		t.Errorf("by a link: %s\n%s", out, said)
 	}
 	if _, err := os.Stat("/usr/lib/x86_64-linux-gnu/libcuda.so.1"); err == nil {

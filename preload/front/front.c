@@ -2,9 +2,9 @@
 // (forward.S, made by generate).
 //
 // A program that loads this library has loaded nothing else yet: the driver is loaded
-// with it, the pools (libgpumem.so, in Go) when a context first has memory to serve. So
-// a process that never uses a GPU has no thread more, and one that forks before it does
-// has separate pools in the child.
+// with it, the pools (libgpumem.so, in Go) when the program first makes a context, which
+// counts. So a process that never uses a GPU has no thread more, and one that forks before it
+// does has separate pools in the child.
 //
 // One call, cuMemAllocAsync(&p, n, stream):
 //
@@ -152,7 +152,6 @@ static struct gpu {
   int unserved;       // no pool could be made: the driver serves, and it is counted
   int retained;       // how often the program has retained the primary context; guarded by primaries
   ptr primary;        // the context that the program has retained, while it is there
-  ptr first;          // a context that was made before anything was counted; 0: none. Guarded by opening
   int ending;         // the primary context is about to end: no pool begins; guarded by opening
   ptr pool;           // the driver's default pool; 0 until it is known
   ptr other;          // the program's current pool, if that is one that the driver serves
@@ -364,37 +363,35 @@ static size_t block_of(int d) {
   return r.cuMemGetAllocationGranularity(&n, prop, 1) ? 0 : n; // 1: recommended
 }
 
-#define MAKING ((ptr)1) // in the place of a context that the driver is making
-
-// open_here opens GPU d, once. The state reports whether that went well.
-static void open_here(int d) {
+// open_here opens GPU d, once. The state reports whether that went well. there: a context is
+// there that was not seen when it was made, and counts whether the lease has room or not.
+static void open_here(int d, int there) {
   pthread_mutex_lock(&opening);
   if (!gpus[d].state) {
     char uuid[40];
     int code = load_pools();
     uuid_of(d, uuid);
     gpus[d].d.block = block_of(d);
-    if (!code) code = gm.gmOpen(d, uuid, &gpus[d].d); // says why not
+    if (!code) code = gm.gmOpen(d, uuid, there, &gpus[d].d); // says why not
     // A lease that is full may have room later.
     gpus[d].state = code == CU_OUT_OF_MEMORY ? 0 : code ? -1 : 1;
     struct stat st;
     if (!code && gpus[d].d.ledger && !fstat((int)gpus[d].d.ledger, &st)) gpus[d].dev = st.st_dev, gpus[d].ino = st.st_ino;
-    if (!code && gpus[d].first && !gm.gmTakeContext(d) && gpus[d].first != MAKING) gm.gmTookContext(d, (u64)gpus[d].first);
     if (!code && d >= opened) opened = d + 1;
   }
   pthread_mutex_unlock(&opening);
 }
 
-static word open_elsewhere(word d, word a1, word a2, word a3, word a4, word a5) { return open_here((int)d), 0; }
+static word open_elsewhere(word d, word there, word a2, word a3, word a4, word a5) { return open_here((int)d, (int)there), 0; }
 
 // open_gpu is open_here where there is room for it: it may load the pools. A thread that is
 // cancelled meanwhile ends behind it, without the lock.
-static void open_gpu(int d) {
+static void open_gpu(int d, int there) {
   uintptr_t span, from = room(&span);
   int cancel;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-  if (in_room(from, span)) open_here(d);
-  else elsewhere(open_elsewhere, (word)d, 0, 0, 0, 0, 0);
+  if (in_room(from, span)) open_here(d, there);
+  else elsewhere(open_elsewhere, (word)d, (word)there, 0, 0, 0, 0);
   pthread_setcancelstate(cancel, 0);
 }
 
@@ -415,7 +412,7 @@ static int counting(int *code) {
   *code = refused();
   if (*code || bypassed() || r.cuCtxGetDevice(&d) || d < 0) return -1;
   if (!is_gpu(d)) return *code = mark->state ? CU_OUT_OF_MEMORY : 0, -1;
-  if (!gpus[d].state) open_gpu(d);
+  if (!gpus[d].state) open_gpu(d, 1);
   if (gpus[d].state == 1 && !wrong) return d;
   *code = CU_OUT_OF_MEMORY;
   return -1;
@@ -1021,7 +1018,7 @@ API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
   int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code = refused();
   if (code) return code;
   if (bypassed() || !is_gpu(d)) return r.cuMemCreate(h, n, prop, flags);
-  if (!gpus[d].state) open_gpu(d);
+  if (!gpus[d].state) open_gpu(d, 0);
   if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
   if ((code = gm.gmTake(d, n))) return code;
   if ((code = r.cuMemCreate(h, n, prop, flags))) gm.gmFailed(d, n);
@@ -1161,35 +1158,25 @@ API cuStreamSynchronize(ptr s) { return waited(r.cuStreamSynchronize(s)); }
 API cuStreamSynchronize_ptsz(ptr s) { return waited(r.cuStreamSynchronize_ptsz(s)); }
 API cuEventSynchronize(ptr e) { return waited(r.cuEventSynchronize(e)); }
 
-// first_context makes then of now, the first context of GPU d, and reports whether that is not
-// counted yet: a process that has one context, and takes no memory, has no pools.
-static int first_context(int d, ptr now, ptr then) {
-  if (gpus[d].d.counts) return 0;
-  pthread_mutex_lock(&opening);
-  int first = !gpus[d].d.counts && gpus[d].first == now;
-  if (first) gpus[d].first = then;
-  pthread_mutex_unlock(&opening);
-  return first;
-}
-
-// take_context counts a context that is about to be made on GPU d, and took_context says what
-// became of it; 0: nothing.
+// take_context counts a context that is about to be made on GPU d, the first one with what is
+// outside of the pool, and took_context says what became of it; 0: nothing. Where the lease has
+// no room none is made: it would hold memory that others are promised.
 static int take_context(int d) {
-  if (first_context(d, 0, MAKING)) return 0;
-  if (!gpus[d].state) open_gpu(d);
+  if (!gpus[d].state) open_gpu(d, 0);
   return gpus[d].state == 1 ? gm.gmTakeContext(d) : CU_OUT_OF_MEMORY;
 }
 
-static void took_context(int d, ptr context) {
-  if (!first_context(d, MAKING, context)) gm.gmTookContext(d, (u64)context);
-}
+static void took_context(int d, ptr context) { gm.gmTookContext(d, (u64)context); }
+
+// is_there reports whether the driver has a GPU with this number. Before cuInit it has none.
+static int is_there(int d) { return is_gpu(d) && d < gpu_count(); }
 
 // MADE is a call of the driver's that makes a context on GPU d.
 #define MADE(c, d, call) \
   do { \
     int code_ = refused(); \
     if (code_) return code_; \
-    if (bypassed() || !is_gpu(d)) return call; \
+    if (bypassed() || !is_there(d)) return call; \
     if ((code_ = take_context(d))) return code_; \
     code_ = call; \
     took_context(d, code_ ? 0 : *c); \
@@ -1205,16 +1192,13 @@ API cuCtxCreate_v4(ptr *c, void *params, unsigned flags, int d) { MADE(c, d, r.c
 // alone, so each is asked.
 API cuCtxDestroy_v2(ptr c) {
   u64 tokens[MAX_GPUS] = {0};
-  int first = -1, n = child ? 0 : opened;
-  for (int d = 0; !child && first < 0 && c && d < MAX_GPUS; d++)
-    if (gpus[d].first == c && first_context(d, c, 0)) first = d;
-  for (int d = 0; first < 0 && d < n; d++)
+  int n = child ? 0 : opened;
+  for (int d = 0; d < n; d++)
     if (gpus[d].d.counts) tokens[d] = gm.gmRemoveContext(d, (u64)c);
   int code = r.cuCtxDestroy_v2(c);
   pools_changed();
   for (int d = 0; d < n; d++)
     if (tokens[d]) gm.gmRemovedContext(d, tokens[d], code);
-  if (code && first >= 0) first_context(first, 0, c);
   return code;
 }
 
@@ -1260,7 +1244,7 @@ API cuMemPoolTrimTo(ptr pool, size_t keep) {
 API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int code = refused();
   if (code) return code;
-  if (bypassed() || !is_gpu(d)) return r.cuDevicePrimaryCtxRetain(c, d);
+  if (bypassed() || !is_there(d)) return r.cuDevicePrimaryCtxRetain(c, d);
   pthread_mutex_lock(&primaries[d]);
   int made = !gpus[d].primary;
   if (!made || !(code = take_context(d))) {
@@ -1290,7 +1274,7 @@ static int end_primary(int d, int (*call)(int), int reset) {
   pthread_mutex_lock(&primaries[d]);
   struct gpu *g = &gpus[d];
   int ends = g->primary && (reset || g->retained == 1);
-  int counted = ends && !first_context(d, g->primary, 0) && g->d.counts;
+  int counted = ends && g->d.counts;
   u64 token = 0;
   if (counted) {
     token = gm.gmRemoveContext(d, (u64)g->primary);

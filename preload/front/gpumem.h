@@ -46,7 +46,7 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
 #define GM_FUNCTIONS(F) \
   F(void, gmDeepen, (void)) \
   F(int, gmInit, (struct gm_settings *)) \
-  F(int, gmOpen, (int, const char *, struct gm_device *)) \
+  F(int, gmOpen, (int, const char *, int, struct gm_device *)) \
   F(int, gmServe, (int)) \
   F(int, gmAlloc, (int, u64, u64 *)) \
   F(int, gmFree, (int, u64)) \

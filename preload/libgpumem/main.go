@@ -143,7 +143,7 @@ func (r *recording) Write(p []byte) (n int, err error) {
 }
 
 //export gmOpen
-func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
+func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code C.int) {
 	defer recovered(&code)
 	g := gpus[number].Load()
 	if g == nil {
@@ -163,7 +163,7 @@ func gmOpen(number C.int, uuid *C.char, shared *C.gm_device) (code C.int) {
 		gpus[number].Store(g)
 	}
 	process := settings.process
-	process.Block = uint64(shared.block)
+	process.Block, process.There = uint64(shared.block), there != 0
 	c, err := shim.NewCharges(g.account, process)
 	if err != nil {
 		g.full.Do(func() { say("GPU %d: %v", g.number, err) })

@@ -36,17 +36,24 @@ static void wrong(const char *what, long n) {
   fflush(stdout);
 }
 
-static void begin(void) {
+// ready loads the library, which loads the pools when there is a context.
+static void ready(void) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!lib) puts(dlerror()), exit(1);
   *(void **)&init = dlsym(lib, "cuInit"), *(void **)&retain = dlsym(lib, "cuDevicePrimaryCtxRetain"), *(void **)&set = dlsym(lib, "cuCtxSetCurrent");
   *(void **)&alloc = dlsym(lib, "cuMemAlloc_v2"), *(void **)&free_ = dlsym(lib, "cuMemFree_v2"), *(void **)&info = dlsym(lib, "cuMemGetInfo_v2");
-  if (init(0) || retain(&context, 0) || set(context)) puts("no context"), exit(1);
+  if (init(0)) puts("no driver"), exit(1);
+}
+
+static void begin(void) {
+  ready();
+  if (retain(&context, 0) || set(context)) puts("no context"), exit(1);
 }
 
 static void use(int n) {
   u64 p[8] = {0};
   size_t a, b;
+  if (!context && retain(&context, 0)) wrong("a context", n);
   set(context);
   for (int i = 0, code; i < n; i++) {
     u64 *at = &p[i % 8];
@@ -143,7 +150,7 @@ static void in_fiber(void) {
 }
 
 static void stack(const char *how, size_t bytes) {
-  begin(); // the first use of the pools, which loads them, is on the small stack
+  ready(); // the first context, which loads the pools, is made on the small stack
   if (!strcmp(how, "thread")) {
     for (int i = 0; i < 4; i++) {
       pthread_attr_t a;
@@ -181,7 +188,7 @@ static void closed(const char *ledger) {
 
 static void limit(const char *what) {
   long pages = 0;
-  begin();
+  ready();
   FILE *f = fopen("/proc/self/statm", "r");
   if (!f || fscanf(f, "%ld", &pages) != 1) wrong("statm", 0);
   if (f) fclose(f);
@@ -194,8 +201,8 @@ static void limit(const char *what) {
   u64 p;
   size_t a = 1, b;
   for (int i = 0; i < 3; i++)
-    if (alloc(&p, 1 << 20) != 2) wrong("cuMemAlloc without the pools", i);
-  if (info(&a, &b) || a) wrong("free bytes, none of which can be had", (long)a);
+    if (retain(&context, 0) != 2 || !alloc(&p, 1 << 20)) wrong("a context or memory without the pools", i);
+  if (!info(&a, &b) && a) wrong("free bytes, none of which can be had", (long)a);
 }
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;

@@ -4,6 +4,7 @@
 //	alloc MIB      cuMemAlloc            free N         cuMemFree of the block of order N
 //	async MIB      cuMemAllocAsync       freeasync N    cuMemFreeAsync of it
 //	managed MIB    cuMemAllocManaged     reset 0        a new primary context
+//	release 0      the primary context ends
 //	other MIB      cuMemAllocAsync in another stream
 //	begin 0        begins to capture a graph in the first stream
 //	end 0          ends that
@@ -30,6 +31,8 @@ int main(void) {
   int (*begin)(ptr, int), (*end)(ptr, ptr *);
   GET(begin, "cuStreamBeginCapture_v2"); GET(end, "cuStreamEndCapture");
   GET(free_, "cuMemFree_v2"); GET(free_async, "cuMemFreeAsync");
+  int (*release)(int);
+  GET(release, "cuDevicePrimaryCtxRelease_v2");
   int (*context)(ptr *, unsigned, int), (*destroy)(ptr), (*pop)(ptr *);
   GET(context, "cuCtxCreate_v2"); GET(destroy, "cuCtxDestroy_v2"); GET(pop, "cuCtxPopCurrent_v2");
   int (*pitched)(u64 *, size_t *, size_t, size_t, unsigned);
@@ -40,7 +43,9 @@ int main(void) {
   GET(pitched, "cuMemAllocPitch_v2");
   ptr c, s, other, graph;
   u64 at[1000] = {0};
-  if (init(0) || retain(&c, 0) || set(c) || create(&s, 1) || create(&other, 1)) return puts("no context"), 1;
+  int no = init(0) ?: retain(&c, 0);
+  if (no) return printf("no context: %d\n", no), 0;
+  if (set(c) || create(&s, 1) || create(&other, 1)) return puts("no streams"), 1;
   char order[20];
   size_t n;
   for (int i = 0, code; i < 1000 && scanf("%19s %zu", order, &n) == 2; i++) {
@@ -52,6 +57,7 @@ int main(void) {
     else if (!strcmp(order, "pitch")) code = pitched(&at[i], &pitch, n ? 512 : (size_t)-1, n ? n * 2048 : 1, 4);
     else if (!strcmp(order, "lost")) code = pool(&graph, &limited) ?: from(&at[i], n << 20, graph, s) ?: end_pool(graph);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
+    else if (!strcmp(order, "release")) code = release(0);
     else if (!strcmp(order, "destroy")) code = destroy((ptr)at[n]);
     else if (!strcmp(order, "managed")) code = managed(&at[i], n << 20, 1);
     else if (!strcmp(order, "free")) code = free_(at[n]);

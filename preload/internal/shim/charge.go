@@ -34,6 +34,7 @@ type Process struct {
 	Outside uint64 // context and libraries, while there is a context
 	Context uint64 // each further context of the program
 	Block   uint64 // the driver's unit; 0 stands for 2 MiB
+	There   bool   // there is a context already, which counts also beyond the lease
 }
 
 // Charges counts in the account what the program takes from the driver by itself. Any
@@ -101,7 +102,11 @@ func NewCharges(a Account, process Process) (*Charges, error) {
 		account: a, process: process, blocks: blocks, contexts: contexts{known: map[uint64]bool{}, ending: map[uint64]*leaves{}},
 		of: map[Key]*charge{}, leaving: map[uint64]leaving{}, maps: map[uint64]mapping{}, reserved: map[uint64]uint64{},
 	}
-	if err := c.Enter(); err != nil {
+	switch err := c.Enter(); {
+	case errors.Is(err, device.ErrOutOfMemory) && process.There:
+		a.Count(Outside, process.Outside)
+		c.state = outside
+	case err != nil:
 		return nil, err
 	}
 	return c, nil

@@ -249,3 +249,18 @@ func TestEndOfThePoolKeepsOtherContexts(t *testing.T) {
 		}
 	}
 }
+
+// TestContextThatIsThereCountsBeyondTheLease: the driver has made it, and nobody asked before.
+func TestContextThatIsThereCountsBeyondTheLease(t *testing.T) {
+	for _, there := range []bool{false, true} {
+		a := newAccount(t, 100*mib)
+		c, err := shim.NewCharges(a, shim.Process{Outside: 300 * mib, There: there})
+		full := errors.Is(err, device.ErrOutOfMemory)
+		if held := a.held[shim.Outside]; there && (err != nil || held != 300*mib) || !there && (!full || held != 0) {
+			t.Errorf("there %v: %d bytes are held, %v", there, held, err)
+		}
+		if c != nil && !errors.Is(c.Take(1), device.ErrOutOfMemory) {
+			t.Error("memory is served beyond the lease")
+		}
+	}
+}
