@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -75,11 +76,13 @@ type gpu struct {
 	graphMost   uint64         // that it was before the last trim
 }
 
-// apart keeps the addresses of two devices apart, which are the same in device/sim.
-const apart = 52
+// apart keeps the addresses of two devices apart, which are the same in device/sim, and aloft
+// those of all devices from the host's: a grant of device/sim lies where Linux maps libraries
+// and large buffers, and a copy goes by the address alone.
+const apart, aloft = 52, 1 << 51
 
-func (g *gpu) out(addr uint64) uint64 { return addr + uint64(g.ordinal)<<apart }
-func (g *gpu) in(addr uint64) uint64  { return addr - uint64(g.ordinal)<<apart }
+func (g *gpu) out(addr uint64) uint64 { return addr + aloft + uint64(g.ordinal)<<apart }
+func (g *gpu) in(addr uint64) uint64  { return addr - aloft - uint64(g.ordinal)<<apart }
 
 // find reads which devices there are, once.
 func (d *driver) find() code {
@@ -129,7 +132,7 @@ func (d *driver) find() code {
 		// As a real driver does.
 		g.spec.Sim.ReuseStreams, g.spec.Sim.PromptAllocs = true, true
 		if report {
-			g.spec.Sim.Report = logHazard
+			g.spec.Sim.Report = g.logHazard
 		}
 		g.uuid = spec.UUID(s.Ordinal)
 		d.gpus = append(d.gpus, g)
@@ -161,7 +164,25 @@ func reportsHazards() (bool, error) {
 	}
 }
 
-func logHazard(h *sim.Hazard) { logf("hazard: %v", h) }
+// logHazard logs a hazard of this device with the address that the program knows.
+func (g *gpu) logHazard(h *sim.Hazard) {
+	shown := *h
+	if h.Addr != 0 {
+		shown.Addr = g.out(h.Addr)
+	}
+	logf("hazard: %v", &shown)
+}
+
+// logHazard logs the hazard of a refused call.
+func (d *driver) logHazard(h *sim.Hazard) {
+	for _, g := range d.gpus {
+		if g.sim != nil && slices.Contains(g.sim.Hazards(), h) {
+			g.logHazard(h)
+			return
+		}
+	}
+	logf("hazard: %v", h) // one of too many
+}
 
 // visibleVar and the number of a device, from 0 and below 100, is a variable that makes it
 // visible. What grants devices one by one, and does not know of each other, sets one each:

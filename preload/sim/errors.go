@@ -93,7 +93,7 @@ var causes = []struct {
 // codeOf is the driver's code for an error of the device.
 func codeOf(err error) code {
 	if h := (*sim.Hazard)(nil); errors.As(err, &h) {
-		logHazard(h)
+		theDriver.logHazard(h)
 	}
 	for _, c := range causes {
 		if errors.Is(err, c.err) {

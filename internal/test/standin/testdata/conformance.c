@@ -167,6 +167,9 @@ static void threads(void) {
 static void memory(void) {
   u64 p, q, base;
   size_t n, before = freeBytes();
+  WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
+  WANT(p >> 47 != 0, 1); // nowhere that the host's memory can be
+  WANT(CU(cuMemFree_v2, p), OK);
   WANT(CU(cuMemAlloc_v2, &p, (size_t)0), INVALID_VALUE);
   WANT(CU(cuMemAlloc_v2, (u64 *)0, MiB), INVALID_VALUE);
   WANT(CU(cuMemAlloc_v2, &p, 25 * 1024 * MiB), OOM);
