@@ -445,14 +445,30 @@ static int serving(int *code) {
   return gpus[d].d.context == (u64)current ? d : -1;
 }
 
-// owner returns the GPU whose pool the address may be of; else -1.
-static int owner(u64 at) {
+// owner returns the first GPU from d on whose pool the address may be of; else -1. Between the
+// lowest and the highest address of a pool are others' too: its functions answer NOT_MINE to them.
+static int owner(u64 at, int d) {
   if (child) return -1;
-  for (int d = 0; d < opened; d++) {
+  for (; d < opened; d++) {
     u64 from = __atomic_load_n(&gpus[d].d.from, __ATOMIC_ACQUIRE);
     if (at - from < __atomic_load_n(&gpus[d].d.to, __ATOMIC_ACQUIRE) - from) return d;
   }
   return -1;
+}
+
+// block_at finds the block in which an address lies, and returns CU_NOT_FOUND for one of a
+// pool's in no block, and NOT_MINE for one that is in no pool.
+static int block_at(u64 at, int *gpu, u64 *base, u64 *n) {
+  int code = NOT_MINE;
+  for (int d = owner(at, 0); d >= 0 && code == NOT_MINE; d = owner(at, d + 1)) *gpu = d, code = gm.gmRange(d, at, base, n);
+  return code;
+}
+
+// in_pool reports whether an address is one of a pool's.
+static int in_pool(u64 at) {
+  int d;
+  u64 base, n;
+  return block_at(at, &d, &base, &n) != NOT_MINE;
 }
 
 // current_context is the context whose end is the end of what a call takes.
@@ -657,8 +673,8 @@ API cuMemAlloc_v2(u64 *at, size_t n) {
 static int plain_free(u64 at) { RELEASED(r.cuMemFree_v2(at), GM_PLAIN, at); }
 
 API cuMemFree_v2(u64 at) {
-  int d = owner(at), code = NOT_MINE;
-  if (LIKELY(d >= 0)) code = gm.gmFree(d, at);
+  int code = NOT_MINE;
+  for (int d = owner(at, 0); d >= 0 && code == NOT_MINE; d = owner(at, d + 1)) code = gm.gmFree(d, at);
   return code == NOT_MINE ? plain_free(at) : code;
 }
 
@@ -856,12 +872,13 @@ API cuMemAllocFromPoolAsync_ptsz(u64 *at, size_t n, ptr pool, ptr s) {
 // free_async frees a served block in a stream; NOT_MINE leaves it to the driver. A block
 // that was not allocated in a graph cannot be freed in one.
 static int free_async(u64 at, ptr s) {
-  int d = owner(at), code;
+  int d = owner(at, 0), code;
   if (d < 0) return NOT_MINE;
   if (!s) s = (ptr)LEGACY;
-  if ((code = capturing(s))) return code;
-  if (s == (ptr)PER_THREAD) return gm.gmFree(d, at);
-  return gm.gmFreeAsync(d, at, (u64)s);
+  if ((code = capturing(s))) return in_pool(at) ? code : NOT_MINE;
+  for (code = NOT_MINE; d >= 0 && code == NOT_MINE; d = owner(at, d + 1))
+    code = s == (ptr)PER_THREAD ? gm.gmFree(d, at) : gm.gmFreeAsync(d, at, (u64)s);
+  return code;
 }
 
 API cuMemFreeAsync(u64 at, ptr s) {
@@ -928,7 +945,7 @@ API cuMemGetInfo_v2(size_t *free_, size_t *total) {
 
 API cuMemGetAddressRange_v2(u64 *base, size_t *n, u64 at) {
   u64 b, s;
-  int d = owner(at), code = d < 0 ? NOT_MINE : gm.gmRange(d, at, &b, &s);
+  int d, code = block_at(at, &d, &b, &s);
   if (code == NOT_MINE) return r.cuMemGetAddressRange_v2(base, n, at);
   if (code) return code;
   if (base) *base = b;
@@ -942,10 +959,10 @@ enum { ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE =
 // blocks in them; NOT_MINE leaves it to the driver.
 static int attribute(void *v, int a, u64 at) {
   u64 b, s;
-  int d = owner(at);
+  int d;
   int of_block = a == ATTRIBUTE_CONTEXT || a == ATTRIBUTE_RANGE_START || a == ATTRIBUTE_RANGE_SIZE;
-  if (d < 0 || !v || !of_block) return NOT_MINE;
-  int code = gm.gmRange(d, at, &b, &s);
+  if (!v || !of_block) return NOT_MINE;
+  int code = block_at(at, &d, &b, &s);
   if (code) return code == CU_NOT_FOUND ? CU_INVALID_VALUE : code;
   *(u64 *)v = a == ATTRIBUTE_CONTEXT ? gpus[d].d.context : a == ATTRIBUTE_RANGE_START ? b : s;
   return 0;
@@ -958,7 +975,7 @@ API cuPointerGetAttribute(void *v, int a, u64 at) {
 
 API cuPointerGetAttributes(unsigned n, int *a, void **v, u64 at) {
   int code = r.cuPointerGetAttributes(n, a, v, at);
-  if (!code && a && v && owner(at) >= 0)
+  if (!code && a && v)
     for (unsigned i = 0; i < n; i++) attribute(v[i], a[i], at);
   return code;
 }
@@ -972,10 +989,10 @@ static int no_export(const char *call) {
   return CU_NOT_SUPPORTED;
 }
 
-API cuIpcGetMemHandle(void *h, u64 at) { return owner(at) < 0 ? r.cuIpcGetMemHandle(h, at) : no_export("cuIpcGetMemHandle"); }
+API cuIpcGetMemHandle(void *h, u64 at) { return in_pool(at) ? no_export("cuIpcGetMemHandle") : r.cuIpcGetMemHandle(h, at); }
 
 API cuMemRetainAllocationHandle(u64 *h, u64 at) {
-  if (owner(at) >= 0) return no_export("cuMemRetainAllocationHandle");
+  if (in_pool(at)) return no_export("cuMemRetainAllocationHandle");
   int code = r.cuMemRetainAllocationHandle(h, at);
   if (!code && !child)
     for (int d = 0; d < opened; d++)
@@ -984,7 +1001,7 @@ API cuMemRetainAllocationHandle(u64 *h, u64 at) {
 }
 
 API cuMemGetHandleForAddressRange(void *h, u64 at, size_t n, int kind, u64 flags) {
-  return owner(at) < 0 ? r.cuMemGetHandleForAddressRange(h, at, n, kind, flags) : no_export("cuMemGetHandleForAddressRange");
+  return in_pool(at) ? no_export("cuMemGetHandleForAddressRange") : r.cuMemGetHandleForAddressRange(h, at, n, kind, flags);
 }
 
 API cuMemAllocManaged(u64 *at, size_t n, unsigned flags) { CHARGED(n, r.cuMemAllocManaged(at, n, flags), GM_PLAIN, *at); }
