@@ -276,7 +276,7 @@ func (s Store) Save(program string, of Key, gpu device.Info, m Measurement) erro
 		file.Of = append(file.Of, kind{Key: of})
 	}
 	k := &file.Of[i]
-	k.Total, k.Simulated, k.Context = gpu.Total, gpu.Simulated, 0
+	k.Total, k.Simulated = gpu.Total, gpu.Simulated
 	if gpu.Simulated {
 		k.Context = gpu.Context
 	}

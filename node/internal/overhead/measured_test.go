@@ -2,6 +2,7 @@ package overhead
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -362,4 +363,97 @@ func FuzzStore(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestParseRefuses: what no run of this program wrote is not believed, whichever part of it.
+func TestParseRefuses(t *testing.T) {
+	file := func(program string, kinds int, total, context string, runs int) string {
+		one := fmt.Sprintf(`{"framework":"jax","gpu":"x","total_bytes":%s,"context_bytes":%s,"runs":[%s]}`,
+			total, context, strings.TrimSuffix(strings.Repeat(`{"bytes":1,"measured_bytes":1},`, runs), ","))
+		return fmt.Sprintf(`{"format":2,"program":%q,"of":[%s]}`, program, strings.TrimSuffix(strings.Repeat(one+",", kinds), ","))
+	}
+	const most, tooMuch = "1125899906842624", "1125899906842625"
+	for _, tc := range []struct{ name, text, want string }{
+		{"the largest", file("x", mostKeys, most, most, kept), ""},
+		{"no program", file("", 1, "4096", "0", 1), "of no program"},
+		{"too many GPUs", file("x", mostKeys+1, "4096", "0", 1), "too many GPUs and releases"},
+		{"too many runs", file("x", 1, "4096", "0", kept+1), "measurements missing or too many"},
+		{"no run", file("x", 1, "4096", "0", 0), "measurements missing or too many"},
+		{"too large a GPU", file("x", 1, tooMuch, "0", 1), "more bytes than any GPU has"},
+		{"too large a context", file("x", 1, "4096", tooMuch, 1), "more bytes than any GPU has"},
+		{"no framework", strings.Replace(file("x", 1, "4096", "0", 1), "jax", "", 1), "measurements missing or too many"},
+		{"no GPU", strings.Replace(file("x", 1, "4096", "0", 1), `"gpu":"x"`, `"gpu":""`, 1), "measurements missing or too many"},
+	} {
+		m, err := parse("file", []byte(tc.text))
+		switch {
+		case tc.want == "" && (err != nil || len(m.Of) != mostKeys):
+			t.Errorf("%s: %v", tc.name, err)
+		case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want+")")):
+			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+// TestStoreKeepsItsBounds: of more GPUs and releases than a file may have the last are kept, and
+// the file is one that is read.
+func TestStoreKeepsItsBounds(t *testing.T) {
+	store := storeIn(t.TempDir())
+	for i := range mostKeys + 1 {
+		if err := store.Save("/bin/x", Key{"jax", fmt.Sprint(i), "a"}, gpu, Measurement{Bytes: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := store.Load("/bin/x")
+	if err != nil || len(list) != mostKeys || list[0].Release != "1" || list[mostKeys-1].Release != fmt.Sprint(mostKeys) {
+		t.Errorf("%d figures from %v on, %v", len(list), list[:1], err)
+	}
+}
+
+// TestContextOfARealGPUIsNoBound: only on a simulated one it is all that lies outside.
+func TestContextOfARealGPUIsNoBound(t *testing.T) {
+	store := storeIn(t.TempDir())
+	if err := store.Save("/bin/x", of("jax"), device.Info{Total: total, Context: total / 2}, Measurement{Bytes: total / 2}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := store.Load("/bin/x")
+	if err != nil || len(list) != 1 || list[0].Bytes != total/4 {
+		t.Errorf("%+v, %v; want a quarter", list, err)
+	}
+}
+
+// TestListIsSorted: by program, whatever the names of the files.
+func TestListIsSorted(t *testing.T) {
+	store := storeIn(t.TempDir())
+	var want, got []string
+	for i := range 20 {
+		program := fmt.Sprintf("/bin/%02d", i)
+		want = append(want, program)
+		if err := store.Save(program, of("jax"), gpu, Measurement{Bytes: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := store.List()
+	for _, f := range list {
+		got = append(got, f.Program)
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestGPUName: a simulated GPU is another with another context.
+func TestGPUName(t *testing.T) {
+	for _, tc := range []struct {
+		info device.Info
+		want string
+	}{
+		{device.Info{Name: "H100", Total: 80 << 30}, "H100, 80 GiB"},
+		{device.Info{Name: "H100", Total: 80 << 30, Context: 1 << 20}, "H100, 80 GiB"},
+		{device.Info{Name: "sim", Total: 1 << 30, Simulated: true}, "sim, 1 GiB"},
+		{device.Info{Name: "sim", Total: 1 << 30, Simulated: true, Context: 1 << 20}, "sim, 1 GiB, context 1 MiB"},
+	} {
+		if got := GPUName(tc.info); got != tc.want {
+			t.Errorf("%q, want %q", got, tc.want)
+		}
+	}
 }
