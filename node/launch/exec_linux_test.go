@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,6 +99,20 @@ func TestMain(m *testing.M) {
 		}
 		fmt.Println("closed")
 		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "headless": // its first thread ends, and another stays until standard input ends
+		runtime.LockOSThread()
+		if syscall.Gettid() != os.Getpid() {
+			fail(errors.New("this is not the first thread"))
+		}
+		started := make(chan bool)
+		go func() {
+			runtime.LockOSThread()
+			close(started)
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(0)
+		}()
+		<-started
+		_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 	case "daemon", "stranger": // leaves "closes" behind, in a session of its own, perhaps in another environment
 		cmd := exec.Command(os.Args[0], "closes")
 		cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = os.Stdin, os.Stdout, &syscall.SysProcAttr{Setsid: true}

@@ -40,17 +40,25 @@ type mark uint64
 
 // newMark returns a mark that no other family has.
 func newMark() (mark, error) {
-	const room = 1 << 40 // below it two families could have the same
 	var own unix.Rlimit
 	if err := prlimit(0, nil, &own); err != nil {
 		return 0, fmt.Errorf("limit of file locks: %w", err)
 	}
-	most := min(own.Max, 1<<63-1) // larger numbers are negative to some tools
-	if most < room {
-		const text = "the hard limit of file locks is %d, too low for a mark, which needs %d; only root can raise it (ulimit -Hx unlimited)"
-		return 0, fmt.Errorf(text, most, uint64(room))
+	most, err := highestMark(own.Max)
+	if err != nil {
+		return 0, err
 	}
 	return mark(1 + rand.Uint64N(most)), nil
+}
+
+// highestMark returns the highest mark below a hard limit of file locks.
+func highestMark(hard uint64) (uint64, error) {
+	const room = 1 << 40 // below it two families could have the same
+	if hard < room {
+		const text = "the hard limit of file locks is %d, too low for a mark, which needs %d; only root can raise it (ulimit -Hx unlimited)"
+		return 0, fmt.Errorf(text, hard, uint64(room))
+	}
+	return min(hard, 1<<63-1), nil // larger numbers are negative to some tools
 }
 
 // put gives the mark to this process, and so to those that it starts, until undo. Mark 0
@@ -143,6 +151,9 @@ const (
 	living              // of the family
 )
 
+// openProcess is pidfdOf. Tests have others.
+var openProcess = pidfdOf
+
 // look returns the state of a process. Of a living one it returns a pidfd, which is nil
 // where this kernel has none.
 func (m mark) look(pid int) (*os.File, state) {
@@ -151,7 +162,7 @@ func (m mark) look(pid int) (*os.File, state) {
 	} else if err != nil || of != m {
 		return nil, other
 	}
-	f, err := pidfdOf(pid)
+	f, err := openProcess(pid)
 	switch {
 	case err == syscall.ENOSYS || err == syscall.EPERM: // or a filter of system calls forbids it
 		switch s, ok := proc.ReadStat(pid); {

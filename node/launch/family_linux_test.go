@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -157,5 +158,113 @@ func TestUnmarkedProcessIsOfNoFamily(t *testing.T) {
 	unmark()
 	if got, err := markOf(os.Getpid()); err != nil || got == m || uint64(got) != before.Max {
 		t.Errorf("mark %d, %v; want %d", got, err, before.Max)
+	}
+}
+
+// TestHighestMark: a family of a low limit could have the mark of another.
+func TestHighestMark(t *testing.T) {
+	for _, tc := range []struct{ hard, want uint64 }{{1<<64 - 1, 1<<63 - 1}, {1 << 50, 1 << 50}, {1 << 40, 1 << 40}, {1<<40 - 1, 0}, {0, 0}} {
+		if got, err := highestMark(tc.hard); got != tc.want || (err == nil) != (tc.want > 0) {
+			t.Errorf("%d: %d, %v, want %d", tc.hard, got, err, tc.want)
+		}
+	}
+}
+
+// TestNoMarkChangesNothing: a program without a lease has the limit of its caller.
+func TestNoMarkChangesNothing(t *testing.T) {
+	before, err := markOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mark(0).put()()
+	if now, err := markOf(os.Getpid()); now != before || err != nil {
+		t.Errorf("the limit is %d, %v, and was %d", now, err, before)
+	}
+}
+
+// TestLookAtOneProcess: what the search is told, also by a kernel or under a filter of system
+// calls without pidfds. One whose first thread alone has ended lives.
+func TestLookAtOneProcess(t *testing.T) {
+	family, err := newMark()
+	if err != nil {
+		t.Skip("skipped: ", err)
+	}
+	start := func(mode string) (pid int, end func()) {
+		cmd := exec.Command(os.Args[0], mode)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		undo := family.put()
+		err = cmd.Start()
+		undo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd.Process.Pid, func() { in.Close() }
+	}
+	isZombie := func(pid int) bool { s, ok := proc.ReadStat(pid); return ok && s.Ended() }
+	living1, _ := start("closes")
+	ended, end := start("closes")
+	headless, _ := start("headless")
+	end()
+	eventually(t, "a process has ended", func() bool { return isZombie(ended) })
+	eventually(t, "a first thread has ended", func() bool { return isZombie(headless) })
+
+	refused := func(err error) func(int) (*os.File, error) {
+		return func(int) (*os.File, error) { return nil, err }
+	}
+	defer func() { openProcess = pidfdOf }()
+	for _, tc := range []struct {
+		name string
+		by   func(int) (*os.File, error)
+		pid  int
+		want state
+	}{
+		{"living", pidfdOf, living1, living},
+		{"ended", pidfdOf, ended, over},
+		{"first thread has ended", pidfdOf, headless, living},
+		{"of no family", pidfdOf, os.Getpid(), other},
+		{"not there", pidfdOf, 1 << 30, gone},
+		{"living, no pidfd", refused(syscall.ENOSYS), living1, living},
+		{"ended, no pidfd", refused(syscall.ENOSYS), ended, over},
+		{"first thread has ended, no pidfd", refused(syscall.ENOSYS), headless, living},
+		{"living, pidfd forbidden", refused(syscall.EPERM), living1, living},
+		{"a thread's number", refused(syscall.EINVAL), living1, other},
+		{"ends meanwhile", refused(syscall.ESRCH), living1, gone},
+		{"is another meanwhile", func(int) (*os.File, error) {
+			var limit unix.Rlimit // as if its number had another process now
+			if err := prlimit(living1, nil, &limit); err != nil {
+				return nil, err
+			}
+			limit.Cur = 1
+			if err := prlimit(living1, &limit, nil); err != nil {
+				return nil, err
+			}
+			return pidfdOf(living1)
+		}, living1, other},
+	} {
+		openProcess = tc.by
+		f, got := family.look(tc.pid)
+		f.Close()
+		if got != tc.want || (f != nil) != (got == living && !strings.Contains(tc.name, "pidfd")) {
+			t.Errorf("%s: state %d, pidfd %v, want state %d", tc.name, got, f, tc.want)
+		}
+	}
+}
+
+// TestVisitNamesProcessesAlone: there are other things in /proc.
+func TestVisitNamesProcessesAlone(t *testing.T) {
+	last, self := 0, false
+	visit(func(pid int) bool {
+		if pid <= last {
+			t.Errorf("%d after %d", pid, last)
+		}
+		last, self = pid, self || pid == os.Getpid()
+		return true
+	})
+	if !self {
+		t.Error("this process is missing")
 	}
 }
