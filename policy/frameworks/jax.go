@@ -177,6 +177,9 @@ func readJAX(env policy.Environment, v policy.Version, r jaxRelease) (policy.Rea
 			err = badFlags
 		case name != "cuda":
 			err = r.refusePlatform(name, noPlugin == nil)
+			if noPlugin != nil && !v.Less(policy.Version{0, 4, 21}) { // which reads the variables before it looks for ROCm
+				err.Text = strings.Replace(err.Text, noROCm, noPlugin.Text, 1)
+			}
 			err.Fix = n.fixPlatforms()
 		case noPlugin != nil && choice.explicit:
 			noPlugin.Then = r.stops(r.refusePlatform(name, false))

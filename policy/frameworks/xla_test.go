@@ -360,6 +360,21 @@ func TestNumbersOfVariablesByRelease(t *testing.T) {
 	}
 }
 
+// TestROCmReadsTheVariablesFirst: as jaxlib 0.4.36 to 0.5.3, whose wheels have no ROCm, say
+// themselves.
+func TestROCmReadsTheVariablesFirst(t *testing.T) {
+	for _, release := range []string{"0.4.36", "0.4.38", "0.5.0", "0.5.1", "0.5.3"} {
+		for env, want := range map[string]string{
+			"JAX_PLATFORMS=rocm XLA_PYTHON_CLIENT_MEM_FRACTION=x": "Unable to initialize backend 'rocm': could not convert string to float: 'x' (set JAX_PLATFORMS='' to automatically choose an available backend)",
+			"JAX_PLATFORMS=rocm": "Unable to initialize backend 'rocm': " + noROCm + " (set JAX_PLATFORMS='' to automatically choose an available backend)",
+		} {
+			if _, e := readAs(t, "jax", release, policy.Environ(strings.Fields(env)), policy.Device{Total: 8 << 30, Free: 8 << 30, CCMajor: 9}); e.Text != want {
+				t.Errorf("%s %s: %q, want %q", release, env, e.Text, want)
+			}
+		}
+	}
+}
+
 // TestDriversPoolGetsAllOrNothing: where less is free than the pool asks for at the start,
 // it has nothing, whichever setting asks.
 func TestDriversPoolGetsAllOrNothing(t *testing.T) {
