@@ -133,6 +133,30 @@ func TestContextsCountFromTheirBeginning(t *testing.T) {
 	}
 }
 
+// TestOldNamesCount: a context that ends by cuCtxDetach, or by the functions of old releases, is
+// counted as one that ends by cuCtxDestroy_v2, and memory by its old functions as by the new ones.
+func TestOldNamesCount(t *testing.T) {
+	path, l := newLease(t, 100)
+	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520", "GPUMEM_CONTEXT=20971520", "GPUMEM_LIBCUDA="+otherDriver(t))
+	for i, step := range []struct {
+		order, code string
+		counted     uint64
+	}{
+		{"release 0", "0", 0}, {"context1 0", "0", 20}, {"destroy1 1", "0", 0},
+		{"context 0", "0", 20}, {"detach 3", "0", 0}, {"detach 3", "201", 0},
+		{"context1 0", "0", 20}, {"attach 6", "0", 20}, {"attach 6", "0", 20}, {"detach 6", "0", 20}, {"detach 6", "0", 20}, {"detach 6", "0", 0},
+		{"reset 0", "0", 20}, {"alloc1 10", "0", 30}, {"pitch1 4", "0", 62}, {"alloc1 40", "2", 62}, {"free1 13", "0", 52}, {"free1 14", "0", 20},
+		{"array1 8", "0", 28}, {"array1 80", "2", 28},
+	} {
+		if code := p.do(step.order); code != step.code {
+			t.Errorf("step %d: %s = %s, want %s", i, step.order, code, step.code)
+		}
+		if n := l.Held(); n != step.counted<<20 {
+			t.Errorf("step %d, %s: %d MiB are counted, want %d", i, step.order, n>>20, step.counted)
+		}
+	}
+}
+
 var pools = compiled("pools")
 
 // TestPoolsOfThreads: threads make pools of the driver, take memory from them and end them,

@@ -92,6 +92,13 @@ static volatile int child; // this process was forked from one that had pools
   F(cuGraphAddNode_v2, (ptr *, ptr, const ptr *, const void *, size_t, void *)) \
   F(cuDeviceGraphMemTrim, (int)) F(cuDeviceGetGraphMemAttribute, (int, int, void *)) \
   F(cuStreamSynchronize, (ptr)) F(cuStreamSynchronize_ptsz, (ptr)) F(cuEventSynchronize, (ptr)) \
+  F(cuCtxDestroy, (ptr)) F(cuCtxAttach, (ptr *, unsigned)) F(cuCtxDetach, (ptr)) F(cuStreamDestroy, (ptr)) \
+  F(cuGreenCtxCreate, (ptr *, ptr, int, unsigned)) F(cuGreenCtxDestroy, (ptr)) \
+  F(cuGLCtxCreate, (ptr *, unsigned, int)) F(cuGLCtxCreate_v2, (ptr *, unsigned, int)) \
+  F(cuVDPAUCtxCreate, (ptr *, unsigned, int, unsigned, ptr)) F(cuVDPAUCtxCreate_v2, (ptr *, unsigned, int, unsigned, ptr)) \
+  F(cuMemAlloc, (unsigned *, unsigned)) F(cuMemFree, (unsigned)) F(cuMemAllocPitch, (unsigned *, unsigned *, unsigned, unsigned, unsigned)) \
+  F(cuMemGetInfo, (unsigned *, unsigned *)) F(cuDeviceTotalMem, (unsigned *, int)) \
+  F(cuArrayCreate, (ptr *, const unsigned *)) F(cuArray3DCreate, (ptr *, const unsigned *)) \
   F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
@@ -1014,18 +1021,50 @@ static size_t times(size_t a, size_t b) {
 
 enum { ROW = 512 }; // a row begins at a multiple on all GPUs so far
 
-// The driver chooses how long rows are, so that is what counts.
+// PITCHED is a call of the driver's that takes pitched memory. The driver chooses how long rows
+// are, so that is what counts.
+#define PITCHED(call, release) \
+  do { \
+    size_t n_ = width > ~(size_t)0 - ROW ? width : times(((size_t)width + ROW - 1) / ROW * ROW, height); \
+    int code_, d_ = counting(&code_); \
+    if (code_) return code_; \
+    if (d_ < 0) return call; \
+    if ((code_ = gm.gmTake(d_, n_))) return code_; \
+    if ((code_ = call)) return gm.gmFailed(d_, n_), code_; \
+    size_t granted_ = times(*pitch, height); \
+    if ((code_ = gm.gmResize(d_, n_, granted_))) return release, gm.gmFailed(d_, n_), code_; \
+    gm.gmDone(d_, GM_PLAIN, *at, granted_, current_context()); \
+    return 0; \
+  } while (0)
+
 API cuMemAllocPitch_v2(u64 *at, size_t *pitch, size_t width, size_t height, unsigned element) {
-  size_t n = width > ~(size_t)0 - ROW ? width : times((width + ROW - 1) / ROW * ROW, height);
-  int code, d = counting(&code);
-  if (code) return code;
-  if (d < 0) return r.cuMemAllocPitch_v2(at, pitch, width, height, element);
-  if ((code = gm.gmTake(d, n))) return code;
-  if ((code = r.cuMemAllocPitch_v2(at, pitch, width, height, element))) return gm.gmFailed(d, n), code;
-  size_t granted = times(*pitch, height);
-  if ((code = gm.gmResize(d, n, granted))) return r.cuMemFree_v2(*at), gm.gmFailed(d, n), code;
-  gm.gmDone(d, GM_PLAIN, *at, granted, current_context());
-  return 0;
+  PITCHED(r.cuMemAllocPitch_v2(at, pitch, width, height, element), r.cuMemFree_v2(*at));
+}
+
+// Before CUDA 3.2 addresses and sizes had 32 bits. What does not fit is the most.
+API cuMemAllocPitch(unsigned *at, unsigned *pitch, unsigned width, unsigned height, unsigned element) {
+  PITCHED(r.cuMemAllocPitch(at, pitch, width, height, element), r.cuMemFree(*at));
+}
+
+API cuMemAlloc(unsigned *at, unsigned n) { CHARGED(n, r.cuMemAlloc(at, n), GM_PLAIN, *at); }
+
+API cuMemFree(unsigned at) { RELEASED(r.cuMemFree(at), GM_PLAIN, at); }
+
+static unsigned short_size(size_t n) { return n < ~0u ? (unsigned)n : ~0u; }
+
+API cuMemGetInfo(unsigned *free_, unsigned *total) {
+  size_t f = 0, t = 0;
+  int code = cuMemGetInfo_v2(&f, &t);
+  if (!code && free_) *free_ = short_size(f);
+  if (!code && total) *total = short_size(t);
+  return code;
+}
+
+API cuDeviceTotalMem(unsigned *n, int d) {
+  size_t all = 0;
+  int code = cuDeviceTotalMem_v2(&all, d);
+  if (!code && n) *n = short_size(all);
+  return code;
 }
 
 // CUmemAllocationProp begins with type, handle types, location's type and number.
@@ -1094,6 +1133,16 @@ static size_t array3d(const size_t *desc, unsigned levels) {
 
 API cuArray3DCreate_v2(ptr *a, const size_t *desc) { CHARGED(array3d(desc, 1), r.cuArray3DCreate_v2(a, desc), GM_ARRAY, *a); }
 
+API cuArrayCreate(ptr *a, const unsigned *desc) { // before CUDA 3.2
+  size_t n = desc ? times(times(some(desc[0]), some(desc[1])), element((int)desc[2], desc[3])) : 0;
+  CHARGED(n, r.cuArrayCreate(a, desc), GM_ARRAY, *a);
+}
+
+API cuArray3DCreate(ptr *a, const unsigned *desc) {
+  size_t n = desc ? times(times(times(some(desc[0]), some(desc[1])), some(desc[2])), element((int)desc[3], desc[4])) : 0;
+  CHARGED(n, r.cuArray3DCreate(a, desc), GM_ARRAY, *a);
+}
+
 API cuMipmappedArrayCreate(ptr *a, const size_t *desc, unsigned levels) {
   CHARGED(array3d(desc, levels ? levels : 1), r.cuMipmappedArrayCreate(a, desc, levels), GM_ARRAY, *a);
 }
@@ -1102,12 +1151,15 @@ API cuArrayDestroy(ptr a) { RELEASED(r.cuArrayDestroy(a), GM_ARRAY, a); }
 
 API cuMipmappedArrayDestroy(ptr a) { RELEASED(r.cuMipmappedArrayDestroy(a), GM_ARRAY, a); }
 
-API cuStreamDestroy_v2(ptr s) {
+// stream_ends is called before the end of a stream.
+static void stream_ends(ptr s) {
   if (!child)
     for (int d = 0; d < opened; d++)
       if (gpus[d].d.context) gm.gmStreamDestroyed(d, (u64)s);
-  return r.cuStreamDestroy_v2(s);
 }
+
+API cuStreamDestroy_v2(ptr s) { return stream_ends(s), r.cuStreamDestroy_v2(s); }
+API cuStreamDestroy(ptr s) { return stream_ends(s), r.cuStreamDestroy(s); } // before CUDA 4.0
 
 // wait_for_all is the program's wait for the current context.
 static int wait_for_all(void) {
@@ -1205,17 +1257,66 @@ API cuCtxCreate_v2(ptr *c, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v2(
 API cuCtxCreate_v3(ptr *c, void *params, int n, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v3(c, params, n, flags, d)); }
 API cuCtxCreate_v4(ptr *c, void *params, unsigned flags, int d) { MADE(c, d, r.cuCtxCreate_v4(c, params, flags, d)); }
 
-// What a context has taken ends with it. Which GPU it is of the driver says of the current one
-// alone, so each is asked.
-API cuCtxDestroy_v2(ptr c) {
+API cuGLCtxCreate(ptr *c, unsigned flags, int d) { MADE(c, d, r.cuGLCtxCreate(c, flags, d)); }
+API cuGLCtxCreate_v2(ptr *c, unsigned flags, int d) { MADE(c, d, r.cuGLCtxCreate_v2(c, flags, d)); }
+API cuVDPAUCtxCreate(ptr *c, unsigned flags, int d, unsigned of, ptr get) { MADE(c, d, r.cuVDPAUCtxCreate(c, flags, d, of, get)); }
+API cuVDPAUCtxCreate_v2(ptr *c, unsigned flags, int d, unsigned of, ptr get) { MADE(c, d, r.cuVDPAUCtxCreate_v2(c, flags, d, of, get)); }
+API cuGreenCtxCreate(ptr *c, ptr resources, int d, unsigned flags) { MADE(c, d, r.cuGreenCtxCreate(c, resources, d, flags)); }
+
+// end_context ends a context. What it has taken ends with it. Which GPU it is of the driver says
+// of the current one alone, so each is asked.
+static int end_context(ptr c, int (*call)(ptr)) {
   u64 tokens[MAX_GPUS] = {0};
   int n = child ? 0 : opened;
   for (int d = 0; d < n; d++)
     if (gpus[d].d.counts) tokens[d] = gm.gmRemoveContext(d, (u64)c);
-  int code = r.cuCtxDestroy_v2(c);
+  int code = call(c);
   pools_changed();
   for (int d = 0; d < n; d++)
     if (tokens[d]) gm.gmRemovedContext(d, tokens[d], code);
+  return code;
+}
+
+API cuCtxDestroy_v2(ptr c) { return end_context(c, r.cuCtxDestroy_v2); }
+API cuCtxDestroy(ptr c) { return end_context(c, r.cuCtxDestroy); } // before CUDA 4.0
+API cuGreenCtxDestroy(ptr c) { return end_context(c, r.cuGreenCtxDestroy); }
+
+// attached are the contexts that the program has attached, once for each time: that many calls
+// of cuCtxDetach do not end them. Guarded by own.
+static struct attached {
+  ptr context;
+  struct attached *next;
+} *attached;
+
+static void attach(ptr c) {
+  struct attached *a = malloc(sizeof *a);
+  if (!a) return; // its end is taken for the context's, and undone where the driver refuses
+  pthread_mutex_lock(&own);
+  *a = (struct attached){c, attached}, attached = a;
+  pthread_mutex_unlock(&own);
+}
+
+// detach reports whether the context was attached, once more than it was detached.
+static int detach(ptr c) {
+  pthread_mutex_lock(&own);
+  struct attached **a = &attached, *found;
+  while (*a && (*a)->context != c) a = &(*a)->next;
+  if ((found = *a)) *a = found->next;
+  pthread_mutex_unlock(&own);
+  free(found);
+  return found != 0;
+}
+
+API cuCtxAttach(ptr *c, unsigned flags) {
+  int code = r.cuCtxAttach(c, flags);
+  if (!code) attach(*c);
+  return code;
+}
+
+API cuCtxDetach(ptr c) {
+  if (!detach(c)) return end_context(c, r.cuCtxDetach);
+  int code = r.cuCtxDetach(c);
+  if (code) attach(c);
   return code;
 }
 
@@ -1324,6 +1425,14 @@ enum { PER_THREAD_STREAM = 2 }; // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 static void *served(const char *name, int version, u64 flags) {
   static const struct { const char *name; int from, until; void *function, *per_thread; } t[] = {
 #define S(name, from, fn) {name, from, 1 << 30, fn, 0}
+#define OLD(name, until) {#name, 2000, until, name, 0}
+    OLD(cuMemAlloc, 3020), OLD(cuMemFree, 3020), OLD(cuMemGetInfo, 3020), OLD(cuMemAllocPitch, 3020), OLD(cuDeviceTotalMem, 3020),
+    OLD(cuArrayCreate, 3020), OLD(cuArray3DCreate, 3020), OLD(cuStreamDestroy, 4000), OLD(cuCtxDestroy, 4000),
+    OLD(cuGLCtxCreate, 3020), OLD(cuVDPAUCtxCreate, 3020),
+    S("cuGLCtxCreate", 3020, cuGLCtxCreate_v2), S("cuVDPAUCtxCreate", 3020, cuVDPAUCtxCreate_v2),
+    S("cuCtxAttach", 2000, cuCtxAttach), S("cuCtxDetach", 2000, cuCtxDetach),
+    S("cuGreenCtxCreate", 12040, cuGreenCtxCreate), S("cuGreenCtxDestroy", 12040, cuGreenCtxDestroy),
+#undef OLD
     S("cuMemAlloc", 3020, cuMemAlloc_v2), S("cuMemFree", 3020, cuMemFree_v2), S("cuMemGetInfo", 3020, cuMemGetInfo_v2),
     S("cuMemAllocManaged", 6000, cuMemAllocManaged), S("cuMemAllocPitch", 3020, cuMemAllocPitch_v2),
     {"cuMemAllocAsync", 11020, 1 << 30, cuMemAllocAsync, cuMemAllocAsync_ptsz},

@@ -13,6 +13,7 @@ type context struct {
 	gpu     *gpu
 	primary bool
 	flags   uint32
+	more    int    // times that it was attached, and not detached since
 	bytes   uint64 // address of what a further context takes; 0: the device counts it, for one
 }
 
@@ -154,6 +155,15 @@ func primaryReset(c *call) {
 	}
 }
 
+func contextDestroy(c *call) {
+	ctx, ok := c.contexts[c.u64(0)]
+	check(ok && !ctx.primary, invalidContext)
+	if now, _ := c.maybe(); now == ctx {
+		pop(c.thread)
+	}
+	c.destroy(ctx)
+}
+
 func primarySetFlags(c *call) {
 	g := c.device(0)
 	g.primaryFlags = c.u32(1)
@@ -200,16 +210,24 @@ var contextCalls = map[string]handler{
 		}
 		give(c, 2, active)
 	},
-	"cuCtxCreate_v2": create(1),
-	"cuCtxCreate_v3": create(3),
-	"cuCtxCreate_v4": create(2),
-	"cuCtxDestroy_v2": func(c *call) {
-		ctx, ok := c.contexts[c.u64(0)]
-		check(ok && !ctx.primary, invalidContext)
-		if now, _ := c.maybe(); now == ctx {
-			pop(c.thread)
+	"cuCtxCreate_v2":  create(1),
+	"cuCtxCreate_v3":  create(3),
+	"cuCtxCreate_v4":  create(2),
+	"cuCtxCreate":     create(1),
+	"cuCtxDestroy":    contextDestroy,
+	"cuCtxDestroy_v2": contextDestroy,
+	"cuCtxAttach": func(c *call) {
+		check(c.u32(1) == 0, invalidValue)
+		ctx := c.current()
+		ctx.more++
+		give(c, 0, ctx.handle)
+	},
+	"cuCtxDetach": func(c *call) {
+		if ctx := c.contexts[c.u64(0)]; ctx != nil && ctx.more > 0 {
+			ctx.more--
+			return
 		}
-		c.destroy(ctx)
+		contextDestroy(c)
 	},
 	"cuCtxSetCurrent": func(c *call) {
 		t, h := c.thread, c.u64(0)

@@ -68,6 +68,12 @@ static void all(void) {
   TRY("cuCtxCreate_v3", (ptr *, ptr, int, unsigned, int), &p, 0, 0, 0, 0);
   TRY("cuCtxCreate_v4", (ptr *, ptr, unsigned, int), &p, 0, 0, 0);
   TRY("cuGreenCtxCreate", (ptr *, ptr, int, unsigned), &p, 0, 0, 1);
+  TRY("cuCtxCreate", (ptr *, unsigned, int), &p, 0, 0);
+  TRY("cuGLCtxCreate_v2", (ptr *, unsigned, int), &p, 0, 0);
+  TRY("cuMemAlloc", (unsigned *, unsigned), (unsigned *)&at, 1 << 20);
+  TRY("cuMemAllocPitch", (unsigned *, unsigned *, unsigned, unsigned, unsigned), (unsigned *)&at, (unsigned *)&pitch, 100, 100, 4);
+  TRY("cuArrayCreate", (ptr *, unsigned *), &p, (unsigned[]){16, 16, 1, 1});
+  TRY("cuArray3DCreate", (ptr *, unsigned *), &p, (unsigned[]){16, 16, 0, 1, 1, 0});
   TRY_ADDRESS("cuDevicePrimaryCtxRetain", (ptr *, int), &p, 0);
   TRY_ADDRESS("cuCtxCreate", (ptr *, unsigned, int), &p, 0, 0);
   TRY_ADDRESS("cuMemAlloc", (u64 *, size_t), &at, 1 << 20);

@@ -11,6 +11,9 @@
 //	pitch MIB      cuMemAllocPitch, in rows of 512 bytes; 0: in one that no GPU has
 //	lost MIB       memory of a pool with a limit, which ends before it
 //	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
+//	context1 0     that before CUDA 3.2  destroy1 N     that before CUDA 4.0
+//	attach N       cuCtxAttach to it     detach N       cuCtxDetach of it
+//	alloc1 MIB     cuMemAlloc before CUDA 3.2; free1 N, array1 MIB, pitch1 MIB: so, too
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -35,6 +38,11 @@ int main(void) {
   GET(release, "cuDevicePrimaryCtxRelease_v2");
   int (*context)(ptr *, unsigned, int), (*destroy)(ptr), (*pop)(ptr *);
   GET(context, "cuCtxCreate_v2"); GET(destroy, "cuCtxDestroy_v2"); GET(pop, "cuCtxPopCurrent_v2");
+  int (*context1)(ptr *, unsigned, int), (*destroy1)(ptr), (*attach)(ptr *, unsigned), (*detach)(ptr), (*push)(ptr);
+  GET(context1, "cuCtxCreate"); GET(destroy1, "cuCtxDestroy"); GET(attach, "cuCtxAttach"); GET(detach, "cuCtxDetach"); GET(push, "cuCtxPushCurrent_v2");
+  int (*alloc1)(unsigned *, unsigned), (*free1)(unsigned), (*pitch1)(unsigned *, unsigned *, unsigned, unsigned, unsigned), (*array1)(ptr *, const unsigned *);
+  GET(alloc1, "cuMemAlloc"); GET(free1, "cuMemFree"); GET(pitch1, "cuMemAllocPitch"); GET(array1, "cuArrayCreate");
+  unsigned row;
   int (*pitched)(u64 *, size_t *, size_t, size_t, unsigned);
   size_t pitch;
   struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } limited = {1, 0, 1, 0, 0, 64 << 20, {0}};
@@ -58,6 +66,14 @@ int main(void) {
     else if (!strcmp(order, "lost")) code = pool(&graph, &limited) ?: from(&at[i], n << 20, graph, s) ?: end_pool(graph);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
     else if (!strcmp(order, "release")) code = release(0);
+    else if (!strcmp(order, "context1")) code = context1((ptr *)&at[i], 0, 0) ?: pop(&graph);
+    else if (!strcmp(order, "destroy1")) code = destroy1((ptr)at[n]);
+    else if (!strcmp(order, "attach")) code = push((ptr)at[n]) ?: attach((ptr *)&at[i], 0) ?: pop(&graph);
+    else if (!strcmp(order, "detach")) code = detach((ptr)at[n]);
+    else if (!strcmp(order, "alloc1")) code = alloc1((unsigned *)&at[i], n << 20);
+    else if (!strcmp(order, "free1")) code = free1(at[n]);
+    else if (!strcmp(order, "pitch1")) code = pitch1((unsigned *)&at[i], &row, 512, n * 2048, 4);
+    else if (!strcmp(order, "array1")) code = array1((ptr *)&at[i], (unsigned[]){1024, n * 1024, 1, 1}); // bytes
     else if (!strcmp(order, "destroy")) code = destroy((ptr)at[n]);
     else if (!strcmp(order, "managed")) code = managed(&at[i], n << 20, 1);
     else if (!strcmp(order, "free")) code = free_(at[n]);
