@@ -22,6 +22,7 @@ type runOptions struct {
 	call
 	plan     launch.Plan
 	mem      uint64
+	overhead uint64
 	share    float64
 	wait     string
 	printEnv bool
@@ -62,7 +63,7 @@ func runCommand() *cobra.Command {
 	fs.Lookup("wait").NoOptDefVal = launch.Forever
 	addSize(fs, &p.Reserve, "reserve", "", "`SIZE` to leave for the desktop and others")
 	const overhead = "`SIZE` of the lease to leave for what lies outside the pool (default: by framework, or as measured before)"
-	addSize(fs, &p.Limits.Overhead, "overhead", "", overhead)
+	addSize(fs, &o.overhead, "overhead", "", overhead)
 	const record = "record the program's memory to `FILE`, which must not exist; with several copies to FILE.1, FILE.2, ..."
 	fs.StringVar(&p.Record, "record", "", record)
 	const remat = "compile JAX's functions with plans for less memory: a `LIMIT` for temporaries such as 12GiB or 60%, " +
@@ -108,6 +109,9 @@ func runProgram(ctx context.Context, o *runOptions) error {
 // fillPlan sets what the words of the flags mean, and checks all of it.
 func (o *runOptions) fillPlan() (err error) {
 	mem, share := o.given("mem"), o.given("share")
+	if o.given("overhead") {
+		o.plan.Limits.Overhead = &o.overhead
+	}
 	switch {
 	case mem && share:
 		return errors.New("--mem and --share both say how much; give one of them")

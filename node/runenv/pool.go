@@ -226,7 +226,7 @@ func (e *editor) outside(lim Limits, names []string) error {
 		}
 	}
 	switch {
-	case lim.Overhead > 0:
+	case lim.Overhead != nil:
 		why += "as given (--overhead)"
 	case len(measured) > 0:
 		names = measured
@@ -243,8 +243,8 @@ func (e *editor) outside(lim Limits, names []string) error {
 		for _, name := range names {
 			here = max(here, lim.outside(name, l))
 		}
-		if lim.Overhead > 0 {
-			here = lim.Overhead
+		if lim.Overhead != nil {
+			here = *lim.Overhead
 		}
 		if here+leastPool > l.Bytes {
 			return &TooSmallError{l.Ordinal, l.Bytes, here + leastPool, here}

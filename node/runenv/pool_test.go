@@ -66,7 +66,8 @@ func TestPool(t *testing.T) {
 			g.Measured[0].GPU = "another"
 		}), []string{"GPUMEM_OUTSIDE=0"}, "estimated"},
 		{"further contexts", nil, nil, real, []string{"GPUMEM_CONTEXT=" + bytesOf(overhead.Context(real.Leases[0].gpu()))}, "each further context"},
-		{"outside, as given", nil, nil, with(func(g *Limits) { g.Overhead, g.Measured = 9, measured("jax", 7*mib) }), []string{"GPUMEM_OUTSIDE=9"}, "as given"},
+		{"outside, nothing as given", nil, nil, with(func(g *Limits) { g.Overhead, g.Measured = new(uint64(0)), measured("jax", 7*mib) }), []string{"GPUMEM_OUTSIDE=0"}, "as given"},
+		{"outside, as given", nil, nil, with(func(g *Limits) { g.Overhead, g.Measured = new(uint64(9)), measured("jax", 7*mib) }), []string{"GPUMEM_OUTSIDE=9"}, "as given"},
 
 		{"JAX alone", nil, []string{"jax-0.12.0.1"}, pooled(), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "GPUMEM_FREES=-"}, ""},
 		{"JAX alone, by cuMemFree", []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, []string{"jax-0.4.38"}, pooled(), []string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform", "GPUMEM_FREES=stream"}, "as the user has it: JAX's own pool"},
@@ -161,7 +162,7 @@ func TestPoolRefusals(t *testing.T) {
 		{"a ledger with a colon", func(g *Limits) { g.Leases[0].Ledger = "/a:b" }, `ledger "/a:b": want an absolute path without ":"`},
 		{"no ledger", func(g *Limits) { g.Leases[0].Ledger = "" }, "want an absolute path"},
 		{"runs in runs", func(g *Limits) { g.Leases[0].Part = 9 }, "5 runs inside a lease"},
-		{"no room", func(g *Limits) { g.Overhead = 6 * gib }, "the lease of 6 GiB is too small for a pool, which needs at least 6.00 GiB, 6 GiB of that outside of it"},
+		{"no room", func(g *Limits) { g.Overhead = new(uint64(6 * gib)) }, "the lease of 6 GiB is too small for a pool, which needs at least 6.00 GiB, 6 GiB of that outside of it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := pooled()

@@ -65,8 +65,8 @@ type Limits struct {
 	Growth        bool
 	CPUTensorFlow bool // TensorFlow keeps off the GPUs
 	// Overhead is the memory outside of the pool on each GPU, in bytes, for every
-	// framework; 0: as in Measured, else as package overhead estimates it.
-	Overhead uint64
+	// framework; nil: as in Measured, else as package overhead estimates it.
+	Overhead *uint64
 	// Measured is the memory outside of the pool that was measured in earlier runs of the
 	// program. Used are figures for the GPU of a lease, by the name [Lease].GPU, and for the
 	// releases that the program's Python has.
@@ -210,8 +210,8 @@ func (lim Limits) part(l Lease) string {
 
 // outside returns the memory outside of a framework's pool, in bytes.
 func (lim Limits) outside(framework string, l Lease) uint64 {
-	if lim.Overhead > 0 {
-		return lim.Overhead
+	if lim.Overhead != nil {
+		return *lim.Overhead
 	}
 	if bytes, ok := lim.measured(framework, l); ok {
 		return bytes
@@ -275,7 +275,7 @@ func (lim Limits) pool(framework string, l Lease) (uint64, error) {
 		outside, remedy := "", "take a larger --mem"
 		if room > 0 {
 			outside = ", " + size.Format(room) + " of that outside of the pool (CUDA context, libraries)"
-			if remedy += ", or set that part with --overhead"; lim.Overhead > 0 {
+			if remedy += ", or set that part with --overhead"; lim.Overhead != nil {
 				remedy = "take a larger --mem, or a smaller --overhead"
 			}
 		}

@@ -188,10 +188,10 @@ func TestRefusals(t *testing.T) {
 		{"one GPU twice", Limits{Leases: []Lease{simulated(gib), simulated(gib)}}, "two leases on GPU-a"},
 		{"half named", Limits{Leases: []Lease{simulated(gib), {Bytes: gib, Total: gib}}}, "name all or none"},
 		{"less than the context", Limits{Leases: []Lease{real}}, "is too small for jax, which needs at least " + size.Format(outside+2*mib) + ", " + size.Format(outside) + " of that outside of the pool (CUDA context, libraries); take a larger --mem, or set that part with --overhead"},
-		{"less than the user says", Limits{Leases: []Lease{simulated(gib)}, Overhead: gib}, "or a smaller --overhead"},
-		{"less than one step", Limits{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: 2}, "is too small for"},
+		{"less than the user says", Limits{Leases: []Lease{simulated(gib)}, Overhead: new(uint64(gib))}, "or a smaller --overhead"},
+		{"less than one step", Limits{Leases: []Lease{{Bytes: 2*mib + 1, Total: 1 << 50, Simulated: true}}, Overhead: new(uint64(2))}, "is too small for"},
 		{"an unknown allocator", Limits{Leases: []Lease{simulated(gib)}, Allocator: "elastic"}, `allocator "elastic": XLA_PYTHON_CLIENT_ALLOCATOR env var must be one of`},
-		{"less than a process needs", Limits{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: 600 * mib}, "1/2 of the lease of 1 GiB, 512 MiB is too small for jax, which needs at least 602 MiB, 600 MiB of that outside"},
+		{"less than a process needs", Limits{Leases: []Lease{simulated(gib)}, Procs: 2, Overhead: new(uint64(600 * mib))}, "1/2 of the lease of 1 GiB, 512 MiB is too small for jax, which needs at least 602 MiB, 600 MiB of that outside"},
 		{"too many processes", Limits{Leases: []Lease{simulated(gib)}, Procs: 1025}, "want from 1 to 1024"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -214,7 +214,9 @@ func TestOverheadOrder(t *testing.T) {
 		{Limits{}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
 		{Limits{Measured: measured("cupy", gib)}, 5 * gib},
 		{Limits{Measured: measured("jax", gib)}, 6*gib - overhead.Of("cupy", l.gpu(), 1)},
-		{Limits{Measured: measured("cupy", gib), Overhead: 2 * gib}, 4 * gib},
+		{Limits{Measured: measured("cupy", gib), Overhead: new(uint64(2 * gib))}, 4 * gib},
+		{Limits{Measured: measured("cupy", gib), Overhead: new(uint64(0))}, 6 * gib},
+		{Limits{Overhead: new(uint64(0))}, 6 * gib},
 	} {
 		tc.g.Leases = []Lease{l}
 		if got := get(must(t, nil, nil, tc.g), "CUPY_GPU_MEMORY_LIMIT"); got != fmt.Sprint(tc.want) {

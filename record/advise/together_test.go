@@ -69,7 +69,7 @@ func inLease(t *testing.T, m *advise.Member, as string, lease, overhead, total u
 		return p
 	}
 	e, err := runenv.For(nil, []string{"true"}, runenv.Limits{
-		Leases: []runenv.Lease{{Bytes: lease, Total: total, Simulated: true}}, Overhead: overhead, Hook: "/hook",
+		Leases: []runenv.Lease{{Bytes: lease, Total: total, Simulated: true}}, Overhead: &overhead, Hook: "/hook",
 	})
 	if err != nil {
 		t.Fatal(err)
