@@ -41,7 +41,7 @@ func Open(path string, flags, owner int) (fd int, err error) {
 		return -1, fmt.Errorf("%w: it belongs to user %d, and not to %d", ErrOwner, what.Uid, owner)
 	}
 	const harmless = unix.O_NONBLOCK | unix.O_NOCTTY // whatever it is
-	fd, err = openAt(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(found), flags|harmless)
+	fd, err = openAt(unix.AT_FDCWD, descriptors+strconv.Itoa(found), flags|harmless)
 	if err != unix.ENOENT {
 		return fd, err
 	}
@@ -56,6 +56,9 @@ func Open(path string, flags, owner int) (fd int, err error) {
 	}
 	return fd, nil
 }
+
+// descriptors is the folder of this process's descriptors. Tests have none.
+var descriptors = "/proc/self/fd/"
 
 // isSame reports whether two states are of one file.
 func isSame(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }

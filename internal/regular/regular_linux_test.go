@@ -5,8 +5,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestOpenOpensRegularFilesAlone refuses an Open that looks at what it has opened: a FIFO
@@ -73,5 +78,60 @@ func TestOpenNeverOpensAFIFO(t *testing.T) {
 	}
 	if n, err := syscall.Read(watch, make([]byte, 4096)); n > 0 || err != syscall.EAGAIN {
 		t.Errorf("it was opened: %d, %v", n, err)
+	}
+}
+
+// TestOpenLeavesNothingOpen: what it has looked at is closed, and what it returns is not for
+// programs that this one starts, and does not wait.
+func TestOpenLeavesNothingOpen(t *testing.T) {
+	defer func(old string) { descriptors = old }(descriptors)
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{descriptors, filepath.Join(dir, "none") + "/"} { // or there is no /proc
+		descriptors = folder
+		var open []int
+		for _, name := range []string{file, link, dir + "/none", dir + "/", "/dev/null"} {
+			fd, err := Open(name, syscall.O_RDONLY, Anyone)
+			if (err == nil) != (name == file) || name == dir+"/" && err != ErrNotRegular {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err == nil {
+				open = append(open, fd)
+			}
+		}
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip("skipped: ", err)
+		}
+		for _, e := range entries {
+			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
+			if fd, _ := strconv.Atoi(e.Name()); strings.HasPrefix(to, dir) && !slices.Contains(open, fd) {
+				t.Errorf("%s is left open", to)
+			}
+		}
+		for _, fd := range open {
+			flags, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+			own, _ := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+			if flags&unix.O_NONBLOCK == 0 || own&unix.FD_CLOEXEC == 0 {
+				t.Errorf("flags %#x, %#x", flags, own)
+			}
+			syscall.Close(fd)
+		}
+	}
+}
+
+// TestIsSame: a number is a file's own in one file system only.
+func TestIsSame(t *testing.T) {
+	a := unix.Stat_t{Dev: 1, Ino: 2}
+	for _, tc := range []struct {
+		b    unix.Stat_t
+		want bool
+	}{{unix.Stat_t{Dev: 1, Ino: 2}, true}, {unix.Stat_t{Dev: 1, Ino: 3}, false}, {unix.Stat_t{Dev: 3, Ino: 2}, false}} {
+		if isSame(&a, &tc.b) != tc.want {
+			t.Errorf("%+v: %t", tc.b, !tc.want)
+		}
 	}
 }

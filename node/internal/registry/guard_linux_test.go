@@ -3,9 +3,11 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -202,5 +204,97 @@ func TestDamagedLockFileCountsAsALeaseThatEnded(t *testing.T) {
 		if g.read(); account.IsRecent(g.End()) != recent {
 			t.Errorf("%q: a lease ended just now: %v", content, account.IsRecent(g.End()))
 		}
+	}
+}
+
+// TestLockFileSaysWhoHasItAndHowOften: those that wait know by it whether others take turns, and
+// that a lease has ended.
+func TestLockFileSaysWhoHasItAndHowOften(t *testing.T) {
+	r := newGPU(t)
+	for turn := range uint64(3) {
+		g, err := r.Lock(t.Context(), nil)
+		must(t, err)
+		if turn == 1 {
+			g.noteEnd()
+		}
+		there := Guard{f: g.f}
+		there.read()
+		if there.pid != os.Getpid() || there.taken != turn+1 || account.IsRecent(there.End()) != (turn > 0) {
+			t.Errorf("turn %d: %+v", turn, there)
+		}
+		g.Unlock()
+	}
+}
+
+// TestStuckLockNamesTheProcessThatHasIt: the one of the kernel, whatever the file says.
+func TestStuckLockNamesTheProcessThatHasIt(t *testing.T) {
+	defer func(old time.Duration) { Patience = old }(Patience)
+	Patience = 20 * time.Millisecond
+	r := newGPU(t)
+	g, err := r.Lock(t.Context(), nil)
+	must(t, err)
+	defer g.Unlock()
+	g.pid = 1
+	g.write()
+	_, err = r.Lock(t.Context(), nil)
+	if want := fmt.Sprintf(": process %d has held ", os.Getpid()); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestIsGivenUp: the file is closed in these cases, and must not be closed a second time.
+func TestIsGivenUp(t *testing.T) {
+	for err, want := range map[error]bool{
+		errBusy: true, fmt.Errorf("x: %w", ErrLocked): true, context.Canceled: true, context.DeadlineExceeded: true,
+		syscall.ENOLCK: false, nil: false,
+	} {
+		if got := isGivenUp(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
+
+// TestGuardOfAnotherFileDoesNotStand: others lock the file that has its name.
+func TestGuardOfAnotherFileDoesNotStand(t *testing.T) {
+	r := newGPU(t)
+	g, err := r.Lock(t.Context(), nil)
+	must(t, err)
+	defer g.Unlock()
+	first := g.path
+	if !g.IsStanding() || first != filepath.Join(r.dir, r.Key+".lock") {
+		t.Errorf("%s stands: %t", first, g.IsStanding())
+	}
+	must(t, os.Remove(first))
+	if g.IsStanding() {
+		t.Error("it has no name")
+	}
+	must(t, os.WriteFile(first, nil, 0o600))
+	must(t, os.Chmod(first, 0o666))
+	if g.IsStanding() {
+		t.Error("another file has its name")
+	}
+	must(t, os.Chmod(first, 0o600))
+	if path, err := r.lockPath(); path != first+".1" || err != nil {
+		t.Errorf("the next is %s, %v", path, err)
+	}
+}
+
+// TestLockInAFolderThatIsGone: it is made again, by several processes at once as well.
+func TestLockInAFolderThatIsGone(t *testing.T) {
+	for range 20 {
+		r := newGPU(t)
+		must(t, os.RemoveAll(r.dir))
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				g, err := r.Lock(t.Context(), nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				g.Unlock()
+			})
+		}
+		all.Wait()
 	}
 }
