@@ -133,6 +133,7 @@ func create(i int) handler {
 	return func(c *call) {
 		g := c.device(i + 1)
 		c.need(0)
+		check(c.thread.depth < C.simDepth, invalidContext) // or the context would stay
 		ctx := c.newContext(g, c.u32(i), false)
 		push(c.thread, ctx.handle)
 		give(c, 0, ctx.handle)

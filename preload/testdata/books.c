@@ -17,7 +17,7 @@ typedef uint64_t u64;
 typedef void *ptr;
 
 #define FUNCTIONS(F) \
-  F(cuInit, (unsigned)) F(cuDevicePrimaryCtxRetain, (ptr *, int)) F(cuCtxSetCurrent, (ptr)) F(cuCtxCreate_v2, (ptr *, unsigned, int)) F(cuCtxDestroy_v2, (ptr)) \
+  F(cuInit, (unsigned)) F(cuDevicePrimaryCtxRetain, (ptr *, int)) F(cuCtxSetCurrent, (ptr)) F(cuCtxCreate_v2, (ptr *, unsigned, int)) F(cuCtxDestroy_v2, (ptr)) F(cuCtxPopCurrent_v2, (ptr *)) \
   F(cuCtxSynchronize, (void)) F(cuStreamSynchronize, (ptr)) F(cuMemGetInfo_v2, (size_t *, size_t *)) F(cuMemAlloc_v2, (u64 *, size_t)) F(cuMemFree_v2, (u64)) \
   F(cuMemAllocPitch_v2, (u64 *, size_t *, size_t, size_t, unsigned)) F(cuMemAllocManaged, (u64 *, size_t, unsigned)) \
   F(cuMemAllocAsync, (u64 *, size_t, ptr)) F(cuMemAllocFromPoolAsync, (u64 *, size_t, ptr, ptr)) F(cuMemFreeAsync, (u64, ptr)) \
@@ -117,6 +117,7 @@ static int stays(int i) { return b[i].kind == HANDLE || b[i].kind == MANAGED || 
 
 static void step(void) {
   int i = (int)random_(BLOCKS), c = 2 + (int)random_(CONTEXTS - 2);
+  ptr popped;
   switch (random_(30)) {
   case 0:
     must(cuCtxSynchronize(), "cuCtxSynchronize");
@@ -142,6 +143,7 @@ static void step(void) {
       int code = cuCtxCreate_v2(&contexts[c], 0, 0);
       if (code && code != 2) printf("cuCtxCreate = %d\n", code), faults++;
       if (code) contexts[c] = 0;
+      else must(cuCtxPopCurrent_v2(&popped), "cuCtxPopCurrent"); // the stack of a thread has an end
       look("a context", c);
       return;
     }

@@ -32,6 +32,7 @@ func TestChargeIsWhatTheDriverGranted(t *testing.T) {
 		{"across two blocks", 0, []shim.Key{plain(5 * mib)}, []uint64{2 * mib}, 4 * mib},
 		{"behind one that ends inside of a block", 0, []shim.Key{plain(4 * mib), plain(7 * mib)}, []uint64{3 * mib, mib}, 4 * mib},
 		{"a driver with larger blocks", 4 * mib, []shim.Key{plain(8 * mib)}, []uint64{1}, 4 * mib},
+		{"no bytes", 0, []shim.Key{plain(5 * mib)}, []uint64{0}, 0},
 		{"arrays", 0, []shim.Key{{Kind: shim.Array, Value: 1}, {Kind: shim.Array, Value: 2}}, []uint64{100, 3 * mib}, 6 * mib},
 		{"a handle", 0, []shim.Key{{Kind: shim.Handle, Value: 1}}, []uint64{6 * mib}, 6 * mib},
 	} {
@@ -336,5 +337,17 @@ func TestBlockOfPoolAndProgramCountsOnce(t *testing.T) {
 	}
 	if !both {
 		t.Error("no block was ever shared")
+	}
+}
+
+// TestUnitIsTheGPUs: a GPU may take memory in larger blocks than the driver says.
+func TestUnitIsTheGPUs(t *testing.T) {
+	a := newAccount(t, 100*mib)
+	p := openOn(t, newDriver(t, sim.Config{Total: 1 << 30, Granularity: 4 * mib}), "platform", shim.Config{Account: a})
+	if _, err := p.Alloc(1); err != nil {
+		t.Fatal(err)
+	}
+	if held, _, _ := a.counts(); held != 4*mib {
+		t.Errorf("%d bytes are held", held)
 	}
 }

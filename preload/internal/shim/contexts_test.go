@@ -148,7 +148,7 @@ func TestContextsOfThreads(t *testing.T) {
 		group.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 0))
 			var mine []uint64
-			for range 2000 {
+			for range 500 {
 				if len(mine) > 0 && r.IntN(2) == 0 {
 					token := c.RemoveContext(mine[0])
 					if r.IntN(8) == 0 {
@@ -201,22 +201,60 @@ func TestWhatIsOutsideWaitsForItsAnswer(t *testing.T) {
 	c.TookContext(1)
 	endContext(c, 1)
 	a.others = 80 * mib
-	asked, answer := make(chan bool), make(chan bool)
-	a.full = sync.OnceFunc(func() {
-		close(asked)
-		<-answer
-	})
-	errs := make(chan error, 2)
-	go func() { errs <- c.Enter() }()
-	<-asked
-	go func() { errs <- c.Take(2 * mib) }()
-	close(answer)
-	for range 2 {
-		if err := <-errs; !errors.Is(err, device.ErrOutOfMemory) {
-			t.Errorf("without room for the context: %v", err)
+	second := make(chan error, 1)
+	a.want = func(uint64) error { // is called by the first one while it asks
+		a.want = nil
+		go func() { second <- c.Take(2 * mib) }()
+		for range 10000 {
+			if len(second) > 0 {
+				t.Error("memory is there before there is room for the context")
+				break
+			}
+			runtime.Gosched()
 		}
+		return device.ErrNotSupported
+	}
+	if err := c.Enter(); !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("without room for the context: %v", err)
+	}
+	if err := <-second; !errors.Is(err, device.ErrOutOfMemory) {
+		t.Errorf("memory without room for the context: %v", err)
 	}
 	isOutside(t, a, "in the end", 0)
+}
+
+// TestContextThatEndsWhileAnotherIsAskedFor: the last context ends while a thread waits for room
+// for a second one. What is outside stays counted for that, which is the first one then, or
+// ends with the refusal.
+func TestContextThatEndsWhileAnotherIsAskedFor(t *testing.T) {
+	for _, served := range []bool{true, false} {
+		a, c := contextsIn(t)
+		if err := c.TakeContext(); err != nil || a.uncertain != 0 {
+			t.Fatal(err, a.uncertain)
+		}
+		c.TookContext(1)
+		a.others = 60 * mib
+		a.want = func(uint64) error {
+			endContext(c, 1)
+			if !served {
+				return device.ErrNotSupported
+			}
+			a.release(60 * mib)
+			return nil
+		}
+		err, want := c.TakeContext(), uint64(0)
+		if served {
+			want = 30
+		}
+		if (err == nil) != served {
+			t.Errorf("the second context: %v", err)
+		}
+		isOutside(t, a, "after the first one's end", want)
+	}
+	a, c := contextsIn(t)
+	if err := errors.Join(c.TakeContext(), c.TakeContext()); err != nil || a.uncertain == 0 {
+		t.Errorf("two contexts: %v, and others may learn from this process", err)
+	}
 }
 
 // TestEndOfThePoolKeepsOtherContexts: with its context the memory of the driver's own pool is
@@ -224,7 +262,8 @@ func TestWhatIsOutsideWaitsForItsAnswer(t *testing.T) {
 func TestEndOfThePoolKeepsOtherContexts(t *testing.T) {
 	for _, others := range []int{0, 1} {
 		a, c := contextsIn(t)
-		p := openOn(t, newDriver(t, sim.Config{Total: 1 << 30}), "async", shim.Config{Account: a, Charges: c})
+		d := newDriver(t, sim.Config{Total: 1 << 30})
+		p := openOn(t, d, "async", shim.Config{Account: a, Charges: c})
 		for i := range 1 + others {
 			if err := c.TakeContext(); err != nil {
 				t.Fatal(err)
@@ -234,18 +273,41 @@ func TestEndOfThePoolKeepsOtherContexts(t *testing.T) {
 		if _, err := p.Alloc(mib); err != nil {
 			t.Fatal(err)
 		}
-		held, _, _ := a.counts()
+		own, err := d.DefaultPool()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if others > 0 { // which have a block in it
+			_, err := d.Device.AllocAsync(own, mib, d.stream(t))
+			reserved, e := d.Device.PoolGetAttribute(own, device.PoolReservedCurrent)
+			if err := errors.Join(err, e, c.ReservedPooled(uint64(own), reserved, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		token := c.RemoveContext(1)
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
 		c.RemovedContext(token, true)
-		now, charged, out := a.counts()
-		if others == 0 && now+charged+out != 0 {
-			t.Errorf("the last context has ended, and %d, %d and %d bytes are counted", now, charged, out)
+		left := uint64(others) * 32 * mib
+		if held, charged, out := a.counts(); held != 0 || charged != left || c.Bytes() != left || out != uint64(others)*30*mib {
+			t.Errorf("with %d other contexts %d bytes are the pool's, %d charged, %d shown and %d outside", others, held, charged, c.Bytes(), out)
 		}
-		if others == 1 && (now != 0 || out != 30*mib) {
-			t.Errorf("of the pool %d bytes are counted of %d, %d outside", now, held, out)
+	}
+}
+
+// TestMemoryOfWhichNothingIsLearned: others learn what lies outside from processes that take
+// nothing past the pool but handles, whose bytes the driver is given.
+func TestMemoryOfWhichNothingIsLearned(t *testing.T) {
+	for kind, uncertain := range map[shim.Kind]int{shim.Plain: 1, shim.Handle: 0, shim.Array: 1} {
+		a := newAccount(t, 100*mib)
+		c := newCharges(t, a)
+		if err := c.Take(2 * mib); err != nil {
+			t.Fatal(err)
+		}
+		c.Done(shim.Key{Kind: kind, Value: 2 * mib}, 2*mib, 0)
+		if a.uncertain != uncertain {
+			t.Errorf("kind %d: it is said %d times that the process is uncertain, want %d", kind, a.uncertain, uncertain)
 		}
 	}
 }

@@ -180,20 +180,21 @@ type account struct {
 	t     testing.TB
 	limit uint64
 
-	mu      sync.Mutex // guards what follows
-	held    [3]uint64  // by part
-	others  uint64     // held by other processes of the lease
-	takes   int        // calls of Take
-	refused []uint64
-	shown   shim.Figures
-	shows   int                      // calls of Publish
-	broken  error                    // of every Take; nil for none
-	full    func()                   // called when Take refuses; nil: nothing is
-	want    func(bytes uint64) error // what the others do; nil: there are none
-	asked   []uint64                 // arguments of Want but for 0
-	looks   int                      // calls of Wanted
-	number  uint64                   // announcements so far
-	wanted  uint64                   // bytes of the last one
+	mu        sync.Mutex // guards what follows
+	held      [3]uint64  // by part
+	others    uint64     // held by other processes of the lease
+	takes     int        // calls of Take
+	refused   []uint64
+	shown     shim.Figures
+	shows     int                      // calls of Publish
+	uncertain int                      // calls of Uncertain
+	broken    error                    // of every Take; nil for none
+	full      func()                   // called when Take refuses; nil: nothing is
+	want      func(bytes uint64) error // what the others do; nil: there are none
+	asked     []uint64                 // arguments of Want but for 0
+	looks     int                      // calls of Wanted
+	number    uint64                   // announcements so far
+	wanted    uint64                   // bytes of the last one
 }
 
 func newAccount(t testing.TB, limit uint64) *account { return &account{t: t, limit: limit} }
@@ -226,7 +227,11 @@ func (a *account) Count(p shim.Part, bytes uint64) {
 	a.held[p] += bytes
 }
 
-func (a *account) Uncertain() {}
+func (a *account) Uncertain() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.uncertain++
+}
 
 func (a *account) Give(p shim.Part, bytes uint64) {
 	a.mu.Lock()
