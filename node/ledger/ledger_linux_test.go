@@ -386,6 +386,9 @@ func TestSlotOfAnotherIsAnError(t *testing.T) {
 	if err := m.Take(Held, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("%v", err)
 	}
+	if n := m.Left(); n != 0 {
+		t.Errorf("%d bytes are left of which none can be taken", n)
+	}
 }
 
 // TestFileCutShortIsAnError: a file that is cut short while it is in use is an error, also where no
@@ -424,6 +427,9 @@ func TestSlotBeyondAllIsDamaged(t *testing.T) {
 	must(t, other.pokeSlot(unsafe.Offsetof(slot{}.held), 1<<63))
 	if err := m.Take(Held, 1); !errors.Is(err, ErrDamaged) {
 		t.Errorf("take: %v", err)
+	}
+	if n := m.Left(); n != 0 {
+		t.Errorf("%d bytes are left of which none can be taken", n)
 	}
 	if n := l.Held(); n != 0 {
 		t.Errorf("held %d", n)

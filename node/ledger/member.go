@@ -193,7 +193,7 @@ func (m *Member) use(op func() error) error {
 // changes in it. If that fails, nothing has changed.
 func (m *Member) change(s *slot, op func(s *slot) error) error {
 	b := slotfile.Bytes(s)
-	if s.pid.Load() != uint32(m.own.PID) || s.start.Load() != m.own.Start {
+	if !m.isOwn(s) {
 		return m.f.Errorf("slot %d was this process's, and is another's: %w", m.slot, ErrDamaged)
 	}
 	old, own := [slotBytes]byte(b), m.own
@@ -205,6 +205,11 @@ func (m *Member) change(s *slot, op func(s *slot) error) error {
 		m.own = own
 	}
 	return err
+}
+
+// isOwn reports whether a copy of this process's slot is of this process.
+func (m *Member) isOwn(s *slot) bool {
+	return s.pid.Load() == uint32(m.own.PID) && s.start.Load() == m.own.Start
 }
 
 // word returns this process's figure of a kind.
@@ -312,10 +317,18 @@ func (m *Member) Give(kind Kind, n uint64) error {
 }
 
 // Left returns the bytes that the limit leaves, for this process. It is 0 after Leave,
-// and if the file was cut short.
+// and if the file is damaged or was cut short: then Take fails, too.
 func (m *Member) Left() (left uint64) {
 	_ = m.use(func() error {
 		return m.f.view(m.slot, func(slots []slot) error {
+			if !m.isOwn(&slots[m.slot]) {
+				return ErrDamaged
+			}
+			for _, limit := range m.limits { // the dead ones, too
+				if _, err := m.f.sum(slots, limit.ID); err != nil {
+					return err
+				}
+			}
 			left = m.f.header.Limit
 			for _, limit := range m.limits {
 				var sum uint64

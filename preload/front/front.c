@@ -1021,11 +1021,16 @@ static size_t times(size_t a, size_t b) {
 
 enum { ROW = 512 }; // a row begins at a multiple on all GPUs so far
 
+// rows is the bytes of rows as they are on the GPUs so far.
+static size_t rows(size_t width, size_t height) {
+  return width > ~(size_t)0 - ROW ? width : times((width + ROW - 1) / ROW * ROW, height);
+}
+
 // PITCHED is a call of the driver's that takes pitched memory. The driver chooses how long rows
 // are, so that is what counts.
 #define PITCHED(call, release) \
   do { \
-    size_t n_ = width > ~(size_t)0 - ROW ? width : times(((size_t)width + ROW - 1) / ROW * ROW, height); \
+    size_t n_ = rows(width, height); \
     int code_, d_ = counting(&code_); \
     if (code_) return code_; \
     if (d_ < 0) return call; \

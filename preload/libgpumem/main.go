@@ -471,7 +471,11 @@ func gmReservedPooled(number C.int, pool, reserved, counted C.u64) (code C.int) 
 //export gmTakeContext
 func gmTakeContext(number C.int) (code C.int) {
 	defer recovered(&code)
-	return codeOf(chargesOf(number).TakeContext())
+	err := chargesOf(number).TakeContext()
+	if g := gpus[number].Load(); err != nil {
+		g.full.Do(func() { say("GPU %d: no context: %v", g.number, err) })
+	}
+	return codeOf(err)
 }
 
 //export gmTookContext

@@ -141,9 +141,10 @@ func (c *Charges) Enter() error {
 		return nil
 	}
 	c.state = nowhere
-	if errors.Is(err, device.ErrOutOfMemory) {
-		c.account.Refused(c.process.Outside)
+	if !errors.Is(err, device.ErrOutOfMemory) {
+		return fmt.Errorf("what a process takes outside the pool: %w", err)
 	}
+	c.account.Refused(c.process.Outside)
 	return fmt.Errorf("the lease has no room for what a process takes outside the pool: %w", err)
 }
 

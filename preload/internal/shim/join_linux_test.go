@@ -148,6 +148,9 @@ func TestLedgerThatFailsLeavesNothingUncounted(t *testing.T) {
 		if err := l.Take(shim.Held, 1); !errors.Is(err, shim.ErrAccount) || errors.Is(err, device.ErrOutOfMemory) {
 			t.Errorf("Take from a ledger without its file = %v", err)
 		}
+		if _, left := l.Limit(); left != 0 || !l.Unusable() {
+			t.Errorf("%d bytes are left of a ledger without its file, unusable %v", left, l.Unusable())
+		}
 	}
 	if len(said) != 1 || !errors.Is(said[0], ledger.ErrDamaged) {
 		t.Errorf("said: %v", said)
@@ -155,7 +158,10 @@ func TestLedgerThatFailsLeavesNothingUncounted(t *testing.T) {
 	if err := os.WriteFile(file, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Take(shim.Outside, 6<<20+1); !errors.Is(err, device.ErrOutOfMemory) {
+	if _, left := l.Limit(); left != 6<<20 { // and what was owed is counted
+		t.Errorf("%d bytes are left", left)
+	}
+	if err := l.Take(shim.Outside, 6<<20+1); !errors.Is(err, device.ErrOutOfMemory) || l.Unusable() {
 		t.Errorf("Take of a byte more than is left = %v", err)
 	}
 	book, err := ledger.Open(file)
@@ -173,6 +179,32 @@ func TestLedgerThatFailsLeavesNothingUncounted(t *testing.T) {
 	}
 	if len(said) != 1 {
 		t.Errorf("said: %v", said)
+	}
+}
+
+// TestRefusalForADamagedLedgerSaysSo: nobody knows what is left. Without, "256 MiB are left of the
+// lease of 256 MiB" stood there.
+func TestRefusalForADamagedLedgerSaysSo(t *testing.T) {
+	for _, text := range []string{"", strings.Repeat("\x00", 135168), strings.Repeat("\xff", 135168)} {
+		file := filepath.Join(t.TempDir(), "ledger")
+		var said []string
+		p, _ := open(t, 1<<30, shim.Config{Account: lease(t, file, true), Say: func(s string) { said = append(said, s) }})
+		if _, err := p.Alloc(2 << 20); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Alloc(2 << 20); err == nil {
+			t.Fatal("memory is served")
+		}
+		want := "GPU 0: out of memory: a request of 2 MiB, and the ledger of the lease cannot be used; the pool of this process holds 2 MiB, of which 2 MiB are in use"
+		if len(said) != 1 || said[0] != want {
+			t.Errorf("said %q, want %q", said, want)
+		}
+		if free, _, err := p.Info(); free != 0 || err != nil {
+			t.Errorf("%d bytes are free, %v", free, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"gpumem/device"
 	"gpumem/node/ledger"
@@ -26,6 +27,7 @@ type Lease struct {
 	Say func(error) // of the first error of the ledger; nil for nobody
 
 	said      sync.Once
+	unusable  atomic.Bool
 	uncertain sync.Once
 
 	mu   sync.Mutex   // guards what follows; the ledger's are taken with it held
@@ -73,16 +75,20 @@ func digits(uuid string) string {
 
 var kinds = [parts]ledger.Kind{Held: ledger.Held, Charged: ledger.Charged, Outside: ledger.Outside}
 
+// Unusable reports whether the last Take failed because the ledger cannot be used.
+func (l *Lease) Unusable() bool { return l.unusable.Load() }
+
 // Take counts bytes more.
-func (l *Lease) Take(k Part, bytes uint64) error {
+func (l *Lease) Take(k Part, bytes uint64) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer func() { l.unusable.Store(errors.Is(err, ErrAccount)) }()
 	for k := range parts {
 		if err := l.pay(k); err != nil {
 			return fmt.Errorf("%w: %w", ErrAccount, err)
 		}
 	}
-	err := l.Member.Take(kinds[k], bytes)
+	err = l.Member.Take(kinds[k], bytes)
 	switch l.say(err); {
 	case err == nil:
 		return nil
@@ -143,8 +149,17 @@ func (l *Lease) Want(bytes uint64) error {
 }
 
 // Limit returns the limit of the lease, or of the smallest part that this process is in,
-// and what is left.
-func (l *Lease) Limit() (limit, left uint64) { return l.Member.Limit(), l.Left() }
+// and what is left: nothing while something is owed.
+func (l *Lease) Limit() (limit, left uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range parts {
+		if l.pay(k) != nil {
+			return l.Member.Limit(), 0
+		}
+	}
+	return l.Member.Limit(), l.Left()
+}
 
 // Publish shows what the pool does to gpumem ps.
 func (l *Lease) Publish(f Figures) {

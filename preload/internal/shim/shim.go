@@ -430,8 +430,12 @@ func (p *Pool) refuse(r gpumem.Request, err error) {
 	}
 	p.told.Do(func() {
 		f := p.Figures()
-		p.say(fmt.Sprintf("GPU %d: out of memory: a request of %s, and %s are left of the lease of %s; the pool of this process holds %s, of which %s are in use",
-			p.dev.info.Ordinal, size.Format(r.Bytes), size.Format(left), size.Format(limit), size.Format(f.Held), size.Format(f.InUse)))
+		why := fmt.Sprintf("%s are left of the lease of %s", size.Format(left), size.Format(limit))
+		if l, ok := p.account.(*Lease); ok && l.Unusable() { // nobody knows what is left
+			why = ErrAccount.Error()
+		}
+		p.say(fmt.Sprintf("GPU %d: out of memory: a request of %s, and %s; the pool of this process holds %s, of which %s are in use",
+			p.dev.info.Ordinal, size.Format(r.Bytes), why, size.Format(f.Held), size.Format(f.InUse)))
 	})
 }
 
