@@ -103,6 +103,9 @@ func TestOnlyNextGrows(t *testing.T) {
 			t.Errorf("%s grows to %v (%v)", spec, p.Cap, err)
 		}
 	}
+	if r, err := ParseRelease("jax@next"); err != nil || r.Note() != "" {
+		t.Errorf("jax@next: %q, %v", r.Note(), err)
+	}
 	for _, bad := range []string{"tensorflow@next", "pytorch@next", "cupy@next", "jax@Next", "jax@next.1"} {
 		if _, err := Parse(bad); err == nil {
 			t.Errorf("%s is taken", bad)

@@ -189,7 +189,7 @@ func (a *Allocator) missing(n, align uint64) (uint64, bool) {
 	}
 	begin := (from + align - 1) &^ (align - 1)
 	most := r.addr + r.size
-	if begin < from || begin > most || n > most-begin {
+	if begin > most || n > most-begin {
 		return 0, false
 	}
 	more := begin + n - (r.addr + r.mapped)
@@ -207,12 +207,12 @@ func (a *Allocator) extendArena(end uint8, n, align uint64) (bool, error) {
 			return false, nil
 		}
 		taken, err := a.takeRegion(initial, min(n, initial), initial)
-		if err != nil || !taken || end != a.home || a.find(end, n, align) != 0 {
+		if err != nil || !taken || a.find(end, n, align) != 0 {
 			return taken, err
 		}
 	}
 	least, ok := a.missing(n, align)
-	if end != a.home || !ok || least > r.size-r.mapped {
+	if end != a.home || !ok {
 		return false, nil
 	}
 	return a.takeRegion(n, least, r.size-r.mapped)

@@ -43,7 +43,7 @@ func newGrowing(t *testing.T, initial, limit, total uint64) *growing {
 	return g
 }
 
-// do runs a line of a case: "A 3" and "A 3 collective" allocate MiB, "free A", "other 5"
+// do runs a line of a case: "A 3", "A 3 collective" and "A 3 align=8" allocate MiB, "free A", "other 5"
 // has another program take MiB, "other -" has it release them, all; and returns what came
 // of it: where the block lies in MiB, or why not; and after a blank, how much is held.
 func (g *growing) do(line string) string {
@@ -79,8 +79,18 @@ func (g *growing) do(line string) string {
 			g.t.Fatal(err)
 		}
 		req := alloc.Request{Bytes: uint64(n * mib)}
-		if len(words) > 2 {
-			req.End = alloc.Upper
+		for _, word := range words[2:] {
+			switch align, ok := strings.CutPrefix(word, "align="); {
+			case word == "collective":
+				req.End = alloc.Upper
+			case ok:
+				if _, err := fmt.Sscan(align, &n); err != nil {
+					g.t.Fatal(err)
+				}
+				req.Align = uint64(n * mib)
+			default:
+				g.t.Fatalf("what is %q?", word)
+			}
 		}
 		b, err := g.pool.Alloc(req)
 		switch {
@@ -159,6 +169,14 @@ func TestGrowthInReservedAddresses(t *testing.T) {
 			"A 4 -> 4-8; 8", "B 4 -> 0-4; 8", "free A -> ok; 8", "other 24 -> ok; 8", "C 6 -> no; 8",
 			"other - -> ok; 8", "C 6 -> 18-24; 24",
 		}},
+		{"that is tried, too, where steps pass it by", 8, 128, 128, []string{
+			"A 8 -> 0-8; 8", "other 84 -> ok; 8", "B 36 -> 8-44; 44", // after 64, 56, 50, 44 and 38
+		}},
+		{"an alignment may need more than the usual size", 2, 64, 64, []string{
+			"A 2 -> 0-2; 2", "B 3 align=8 -> 8-11; 12", "C 6 -> 2-8; 12",
+		}},
+		{"the initial size is cut to pages, too", 13, 13, 64, []string{"A 1 -> 11-12; 12", "B 13 -> never; 12"}},
+		{"a limit below a page gives nothing", 1, 1, 64, []string{"A 1 -> never; 0"}},
 		{"a freed extension stays mapped", 8, 12, 64, []string{
 			"A 8 -> 0-8; 8", "B 4 -> 8-12; 12", "free B -> ok; 12", "free A -> ok; 12", "C 12 -> 0-12; 12",
 		}},
