@@ -60,8 +60,9 @@ var (
 		process                 shim.Process
 		ordered, report         bool
 	}
-	gpus   [64]atomic.Pointer[gpu]
-	record struct {
+	gpus     [64]atomic.Pointer[gpu]
+	nameless = map[string]bool{} // ledgers without a UUID that a GPU has joined; gmOpen's alone, which is called by one thread at a time
+	record   struct {
 		sync.Once
 		file *os.File
 		w    *trace.Writer
@@ -149,7 +150,7 @@ func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code 
 	if g == nil {
 		g = &gpu{number: int(number), shared: shared}
 		if settings.ledgers != "" {
-			l, err := shim.Join(settings.ledgers, settings.parts, C.GoString(uuid))
+			l, err := shim.Join(settings.ledgers, settings.parts, C.GoString(uuid), nameless)
 			if err != nil {
 				say("GPU %d: no memory without the lease: %v", g.number, err)
 				return C.CU_UNKNOWN

@@ -39,7 +39,7 @@ func TestJoin(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := descriptors(t)
-			l, err := shim.Join(strings.Join(files, ":"), tc.parts, tc.uuid)
+			l, err := shim.Join(strings.Join(files, ":"), tc.parts, tc.uuid, nil)
 			if tc.limit == 0 {
 				if err == nil {
 					t.Fatal("joined")
@@ -73,6 +73,41 @@ func TestLedgerWithoutAUUIDIsTheFirstGPUs(t *testing.T) {
 	}
 }
 
+// TestLedgersWithoutAUUIDAreOfOneGPUEach: several GPUs without a UUID join one each, and a GPU that
+// has a ledger by its UUID joins no other. Without, all GPUs joined the first one.
+func TestLedgersWithoutAUUIDAreOfOneGPUEach(t *testing.T) {
+	const named, none = "GPU-0a1b2c3d-0000-0000-0000-00000000000a", "GPU-00000000-0000-0000-0000-000000000000"
+	var files []string
+	for i, uuid := range []string{"", named, ""} {
+		files = append(files, filepath.Join(t.TempDir(), "ledger"))
+		if err := ledger.Create(files[i], ledger.Header{Limit: uint64(i+1) << 30, Total: 4 << 30, UUID: uuid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, taken := descriptors(t), map[string]bool{}
+	for i, tc := range []struct {
+		uuid  string
+		limit uint64 // 0: refused
+	}{{named, 2 << 30}, {none, 1 << 30}, {none, 3 << 30}, {named, 2 << 30}, {none, 0}} {
+		l, err := shim.Join(strings.Join(files, ":"), "", tc.uuid, taken)
+		if (err != nil) != (tc.limit == 0) {
+			t.Fatalf("GPU %d: %v", i, err)
+		}
+		if err != nil {
+			continue
+		}
+		if limit, _ := l.Limit(); limit != tc.limit {
+			t.Errorf("GPU %d joins the ledger of %d bytes, want %d", i, limit, tc.limit)
+		}
+		if err := l.Leave(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := descriptors(t); n != before {
+		t.Errorf("%d descriptors are left", n-before)
+	}
+}
+
 // lease joins a ledger of 10 MiB for any GPU, which it makes first if it is to.
 func lease(t *testing.T, file string, create bool) *shim.Lease {
 	t.Helper()
@@ -81,7 +116,7 @@ func lease(t *testing.T, file string, create bool) *shim.Lease {
 			t.Fatal(err)
 		}
 	}
-	l, err := shim.Join(file, "", "GPU-11111111-0000-0000-0000-000000000000")
+	l, err := shim.Join(file, "", "GPU-11111111-0000-0000-0000-000000000000", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

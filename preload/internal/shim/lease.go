@@ -35,36 +35,58 @@ type Lease struct {
 }
 
 // Join joins the ledger of the GPU with a UUID, among files with ':' between. A UUID is
-// compared by its digits. There is one without a UUID at most, for the first GPU that
-// asks. parts are those of each ledger that this process is in, see [ledger.ParseParts];
-// "" means none.
-func Join(files, parts, uuid string) (*Lease, error) {
+// compared by its digits. A ledger without a UUID is of one GPU: the first that asks and has
+// none by its UUID. taken are the files that other GPUs of this process have joined so; nil for
+// none, and Join adds to it. parts are those of each ledger that this process is in, see
+// [ledger.ParseParts]; "" means none.
+func Join(files, parts, uuid string, taken map[string]bool) (*Lease, error) {
 	limits, err := ledger.ParseParts(parts)
 	if err != nil {
 		return nil, err
 	}
-	for i, file := range strings.Split(files, ":") {
+	names := strings.Split(files, ":")
+	nameless := -1
+	for i, file := range names {
 		l, err := ledger.Open(file)
 		if err != nil {
 			return nil, err
 		}
-		var m *ledger.Member
-		if id := l.Header().UUID; id == "" || digits(id) == digits(uuid) {
-			var in []ledger.Part
-			if i < len(limits) {
-				in = limits[i]
-			}
-			m, err = l.Join(in...)
+		id := l.Header().UUID
+		if id != "" && digits(id) == digits(uuid) {
+			return join(l, limits, i)
 		}
-		// A member has the file for itself.
-		if err := errors.Join(err, l.Close()); err != nil {
+		if id == "" && nameless < 0 && !taken[file] {
+			nameless = i
+		}
+		if err := l.Close(); err != nil {
 			return nil, err
 		}
-		if m != nil {
-			return &Lease{Member: m}, nil
-		}
 	}
-	return nil, fmt.Errorf("the lease is of another GPU than the one with UUID %s", uuid)
+	if nameless < 0 {
+		return nil, fmt.Errorf("the lease is of another GPU than the one with UUID %s", uuid)
+	}
+	l, err := ledger.Open(names[nameless])
+	if err != nil {
+		return nil, err
+	}
+	lease, err := join(l, limits, nameless)
+	if err == nil && taken != nil {
+		taken[names[nameless]] = true
+	}
+	return lease, err
+}
+
+// join joins ledger i, which it closes: a member has the file for itself.
+func join(l *ledger.Ledger, limits [][]ledger.Part, i int) (*Lease, error) {
+	var in []ledger.Part
+	if i < len(limits) {
+		in = limits[i]
+	}
+	m, err := l.Join(in...)
+	if err := errors.Join(err, l.Close()); err != nil {
+		return nil, err
+	}
+	return &Lease{Member: m}, nil
 }
 
 // digits returns what is the same in all ways to write a UUID.
