@@ -276,7 +276,7 @@ func TestWithoutPrivateFolder(t *testing.T) {
 // interpreter or launcher. The options of an interpreter are no part of it.
 func TestProgramName(t *testing.T) {
 	dir, bin := t.TempDir(), t.TempDir()
-	for _, name := range []string{dir + "/train.py", dir + "/prog", dir + "/run.sh", bin + "/tool", bin + "/python3", bin + "/nice"} {
+	for _, name := range []string{dir + "/train.py", dir + "/prog", dir + "/run.sh", bin + "/tool", bin + "/other", bin + "/python3", bin + "/nice"} {
 		if err := os.WriteFile(name, nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -307,6 +307,11 @@ func TestProgramName(t *testing.T) {
 		{"/usr/bin/python", ""},
 		{"/usr/bin/python -", ""},
 		{"/usr/bin/python --", ""},
+		{"/usr/bin/python -- -train.py", "/usr/bin/python " + dir + "/-train.py"},
+		{"/usr/bin/python --command train.py", script},
+		{"/bin/bash +c run.sh", "/bin/bash " + dir + "/run.sh"},
+		{"/bin/bash -sc ./x", "/bin/bash -c " + digest("./x")},
+		{"/usr/bin/env tool other", "/usr/bin/env " + bin + "/tool"},
 		{"/usr/bin/python /dev/stdin", ""},
 		{"/usr/bin/python /dev/fd/63", ""},
 		{"/usr/bin/torchrun --nproc-per-node 2 train.py", "/usr/bin/torchrun " + dir + "/train.py"},

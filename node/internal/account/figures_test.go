@@ -241,3 +241,31 @@ func TestMovingGPUIsBelievedInTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestUnseenMemoryCountsOnceForAProcess: of a GPU of 24 GiB a process of another namespace has two
+// leases of 4 GiB; what is not seen is within both together. Containers of a lease are seen
+// wherever they are, so nothing unseen is theirs.
+func TestUnseenMemoryCountsOnceForAProcess(t *testing.T) {
+	const total = 24 * gib
+	lease := Lease{ID: "a", PID: 20, Start: 8, Bytes: 4 * gib, Namespace: 2}
+	inContainers := lease
+	inContainers.Containers = []string{digits(1)}
+	for _, tc := range []struct {
+		name    string
+		leases  []Lease
+		used    uint64
+		foreign uint64
+	}{
+		{"two leases", []Lease{lease, lease}, 8 * gib, 0},
+		{"two leases, and more", []Lease{lease, lease}, 12 * gib, 4 * gib},
+		{"three leases, and more", []Lease{lease, lease, lease}, 20 * gib, 8 * gib},
+		{"of containers", []Lease{inContainers}, 3 * gib, 3 * gib},
+		{"the GPU is full", []Lease{lease}, total, total - 4*gib},
+	} {
+		st := device.Status{Info: device.Info{Total: total}, Free: total - tc.used, Used: tc.used, Processes: []device.Process{process(1000, tc.used)}}
+		f, err := Count(st, tc.leases, 0, owned{})
+		if err != nil || f.Shareable != total-tc.foreign {
+			t.Errorf("%s: %d foreign, %v, want %d", tc.name, total-f.Shareable, err, tc.foreign)
+		}
+	}
+}
