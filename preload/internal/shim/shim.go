@@ -170,7 +170,9 @@ type Pool struct {
 	allocs  atomic.Uint64
 	refused atomic.Uint64
 	told    sync.Once   // that the lease is full
-	shown   atomic.Bool // a publication is under way
+	shown   atomic.Bool // something was published less than publishEvery ago
+	changed atomic.Bool // and what has changed since is to be
+	ended   atomic.Bool // the figures are the next pool's
 }
 
 // A block of the program.
@@ -292,6 +294,7 @@ func (p *Pool) Close() error {
 	p.waiting.Store(0)
 	p.wait(0)
 	p.charges.end(p.dev.Context())
+	p.ended.Store(true)
 	p.account.Publish(p.Figures())
 	return err
 }
@@ -700,14 +703,22 @@ func (p *Pool) Figures() Figures {
 // publishEvery is how late others see what the pool does.
 const publishEvery = 200 * time.Millisecond
 
-// publish has the figures published soon.
+// publish has the figures published: at once, or soon where they were just now.
 func (p *Pool) publish() {
-	if p.shown.Load() || p.shown.Swap(true) {
-		return
+	for p.shown.Load() || p.shown.Swap(true) {
+		if !p.changed.Load() {
+			p.changed.Store(true)
+		}
+		if p.shown.Load() {
+			return
+		} // its time has passed meanwhile, which may not have seen the change
 	}
+	p.account.Publish(p.Figures())
 	time.AfterFunc(publishEvery, func() {
 		p.shown.Store(false)
-		p.account.Publish(p.Figures())
+		if p.changed.Swap(false) && !p.ended.Load() {
+			p.publish()
+		}
 	})
 }
 
