@@ -241,6 +241,9 @@ func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags x
 	if refused && !flags.on(noPagesFlag) {
 		return policy.Reading{}, nil, cmp.Or(badNumber, n.noPages(v))
 	}
+	if err := n.hostFirst(r); err != nil {
+		return policy.Reading{}, nil, cmp.Or(badNumber, err)
+	}
 	a := r.asked(options)
 	p, err := n.xla(&a, flags, r)
 	if err != nil {

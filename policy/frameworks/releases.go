@@ -56,6 +56,7 @@ type jaxRelease struct {
 	Grow         bool                // and grows to the whole device unless a fraction is set
 	Plus         bool                // a number in XLA's variables may begin with a plus sign
 	HostFails    bool                // a variable about pinned host memory that makes no sense is an error
+	HostFirst    bool                // XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE is read before an allocator is made
 	Remat        bool                // reads JAX_COMPILER_ENABLE_REMAT_PASS
 	RematAdds    bool                // and leaves other passes of xla_disable_hlo_passes disabled
 	NeedPages    bool                // refuses a device without virtual memory management

@@ -286,12 +286,24 @@ func meaning(start, most float64) string {
 	return "the pool begins with " + literal.Percent(start) + " and grows to " + literal.Percent(most)
 }
 
+// refuseHost returns the error of a variable about pinned host memory that makes no sense.
+func (n *notes) refuseHost(name, kind, fallback string) *policy.SettingError {
+	return &policy.SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.Env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
+}
+
+// hostFirst is the error of XLA_PJRT_GPU_HOST_MEMORY_PREALLOCATE in releases that read it
+// before they make an allocator.
+func (n *notes) hostFirst(r jaxRelease) *policy.SettingError {
+	text, set := n.Env.Lookup(hostPreVar)
+	if _, ok := literal.CBool(text); r.HostFirst && set && !ok {
+		return n.refuseHost(hostPreVar, "bool", "0")
+	}
+	return nil
+}
+
 // host reads what is about pinned host memory. What is neither a number nor a
 // truth value fails the client; without any such memory, copies to the GPU fail.
 func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
-	refuse := func(name, kind, fallback string) *policy.SettingError {
-		return &policy.SettingError{Name: name, Text: "INVALID_ARGUMENT: " + cParse(name, n.Env.Get(name), kind, fallback), Then: notInitialized, Fix: "-" + name}
-	}
 	limit := "64" // GiB, XLA's default
 	if text, set := n.Env.Lookup(hostPreVar); set {
 		on, ok := literal.CBool(text)
@@ -299,7 +311,7 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 		case !ok && !r.HostFails:
 			n.Warn(hostPreVar, "-"+hostPreVar, "%s is not recognised and means no; write true or 1", literal.PyRepr(text))
 		case !ok:
-			return nil, refuse(hostPreVar, "bool", "0")
+			return nil, n.refuseHost(hostPreVar, "bool", "0")
 		case on:
 			limit = "16"
 			n.Effect(hostPreVar, "pinned host memory is preallocated: 16 GiB for each GPU, or what %s says", hostLimitVar)
@@ -314,7 +326,7 @@ func (n *notes) host(r jaxRelease) (copies, err *policy.SettingError) {
 	case !ok && !r.HostFails:
 		n.Warn(hostLimitVar, "-"+hostLimitVar, "%s is not a number of GiB and is ignored; write one such as 64", literal.PyRepr(text))
 	case !ok:
-		return nil, refuse(hostLimitVar, "int64", limit)
+		return nil, n.refuseHost(hostLimitVar, "int64", limit)
 	case gib<<30 == 0: // also what overflows
 		none := r.NoHostMemory
 		none.Name, none.Fix = hostLimitVar, "-"+hostLimitVar

@@ -360,6 +360,27 @@ func TestNumbersOfVariablesByRelease(t *testing.T) {
 	}
 }
 
+// TestHostMemoryIsReadFirst: what each release asked says of two variables that make no sense.
+func TestHostMemoryIsReadFirst(t *testing.T) {
+	const async = "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async "
+	for _, tc := range []struct{ releases, env, name string }{
+		{"0.10.2 0.11.0", async + asyncVar + "=y " + hostPreVar + "=x", asyncVar},
+		{"0.11.1 0.11.2 0.12.0 0.12.0.1", async + asyncVar + "=y " + hostPreVar + "=x", hostPreVar},
+		{"0.10.2", async + deterministicVar + "=y " + hostPreVar + "=x", deterministicVar},
+		{"0.12.0.1", async + deterministicVar + "=y " + hostPreVar + "=x", hostPreVar},
+		{"0.10.2 0.12.0.1", async + asyncVar + "=y " + hostLimitVar + "=x", asyncVar},
+		{"0.10.2 0.12.0.1", perDeviceVar + "=y " + hostPreVar + "=x", perDeviceVar},
+		{"0.10.2 0.12.0.1", "XLA_FLAGS=--xla_nosuch=1 " + hostPreVar + "=x", xlaFlagsVar},
+	} {
+		for _, release := range strings.Fields(tc.releases) {
+			env := policy.Environ(strings.Fields("JAX_PLATFORMS=cuda XLA_PYTHON_CLIENT_PREALLOCATE=false " + tc.env))
+			if _, e := readAs(t, "jax", release, env, policy.Device{Total: 8 << 30, Free: 8 << 30, CCMajor: 9}); e.Name != tc.name {
+				t.Errorf("%s %s: %+v, want %s", release, tc.env, e, tc.name)
+			}
+		}
+	}
+}
+
 // TestROCmReadsTheVariablesFirst: as jaxlib 0.4.36 to 0.5.3, whose wheels have no ROCm, say
 // themselves.
 func TestROCmReadsTheVariablesFirst(t *testing.T) {
