@@ -36,9 +36,10 @@ func TestSummary(t *testing.T) {
 		want string
 	}{
 		{"jax", 0, nil, "Takes 60 GiB of the 80 GiB at the first operation, and keeps it."},
-		{"jax", 40 * gib, nil, "Takes 60 GiB of the 80 GiB at the first operation, and keeps it. Only 40 GiB are free: it backs off to 39.37 GiB."},
-		{"jax", 80 * gib, nil, "Takes 60 GiB of the 80 GiB at the first operation, and keeps it. Only 0 B are free: it gets nothing."},
+		{"jax", 40 * gib, nil, "Asks for 60 GiB of the 80 GiB at the first operation. Only 40 GiB are free: it backs off to 39.37 GiB, and keeps that."},
+		{"jax", 80 * gib, nil, "Asks for 60 GiB of the 80 GiB at the first operation. Only 0 B are free: it gets nothing."},
 		{"jax", 0, []string{"XLA_CLIENT_MEM_FRACTION=1"}, "Takes all of the 80 GiB at the first operation, and keeps it."},
+		{"jax@next", 40 * gib, nil, "Asks for 60 GiB of the 80 GiB at the first operation. Only 40 GiB are free: it backs off to 39.37 GiB, and keeps that. It grows up to all of the 80 GiB where that is free."},
 		{"jax", 0, []string{"XLA_CLIENT_MEM_FRACTION=2"}, "Asks for 160 GiB at the first operation, which is more than the GPU has. Only 80 GiB are free: it backs off to 76.53 GiB."},
 		{"jax", 0, []string{"XLA_CLIENT_MEM_FRACTION=0"}, "Can take nothing: the limit is 0."},
 		{"jax", 0, []string{"XLA_PYTHON_CLIENT_PREALLOCATE=false"}, "Takes memory as it is needed, up to 60 GiB of the 80 GiB, and keeps what it took."},
@@ -55,7 +56,7 @@ func TestSummary(t *testing.T) {
 		{"jax", 40 * gib, []string{"XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"},
 			"Takes memory as it is needed, from the driver's own pool, which keeps up to 60 GiB of the 80 GiB and may grow over it. " +
 				"At the start it asks for 60 GiB of the 80 GiB, gets nothing, as only 40 GiB are free, and goes on."},
-		{"jax@0.10.1", 0, []string{"TF_PER_DEVICE_MEMORY_LIMIT_MB=1024"}, "Takes 60 GiB of the 80 GiB at the first operation, and keeps it. One grant may be 1 GiB at most: it backs off to 1009.04 MiB."},
+		{"jax@0.10.1", 0, []string{"TF_PER_DEVICE_MEMORY_LIMIT_MB=1024"}, "Asks for 60 GiB of the 80 GiB at the first operation. One grant may be 1 GiB at most: it backs off to 1009.04 MiB, and keeps that."},
 		{"jax", 0, []string{"TF_FORCE_UNIFIED_MEMORY=1", "XLA_CLIENT_MEM_FRACTION=2"}, "Takes 160 GiB (the GPU has 80 GiB) at the first operation, and keeps it. It is unified memory: what the GPU has no room for lies in the host's."},
 		{"jax", 0, []string{"CUDA_VISIBLE_DEVICES=-1"}, "Sees no GPU, and takes nothing."},
 		{"jax", 0, []string{"XLA_PYTHON_CLIENT_ALLOCATOR="}, "XLA_PYTHON_CLIENT_ALLOCATOR is refused: JAX logs it as a plugin configuration error and goes on " +

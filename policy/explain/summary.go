@@ -33,7 +33,7 @@ func (a Answer) Summary() string {
 	}
 	p, d := a.Policy, a.Device
 	taken, limit := part(a.First, d.Total), part(p.LimitBytes(d), d.Total)
-	var s string
+	var s, kept string
 	switch {
 	case p.Kind == policy.Platform || p.Kind == policy.Address:
 		return "Takes each allocation from the driver and releases it when it is freed: no limit, nothing kept, slow."
@@ -47,6 +47,8 @@ func (a Answer) Summary() string {
 		s = "Can take nothing: the limit is 0."
 	case p.Preallocate && a.First > d.Total && !p.Managed:
 		s = fmt.Sprintf("Asks for %s at the first operation, which is more than the GPU has.", size.Format(a.First))
+	case p.Preallocate && a.Gets < a.First:
+		s, kept = fmt.Sprintf("Asks for %s at the first operation.", taken), ", and keeps that"
 	case p.Grows():
 		s = fmt.Sprintf("Takes %s at the first operation, grows up to %s where that is free, and keeps what it took.", taken, limit)
 	case p.Preallocate:
@@ -59,11 +61,14 @@ func (a Answer) Summary() string {
 	}
 	if a.Gets < a.First {
 		if p.GrantLimit > 0 && a.Gets > 0 && a.First <= d.Free {
-			s += fmt.Sprintf(" One grant may be %s at most: it backs off to %s.", size.Format(p.GrantLimit), size.Format(a.Gets))
+			s += fmt.Sprintf(" One grant may be %s at most: it backs off to %s%s.", size.Format(p.GrantLimit), size.Format(a.Gets), kept)
 		} else if a.Gets == 0 {
 			s += fmt.Sprintf(" Only %s are free: it gets nothing.", size.Format(d.Free))
 		} else {
-			s += fmt.Sprintf(" Only %s are free: it backs off to %s.", size.Format(d.Free), size.Format(a.Gets))
+			s += fmt.Sprintf(" Only %s are free: it backs off to %s%s.", size.Format(d.Free), size.Format(a.Gets), kept)
+		}
+		if p.Grows() {
+			s += fmt.Sprintf(" It grows up to %s where that is free.", limit)
 		}
 	}
 	return s

@@ -132,7 +132,7 @@ func (n *notes) cpuChosen(by string, client bool, p policy.Policy) *policy.Setti
 	switch {
 	case client && p.Kind == policy.Async && (p.Preallocate || p.AsyncPrealloc != 0):
 		e.Text = by + "=" + n.Env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
-		e.Then = onCPU + ", and the driver's pool takes its GPU memory all the same"
+		e.Then = onCPU + ", and the driver's pool asks for its GPU memory all the same"
 	case client:
 		e.Text = by + "=" + n.Env.Get(by) + " chooses the CPU, although a client of the GPU is made, too"
 		e.Then = onCPU + ", and takes GPU memory only for what it puts there itself"
