@@ -170,3 +170,27 @@ func TestPoolsOfThreads(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestEndedPoolsCountNoLonger: a pool of the driver that keeps its memory counts until that is
+// released, however many there are, and whatever wait of the program shows it. Without, the 257th
+// and those whose end no cuCtxSynchronize followed stayed counted to the end of the process, and a
+// lease of 1 GiB was full of nothing.
+func TestEndedPoolsCountNoLonger(t *testing.T) {
+	path, l := newLease(t, 700)
+	p := startIn(t, path, "elastic")
+	for i, step := range []struct {
+		order, code string
+		counted     uint64
+	}{
+		{"pools 300", "0", 0}, {"pools 300", "0", 0}, {"rounds 100", "0", 0},
+		{"lost 3", "0", 32}, {"sync 0", "0", 32}, {"freeasync 3", "0", 32}, {"sync 0", "0", 0},
+		{"lost 3", "0", 32}, {"freeasync 7", "0", 32}, {"query 0", "0", 32}, {"alloc 690", "0", 690},
+	} {
+		if code := p.do(step.order); code != step.code {
+			t.Errorf("step %d: %s = %s, want %s", i, step.order, code, step.code)
+		}
+		if n := l.Held(); n != step.counted<<20 {
+			t.Errorf("step %d, %s: %d MiB are counted, want %d", i, step.order, n>>20, step.counted)
+		}
+	}
+}

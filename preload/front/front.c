@@ -96,10 +96,12 @@ static volatile int child; // this process was forked from one that had pools
   F(cuGreenCtxCreate, (ptr *, ptr, int, unsigned)) F(cuGreenCtxDestroy, (ptr)) \
   F(cuGLCtxCreate, (ptr *, unsigned, int)) F(cuGLCtxCreate_v2, (ptr *, unsigned, int)) \
   F(cuVDPAUCtxCreate, (ptr *, unsigned, int, unsigned, ptr)) F(cuVDPAUCtxCreate_v2, (ptr *, unsigned, int, unsigned, ptr)) \
-  F(cuMemAlloc, (unsigned *, unsigned)) F(cuMemFree, (unsigned)) F(cuMemAllocPitch, (unsigned *, unsigned *, unsigned, unsigned, unsigned)) \
+  F(cuMemAlloc, (unsigned *, unsigned)) F(cuMemFree, (unsigned)) \
+  F(cuMemAllocPitch, (unsigned *, unsigned *, unsigned, unsigned, unsigned)) \
   F(cuMemGetInfo, (unsigned *, unsigned *)) F(cuDeviceTotalMem, (unsigned *, int)) \
   F(cuArrayCreate, (ptr *, const unsigned *)) F(cuArray3DCreate, (ptr *, const unsigned *)) \
-  F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
+  F(cuThreadExchangeStreamCaptureMode, (int *)) F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) \
+  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -489,12 +491,23 @@ static u64 current_context(void) {
 // launch on, see graphs_changed.
 enum { UNCOUNTED = -2 };
 
+// gpu_count returns how many GPUs the program sees.
+static int gpu_count(void) {
+  static int n;
+  if (!n && r.cuDeviceGetCount(&n)) n = 0;
+  return n;
+}
+
+// is_there reports whether the driver has a GPU with this number. Before cuInit it has none.
+static int is_there(int d) { return is_gpu(d) && d < gpu_count(); }
+
 // CHARGED is a call of the driver's that takes n bytes of key for the program.
 #define CHARGED(n, call, kind, key) \
   do { \
     int code_, d_ = counting(&code_); \
     if (code_) return code_; \
     if (d_ < 0) return call; \
+    end_pools(d_, n); \
     if ((code_ = gm.gmTake(d_, n))) return code_; \
     code_ = call; \
     if (code_) gm.gmFailed(d_, n); \
@@ -532,30 +545,58 @@ static void released(u64 gpus_) {
     return code_; \
   } while (0)
 
-// counted_pools are those pools of the driver from which the program has memory, with their
+// counted_pools are those pools of the driver that have memory of the program's, with their
 // GPU. What such a pool has reserved is asked for after each call that can change it.
+//
+// A pool that the program ends while blocks of it are live, or the GPU is at work with what was
+// freed in them, would release that by itself some time later, and not say when. So the driver
+// ends it when it has no memory any more. Guarded by own.
 static struct counted {
   ptr pool;
   int gpu;
-} counted_pools[256];
-static volatile int n_counted;
+  int ended; // by the program
+} *counted_pools;
+static volatile int n_counted, n_ended;
 
 #define UNKNOWN (~(u64)0) // in the place of bytes
 
 enum { POOL_RESERVED_CURRENT = 5, POOL_USED_CURRENT = 7, POOL_USED_HIGH = 8 };
 
 // count_reserved counts what a pool of GPU d has reserved, of which counted bytes are counted
-// already. What the driver does not say stays as it is. The caller holds own, so that the pool
-// does not end meanwhile, and no other one gets its handle.
-static int count_reserved(int d, ptr pool, u64 counted) {
-  u64 reserved = 0;
-  int code = r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, &reserved), gone = code == CU_INVALID_VALUE || code == CU_INVALID_HANDLE;
-  return gm.gmReservedPooled(d, (u64)pool, gone ? 0 : code ? UNKNOWN : reserved, counted);
+// already, and writes how much that is. What the driver does not say stays as it is. The caller
+// holds own, so that the pool does not end meanwhile, and no other one gets its handle.
+static int count_reserved(int d, ptr pool, u64 counted, u64 *reserved) {
+  int code = r.cuMemPoolGetAttribute(pool, POOL_RESERVED_CURRENT, reserved), gone = code == CU_INVALID_VALUE || code == CU_INVALID_HANDLE;
+  if (code) *reserved = gone ? 0 : UNKNOWN;
+  return gm.gmReservedPooled(d, (u64)pool, *reserved, counted);
+}
+
+// add_pool adds a pool; where there is no memory for that its bytes are counted as it grows, and
+// no less until the end. The caller holds own.
+static void add_pool(int d, ptr pool) {
+  static int room;
+  int i = 0;
+  while (i < n_counted && (counted_pools[i].pool != pool || counted_pools[i].gpu != d)) i++;
+  if (i < n_counted) return;
+  if (n_counted == room) {
+    int more = room ? 2 * room : 64;
+    void *list = realloc(counted_pools, (size_t)more * sizeof *counted_pools);
+    if (!list) return;
+    counted_pools = list, room = more;
+  }
+  counted_pools[i] = (struct counted){pool, d, 0}, n_counted = i + 1;
+}
+
+static void remove_pool(int i) {
+  n_ended -= counted_pools[i].ended;
+  counted_pools[i] = counted_pools[n_counted - 1], n_counted--;
 }
 
 static int pool_changed(int d, ptr pool, u64 counted) {
+  u64 reserved = 0;
   pthread_mutex_lock(&own);
-  int code = count_reserved(d, pool, counted);
+  add_pool(d, pool);
+  int code = count_reserved(d, pool, counted, &reserved);
   pthread_mutex_unlock(&own);
   return code;
 }
@@ -579,62 +620,45 @@ static void graphs_changed(int d) {
   pthread_mutex_unlock(&own);
 }
 
-// pools_changed counts what all of them have reserved now.
+// end_pool has the driver end a pool that has no memory on GPU d, if it has none on another. The
+// caller holds own.
+static void end_pool(ptr pool) {
+  for (int i = 0; i < n_counted; i++)
+    if (counted_pools[i].pool == pool) return;
+  r.cuMemPoolDestroy(pool);
+}
+
+// pools_changed counts what all of them have reserved now, and has those end that can.
 static void pools_changed(void) {
   for (int d = 0; !child && graphs_take && d < opened; d++)
     if (gpus[d].d.counts) graphs_changed(d);
   if (child || !n_counted) return;
   pthread_mutex_lock(&own);
-  for (int i = 0; i < n_counted; i++) count_reserved(counted_pools[i].gpu, counted_pools[i].pool, 0);
-  pthread_mutex_unlock(&own);
-}
-
-// count_pool adds a pool; past the last place its memory is counted as it grows, and no less
-// until the end.
-static void count_pool(int d, ptr pool) {
-  int i = 0;
-  pthread_mutex_lock(&own);
-  while (i < n_counted && (counted_pools[i].pool != pool || counted_pools[i].gpu != d)) i++;
-  int room = i < (int)(sizeof counted_pools / sizeof *counted_pools);
-  if (i == n_counted && room) counted_pools[i] = (struct counted){pool, d}, n_counted = i + 1;
-  pthread_mutex_unlock(&own);
-}
-
-// ended are the bytes of pools that have ended while the GPU was at work with what was freed in
-// them: the driver releases them after a wait. Guarded by own.
-static u64 ended[MAX_GPUS];
-static volatile int any_ended;
-
-#define ENDED (~(u64)1) // in the place of a pool
-
-// uncount_pool removes a pool that has ended with so many bytes reserved and used. Where blocks
-// of it are left it stays counted as it is: nothing says when the last of them is freed. The
-// caller holds own.
-static void uncount_pool(ptr pool, u64 reserved, u64 used) {
-  for (int i = n_counted - 1; i >= 0; i--)
-    if (counted_pools[i].pool == pool) {
-      int d = counted_pools[i].gpu;
-      if (!used) any_ended = 1, gm.gmReservedPooled(d, ENDED, ended[d] += reserved, 0), gm.gmReservedPooled(d, (u64)pool, 0, 0);
-      counted_pools[i] = counted_pools[n_counted - 1], n_counted--;
-    }
-}
-
-// before_wait notes which pools have ended before a wait for all work, and all_done, which
-// follows the wait, counts them no longer.
-static void before_wait(u64 before[MAX_GPUS]) {
-  pthread_mutex_lock(&own);
-  memcpy(before, ended, sizeof ended);
-  pthread_mutex_unlock(&own);
-}
-
-static void all_done(const u64 before[MAX_GPUS]) {
-  pthread_mutex_lock(&own);
-  any_ended = 0;
-  for (int d = 0; d < opened; d++) {
-    if (before[d]) gm.gmReservedPooled(d, ENDED, ended[d] -= before[d] < ended[d] ? before[d] : ended[d], 0);
-    any_ended |= ended[d] > 0;
+  for (int i = n_counted - 1; i >= 0; i--) {
+    struct counted c = counted_pools[i];
+    u64 reserved = 0;
+    if (c.ended) r.cuMemPoolTrimTo(c.pool, 0);
+    count_reserved(c.gpu, c.pool, 0, &reserved);
+    if (reserved) continue;
+    remove_pool(i);
+    if (c.ended) end_pool(c.pool);
   }
   pthread_mutex_unlock(&own);
+}
+
+enum { CAPTURE_RELAXED = 2 };
+
+// end_pools has those pools end that can, if that may make room in the lease for n bytes on GPU
+// d. It is called in the middle of a capture, too, which it must not spoil.
+static void end_pools(int d, size_t n) {
+  u64 limit, left;
+  int mode = CAPTURE_RELAXED;
+  if (LIKELY(!n_ended)) return;
+  gm.gmLeft(d, &limit, &left);
+  if (left / 4 > n) return; // a pool may take more than what is asked for
+  r.cuThreadExchangeStreamCaptureMode(&mode);
+  pools_changed();
+  r.cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 static size_t pool_limit(ptr pool);
@@ -655,9 +679,9 @@ static int pool_figures(ptr pool, u64 *reserved, u64 *used) {
     if (code_) return code_; \
     if (d_ >= 0) seen_ = gm.gmReleases(d_); \
     if (d_ < 0 || (!pool_ && r.cuDeviceGetMemPool(&pool_, d_))) return call; \
+    end_pools(d_, n); \
     if (pool_figures(pool_, &reserved_, &used_)) return call; \
     if ((code_ = gm.gmTakePooled(d_, n, reserved_, used_, pool_limit(pool_), &counted_))) return code_; \
-    count_pool(d_, pool_); \
     code_ = call; \
     int full_ = pool_changed(d_, pool_, counted_); \
     if (code_ || !full_) return code_; \
@@ -672,7 +696,7 @@ static int pool_figures(ptr pool, u64 *reserved, u64 *used) {
 
 API cuMemAlloc_v2(u64 *at, size_t n) {
   int code, d = at && n ? serving(&code) : (code = 0, -1);
-  if (LIKELY(d >= 0)) return gm.gmAlloc(d, n, at);
+  if (LIKELY(d >= 0)) return end_pools(d, n), gm.gmAlloc(d, n, at);
   if (code) return code;
   CHARGED(n, r.cuMemAlloc_v2(at, n), GM_PLAIN, *at);
 }
@@ -769,17 +793,56 @@ API cuMemPoolCreate(ptr *pool, const void *properties) {
   return code;
 }
 
-// What a pool has reserved is asked for before its end; where the driver does not say, it stays
-// counted.
+// is_default reports whether a pool is the default one of its GPU, which does not end.
+static int is_default(ptr pool) {
+  for (int d = 0; d < gpu_count() && d < MAX_GPUS; d++) {
+    ptr p = 0;
+    if (!r.cuDeviceGetDefaultMemPool(&p, d) && p == pool) return 1;
+  }
+  return 0;
+}
+
+// leave_pool makes the default pool the current one where this one is.
+static void leave_pool(ptr pool) {
+  for (int d = 0; d < gpu_count() && d < MAX_GPUS; d++) {
+    ptr now = 0, usual = 0;
+    if (!r.cuDeviceGetMemPool(&now, d) && now == pool && !r.cuDeviceGetDefaultMemPool(&usual, d)) r.cuDeviceSetMemPool(d, usual);
+  }
+}
+
+// ends_later notes the end of a pool that still has memory, and reports whether it has. The
+// caller holds own.
+static int ends_later(ptr pool) {
+  int later = 0;
+  if (child || !n_counted || is_default(pool)) return 0;
+  for (int i = n_counted - 1; i >= 0; i--) {
+    struct counted *c = &counted_pools[i];
+    u64 reserved = 0;
+    if (c->pool != pool) continue;
+    if (!later) r.cuMemPoolTrimTo(pool, 0);
+    count_reserved(c->gpu, pool, 0, &reserved);
+    if (reserved) c->ended = 1, n_ended++, later = 1;
+    else remove_pool(i);
+  }
+  if (later) leave_pool(pool);
+  return later;
+}
+
+// has_ended reports whether the program has ended a pool. The caller holds own.
+static int has_ended(ptr pool) {
+  for (int i = 0; n_ended && i < n_counted; i++)
+    if (counted_pools[i].pool == pool && counted_pools[i].ended) return 1;
+  return 0;
+}
+
 API cuMemPoolDestroy(ptr pool) {
-  u64 reserved = 0, used = 1;
+  u64 all = releasing();
   pthread_mutex_lock(&own); // until it is forgotten no other pool gets the handle
-  int counted = n_counted && !child;
-  if (counted && pool_figures(pool, &reserved, &used)) used = 1;
-  int code = r.cuMemPoolDestroy(pool);
+  int code = has_ended(pool) ? CU_INVALID_VALUE : 0;
+  if (!code && !ends_later(pool)) code = r.cuMemPoolDestroy(pool);
   if (!code) forget_pool(pool);
-  if (!code && counted) uncount_pool(pool, reserved, used);
   pthread_mutex_unlock(&own);
+  released(all);
   for (int d = 0; !code && d < MAX_GPUS; d++)
     if (gpus[d].other == pool) gpus[d].other = 0; // the default pool is the current one again
   return code;
@@ -806,15 +869,9 @@ static int alloc_async(u64 *at, size_t n, ptr pool, ptr s) {
   if (pool && (code = pool_device(d, pool)) != d) return code == UNCOUNTED ? code : NOT_MINE;
   if (!s) s = (ptr)LEGACY;
   if (capturing(s)) return graphs_take = 1, UNCOUNTED;
+  end_pools(d, n);
   if (s == (ptr)PER_THREAD) return gm.gmAlloc(d, n, at); // out of use everywhere
   return gm.gmAllocAsync(d, n, (u64)s, at);
-}
-
-// gpu_count returns how many GPUs the program sees.
-static int gpu_count(void) {
-  static int n;
-  if (!n && r.cuDeviceGetCount(&n)) n = 0;
-  return n;
 }
 
 // enter makes the context of a stream current, if it may be another than the thread's, or
@@ -1034,6 +1091,7 @@ static size_t rows(size_t width, size_t height) {
     int code_, d_ = counting(&code_); \
     if (code_) return code_; \
     if (d_ < 0) return call; \
+    end_pools(d_, n_); \
     if ((code_ = gm.gmTake(d_, n_))) return code_; \
     if ((code_ = call)) return gm.gmFailed(d_, n_), code_; \
     size_t granted_ = times(*pitch, height); \
@@ -1078,9 +1136,10 @@ enum { LOCATION_TYPE = 2, LOCATION_ID = 3 };
 API cuMemCreate(u64 *h, size_t n, const int *prop, u64 flags) {
   int d = prop && prop[LOCATION_TYPE] == LOCATION_DEVICE ? prop[LOCATION_ID] : -1, code = refused();
   if (code) return code;
-  if (bypassed() || !is_gpu(d)) return r.cuMemCreate(h, n, prop, flags);
+  if (bypassed() || !is_there(d)) return r.cuMemCreate(h, n, prop, flags);
   if (!gpus[d].state) open_gpu(d, 0);
   if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
+  end_pools(d, n);
   if ((code = gm.gmTake(d, n))) return code;
   if ((code = r.cuMemCreate(h, n, prop, flags))) gm.gmFailed(d, n);
   else gm.gmDone(d, GM_HANDLE, *h, n, 0); // it belongs to no context
@@ -1181,11 +1240,7 @@ static int wait_for_all(void) {
 }
 
 API cuCtxSynchronize(void) {
-  u64 before[MAX_GPUS];
-  int some = !child && any_ended;
-  if (some) before_wait(before);
   int code = wait_for_all();
-  if (!code && some) all_done(before);
   if (!code) pools_changed();
   return code;
 }
@@ -1237,13 +1292,12 @@ API cuEventSynchronize(ptr e) { return waited(r.cuEventSynchronize(e)); }
 // no room none is made: it would hold memory that others are promised.
 static int take_context(int d) {
   if (!gpus[d].state) open_gpu(d, 0);
-  return gpus[d].state == 1 ? gm.gmTakeContext(d) : CU_OUT_OF_MEMORY;
+  if (gpus[d].state != 1) return CU_OUT_OF_MEMORY;
+  end_pools(d, ~(size_t)0);
+  return gm.gmTakeContext(d);
 }
 
 static void took_context(int d, ptr context) { gm.gmTookContext(d, (u64)context); }
-
-// is_there reports whether the driver has a GPU with this number. Before cuInit it has none.
-static int is_there(int d) { return is_gpu(d) && d < gpu_count(); }
 
 // MADE is a call of the driver's that makes a context on GPU d.
 #define MADE(c, d, call) \

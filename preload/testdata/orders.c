@@ -10,6 +10,11 @@
 //	end 0          ends that
 //	pitch MIB      cuMemAllocPitch, in rows of 512 bytes; 0: in one that no GPU has
 //	lost MIB       memory of a pool with a limit, which ends before it
+//	pools N        so many pools, which keep 2 MiB each, with nothing live, and then end together
+//	rounds N       so many pools one after the other, each of which ends while 16 MiB that were
+//	               freed may be in use; then waits for the stream
+//	sync 0         cuStreamSynchronize of the first stream
+//	query 0        cuStreamQuery of it
 //	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
 //	context1 0     that before CUDA 3.2  destroy1 N     that before CUDA 4.0
 //	attach N       cuCtxAttach to it     detach N       cuCtxDetach of it
@@ -23,11 +28,38 @@
 typedef uint64_t u64;
 typedef void *ptr;
 
+static struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } limited = {1, 0, 1, 0, 0, 64 << 20, {0}};
+static int (*pool)(ptr *, const void *), (*from)(u64 *, size_t, ptr, ptr), (*end_pool)(ptr), (*set_pool)(ptr, int, void *);
+static int (*sync)(ptr), (*free_async)(u64, ptr);
+
+// use takes memory of a new pool that keeps what it has, and frees it.
+static int use(ptr *p, size_t bytes, ptr s) {
+  u64 at, all = ~(u64)0;
+  return pool(p, &limited) ?: set_pool(*p, 4, &all) ?: from(&at, bytes, *p, s) ?: free_async(at, s);
+}
+
+static int pools(size_t n, ptr s) {
+  static ptr p[1000];
+  int code = 0;
+  limited.limit = 2 << 20;
+  for (size_t i = 0; i < n && !code; i++) code = use(&p[i], 1 << 20, s) ?: sync(s);
+  for (size_t i = 0; i < n && !code; i++) code = end_pool(p[i]);
+  limited.limit = 64 << 20;
+  return code;
+}
+
+static int rounds(size_t n, ptr s) {
+  ptr p;
+  int code = 0;
+  for (size_t i = 0; i < n && !code; i++) code = use(&p, 16 << 20, s) ?: end_pool(p) ?: sync(s);
+  return code;
+}
+
 int main(void) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!lib) return puts(dlerror()), 1;
   int (*init)(unsigned), (*retain)(ptr *, int), (*reset)(int), (*set)(ptr), (*create)(ptr *, unsigned);
-  int (*alloc)(u64 *, size_t), (*async)(u64 *, size_t, ptr), (*managed)(u64 *, size_t, unsigned), (*free_)(u64), (*free_async)(u64, ptr);
+  int (*alloc)(u64 *, size_t), (*async)(u64 *, size_t, ptr), (*managed)(u64 *, size_t, unsigned), (*free_)(u64);
 #define GET(f, name) if (!(*(void **)&f = dlsym(lib, name))) return puts("no " name), 1
   GET(init, "cuInit"); GET(retain, "cuDevicePrimaryCtxRetain"); GET(reset, "cuDevicePrimaryCtxReset_v2"); GET(set, "cuCtxSetCurrent");
   GET(create, "cuStreamCreate"); GET(alloc, "cuMemAlloc_v2"); GET(async, "cuMemAllocAsync"); GET(managed, "cuMemAllocManaged");
@@ -39,14 +71,17 @@ int main(void) {
   int (*context)(ptr *, unsigned, int), (*destroy)(ptr), (*pop)(ptr *);
   GET(context, "cuCtxCreate_v2"); GET(destroy, "cuCtxDestroy_v2"); GET(pop, "cuCtxPopCurrent_v2");
   int (*context1)(ptr *, unsigned, int), (*destroy1)(ptr), (*attach)(ptr *, unsigned), (*detach)(ptr), (*push)(ptr);
-  GET(context1, "cuCtxCreate"); GET(destroy1, "cuCtxDestroy"); GET(attach, "cuCtxAttach"); GET(detach, "cuCtxDetach"); GET(push, "cuCtxPushCurrent_v2");
-  int (*alloc1)(unsigned *, unsigned), (*free1)(unsigned), (*pitch1)(unsigned *, unsigned *, unsigned, unsigned, unsigned), (*array1)(ptr *, const unsigned *);
+  GET(context1, "cuCtxCreate"); GET(destroy1, "cuCtxDestroy"); GET(attach, "cuCtxAttach"); GET(detach, "cuCtxDetach");
+  GET(push, "cuCtxPushCurrent_v2");
+  int (*alloc1)(unsigned *, unsigned), (*free1)(unsigned), (*array1)(ptr *, const unsigned *);
+  int (*pitch1)(unsigned *, unsigned *, unsigned, unsigned, unsigned);
   GET(alloc1, "cuMemAlloc"); GET(free1, "cuMemFree"); GET(pitch1, "cuMemAllocPitch"); GET(array1, "cuArrayCreate");
   unsigned row;
   int (*pitched)(u64 *, size_t *, size_t, size_t, unsigned);
   size_t pitch;
-  struct { int type, handles, location, id; ptr security; size_t limit; char rest[56]; } limited = {1, 0, 1, 0, 0, 64 << 20, {0}};
-  int (*pool)(ptr *, const void *), (*from)(u64 *, size_t, ptr, ptr), (*end_pool)(ptr);
+  GET(set_pool, "cuMemPoolSetAttribute"); GET(sync, "cuStreamSynchronize");
+  int (*query)(ptr);
+  GET(query, "cuStreamQuery");
   GET(pool, "cuMemPoolCreate"); GET(from, "cuMemAllocFromPoolAsync"); GET(end_pool, "cuMemPoolDestroy");
   GET(pitched, "cuMemAllocPitch_v2");
   ptr c, s, other, graph;
@@ -64,6 +99,10 @@ int main(void) {
     else if (!strcmp(order, "end")) code = end(s, &graph);
     else if (!strcmp(order, "pitch")) code = pitched(&at[i], &pitch, n ? 512 : (size_t)-1, n ? n * 2048 : 1, 4);
     else if (!strcmp(order, "lost")) code = pool(&graph, &limited) ?: from(&at[i], n << 20, graph, s) ?: end_pool(graph);
+    else if (!strcmp(order, "pools")) code = pools(n, s);
+    else if (!strcmp(order, "rounds")) code = rounds(n, s);
+    else if (!strcmp(order, "query")) code = query(s);
+    else if (!strcmp(order, "sync")) code = sync(s);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
     else if (!strcmp(order, "release")) code = release(0);
     else if (!strcmp(order, "context1")) code = context1((ptr *)&at[i], 0, 0) ?: pop(&graph);
