@@ -18,7 +18,8 @@
 //     last, so that happens to one line of descent once in some 32,000 forks. Two searches
 //     one after the other, which take milliseconds, do not both meet with it.
 //
-// See keeper_linux.go for who searches.
+// See keeper_linux.go for who searches, and member_linux.go for which processes with the mark
+// are members.
 
 package launch
 
@@ -96,11 +97,11 @@ func markOf(pid int) (mark, error) {
 	if err != syscall.EPERM {
 		return mark(of.Cur), err
 	}
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits") // of another user
+	text, err := readProcess(pid, "limits") // of another user
 	if err != nil {
 		return 0, err
 	}
-	return markIn(string(text)), nil
+	return markIn(text), nil
 }
 
 // markIn returns the mark in the text of /proc/PID/limits; 0 where there is none.
@@ -113,7 +114,7 @@ func markIn(limits string) mark {
 
 // survivor returns a living process of the family and its pidfd, which is nil where this
 // kernel has none. The number is 0 if the family has ended.
-func (m mark) survivor() (pid int, pidfd *os.File) { return search(visit, m.look) }
+func (f *family) survivor() (pid int, pidfd *os.File) { return search(visit, f.look) }
 
 // search is survivor by these functions: visit calls another with processes and reports
 // whether they come from a list, look returns the state of one.
@@ -156,13 +157,13 @@ var openProcess = pidfdOf
 
 // look returns the state of a process. Of a living one it returns a pidfd, which is nil
 // where this kernel has none.
-func (m mark) look(pid int) (*os.File, state) {
-	if of, err := markOf(pid); err == syscall.ESRCH {
+func (f *family) look(pid int) (*os.File, state) {
+	if isMember, err := f.has(pid); err == syscall.ESRCH {
 		return nil, gone
-	} else if err != nil || of != m {
+	} else if !isMember {
 		return nil, other
 	}
-	f, err := openProcess(pid)
+	pidfd, err := openProcess(pid)
 	switch {
 	case err == syscall.ENOSYS || err == syscall.EPERM: // or a filter of system calls forbids it
 		switch s, ok := proc.ReadStat(pid); {
@@ -178,16 +179,16 @@ func (m mark) look(pid int) (*os.File, state) {
 		return nil, other
 	}
 	// The number is the same process's as long as that lives.
-	of, err := markOf(pid)
-	if hasEnded(f, 0) {
-		f.Close()
+	isMember, _ := f.has(pid)
+	if hasEnded(pidfd, 0) {
+		pidfd.Close()
 		return nil, over
 	}
-	if err != nil || of != m {
-		f.Close()
+	if !isMember {
+		pidfd.Close()
 		return nil, other
 	}
-	return f, living
+	return pidfd, living
 }
 
 // procFolder is where /proc is. Tests have another.
@@ -202,8 +203,7 @@ func visit(f func(pid int) bool) (listed bool) {
 	if err == nil {
 		defer dir.Close()
 	}
-	self, _ := os.Readlink(procFolder + "/self")
-	if err != nil || self != strconv.Itoa(os.Getpid()) {
+	if err != nil || !isProcOurs() {
 		for pid, end := 1, highestPID(); pid < end && f(pid); pid++ {
 		}
 		return false

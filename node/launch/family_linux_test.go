@@ -103,14 +103,14 @@ func TestMarkIsHandedOn(t *testing.T) {
 			if own, err := markOf(os.Getpid()); own == family || err != nil {
 				t.Errorf("this process has the mark %d, %v", own, err)
 			}
-			pid, pidfd := family.survivor()
+			pid, pidfd := familyOf(family).survivor()
 			if pid != cmd.Process.Pid {
 				t.Errorf("found %d, want %d", pid, cmd.Process.Pid)
 			}
 			pidfd.Close()
 			in.Close()
 			eventually(t, "the family has ended, though nobody has waited for it", func() bool {
-				pid, pidfd := family.survivor()
+				pid, pidfd := familyOf(family).survivor()
 				pidfd.Close()
 				return pid == 0
 			})
@@ -246,7 +246,7 @@ func TestLookAtOneProcess(t *testing.T) {
 		}, living1, other},
 	} {
 		openProcess = tc.by
-		f, got := family.look(tc.pid)
+		f, got := familyOf(family).look(tc.pid)
 		f.Close()
 		if got != tc.want || (f != nil) != (got == living && !strings.Contains(tc.name, "pidfd")) {
 			t.Errorf("%s: state %d, pidfd %v, want state %d", tc.name, got, f, tc.want)

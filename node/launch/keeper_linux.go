@@ -48,7 +48,7 @@ type keeper struct {
 	start   uint64      // of the process, in clock ticks since the machine's start
 	program string      // measurements are kept under this name, see programName
 	meter   share.Meter // of the first GPU; nil measures nothing
-	family  mark        // of the program and what it leaves behind; 0: it has none
+	family  *family     // of the program and what it leaves behind; its mark is 0 where it has none
 	records []string    // the file of each lease, see [share.Lease.Path]
 }
 
@@ -169,11 +169,11 @@ func newKeeper(args []string) (*keeper, error) {
 	if k.start, err = strconv.ParseUint(args[1], 10, 64); err != nil {
 		return nil, fmt.Errorf("the start of the keeper's process is %q; want a number", args[1])
 	}
-	family, err := strconv.ParseUint(args[3], 10, 64)
+	number, err := strconv.ParseUint(args[3], 10, 64)
 	if err != nil {
 		return nil, fmt.Errorf("the mark of the keeper's family is %q; want a number", args[3])
 	}
-	k.family = mark(family)
+	k.family = familyOf(mark(number))
 	return k, nil
 }
 
@@ -271,7 +271,7 @@ func (k *keeper) ended(pidfd *os.File) bool {
 // stayForOthers returns when no process of the family is left. Lists show the one that is
 // stayed for.
 func (k *keeper) stayForOthers(leases []*share.Lease) {
-	if k.family == 0 || len(k.records) == 0 {
+	if k.family.mark == 0 || len(k.records) == 0 {
 		return
 	}
 	for pid, pidfd := k.family.survivor(); pid != 0; pid, pidfd = k.family.survivor() {

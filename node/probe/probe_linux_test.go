@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +80,45 @@ func TestLeases(t *testing.T) {
 	o.Leases = func([]string) ([]share.Entry, error) { return nil, errors.New("damaged") }
 	if state, err := look(); err != nil || len(state.Notes) != 1 || len(state.Devices[0].Programs) != 1 {
 		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// TestHolderOfAnotherUserIsNamed: a daemon that has given up its user holds the lease on, and
+// is seen. One that only has its number is not it.
+func TestHolderOfAnotherUserIsNamed(t *testing.T) {
+	file, _ := holder.Start(t)
+	key := meterOf(t, file).listed(t).Key()
+	daemon := exec.Command("sleep", "60")
+	if err := daemon.Start(); err != nil {
+		t.Skip("skipped: ", err)
+	}
+	t.Cleanup(func() { _ = daemon.Process.Kill(); _ = daemon.Wait() })
+	held := entryOf(t, daemon.Process.Pid)
+	held.Device, held.UID = key, os.Geteuid()+1
+	other := held
+	other.Start++
+	for _, tc := range []struct {
+		name  string
+		lease share.Entry
+		named bool
+	}{{"of another user", held, true}, {"another with its number", other, false}} {
+		p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) { return []share.Entry{tc.lease}, nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := s.Devices[0].Programs
+		i := slices.IndexFunc(all, func(p machine.Program) bool { return p.PID == daemon.Process.Pid })
+		if i < 0 {
+			t.Fatalf("%s: it is missing in %+v", tc.name, all)
+		}
+		user := proc.UserName(os.Geteuid())
+		if named := all[i].Unknown == "" && all[i].User == user && slices.Equal(all[i].Command, daemon.Args); named != tc.named {
+			t.Errorf("%s: %+v, want it named with its user %s: %v", tc.name, all[i], user, tc.named)
+		}
 	}
 }
 
