@@ -130,7 +130,8 @@ func (s *sampler) members() []ledger.Figures {
 // sampleMembers measures each process in the ledger that has neither taken nor given
 // while the GPU's status was read. What more it holds lies outside only if all else is counted
 // to the byte: a process with memory beside the pool or with several contexts, of which the
-// ledger says so, makes the run none to learn from.
+// ledger says so, makes the run none to learn from. Of a process that has a context and has taken
+// no memory yet its libraries are still to come.
 func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures) {
 	if s.unsure = s.unsure || slices.ContainsFunc(after, func(m ledger.Figures) bool { return m.Uncertain }); s.unsure {
 		return
@@ -141,7 +142,8 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 			continue
 		}
 		counted := after[j].Held + after[j].Charged
-		if p.Used <= counted {
+		begun := after[j].PeakHeld+after[j].Charged > 0
+		if !begun || p.Used <= counted {
 			continue
 		}
 		name, release := "cuda", ""

@@ -110,6 +110,33 @@ func TestSamplerOfPool(t *testing.T) {
 	}
 }
 
+// TestContextAloneTeachesNothing: of a process that has a context and no memory yet the libraries
+// are still to come; the next run would have had too little for them.
+func TestContextAloneTeachesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, m := memberIn(t, path)
+	defer l.Close()
+	defer m.Leave()
+	status := device.Status{Processes: []device.Process{{PID: os.Getpid(), Used: 40, Known: true}}}
+	s := newSampler(os.Getpid(), []string{runenv.EnvLedger + "=" + path}, fixedMeter{s: status})
+	s.loaded = func(int) []proc.Framework { return nil }
+	for _, step := range []struct {
+		change func() error
+		want   uint64
+	}{
+		{func() error { return m.Take(ledger.Outside, 50) }, 0},
+		{func() error { return m.Take(ledger.Held, 30) }, 10},
+		{func() error { return m.Give(ledger.Held, 30) }, 40}, // libraries are not released
+	} {
+		if err := step.change(); err != nil {
+			t.Fatal(err)
+		}
+		if s.sample(); byFramework(s)["cuda"] != step.want {
+			t.Errorf("measured %v, want %d", s.most, step.want)
+		}
+	}
+}
+
 // TestRunWithMemoryBesideThePoolTeachesNothing: what its bytes are is not known, and they were
 // learned as outside of the pool: the next run had that much less, or no lease at all.
 func TestRunWithMemoryBesideThePoolTeachesNothing(t *testing.T) {
