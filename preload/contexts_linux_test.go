@@ -184,7 +184,8 @@ func TestEndedPoolsCountNoLonger(t *testing.T) {
 	}{
 		{"pools 300", "0", 0}, {"pools 300", "0", 0}, {"rounds 100", "0", 0},
 		{"lost 3", "0", 32}, {"sync 0", "0", 32}, {"freeasync 3", "0", 32}, {"sync 0", "0", 0},
-		{"lost 3", "0", 32}, {"freeasync 7", "0", 32}, {"query 0", "0", 32}, {"alloc 690", "0", 690},
+		{"lost 3", "0", 32}, {"freeasync 7", "0", 32}, {"query 0", "0", 32}, {"alloc 690", "0", 690}, {"free 10", "0", 690},
+		{"current 3", "0", 32}, {"freeasync 12", "0", 32}, {"sync 0", "0", 0},
 	} {
 		if code := p.do(step.order); code != step.code {
 			t.Errorf("step %d: %s = %s, want %s", i, step.order, code, step.code)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -104,6 +105,32 @@ func run(t testing.TB, b built, env []string, program string, args ...string) st
 		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out.String())
 	}
 	return out.String()
+}
+
+// TestAllFormsOfAFunctionAreServed: of a function that is served, the driver's forms for other
+// releases and for streams of each thread's own are, too: a program by one of them would get
+// memory that nobody counts. Without, cuCtxDetach's likes were the driver's, and
+// cuGetProcAddress_v2_ptsz gave out all of its functions.
+func TestAllFormsOfAFunctionAreServed(t *testing.T) {
+	front, err := os.ReadFile("front/front.c")
+	names, err2 := os.ReadFile("names/cuda.txt")
+	if err != nil || err2 != nil {
+		t.Fatal(err, err2)
+	}
+	base := regexp.MustCompile(`(_v\d+)?(_ptsz|_ptds)?$`)
+	served, bases := map[string]bool{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^API (cu\w+)\(`).FindAllStringSubmatch(string(front), -1) {
+		served[m[1]], bases[base.ReplaceAllString(m[1], "")] = true, true
+	}
+	if len(served) < 50 {
+		t.Fatalf("%d functions are served", len(served))
+	}
+	for name := range strings.FieldsSeq(string(names)) {
+		// No block of a pool has an address of 32 bits.
+		if bases[base.ReplaceAllString(name, "")] && !served[name] && name != "cuMemGetAddressRange" {
+			t.Errorf("%s is the driver's", name)
+		}
+	}
 }
 
 // TestConformance runs a C program that asks for everything and checks the answers. The

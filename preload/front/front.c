@@ -78,6 +78,7 @@ static volatile int child; // this process was forked from one that had pools
   F(cuDevicePrimaryCtxRelease, (int)) F(cuDevicePrimaryCtxReset, (int)) \
   F(cuMemPoolGetAttribute, (ptr, int, void *)) F(cuMemPoolTrimTo, (ptr, size_t)) F(cuMemPoolSetAccess, (ptr, const int *, size_t)) \
   F(cuGetProcAddress, (const char *, void **, int, u64)) F(cuGetProcAddress_v2, (const char *, void **, int, u64, int *)) \
+  F(cuGetProcAddress_v2_ptsz, (const char *, void **, int, u64, int *)) \
   F(cuCtxDestroy_v2, (ptr)) F(cuCtxGetCurrent, (ptr *)) F(cuCtxGetDevice, (int *)) F(cuCtxPushCurrent_v2, (ptr)) \
   F(cuCtxPopCurrent_v2, (ptr *)) \
   F(cuDevicePrimaryCtxGetState, (int, unsigned *, int *)) F(cuDeviceGetUuid, (unsigned char *, int)) \
@@ -1475,6 +1476,7 @@ API cuDevicePrimaryCtxReset(int d) { return end_primary(d, r.cuDevicePrimaryCtxR
 
 API cuGetProcAddress(const char *, void **, int, u64);
 API cuGetProcAddress_v2(const char *, void **, int, u64, int *);
+API cuGetProcAddress_v2_ptsz(const char *, void **, int, u64, int *);
 
 enum { PER_THREAD_STREAM = 2 }; // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 
@@ -1525,7 +1527,8 @@ static void *served(const char *name, int version, u64 flags) {
     S("cuMemPoolCreate", 11020, cuMemPoolCreate), S("cuMemPoolDestroy", 11020, cuMemPoolDestroy),
     S("cuDeviceSetMemPool", 11020, cuDeviceSetMemPool),
     S("cuMemSetMemPool", 13000, cuMemSetMemPool),
-    S("cuGetProcAddress", 12000, cuGetProcAddress_v2), {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
+    {"cuGetProcAddress", 12000, 1 << 30, cuGetProcAddress_v2, cuGetProcAddress_v2_ptsz},
+    {"cuGetProcAddress", 11030, 12000, cuGetProcAddress, 0},
 #undef S
   };
   for (size_t i = 0; i < sizeof t / sizeof *t; i++)
@@ -1548,4 +1551,9 @@ API cuGetProcAddress(const char *name, void **p, int version, u64 flags) {
 
 API cuGetProcAddress_v2(const char *name, void **p, int version, u64 flags, int *status) {
   return substitute(r.cuGetProcAddress_v2(name, p, version, flags, status), name, p, version, flags);
+}
+
+// Without flags it is asked by a program whose streams are each thread's own.
+API cuGetProcAddress_v2_ptsz(const char *name, void **p, int version, u64 flags, int *status) {
+  return substitute(r.cuGetProcAddress_v2_ptsz(name, p, version, flags, status), name, p, version, flags ? flags : PER_THREAD_STREAM);
 }

@@ -274,7 +274,13 @@ static void entries(void) {
     WANT(cu.cuGetProcAddress_v2(t[i].name, &p, t[i].version, t[i].flags, &status), 0);
     if (p != dlsym(lib, t[i].want)) printf("cuGetProcAddress_v2(%s, %d) is not %s\n", t[i].name, t[i].version, t[i].want), faults++;
   }
+  // Programs whose streams are each thread's own ask another function, which a driver may not have.
+  int (*per_thread)(const char *, void **, int, u64, int *), status;
+  *(void **)&per_thread = dlsym(lib, "cuGetProcAddress_v2_ptsz");
   void *old = 0;
+  if (!per_thread("cuMemAllocAsync", &old, 12080, 0, &status)) TRUE(old == dlsym(lib, "cuMemAllocAsync_ptsz"));
+  if (!per_thread("cuMemAllocAsync", &old, 12080, 1, &status)) TRUE(old == dlsym(lib, "cuMemAllocAsync"));
+  if (!per_thread("cuMemAlloc", &old, 12080, 0, &status)) TRUE(old == dlsym(lib, "cuMemAlloc_v2"));
   if (!cu.cuGetProcAddress_v2("cuMemAlloc", &old, 3010, 0, 0)) TRUE(old != dlsym(lib, "cuMemAlloc_v2"));
   // By the other name it is the same library, or one that only needs it (in a wheel, which has no links).
   TRUE(dlsym(dlopen("libcuda.so", RTLD_NOW), "cuInit") == dlsym(lib, "cuInit"));

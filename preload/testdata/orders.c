@@ -13,6 +13,8 @@
 //	pools N        so many pools, which keep 2 MiB each, with nothing live, and then end together
 //	rounds N       so many pools one after the other, each of which ends while 16 MiB that were
 //	               freed may be in use; then waits for the stream
+//	current MIB    memory of a pool with a limit that is the current one, which ends before it:
+//	               then the default pool is, and the other does not end again
 //	sync 0         cuStreamSynchronize of the first stream
 //	query 0        cuStreamQuery of it
 //	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
@@ -55,6 +57,14 @@ static int rounds(size_t n, ptr s) {
   return code;
 }
 
+static int (*set_current)(int, ptr), (*get_current)(ptr *, int), (*usual)(ptr *, int);
+
+static int current(u64 *at, size_t bytes, ptr s) {
+  ptr p, now, first;
+  int code = pool(&p, &limited) ?: set_current(0, p) ?: from(at, bytes, p, s) ?: end_pool(p) ?: get_current(&now, 0) ?: usual(&first, 0);
+  return code ?: now != first ? 998 : end_pool(p) ? 0 : 999;
+}
+
 int main(void) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!lib) return puts(dlerror()), 1;
@@ -80,6 +90,7 @@ int main(void) {
   int (*pitched)(u64 *, size_t *, size_t, size_t, unsigned);
   size_t pitch;
   GET(set_pool, "cuMemPoolSetAttribute"); GET(sync, "cuStreamSynchronize");
+  GET(set_current, "cuDeviceSetMemPool"); GET(get_current, "cuDeviceGetMemPool"); GET(usual, "cuDeviceGetDefaultMemPool");
   int (*query)(ptr);
   GET(query, "cuStreamQuery");
   GET(pool, "cuMemPoolCreate"); GET(from, "cuMemAllocFromPoolAsync"); GET(end_pool, "cuMemPoolDestroy");
@@ -101,6 +112,7 @@ int main(void) {
     else if (!strcmp(order, "lost")) code = pool(&graph, &limited) ?: from(&at[i], n << 20, graph, s) ?: end_pool(graph);
     else if (!strcmp(order, "pools")) code = pools(n, s);
     else if (!strcmp(order, "rounds")) code = rounds(n, s);
+    else if (!strcmp(order, "current")) code = current(&at[i], n << 20, s);
     else if (!strcmp(order, "query")) code = query(s);
     else if (!strcmp(order, "sync")) code = sync(s);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
