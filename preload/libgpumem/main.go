@@ -474,7 +474,7 @@ func gmTakeContext(number C.int) (code C.int) {
 	defer recovered(&code)
 	err := chargesOf(number).TakeContext()
 	if g := gpus[number].Load(); err != nil {
-		g.full.Do(func() { say("GPU %d: no context: %v", g.number, err) })
+		g.full.Do(func() { say("GPU %d: %v", g.number, err) })
 	}
 	return codeOf(err)
 }

@@ -4,6 +4,7 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 
 	"gpumem/device"
 )
@@ -62,6 +63,7 @@ func (c *Charges) takeContext() error {
 		c.mu.Unlock()
 		if err = c.ask(Outside, bytes); errors.Is(err, device.ErrOutOfMemory) {
 			c.account.Refused(bytes)
+			err = fmt.Errorf("the lease has no room for what a process takes outside the pool, which is one context more: %w", err)
 		}
 		c.mu.Lock()
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,7 +51,11 @@ func TestContextsCount(t *testing.T) {
 		c.TookContext(uint64(handle))
 		isOutside(t, a, "one context more", want)
 	}
-	if err := c.TakeContext(); !errors.Is(err, device.ErrOutOfMemory) || len(a.refused) != 1 || a.refused[0] != 20*mib {
+	err := c.TakeContext()
+	if isKnown := err != nil && strings.Contains(err.Error(), "the lease has no room for what a process takes"); !isKnown { // to the doctor
+		t.Errorf("a context too many: %v", err)
+	}
+	if !errors.Is(err, device.ErrOutOfMemory) || len(a.refused) != 1 || a.refused[0] != 20*mib {
 		t.Errorf("a context beyond the lease = %v; refused %d", err, a.refused)
 	}
 	isOutside(t, a, "one is refused", 90)
