@@ -42,10 +42,11 @@ type sampler struct {
 	parent  func(pid int) int // of a process; 0: none, or unknown
 	loaded  func(pid int) []proc.Framework
 	environ func(pid int) ([]string, error)
-	most    map[overhead.Key]uint64 // the most held outside of the pool
-	gpu     device.Info             // what was measured on
-	unsure  bool                    // not all else was counted: nothing is learned from this run
-	found   func()                  // called where memory was taken beside the lease, while the program lives; nil if nobody is to know
+	most    map[overhead.Key]uint64  // the most held outside of the pool
+	given   map[overhead.Key]*uint64 // what the run was taken to hold there; nil: unknown
+	gpu     device.Info              // what was measured on
+	unsure  bool                     // not all else was counted: nothing is learned from this run
+	found   func()                   // called where memory was taken beside the lease, while the program lives; nil if nobody is to know
 
 	mu     sync.Mutex
 	beside map[int]*machine.Beside // the most that each process took beside the lease; guarded by mu
@@ -53,7 +54,7 @@ type sampler struct {
 
 func newSampler(pid int, env []string, meter share.Meter) *sampler {
 	return &sampler{
-		pid: pid, env: env, meter: meter, most: map[overhead.Key]uint64{},
+		pid: pid, env: env, meter: meter, most: map[overhead.Key]uint64{}, given: map[overhead.Key]*uint64{},
 		parent: parentOf, loaded: loadedBy, environ: proc.Environ,
 	}
 }
@@ -74,10 +75,13 @@ func (s *sampler) watch(ctx context.Context) {
 }
 
 // note keeps a measurement.
-func (s *sampler) note(st device.Status, framework, release string, bytes uint64) {
+func (s *sampler) note(st device.Status, framework, release string, bytes uint64, given *uint64) {
 	k := overhead.Key{Framework: framework, Release: release, GPU: overhead.GPUName(st.Info)}
-	s.most[k], s.gpu = max(s.most[k], bytes), st.Info
+	s.most[k], s.given[k], s.gpu = max(s.most[k], bytes), given, st.Info
 }
+
+// lease returns the identity of the run's lease.
+func (s *sampler) lease() string { return cmp.Or(s.run, policy.Environ(s.env).Get(runenv.EnvLeaseID)) }
 
 // sample measures once. Only a framework that takes its whole pool at once can be
 // measured from outside: what more the program holds is not the pool's. Where the driver
@@ -107,7 +111,12 @@ func (s *sampler) sample() {
 	f := loaded[0]
 	pool := poolOf(frameworks.Release{Name: f.Name, Version: f.Version}, s.env, st)
 	if pool > 0 && used > pool {
-		s.note(st, f.Name, f.Version, used-pool)
+		var given *uint64
+		if part, ok := runenv.Shares(s.env)[s.lease()]; ok {
+			rest := part - min(part, pool)
+			given = &rest
+		}
+		s.note(st, f.Name, f.Version, used-pool, given)
 	}
 }
 
@@ -136,6 +145,11 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 	if s.unsure = s.unsure || slices.ContainsFunc(after, func(m ledger.Figures) bool { return m.Uncertain }); s.unsure {
 		return
 	}
+	var given *uint64
+	if _, says := policy.Environ(s.env).Lookup(runenv.EnvOutside); says {
+		outside := beside.Outside(s.env)
+		given = &outside
+	}
 	for _, p := range st.Processes {
 		i, j := memberOf(p, before), memberOf(p, after)
 		if !p.Known || i < 0 || !isSteady(before, after, i, j) {
@@ -150,7 +164,7 @@ func (s *sampler) sampleMembers(st device.Status, before, after []ledger.Figures
 		if loaded := s.loaded(p.PID); len(loaded) == 1 {
 			name, release = loaded[0].Name, loaded[0].Version
 		}
-		s.note(st, name, release, p.Used-counted)
+		s.note(st, name, release, p.Used-counted, given)
 	}
 }
 
@@ -274,9 +288,8 @@ func (s *sampler) save(where overhead.Store, program string, say func(string, ..
 	if s.unsure {
 		return
 	}
-	run := cmp.Or(s.run, policy.Environ(s.env).Get(runenv.EnvLeaseID))
 	for of, bytes := range s.most {
-		one := overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: run}
+		one := overhead.Measurement{Bytes: bytes, When: time.Now().UTC().Truncate(time.Second), Run: s.lease(), Given: s.given[of]}
 		if err := where.Save(program, of, s.gpu, one); err != nil {
 			say("%s", strings.TrimSpace(err.Error()))
 			return

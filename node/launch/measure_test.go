@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -66,8 +67,8 @@ func TestSampler(t *testing.T) {
 		{"no status", nil, jax, errors.New("lost"), nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := sampler{pid: 50, env: append(tc.env, runenv.EnvLeaseID+"=ab12"), meter: fixedMeter{status, tc.err}, most: map[overhead.Key]uint64{},
-				parent: func(pid int) int { return parents[pid] }, loaded: func(int) []proc.Framework { return tc.loaded }}
+			l := sampler{pid: 50, env: append(tc.env, runenv.EnvLeaseID+"=ab12"), meter: fixedMeter{status, tc.err},
+				most: map[overhead.Key]uint64{}, given: map[overhead.Key]*uint64{}, parent: func(pid int) int { return parents[pid] }, loaded: func(int) []proc.Framework { return tc.loaded }}
 			l.sample()
 			l.sample()
 			if got := byFramework(&l); !maps.Equal(got, tc.want) {
@@ -133,6 +134,55 @@ func TestContextAloneTeachesNothing(t *testing.T) {
 		}
 		if s.sample(); byFramework(s)["cuda"] != step.want {
 			t.Errorf("measured %v, want %d", s.most, step.want)
+		}
+	}
+}
+
+// TestSamplerKeepsWhatTheRunWasGiven: the next run is given no more, so that its pool is no
+// smaller, whether the driver library or the framework limits it.
+func TestSamplerKeepsWhatTheRunWasGiven(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, m := memberIn(t, path)
+	defer l.Close()
+	defer m.Leave()
+	const mib = 1 << 20
+	if err := m.Take(ledger.Held, 30); err != nil {
+		t.Fatal(err)
+	}
+	const fraction, id = "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "GPUMEM_LEASE_ID=ab12"
+	for _, tc := range []struct {
+		name string
+		used uint64
+		env  []string
+		want string
+	}{
+		{"pool library", 40, []string{runenv.EnvLedger + "=" + path, runenv.EnvOutside + "=20"}, "20"},
+		{"pool library, nothing", 40, []string{runenv.EnvLedger + "=" + path, runenv.EnvOutside + "=0"}, "0"},
+		{"pool library, not said", 40, []string{runenv.EnvLedger + "=" + path}, "unknown"},
+		{"fraction", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=cd34 1 1,ab12 419430400 1000"}, "157286400"},
+		{"fraction, smaller part", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=ab12 209715200 1000"}, "0"},
+		{"fraction, other lease", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=cd34 419430400 1000"}, "unknown"},
+	} {
+		status := device.Status{
+			Info:      device.Info{Name: "x", Total: 1000 * mib},
+			Processes: []device.Process{{PID: os.Getpid(), Used: tc.used, Known: true}},
+		}
+		s := newSampler(os.Getpid(), tc.env, fixedMeter{s: status})
+		s.loaded = func(int) []proc.Framework { return []proc.Framework{{Name: "jax", Version: "0.4.35"}} }
+		s.sample()
+		t.Setenv("XDG_CACHE_HOME", t.TempDir())
+		s.save(overhead.NewStore(), "/bin/x", t.Logf)
+		list, err := overhead.NewStore().Load("/bin/x")
+		if err != nil || len(list) != 1 || len(list[0].Measurements) != 1 {
+			t.Errorf("%s: %+v, %v", tc.name, list, err)
+			continue
+		}
+		got := "unknown"
+		if given := list[0].Measurements[0].Given; given != nil {
+			got = fmt.Sprint(*given)
+		}
+		if got != tc.want {
+			t.Errorf("%s: given %s, want %s", tc.name, got, tc.want)
 		}
 	}
 }

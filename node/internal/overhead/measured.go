@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,11 +53,16 @@ type Measurement struct {
 	Measured uint64    `json:"measured_bytes"` // more than Bytes where that was cut, see [Bound]
 	When     time.Time `json:"when"`
 	Run      string    `json:"run"` // the identity of its lease
+	// Given is what the run was taken to hold, so that its pool had the rest of the lease; nil
+	// if unknown.
+	Given *uint64 `json:"given_bytes,omitempty"`
 }
 
 // Figure is what a program is taken to hold outside of its pool: the maximum of its last 8
-// measurements, plus an eighth, and at most the Bound of the GPU. On a simulated GPU it is
-// the maximum alone: nothing there varies from run to run.
+// measurements, plus an eighth, and at most the Bound of the GPU. The eighth is no more than
+// what each of these runs was given: a run that stayed within its lease would have a smaller
+// pool the next time, and could fail in the same lease. On a simulated GPU it is the maximum
+// alone: nothing there varies from run to run.
 type Figure struct {
 	Program string `json:"program"`
 	Key
@@ -88,9 +94,9 @@ func (f Figure) From() string {
 	if n := len(f.Measurements); n > 1 {
 		times, atMost = fmt.Sprintf("in %d runs, the last", n), "at most "
 	}
-	measured, believed := uint64(0), uint64(0)
+	measured, believed, given := uint64(0), mostOf(f.Measurements), leastGiven(f.Measurements)
 	for _, m := range f.Measurements {
-		measured, believed = max(measured, m.Measured), max(believed, m.Bytes)
+		measured = max(measured, m.Measured)
 	}
 	when := last.When.Local().Format("2006-01-02 15:04")
 	text := fmt.Sprintf("measured %s %s, lease %s: %s%s", times, when, cmp.Or(last.Run, "unknown"), atMost, size.Format(measured))
@@ -98,16 +104,40 @@ func (f Figure) From() string {
 	case measured > believed:
 		const why = "more is memory beside the pool that nothing counted"
 		return fmt.Sprintf("%s, cut to %s, the most that is believed of this GPU: %s", text, size.Format(f.Bytes), why)
-	case f.Bytes < withMargin(believed) && !f.simulated:
-		return fmt.Sprintf("%s, and of an eighth more what a quarter of the GPU has", text)
-	case !f.simulated:
+	case f.simulated:
+		return text
+	case f.Bytes == withMargin(believed):
 		return text + ", and an eighth more"
+	case given <= believed:
+		return text + ", and no eighth more, for which a run was given no room"
+	case given == f.Bytes:
+		return text + ", and of an eighth more what a run was given"
 	}
-	return text
+	return text + ", and of an eighth more what a quarter of the GPU has"
 }
 
 // withMargin adds an eighth: runs of one program differ by the kernels that they load.
 func withMargin(bytes uint64) uint64 { return bytes + bytes/8 }
+
+// mostOf returns the largest measurement.
+func mostOf(runs []Measurement) (most uint64) {
+	for _, r := range runs {
+		most = max(most, r.Bytes)
+	}
+	return most
+}
+
+// leastGiven returns the least that one of the runs was given; the largest number if that is
+// known of none.
+func leastGiven(runs []Measurement) uint64 {
+	least := uint64(math.MaxUint64)
+	for _, r := range runs {
+		if r.Given != nil {
+			least = min(least, *r.Given)
+		}
+	}
+	return least
+}
 
 // kept is how many measurements of a program are kept for each Key.
 const kept = 8
@@ -138,13 +168,10 @@ func (k kind) bound() uint64 { return max(Bound(k.Total), k.Context) }
 
 func (m measurements) figures() (list []Figure) {
 	for _, k := range m.Of {
-		most := uint64(0)
-		for _, r := range k.Runs {
-			most = max(most, r.Bytes)
-		}
+		most := mostOf(k.Runs)
 		bytes := most
 		if !k.Simulated {
-			bytes = withMargin(most)
+			bytes = max(most, min(withMargin(most), leastGiven(k.Runs)))
 		}
 		list = append(list, Figure{m.Program, k.Key, min(bytes, k.bound()), k.Runs, k.Simulated})
 	}

@@ -142,6 +142,47 @@ func TestFromSaysWhatWasAdded(t *testing.T) {
 	}
 }
 
+// TestNextRunIsGivenNoMoreThanTheOneBefore: with an eighth more than was measured its pool was
+// smaller, and the program that had filled its lease failed in the same lease the second time.
+// More is only what was measured: that run exceeded its lease.
+func TestNextRunIsGivenNoMoreThanTheOneBefore(t *testing.T) {
+	const unknown = 1<<64 - 1
+	type run struct{ bytes, given uint64 }
+	for _, tc := range []struct {
+		name string
+		runs []run
+		want uint64
+		from string
+	}{
+		{"room for the eighth", []run{{800, 1000}}, 900, ", and an eighth more"},
+		{"room for the eighth to the byte", []run{{800, 900}}, 900, ", and an eighth more"},
+		{"room for less", []run{{800, 899}}, 899, ", and of an eighth more what a run was given"},
+		{"no room", []run{{800, 800}}, 800, ", and no eighth more, for which a run was given no room"},
+		{"more than it was given", []run{{800, 500}}, 800, ", and no eighth more, for which a run was given no room"},
+		{"given nothing", []run{{800, 0}}, 800, ", and no eighth more, for which a run was given no room"},
+		{"unknown", []run{{800, unknown}}, 900, ", and an eighth more"},
+		{"the least of several", []run{{800, 850}, {700, 2000}, {600, unknown}}, 850, ", and of an eighth more what a run was given"},
+		{"a larger one since", []run{{700, 750}, {800, 2000}}, 800, ", and no eighth more, for which a run was given no room"},
+	} {
+		store := storeIn(t.TempDir())
+		for _, r := range tc.runs {
+			m := Measurement{Bytes: r.bytes, Given: &r.given}
+			if r.given == unknown {
+				m.Given = nil
+			}
+			if err := store.Save("/bin/x", of("jax"), gpu, m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := store.Load("/bin/x")
+		if err != nil || len(list) != 1 || list[0].Bytes != tc.want {
+			t.Errorf("%s: %+v, %v, want %d", tc.name, list, err, tc.want)
+		} else if from := list[0].From(); !strings.HasSuffix(from, " B"+tc.from) {
+			t.Errorf("%s: %q, want %q", tc.name, from, tc.from)
+		}
+	}
+}
+
 // TestStoreKeepsReleasesAndGPUsApart: a figure of one is not the other's.
 func TestStoreKeepsReleasesAndGPUsApart(t *testing.T) {
 	store := storeIn(t.TempDir())
