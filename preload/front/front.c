@@ -1337,10 +1337,6 @@ static int end_context(ptr c, int (*call)(ptr)) {
   return code;
 }
 
-API cuCtxDestroy_v2(ptr c) { return end_context(c, r.cuCtxDestroy_v2); }
-API cuCtxDestroy(ptr c) { return end_context(c, r.cuCtxDestroy); } // before CUDA 4.0
-API cuGreenCtxDestroy(ptr c) { return end_context(c, r.cuGreenCtxDestroy); }
-
 // attached are the contexts that the program has attached, once for each time: that many calls
 // of cuCtxDetach do not end them. Guarded by own.
 static struct attached {
@@ -1366,6 +1362,17 @@ static int detach(ptr c) {
   free(found);
   return found != 0;
 }
+
+// destroy_context ends a context however often it is attached; another may get its handle.
+static int destroy_context(ptr c, int (*call)(ptr)) {
+  int code = end_context(c, call);
+  while (!code && detach(c)) {}
+  return code;
+}
+
+API cuCtxDestroy_v2(ptr c) { return destroy_context(c, r.cuCtxDestroy_v2); }
+API cuCtxDestroy(ptr c) { return destroy_context(c, r.cuCtxDestroy); } // before CUDA 4.0
+API cuGreenCtxDestroy(ptr c) { return destroy_context(c, r.cuGreenCtxDestroy); }
 
 API cuCtxAttach(ptr *c, unsigned flags) {
   int code = r.cuCtxAttach(c, flags);
