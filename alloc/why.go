@@ -44,7 +44,8 @@ type Cause struct {
 }
 
 // whyer is an Allocator that fails for other causes than fragmentation: its memory
-// is pages, or the driver places it. deviceFree is as for [Explain].
+// is pages, or the driver places it. deviceFree is as for [Explain]. No words mean that
+// the free blocks are the cause of this one.
 type whyer interface {
 	Why(r Request, deviceFree int64) []string
 }
@@ -82,6 +83,8 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 	}
 	if w, ok := a.(whyer); ok {
 		c.Words = w.Why(r, deviceFree)
+	}
+	if len(c.Words) > 0 {
 		a.Walk(func(k Chunk) bool {
 			if k.Live {
 				c.LiveBlocks++

@@ -37,7 +37,7 @@ func explainCommand() *cobra.Command {
 	}
 
 	fs := cmd.Flags()
-	const as = "`FRAMEWORK[@VERSION]` whose reading is explained (default the newest jax, or what the process of --pid has loaded)"
+	const as = "`FRAMEWORK[@VERSION]` whose reading is explained; jax@next is the pool of JAX's documentation (default the newest jax, or what the process of --pid has loaded)"
 	fs.StringVar(&o.as, "as", "", as)
 	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N "+defaultDevice)
 	fs.IntVar(&o.pid, "pid", 0, "explain the environment of the running process `N`")

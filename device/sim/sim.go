@@ -53,7 +53,7 @@ import (
 
 const (
 	// Base is the address of the first grant. Linux places CUDA's ranges near
-	// here, and the recorded placements of the original allocator (data/bfc) are
+	// here, and the recorded placements of the original allocator (testdata/bfc) are
 	// relative to it.
 	Base = 0x7f0000000000
 	// addrStep: every grant begins at a multiple of it.

@@ -48,8 +48,8 @@ type Answer struct {
 	Read string `json:"read"`
 	// Note is what else a reader should know; may be empty.
 	Note string `json:"note,omitempty"`
-	// Ahead says that the documentation describes another pool than the release has;
-	// may be empty.
+	// Ahead says that the documentation describes another pool than the release has, or
+	// that this is that pool; may be empty.
 	Ahead string `json:"ahead,omitempty"`
 	// Device is what is known of the device.
 	Device policy.Device `json:"-"`
@@ -75,7 +75,7 @@ func Environment(env policy.Environment, as frameworks.Release, d policy.Device)
 	case a.Version == "" && f.Versioned():
 		a.Version = v.String()
 	case v == policy.Next:
-		a.Note = fmt.Sprintf("This is what %s's documentation describes, ahead of its releases: nothing could be asked. A limit in bytes (openxla/xla#48907) is not part of it.", f.Title)
+		a.Ahead = fmt.Sprintf("This is what %s's documentation describes ahead of its releases, and could not be asked of one.", f.Title)
 	case f.Newest.Less(v):
 		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.Title, a.Version, f.Newest)
 	}

@@ -245,6 +245,9 @@ func (n *notes) client(options []Option, v policy.Version, r jaxRelease, flags x
 		return policy.Reading{}, nil, cmp.Or(badNumber, err)
 	}
 	a := r.asked(options)
+	if strings.Contains(n.Env.Get(createVar), growOption+":") {
+		a.says = createVar
+	}
 	p, err := n.xla(&a, flags, r)
 	if err != nil {
 		return policy.Reading{}, nil, err
@@ -301,7 +304,7 @@ func jaxPools(p policy.Policy, a asked, r jaxRelease, host uint64, d policy.Devi
 			}
 			c.Name, c.Text, c.Limit = main.Name, "the "+end+" end of the same pool", main.Limit
 			if p.Grows() {
-				c.Text, c.Limit = c.Text+", in what it begins with", &initial
+				c.Text, c.Limit = c.Text+", within what it takes first", &initial
 			}
 		case p.CollectiveBytes > 0:
 			most = policy.Policy{Limit: p.CollectiveBytes}.LimitBytes(d)
@@ -343,9 +346,6 @@ func (n *notes) python(p policy.Policy, a asked, r jaxRelease) {
 	said.fraction(p, a, r)
 	said.preallocate(p, a, r)
 	said.collective(p, a, r)
-	if !r.Grow && a.grow != "" && a.most > a.fraction && p.Kind == policy.BFC {
-		said.Warn(createVar, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", growOption, literal.Percent(a.fraction))
-	}
 	n.Settings = append(said.Settings, n.Settings...)
 	n.Warnings = append(said.Warnings, n.Warnings...)
 }
@@ -384,6 +384,8 @@ func (n *notes) fraction(p policy.Policy, a asked, r jaxRelease) {
 	f := a.fraction
 	text := strings.TrimSpace(n.Env.Get(name))
 	switch {
+	case a.says != "" && p.Kind == policy.BFC:
+		n.Warn(name, "-"+name, "ignored: what %s says of the fraction goes before it", a.says)
 	case a.allocator == "platform" && p.Kind == policy.BFC:
 		n.Warn(name, "", "ignored: in this release platform is a pool of the whole GPU")
 	case p.Kind == policy.Platform || p.Kind == policy.Address:

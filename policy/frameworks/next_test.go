@@ -59,8 +59,8 @@ func TestJAXNext(t *testing.T) {
 		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=vmm"}, 0, 60, ""},
 		{[]string{"XLA_PYTHON_CLIENT_ALLOCATOR=platform"}, 0, 80, ""},
 		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.85"}, 40, 68, "the pool begins with 50 % and grows to 85 %"},
-		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5"}, 40, 0, "the pool takes 50 % and does not grow"},
-		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.25+", "XLA_CLIENT_MEM_FRACTION=.5"}, 20, 80, "whatever the variables say"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5"}, 40, 0, "the limit is 50 %, and the pool does not grow beyond it"},
+		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.25+", "XLA_CLIENT_MEM_FRACTION=.5"}, 20, 80, "ignored: what XLA_FLAGS says of the fraction goes before it"},
 		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-1.2"}, -1, 0, "a growth cap cannot exceed 1"},
 		{[]string{"XLA_FLAGS=--xla_gpu_memory_fraction_policy"}, -1, 0, "Unknown flag"},
 		{[]string{"XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true"}, 60, 0, "keeps the pool at the 75 %"},
@@ -141,7 +141,8 @@ func TestNextOnTheCommandLine(t *testing.T) {
 			t.Errorf("%s: %d of at most %d bytes, grows %v (%v); want %d GiB", spec, p.FirstGrant(d), p.LimitBytes(d), p.Grows(), err, want)
 		}
 	}
-	for _, bad := range []string{"jax@next:fraction=0.85-0.75", "jax@next:fraction=1.5+", "jax:fraction=0.75+", "jax@next:gc=true", "jax@next:coalesce=true", "bfc:fraction=.5+"} {
+	for _, bad := range []string{"jax@next:fraction=0.85-0.75", "jax@next:fraction=1.5+", "jax:fraction=0.75+", "jax@next:gc=true", "jax@next:coalesce=true", "bfc:fraction=.5+",
+		"jax@next:fraction=.5+,preallocate=false", "jax@next:limit=4GiB,fraction=.5+", "jax@next:fraction=.5+,of=free", "jax@next:fraction=.5+,topdown=false", "jax@next:fraction=.5+,spatial=false"} {
 		if p, err := Parse(bad); err == nil {
 			t.Errorf("%s is taken: %+v", bad, p)
 		}
@@ -159,14 +160,21 @@ func TestNextSaysWhatItIs(t *testing.T) {
 		has, hasNo string
 	}{
 		{policy.Next, "", grows, pinned},
-		{policy.Next, "", "in what it begins with", fixed},
+		{policy.Next, "", "within what it takes first", fixed},
 		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.5", "the whole limit at the first operation", grows},
-		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.5", "", "in what it begins with"},
+		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.5", "", "within what it takes first"},
 		{policy.Next, "XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true", pinned, grows},
 		{newestJAX, "XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true", "", pinned},
 		{policy.Next, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5-0.75", grows, fixed},
 		{newestJAX, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5-0.75", fixed, grows},
-		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.75\x00XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "", "whatever the variables say"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.75\x00XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "is ignored: only the pool (bfc) reads it", "the pool begins with"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=75%\x00XLA_PYTHON_CLIENT_ALLOCATOR=vmm", "is ignored", "the pool begins with"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5+\x00XLA_PYTHON_CLIENT_PREALLOCATE=false", "the limit is 50 %", "grows to"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5+ --xla_gpu_enable_allocator_spatial_partitioning=false", "and the pool does not grow\n", "grows to"},
+		{policy.Next, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5+\x00TF_FORCE_UNIFIED_MEMORY=1", "may take 100 %", "grows to"},
+		{policy.Next, "XLA_CLIENT_MEM_FRACTION=.8\x00JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5", "what JAX_PJRT_CLIENT_CREATE_OPTIONS says", "of the total memory"},
+		{newestJAX, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5", "memory_fraction_policy: the limit is 50 %", grows},
+		{newestJAX, "JAX_PJRT_CLIENT_CREATE_OPTIONS=memory_fraction_policy:0.5\x00XLA_PYTHON_CLIENT_ALLOCATOR=platform", "is ignored", "the limit is"},
 		{newestJAX, "XLA_FLAGS=--xla_gpu_memory_fraction_policy=0.5-0.75", "no release knows it yet", grows},
 	} {
 		r, err := All[0].Read(policy.Environ(strings.Split(tc.env, "\x00")), tc.v)

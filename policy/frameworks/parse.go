@@ -166,6 +166,7 @@ func parse(spec string) (policy.Policy, error) {
 // applyKeys reads key=value,...
 func applyKeys(p *policy.Policy, settings string) error {
 	seen := map[string]bool{}
+	grows := false // as the fraction says
 	for setting := range strings.SplitSeq(settings, ",") {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
@@ -180,9 +181,16 @@ func applyKeys(p *policy.Policy, settings string) error {
 		case seen[name]:
 			return fmt.Errorf("key %q is given twice; give it once", name)
 		case !set(p, name, value):
+			if problem := growthProblem(p, name, value); problem != "" {
+				return fmt.Errorf("key %q: %s", name, problem)
+			}
 			return fmt.Errorf("key %q: got %q, want %s", name, value, keys[i].want)
 		}
 		seen[name] = true
+		grows = grows || name == "fraction" && p.Cap > p.Fraction
+	}
+	if grows && (!p.Preallocate || !p.Spatial || !p.TopDown || p.Of == policy.Free || p.Limit != 0) {
+		return errors.New(`key "fraction": a pool grows with preallocate, spatial and topdown, of the total, and without limit; leave the others out, or write one number`)
 	}
 	if p.Spatial && !p.Preallocate {
 		if seen["spatial"] { // INVALID_ARGUMENT in XLA, too
@@ -203,6 +211,17 @@ func applyKeys(p *policy.Policy, settings string) error {
 		setEnds(p, false, false)
 	}
 	return nil
+}
+
+// growthProblem returns what is wrong with a fraction that says how far a pool grows;
+// empty where the release has none, or the value is none.
+func growthProblem(p *policy.Policy, name, value string) string {
+	_, v, _ := Release{"jax", p.Version}.Find()
+	if name != "fraction" || p.Name != "jax" || !jaxReleases().At(v).Grow {
+		return ""
+	}
+	_, _, problem := growth(value)
+	return problem
 }
 
 // keyNames returns the keys that apply to p.

@@ -37,6 +37,7 @@ type asked struct {
 	tfrt        bool
 	grow        string  // memory_fraction_policy; empty: not given
 	most        float64 // how far the pool may grow by it
+	says        string  // the variable that says so before the fraction's; empty if none does
 }
 
 // asked reads the options.
@@ -66,7 +67,6 @@ func (r *jaxRelease) asked(options []Option) asked {
 	}
 	if a.grow != "" {
 		a.fraction, a.most, _ = growth(a.grow)
-		a.fractionSet = true
 	}
 	a.kind = jaxKinds[a.allocator]
 	if a.kind == policy.Platform && r.PlatformPool {
@@ -113,14 +113,19 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 		if problem != "" {
 			return policy.Policy{}, &policy.SettingError{Name: xlaFlagsVar, Text: "INVALID_ARGUMENT: " + problem, Then: notInitialized}
 		}
-		a.fraction, a.most, a.fractionSet = start, most, true
-		n.Effect(xlaFlagsVar, "%s=%s: %s, whatever the variables say", growFlag, text, meaning(start, most))
+		a.fraction, a.most, a.says = start, most, xlaFlagsVar
+	} else if ok {
+		n.Warn(xlaFlagsVar, "", "%s is ignored: only the pool (bfc) reads it", growFlag)
 	}
 	p := r.build(*a)
 	if text, ok := flags[spatialFlag]; ok && p.Spatial {
 		if !flags.on(spatialFlag) {
+			more := ""
+			if p.Grows() {
+				more = ", and the pool does not grow"
+			}
 			setEnds(&p, false, false)
-			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool", spatialFlag, text)
+			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool%s", spatialFlag, text, more)
 		}
 	}
 	if p.Grows() && flags.on(pinFlag) {
@@ -144,6 +149,7 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 		return p, err
 	}
 	n.unified(&p)
+	n.fractionPolicy(p, *a, r)
 	if err := n.deterministic(&p); err != nil {
 		return p, err
 	}
@@ -278,12 +284,26 @@ func (n *notes) asyncPrealloc(p *policy.Policy, plus bool) *policy.SettingError 
 	return nil
 }
 
-// meaning says what a policy of growth means.
-func meaning(start, most float64) string {
-	if most == start {
-		return "the pool takes " + literal.Percent(start) + " and does not grow"
+// fractionPolicy says what becomes of memory_fraction_policy, where a variable says it: in the
+// pool p as it is built, which other settings may keep from growing.
+func (n *notes) fractionPolicy(p policy.Policy, a asked, r jaxRelease) {
+	name := growOption
+	if a.says == xlaFlagsVar {
+		name = growFlag
 	}
-	return "the pool begins with " + literal.Percent(start) + " and grows to " + literal.Percent(most)
+	switch {
+	case a.says == "":
+	case p.Kind != policy.BFC || a.allocator == "platform":
+		n.Warn(a.says, "", "%s is ignored: only the pool (bfc) reads it", name)
+	case !r.Grow && a.most > a.fraction:
+		n.Warn(a.says, "", "%s: in this release the pool does not grow beyond the %s that it begins with; openxla/xla#48985, which no release has yet, makes it grow", name, literal.Percent(a.fraction))
+	case p.Managed:
+		n.Effect(a.says, "%s: the pool may take %s of the GPU's memory and does not grow", name, literal.Percent(max(p.Fraction, 1)))
+	case p.Grows():
+		n.Effect(a.says, "%s: the pool begins with %s and grows to %s", name, literal.Percent(p.Fraction), literal.Percent(p.Cap))
+	default:
+		n.Effect(a.says, "%s: the limit is %s, and the pool does not grow beyond it", name, literal.Percent(p.Fraction))
+	}
 }
 
 // refuseHost returns the error of a variable about pinned host memory that makes no sense.

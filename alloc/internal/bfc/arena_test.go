@@ -10,6 +10,7 @@ import (
 	"gpumem/alloc/internal/bfc"
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/size"
 )
 
 const mib = 1 << 20
@@ -148,6 +149,7 @@ func TestGrowthInReservedAddresses(t *testing.T) {
 		{"collective memory of more than the initial size is never served", 8, 64, 64, []string{
 			"A 10 collective -> never; 0", "B 1 -> 7-8; 8", "A 10 collective -> never; 8",
 		}},
+		{"collective memory of just the initial size is", 8, 16, 64, []string{"A 8 collective -> 0-8; 8", "B 1 -> 15-16; 16"}},
 		{"collective memory stays below the old boundary in a gap that crosses it", 8, 16, 64, []string{
 			"A 8 -> 0-8; 8", "B 1 -> 15-16; 16", "free A -> ok; 16", "free B -> ok; 16",
 			"C 6 collective -> 0-6; 16", "D 4 collective -> no; 16", "E 2 collective -> 6-8; 16", "F 8 -> 8-16; 16",
@@ -431,5 +433,42 @@ func TestCollectiveMemoryWithoutAlignment(t *testing.T) {
 		if _, err := a.Alloc(alloc.Request{Bytes: mib}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRefusalOfCollectiveMemorySaysWhatIsUsable: neither the account nor the report counts
+// what lies above the old boundary, or speaks of growth that never comes.
+func TestRefusalOfCollectiveMemorySaysWhatIsUsable(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  uint64 // usable, MiB
+	}{
+		{"a gap that crosses the boundary", []string{"A 8", "B 1", "free A", "free B", "C 6 collective"}, 2},
+		{"a gap above it", []string{"A 8", "B 8", "free A", "free B", "C 8 collective"}, 0},
+		{"a gap below it", []string{"A 4", "B 2 collective"}, 2},
+		{"no gap", []string{"A 4", "B 4"}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGrowing(t, 8, 16, 64)
+			for _, line := range tc.lines {
+				g.do(line)
+			}
+			r := alloc.Request{Bytes: 4 * mib, End: alloc.Upper}
+			if _, err := g.pool.Alloc(r); !errors.Is(err, alloc.ErrNoMemory) {
+				t.Fatal(err)
+			}
+			c := alloc.Explain(g.pool, r, 48*mib)
+			if text := c.Text(nil); !strings.Contains(text, "stays in the first 8 MiB of the pool") || !strings.Contains(text, "can serve it is "+size.Format(tc.want*mib)+".") || strings.Contains(text, "growth") {
+				t.Errorf("want %d MiB usable:\n%s", tc.want, text)
+			}
+			report := g.pool.Report(r).String()
+			if !strings.Contains(report, fmt.Sprintf("usable by lower end %s,", map[uint64]string{0: "0B", 2: "2.00MiB"}[tc.want])) || !strings.Contains(report, "(growth enabled)") {
+				t.Errorf("want %d MiB usable:\n%s", tc.want, report)
+			}
+			if words := g.pool.Why(alloc.Request{Bytes: 64 * mib}, 48*mib); words != nil {
+				t.Errorf("of an ordinary request: %q", words)
+			}
+		})
 	}
 }

@@ -1,7 +1,7 @@
 // Package bfc is the pool that JAX, XLA and TensorFlow put between a program
 // and the GPU: best fit with coalescing. It follows the original, BFCAllocator in
 // XLA's tsl/framework/bfc_allocator.cc, placement for placement, so that a recorded
-// run fails here where it failed there. The files in data/bfc, made by the original,
+// run fails here where it failed there. The files in testdata/bfc, made by the original,
 // hold it to that to the byte.
 //
 // # One request, from start to end

@@ -15,7 +15,7 @@ import (
 
 // The out-of-memory report: DumpMemoryLog of the original, record for record. Users paste
 // it, and doctor and other tools read it, so that its odd blanks and doubled lines are
-// kept. data/bfc/golden has whole reports of both layouts.
+// kept. testdata/bfc/golden has whole reports of both layouts.
 //
 // A line of it, of the case in the package comment after free A and free C:
 //
@@ -238,14 +238,14 @@ func (w *reporter) sums(n uint64, end uint8) {
 		return
 	}
 	w.info("Allocator memory summary: rounded request %s, total free in pool %s, largest free chunk usable by %s end %s, unallocated bytes %s, pool size %s, pool limit %s",
-		xla(n), xla(s.PoolBytes-s.BytesInUse), tagNames[end], xla(a.largestFree(end)), xla(unallocated), xla(s.PoolBytes), xla(s.BytesLimit))
+		xla(n), xla(s.PoolBytes-s.BytesInUse), tagNames[end], xla(a.usable(end)), xla(unallocated), xla(s.PoolBytes), xla(s.BytesLimit))
 	if a.gap != 0 {
 		w.info("Spatial partitioning summary for %s end: central gap %s, largest same-end binned free chunk %s, largest binned free chunk from any end %s. "+
 			"The central gap is shared by lower/upper allocations and is not inserted into a bin.",
 			tagNames[end], xla(a.store.At(a.gap).Size), xla(a.largestHole(end)), xla(a.largestHole(tagLower, tagUpper)))
 	}
 	hint := "(growth enabled)."
-	if !a.cfg.Growth {
+	if !a.cfg.Growth && a.arena == nil {
 		hint = "(growth disabled; fixed-size pool; not an attempted allocation)."
 	}
 	w.info("Allocator region growth hint: next region allocation target %s %s", xla(a.next), hint)

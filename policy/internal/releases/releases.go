@@ -89,8 +89,11 @@ func (t Table[R]) At(v policy.Version) R {
 // error, too.
 func (t Table[R]) Find(text, framework, like string) (policy.Version, error) {
 	v, err := policy.ParseVersion(text, framework, like)
+	if err != nil && t[len(t)-1].Version == policy.Next {
+		err = fmt.Errorf("%w, or %s", err, policy.Next)
+	}
 	if v == policy.Next && t[len(t)-1].Version != v {
-		return v, fmt.Errorf("%s next: no change is known that its documentation describes ahead of its releases; write %s for the newest", framework, like)
+		return v, fmt.Errorf("%s next: no change is known that its documentation describes ahead of its releases; leave the version out for the newest", framework)
 	}
 	if oldest := t[0].Version; err == nil && v.Less(oldest) {
 		err = fmt.Errorf("%s %s is not known; the oldest known release is %s", framework, text, oldest)
