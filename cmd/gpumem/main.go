@@ -28,6 +28,7 @@ import (
 
 	"gpumem/internal/input"
 	"gpumem/internal/report"
+	"gpumem/internal/unhandled/early"
 	"gpumem/node/library"
 )
 
@@ -73,6 +74,7 @@ func interruptible(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, ending...)
+	early.Handled()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

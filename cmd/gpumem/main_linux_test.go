@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,25 @@ func init() {
 		_, _, errno := syscall.Syscall(syscall.SYS_PRCTL, syscall.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&sig)), 0)
 		fmt.Println(sig, errno)
 	}
+}
+
+// TestSignalsHaveTheirDefaultBeforeWhatTakesLong: package early is initialized before all other
+// packages of this module. Without, SIGQUIT in the first milliseconds was a dump of all stacks.
+func TestSignalsHaveTheirDefaultBeforeWhatTakesLong(t *testing.T) {
+	cmd := exec.Command("gpumem", "version")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if name, ok := strings.CutPrefix(line, "init gpumem/"); ok && !strings.HasPrefix(name, "internal/unhandled") {
+			t.Fatalf("%s before internal/unhandled/early:\n%s", line, out)
+		} else if ok && strings.HasPrefix(name, "internal/unhandled/early ") {
+			return
+		}
+	}
+	t.Errorf("internal/unhandled/early is not initialized:\n%s", out)
 }
 
 // TestProgramHasTheDeathSignalOfItsCaller: the caller sets it for the main thread alone.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+
+	"gpumem/internal/unhandled/early"
 )
 
 // programs are what the test binary is under other names.
@@ -26,6 +28,7 @@ var atEnd []func()
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
+	early.Handled() // go test asks for stacks by SIGQUIT
 	code := t.M.Run()
 	for _, f := range atEnd {
 		f()

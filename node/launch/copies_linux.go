@@ -37,12 +37,12 @@ var patience = 5 * time.Second
 
 // meant are the signals that may be meant for the copies: those that a process can
 // catch, except those that its own actions cause and those that stop it.
-func meant() []os.Signal {
+func meant() []syscall.Signal {
 	own := []syscall.Signal{
 		syscall.SIGKILL, syscall.SIGSTOP, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 		syscall.SIGPROF, syscall.SIGTRAP, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL,
 	}
-	var list []os.Signal
+	var list []syscall.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		isLibraries := n >= 32 && n <= 34 // the C library's, and Go's runtime leaves them alone
 		if !isLibraries && !slices.Contains(own, n) {
@@ -52,6 +52,13 @@ func meant() []os.Signal {
 	return list
 }
 
+// catchMeant has a channel get them.
+func catchMeant(caught chan<- os.Signal) {
+	for _, s := range meant() {
+		signal.Notify(caught, s)
+	}
+}
+
 // witnessArg is the one argument of the keeper's command that makes it the witness.
 const witnessArg = "witness"
 
@@ -59,7 +66,7 @@ const witnessArg = "witness"
 // after a first byte 0, until standard input ends.
 func reportSignals() {
 	caught := make(chan os.Signal, 64)
-	signal.Notify(caught, meant()...)
+	catchMeant(caught)
 	_, _ = os.Stdout.Write([]byte{0})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -187,7 +194,7 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 	}
 	defer w.stop()
 	caught := make(chan os.Signal, 64)
-	signal.Notify(caught, meant()...) // before there is a copy: none is lost
+	catchMeant(caught) // before there is a copy: none is lost
 	defer signal.Stop(caught)
 	if err := p.release(); err != nil {
 		return nil, err

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"gpumem/internal/unhandled"
 )
 
 // firstHigh is the number from which on the program's leases are open: above what
@@ -101,6 +103,8 @@ func (p *Plan) become(env []string, leases []holding) error {
 	}
 	family := p.newFamily(leases)
 	p.startKeeper(env, os.Getpid(), family, leases)
+	// From here on a signal is the program's, and does what it does before the program handles it.
+	unhandled.Default(meant()...)
 	if err := p.release(); err != nil {
 		return err
 	}

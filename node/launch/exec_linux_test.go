@@ -48,6 +48,10 @@ func TestMain(m *testing.M) {
 		leaked, err := syscall.Open(os.DevNull, syscall.O_RDONLY, 0) // as a library may
 		fail(err)
 		p := Plan{Command: rest[1:], inherited: theirs, keeper: strings.Fields(os.Getenv("LAUNCH_KEEPER")), Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
+		if n, _ := strconv.Atoi(os.Getenv("LAUNCH_SIGNAL")); n > 0 { // comes when the process handles signals no more
+			p.Release = func() error { return syscall.Kill(os.Getpid(), syscall.Signal(n)) }
+			fail(syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}))
+		}
 		err = p.become(os.Environ(), []holding{{f, rest[0]}})
 		syscall.Close(leaked)
 		fail(err)
@@ -268,6 +272,20 @@ func TestSignalArrivesOnce(t *testing.T) {
 				t.Errorf("it ends with %v, want status 3", cmd.ProcessState)
 			}
 		})
+	}
+}
+
+// TestSignalBeforeTheProgramBeginsEndsItAsTheProgram: between the end of run's own handling and
+// execve a signal ends the process as one that catches none. Without, SIGQUIT wrote the stacks of
+// all goroutines and ended it with status 2, and SIGUSR1 was lost.
+func TestSignalBeforeTheProgramBeginsEndsItAsTheProgram(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGQUIT, syscall.SIGABRT, syscall.SIGUSR1, syscall.SIGTERM, 40} {
+		cmd := launcher(t, os.Args[0], "signals")
+		cmd.Env = append(cmd.Environ(), fmt.Sprint("LAUNCH_SIGNAL=", int(s)))
+		out, err := cmd.CombinedOutput()
+		if status := cmd.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != s || len(out) > 0 {
+			t.Errorf("%v: %v\n%s", s, err, out)
+		}
 	}
 }
 
