@@ -71,7 +71,11 @@ func TestContextsAreWithinTheLease(t *testing.T) {
 				p.out = bufio.NewReader(out)
 				must(t, p.Start())
 				timer := time.AfterFunc(time.Minute, func() { _ = p.Process.Kill() })
-				defer timer.Stop()
+				t.Cleanup(func() { // also of a test that fails: it has files in the folders to be removed
+					timer.Stop()
+					_ = p.Process.Kill()
+					_ = p.Wait()
+				})
 				if line, err := p.out.ReadString('\n'); line != "ready\n" {
 					t.Fatalf("%q, %v", line, err)
 				}

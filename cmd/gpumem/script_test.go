@@ -35,6 +35,8 @@ import (
 // the condition [gpu], true where there is a real one, and the small snapshots,
 // profiles and dumps of package trace.
 func TestScripts(t *testing.T) {
+	// Where one script alone runs, testscript leaves the folder of all behind.
+	t.Setenv("GOTMPDIR", t.TempDir())
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,

@@ -598,6 +598,7 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 	for _, v := range [][2]string{
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
+		{"GPUMEM_SIM_HAZARDS", "report"}, // a use of memory that nothing orders passes on most GPUs, and says nothing of whether it fits
 		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 	} {

@@ -67,6 +67,17 @@ func environ(t *testing.T) []string {
 	return append(os.Environ(), "GPUMEM_LIB="+folder)
 }
 
+// TestHazardDoesNotEndAFit: the simulated driver refuses what most GPUs let pass, and the program
+// was reported to fail, whatever the card; with GPUMEM_SIM_HAZARDS of the caller, too.
+func TestHazardDoesNotEndAFit(t *testing.T) {
+	env := append(environ(t), "GPUMEM_SIM_HAZARDS=refuse")
+	program := standin.Compile(t, "testdata/hazard.c")
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{program}, Env: env, Sim: sim.Config{Total: 1 << 30}})
+	if err != nil || !r.Fits || r.PeakBytes < 64<<20 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestRun(t *testing.T) {
 	env := environ(t)
 	program := standin.Compile(t, "testdata/program.c")
