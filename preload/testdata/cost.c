@@ -44,11 +44,11 @@ int main(void) {
   alloc = dlsym(h, "cuMemAlloc_v2"), free_ = dlsym(h, "cuMemFree_v2"), get = dlsym(h, "cuCtxGetDevice");
   alloc_async = dlsym(h, "cuMemAllocAsync"), free_async = dlsym(h, "cuMemFreeAsync");
   ptr c, s[2];
-  init(0), retain(&c, 0), set(c), create(&s[0], 1), create(&s[1], 1);
+  init(0);
   long kb0 = status("VmRSS"), threads0 = status("Threads");
   u64 p;
   t = now();
-  if (alloc(&p, 1 << 20)) return puts("no memory"), 1;
+  if (retain(&c, 0) || set(c) || create(&s[0], 1) || create(&s[1], 1) || alloc(&p, 1 << 20)) return puts("no memory"), 1;
   printf("first-ns %.0f\n", now() - t);
   printf("opened-kB %ld\n", status("VmRSS") - kb0);
   printf("opened-threads %ld\n", status("Threads") - threads0);

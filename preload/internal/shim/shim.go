@@ -173,6 +173,8 @@ type Pool struct {
 	shown   atomic.Bool // something was published less than publishEvery ago
 	changed atomic.Bool // and what has changed since is to be
 	ended   atomic.Bool // the figures are the next pool's
+
+	shownInUse atomic.Uint64 // bytes, as published last
 }
 
 // A block of the program.
@@ -700,12 +702,20 @@ func (p *Pool) Figures() Figures {
 	})
 }
 
-// publishEvery is how late others see what the pool does.
-const publishEvery = 200 * time.Millisecond
+// publishEvery is how late others see what the pool does, and publishRise the bytes, and the
+// part, by which what is in use has grown that they see at once.
+const (
+	publishEvery    = 200 * time.Millisecond
+	publishRise     = 1 << 20
+	publishRisePart = 8
+)
 
 // publish has the figures published: at once, or soon where they were just now.
 func (p *Pool) publish() {
 	for p.shown.Load() || p.shown.Swap(true) {
+		if last := p.shownInUse.Load(); p.inUse.Load() > last+max(publishRise, last/publishRisePart) {
+			p.show()
+		}
 		if !p.changed.Load() {
 			p.changed.Store(true)
 		}
@@ -713,13 +723,20 @@ func (p *Pool) publish() {
 			return
 		} // its time has passed meanwhile, which may not have seen the change
 	}
-	p.account.Publish(p.Figures())
+	p.show()
 	time.AfterFunc(publishEvery, func() {
 		p.shown.Store(false)
 		if p.changed.Swap(false) && !p.ended.Load() {
 			p.publish()
 		}
 	})
+}
+
+// show publishes the figures.
+func (p *Pool) show() {
+	f := p.Figures()
+	p.shownInUse.Store(f.InUse)
+	p.account.Publish(f)
 }
 
 func (p *Pool) now() uint64 { return uint64(time.Since(p.start)) }
