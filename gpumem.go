@@ -498,7 +498,7 @@ func (u *unserved) waitForDevice() state {
 func (u *unserved) askOthers() state {
 	p := u.p
 	u.asked = time.Now()
-	u.grows = p.grows()
+	u.grows = p.grows(u.r)
 	p.mu.Unlock()
 	if p.owners != nil {
 		p.owners.Refused()
@@ -627,10 +627,14 @@ func (u *unserved) stop() {
 	}
 }
 
-// grows reports whether the pool could take more memory from the device. Caller
+// grows reports whether the pool could take more memory from the device for a request,
+// which a pool that grows in reserved addresses never does for collective memory. Caller
 // holds p.mu.
-func (p *Pool) grows() bool {
+func (p *Pool) grows(r Request) bool {
 	s := p.a.Stats()
+	if p.policy.Grows() && r.End == alloc.Upper && s.PoolBytes > 0 {
+		return false
+	}
 	return p.policy.Kind == policy.Async || s.PoolBytes < s.BytesLimit
 }
 

@@ -18,7 +18,9 @@ type Cause struct {
 	DeviceFree  uint64 // free on the device beside the pool
 	DeviceKnown bool   // DeviceFree is known
 
-	Hole     uint64 // largest free block
+	Missing uint64 // what the pool would have to take from the device to serve the request
+
+	Hole     uint64 // largest free block, as far as it can serve the request
 	HoleAddr uint64
 
 	// Pin is the smallest live block, smaller than the request, that keeps it
@@ -54,6 +56,16 @@ type whyer interface {
 // least size of a block for a request of at most 2^63 bytes.
 type rounder interface{ Round(bytes uint64) uint64 }
 
+// partial is an Allocator some of whose free chunks serve only some requests. Serves
+// returns how many bytes of a free chunk can serve a request.
+type partial interface {
+	Serves(r Request, c Chunk) uint64
+}
+
+// extender is an Allocator that can serve a request by less memory of the device than the
+// request has. Missing returns how much, as for [Cause].
+type extender interface{ Missing(Request) uint64 }
+
 // PassThrough is an Allocator that keeps no memory: each block is a grant of
 // the device, and each free waits for all work on it.
 type PassThrough interface{ PassThrough() }
@@ -77,6 +89,10 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 		if x, ok := a.(rounder); ok {
 			c.Rounded = x.Round(r.Bytes)
 		}
+	}
+	c.Missing = c.Rounded
+	if x, ok := a.(extender); ok {
+		c.Missing = x.Missing(r)
 	}
 	if deviceFree >= 0 {
 		c.DeviceFree, c.DeviceKnown = uint64(deviceFree), true
@@ -104,9 +120,13 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 			c.Pin, c.PinHole = b, hole
 		}
 	}
-	freeSize := func(k Chunk) uint64 {
-		if k.Live {
+	ends, isPartial := a.(partial)
+	freeSize := func(k Chunk) uint64 { // as far as it serves the request
+		switch {
+		case k.Live:
 			return 0
+		case isPartial && k.Size > 0:
+			return ends.Serves(r, k)
 		}
 		return k.Size
 	}
@@ -128,10 +148,13 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 			c.SplitHole = max(c.SplitHole, slack)
 		} else {
 			free += k.Size
-			c.SplitHole = max(c.SplitHole, slack+k.Size)
+			serves := freeSize(k)
+			if serves > 0 {
+				c.SplitHole = max(c.SplitHole, slack+serves)
+			}
 			slack = 0
-			if k.Size > c.Hole {
-				c.Hole, c.HoleAddr = k.Size, k.Addr
+			if serves > c.Hole {
+				c.Hole, c.HoleAddr = serves, k.Addr
 			}
 			lo, hi := (k.Addr+page-1)&^(page-1), (k.Addr+k.Size)&^(page-1)
 			if hi > lo {
@@ -150,7 +173,7 @@ func Explain(a Allocator, r Request, deviceFree int64) Cause {
 
 // Growth reports whether taking more memory from the device would have served the
 // request, had the limit allowed it.
-func (c Cause) Growth() bool { return c.DeviceKnown && c.DeviceFree >= c.Rounded }
+func (c Cause) Growth() bool { return c.DeviceKnown && c.DeviceFree >= c.Missing }
 
 // Splitting reports whether the request would have fitted if blocks had been cut
 // to their requests. Where each block is a separate grant: if they had shared
@@ -211,7 +234,7 @@ func (c Cause) Text(site func(Site) string) string {
 	}
 	line("  Would it have been served by")
 	switch {
-	case c.Growth() && c.Limit-min(c.Pool, c.Limit) >= c.Rounded:
+	case c.Growth() && c.Limit-min(c.Pool, c.Limit) >= c.Missing:
 		line("    growth        no: the device has %s free, but gave less when asked", size.Format(c.DeviceFree))
 	case c.Growth():
 		line("    growth        yes: the device has %s free, the limit of %s forbids it", size.Format(c.DeviceFree), size.Format(c.Limit))

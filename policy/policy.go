@@ -354,8 +354,9 @@ func (p Policy) Granted(d Device) uint64 {
 		return ask
 	}
 	for ask > 0 {
-		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && d.hasFree(ask) {
-			return roundUp(ask, max(p.RegionUnit, 1))
+		got := roundUp(ask, max(p.RegionUnit, 1))
+		if (p.GrantLimit == 0 || ask <= p.GrantLimit) && d.hasFree(got) {
+			return got
 		}
 		next := (uint64(float32(ask)*float32(0.9)) + 255) &^ 255
 		if next >= ask {

@@ -134,11 +134,6 @@ func writeDiff(t *text, q *probe.Question, d explain.Comparison) {
 		t.Line("%s: %s", nameA, a)
 		t.Line("%s: %s", nameB, b)
 	}
-	for _, one := range []explain.Answer{d.A, d.B} {
-		if one.Version == policy.Next.String() {
-			t.Line("%s: %s", one.Release(), one.Ahead)
-		}
-	}
 
 	raises := len(d.A.Errors)+len(d.B.Errors) > 0
 	if !raises { // else there is nothing to compare with

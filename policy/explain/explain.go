@@ -89,7 +89,9 @@ func Environment(env policy.Environment, as frameworks.Release, d policy.Device)
 		a.Settings = append(a.Settings, r.Settings...)
 		a.Warnings = append(append(a.Warnings, r.Warnings...), unread(env, f, v, r)...)
 		if a.hidden = r.Hidden; !a.hidden {
-			a.built(r, as)
+			if a.built(r, as); v == policy.Next && r.Policy.Grows() {
+				a.Ahead += " Where the host runs ahead of the GPU it maps more memory than a pool that waits for frees, and leaves less to cuDNN, NCCL and others: --xla_gpu_memory_fraction_policy=0.75-0.85 keeps some."
+			}
 			a.ahead(env, f, v)
 		}
 	}

@@ -436,6 +436,8 @@ func (n *notes) preallocate(p policy.Policy, a asked, r jaxRelease) {
 		n.Warn(preallocateVar, "", "in this release every text means yes: preallocation stays on; JAX 0.4.24 repaired that")
 	case a.preallocate && !literal.MeansYes(text):
 		n.Warn(preallocateVar, preallocateVar+"=false", "%s is not recognised, preallocation stays on; only false, False and 0 turn it off", literal.PyRepr(text))
+	case p.Grows():
+		n.Effect(preallocateVar, "what the pool begins with is preallocated, as by default")
 	case a.preallocate:
 		n.Effect(preallocateVar, "the whole limit is preallocated, as by default")
 	default:

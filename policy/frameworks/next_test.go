@@ -219,3 +219,34 @@ func TestNextAsClientOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutPagesTheLimitOfOneGrantIsNotRead: jaxlib 0.12.0.1 with the flag takes 18 GiB of
+// 24, whatever TF_PER_DEVICE_MEMORY_LIMIT_MB says (asked), in plain grants of 256 bytes.
+func TestWithoutPagesTheLimitOfOneGrantIsNotRead(t *testing.T) {
+	env := policy.Environ([]string{"XLA_FLAGS=--xla_gpu_experimental_vmm_disabled=true", "TF_PER_DEVICE_MEMORY_LIMIT_MB=1001"})
+	r, err := All[0].Read(env, newestJAX)
+	if err != nil || r.Policy.GrantLimit != 0 || r.Policy.RegionUnit != plainUnit || len(r.Warnings) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	d := policy.Device{Total: 24 << 30, Free: 4 << 30}
+	if got := r.Policy.Granted(d); got != 3979329536 {
+		t.Errorf("of 4 GiB it gets %d bytes, want 3979329536", got)
+	}
+}
+
+// TestUnifiedMemoryIsNotPinned: nothing is said of a size that unified memory does not have.
+func TestUnifiedMemoryIsNotPinned(t *testing.T) {
+	env := policy.Environ([]string{"XLA_FLAGS=--xla_gpu_enable_nccl_user_buffers_in_default_space=true", "TF_FORCE_UNIFIED_MEMORY=1"})
+	r, err := All[0].Read(env, policy.Next)
+	if err != nil || len(r.Warnings) != 0 || !r.Policy.Managed {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestBlanksInTorchSettings: as PyTorch takes the text.
+func TestBlanksInTorchSettings(t *testing.T) {
+	p, err := Parse("pytorch:conf=max_split_size_mb:128, expandable_segments:True")
+	if err != nil || !p.Torch.Expandable || p.Torch.MaxSplit != 128<<20 {
+		t.Errorf("%+v, %v", p.Torch, err)
+	}
+}

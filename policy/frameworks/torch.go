@@ -33,7 +33,7 @@ func pyTorch(version string, settings []string) (policy.Policy, error) {
 		if at < 0 {
 			return policy.Policy{}, fmt.Errorf("%q is not key=value, with a key of PYTORCH_ALLOC_CONF", setting)
 		}
-		key, value := setting[:at], setting[at+1:]
+		key, value := strings.TrimSpace(setting[:at]), strings.TrimSpace(setting[at+1:])
 		switch {
 		case seen[key]:
 			return policy.Policy{}, fmt.Errorf("key %q is given twice; give it once", key)

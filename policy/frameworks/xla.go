@@ -128,23 +128,25 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 			n.Effect(xlaFlagsVar, "%s=%s: collective memory has a separate pool%s", spatialFlag, text, more)
 		}
 	}
-	if p.Grows() && flags.on(pinFlag) {
+	if p.Grows() && flags.on(pinFlag) && !n.managed() {
 		p.Cap = 0
 		n.Warn(xlaFlagsVar, "", "%s keeps the pool at the %s that it begins with", pinFlag, literal.Percent(p.Fraction))
 	}
-	if flags.on(noPagesFlag) {
-		if p.Grows() {
-			p.Cap = 0
-			n.Warn(xlaFlagsVar, "", "with %s the pool would grow by separate regions, which is not modelled here: the figures are those of a pool that does not grow", noPagesFlag)
-		}
-		r.PoolByPages = false
-		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
-	}
-
-	unread := "" // the pool of pages does not ask StreamExecutor
+	unread := "" // the pool of pages does not ask StreamExecutor, with its plain allocations neither
 	if p.Kind == policy.Async || p.Kind == policy.VMM || p.Kind == policy.BFC && r.PoolByPages {
 		unread = "does not cap what JAX takes: it bounds single requests of the allocator platform; to cap the whole, set " + r.fractionName()
 	}
+	if flags.on(noPagesFlag) {
+		if p.Grows() && !n.managed() {
+			p.Cap = 0
+			n.Warn(xlaFlagsVar, "", "with %s the pool would grow by separate regions, which is not modelled here: the figures are those of a pool that does not grow", noPagesFlag)
+		}
+		if r.PoolByPages = false; p.Kind == policy.BFC {
+			p.RegionUnit = r.regionUnit()
+		}
+		n.Effect(xlaFlagsVar, "%s: the pool's regions are plain allocations (cuMemAlloc), which every GPU has", noPagesFlag)
+	}
+
 	if err := n.perDevice(&p, unread, r.Plus); err != nil {
 		return p, err
 	}
@@ -223,6 +225,12 @@ func (n *notes) deterministic(p *policy.Policy) *policy.SettingError {
 		n.Effect(deterministicVar, "the driver's pool reuses a block only where the order of the streams alone allows it")
 	}
 	return nil
+}
+
+// managed reports whether the pool would be of unified memory.
+func (n *notes) managed() bool {
+	on, _ := literal.CBool(n.Env.Get(unifiedVar))
+	return on
 }
 
 // unified reads TF_FORCE_UNIFIED_MEMORY into p.

@@ -32,7 +32,9 @@ package bfc
 import (
 	"errors"
 	"fmt"
+	"math"
 
+	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
 )
@@ -178,22 +180,60 @@ func (r *arena) reach(collective bool, initial uint64) uint64 {
 	return r.first
 }
 
-// missing returns by how many bytes, in whole units, the arena must grow for an ordinary
-// block of n bytes to fit behind its last chunk that is not free, and false if it never
-// fits. The block ends where the memory ends.
-func (a *Allocator) missing(n, align uint64) (uint64, bool) {
+// missing returns by how many bytes, in whole units, the memory behind the last chunk that
+// is not free must grow for an ordinary block of n bytes to fit there, whatever the limit;
+// the most that a uint64 holds where no addresses are enough. The block ends where the
+// memory ends. It walks the chunks.
+func (a *Allocator) missing(n, align uint64) uint64 {
 	r := a.arena
-	from := r.addr + r.mapped
+	end := r.addr + r.mapped
+	begin := end
 	if _, last := a.last(&a.regions[0]); last.State != chunks.Live {
-		from = last.Addr
+		begin = last.Addr
 	}
-	begin := (from + align - 1) &^ (align - 1)
-	most := r.addr + r.size
-	if begin > most || n > most-begin {
-		return 0, false
+	begin = (begin + align - 1) &^ (align - 1)
+	if n > maxAlign || begin > maxAlign {
+		return math.MaxUint64
 	}
-	more := begin + n - (r.addr + r.mapped)
-	return (more + r.unit - 1) / r.unit * r.unit, true
+	more := begin + n - end
+	return (more + r.unit - 1) / r.unit * r.unit
+}
+
+// Missing returns how many bytes the pool would have to take from the device to serve a
+// request that it refused: for an arena what completes the free chunk at its end. It is
+// the block itself for other pools, and not possible for collective memory.
+func (a *Allocator) Missing(r alloc.Request) uint64 {
+	n, ok := round256(r.Bytes)
+	switch {
+	case !ok || a.arena == nil || a.arena.first == 0:
+		return n
+	case a.end(r) != a.home:
+		return math.MaxUint64
+	}
+	align, err := a.alignment(max(r.Align, 1))
+	if err != nil {
+		return math.MaxUint64
+	}
+	return a.missing(n, align)
+}
+
+// Serves returns how many bytes of a free chunk can serve a request: none of a chunk of the
+// other end, and of the gap for collective memory only what lies in the first region.
+func (a *Allocator) Serves(r alloc.Request, c alloc.Chunk) uint64 {
+	align, err := a.alignment(max(r.Align, 1))
+	end := a.end(r)
+	if err != nil || c.Tag != tagNames[end] && c.Tag != tagNames[tagGap] {
+		return 0
+	}
+	top := c.Addr + c.Size
+	if end != a.home {
+		align = max(align, a.cfg.CollectiveAlign)
+		if a.arena != nil {
+			top = min(top, a.arena.addr+a.arena.first)
+		}
+	}
+	begin := (c.Addr + align - 1) &^ (align - 1)
+	return top - min(top, begin)
 }
 
 // extendArena takes the first region, or makes it grow for an ordinary request: see
@@ -211,8 +251,11 @@ func (a *Allocator) extendArena(end uint8, n, align uint64) (bool, error) {
 			return taken, err
 		}
 	}
-	least, ok := a.missing(n, align)
-	if end != a.home || !ok {
+	if end != a.home || r.mapped == r.size {
+		return false, nil // at the cap a refusal costs what it costs a fixed pool
+	}
+	least := a.missing(n, align)
+	if least > r.size-r.mapped {
 		return false, nil
 	}
 	return a.takeRegion(n, least, r.size-r.mapped)

@@ -472,3 +472,42 @@ func TestRefusalOfCollectiveMemorySaysWhatIsUsable(t *testing.T) {
 		})
 	}
 }
+
+// TestAccountOfAPoolThatGrows: whether growth would have served a request goes by what
+// completes the free tail, and a hole that another end has is none.
+func TestAccountOfAPoolThatGrows(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		limit uint64
+		lines []string
+		r     alloc.Request
+		want  []string
+	}{
+		{"the cap forbids what would complete the tail", 8, []string{"A 4", "B 4", "free A"}, alloc.Request{Bytes: 6 * mib},
+			[]string{"The largest hole is 4 MiB", "2 MiB larger", "growth        yes: the device has 2 MiB free, the limit of 8 MiB forbids it"}},
+		{"the device has not even that", 64, []string{"A 4", "B 4", "free A"}, alloc.Request{Bytes: 9 * mib},
+			[]string{"growth        no: the device has 2 MiB free\n"}},
+		{"the hole is collective memory's", 8, []string{"A 2 collective", "B 2 collective", "C 4", "free A"}, alloc.Request{Bytes: 2 * mib},
+			[]string{"The largest hole is 0 B", "2 MiB larger", "splitting     no"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := newGrowing(t, 8, tc.limit, 10)
+			for _, line := range tc.lines {
+				g.do(line)
+			}
+			if tc.limit > 10 {
+				g.do("other 2")
+				defer g.do("other -")
+			}
+			if _, err := g.pool.Alloc(tc.r); !errors.Is(err, alloc.ErrNoMemory) {
+				t.Fatal(err)
+			}
+			text := alloc.Explain(g.pool, tc.r, 2*mib).Text(nil)
+			for _, want := range tc.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
+			}
+		})
+	}
+}
