@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -209,7 +210,11 @@ func TestLookAtOneProcess(t *testing.T) {
 	ended, end := start("closes")
 	headless, _ := start("headless")
 	end()
-	eventually(t, "a process has ended", func() bool { return isZombie(ended) })
+	alone := func(pid int) bool { // its other threads, which may end after the first, have ended
+		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		return len(tasks) == 1
+	}
+	eventually(t, "a process has ended", func() bool { return isZombie(ended) && alone(ended) })
 	eventually(t, "a first thread has ended", func() bool { return isZombie(headless) })
 
 	refused := func(err error) func(int) (*os.File, error) {
