@@ -231,6 +231,7 @@ func TestLookAtOneProcess(t *testing.T) {
 		{"ended", pidfdOf, ended, over},
 		{"first thread has ended", pidfdOf, headless, living},
 		{"of no family", pidfdOf, os.Getpid(), other},
+		{"of no family, no pidfd", refused(syscall.ENOSYS), os.Getpid(), other},
 		{"not there", pidfdOf, 1 << 30, gone},
 		{"living, no pidfd", refused(syscall.ENOSYS), living1, living},
 		{"ended, no pidfd", refused(syscall.ENOSYS), ended, over},

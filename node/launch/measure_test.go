@@ -160,6 +160,8 @@ func TestSamplerKeepsWhatTheRunWasGiven(t *testing.T) {
 		{"pool library, nothing", 40, []string{runenv.EnvLedger + "=" + path, runenv.EnvOutside + "=0"}, "0"},
 		{"pool library, not said", 40, []string{runenv.EnvLedger + "=" + path}, "unknown"},
 		{"fraction", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=cd34 1 1,ab12 419430400 1000"}, "157286400"},
+		{"fraction, of the run in another run", 400 * mib,
+			[]string{fraction, "GPUMEM_LEASE_ID=cd34", "GPUMEM_LEASE_PART=ab12 419430400 1000"}, "157286400"},
 		{"fraction, smaller part", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=ab12 209715200 1000"}, "0"},
 		{"fraction, other lease", 400 * mib, []string{fraction, id, "GPUMEM_LEASE_PART=cd34 419430400 1000"}, "unknown"},
 	} {
@@ -168,6 +170,9 @@ func TestSamplerKeepsWhatTheRunWasGiven(t *testing.T) {
 			Processes: []device.Process{{PID: os.Getpid(), Used: tc.used, Known: true}},
 		}
 		s := newSampler(os.Getpid(), tc.env, fixedMeter{s: status})
+		if strings.Contains(tc.name, "in another run") {
+			s.run = "ab12"
+		}
 		s.loaded = func(int) []proc.Framework { return []proc.Framework{{Name: "jax", Version: "0.4.35"}} }
 		s.sample()
 		t.Setenv("XDG_CACHE_HOME", t.TempDir())

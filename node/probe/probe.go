@@ -384,9 +384,7 @@ func (j *join) holder(l *leased) machine.Program {
 
 // isOf reports whether a process with the number of a lease's holder is that: its number alone
 // may be another's. The holder has another user than the lease once it has given up its own.
-func isOf(l share.Entry, i proc.Info) bool {
-	return i.Start == l.Start || i.UID == l.UID || len(l.HeldBy) > 0
-}
+func isOf(l share.Entry, i proc.Info) bool { return i.Start == l.Start || len(l.HeldBy) > 0 }
 
 // unseen returns the reason why a lease's process is not shown.
 func unseen(l share.Entry) string {

@@ -96,13 +96,15 @@ func TestHolderOfAnotherUserIsNamed(t *testing.T) {
 	held := entryOf(t, daemon.Process.Pid)
 	held.Device, held.UID = key, os.Geteuid()+1
 	other := held
+	other.UID = os.Geteuid()
 	other.Start++
 	for _, tc := range []struct {
 		name  string
 		lease share.Entry
 		named bool
 	}{{"of another user", held, true}, {"another with its number", other, false}} {
-		p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) { return []share.Entry{tc.lease}, nil }})
+		leases := func([]string) ([]share.Entry, error) { return []share.Entry{tc.lease}, nil }
+		p, err := New(Options{Devices: []string{"sim@" + file}, Leases: leases})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -162,6 +162,7 @@ func TestNextRunIsGivenNoMoreThanTheOneBefore(t *testing.T) {
 		{"given nothing", []run{{800, 0}}, 800, ", and no eighth more, for which a run was given no room"},
 		{"unknown", []run{{800, unknown}}, 900, ", and an eighth more"},
 		{"the least of several", []run{{800, 850}, {700, 2000}, {600, unknown}}, 850, ", and of an eighth more what a run was given"},
+		{"a quarter of the GPU", []run{{6<<30 - 1, 6<<30 + 1}}, 6 << 30, ", and of an eighth more what a quarter of the GPU has"},
 		{"a larger one since", []run{{700, 750}, {800, 2000}}, 800, ", and no eighth more, for which a run was given no room"},
 	} {
 		store := storeIn(t.TempDir())
@@ -177,7 +178,7 @@ func TestNextRunIsGivenNoMoreThanTheOneBefore(t *testing.T) {
 		list, err := store.Load("/bin/x")
 		if err != nil || len(list) != 1 || list[0].Bytes != tc.want {
 			t.Errorf("%s: %+v, %v, want %d", tc.name, list, err, tc.want)
-		} else if from := list[0].From(); !strings.HasSuffix(from, " B"+tc.from) {
+		} else if from := list[0].From(); !strings.HasSuffix(from, tc.from) {
 			t.Errorf("%s: %q, want %q", tc.name, from, tc.from)
 		}
 	}
