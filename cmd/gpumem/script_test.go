@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -35,8 +36,13 @@ import (
 // the condition [gpu], true where there is a real one, and the small snapshots,
 // profiles and dumps of package trace.
 func TestScripts(t *testing.T) {
-	// Where one script alone runs, testscript leaves the folder of all behind.
-	t.Setenv("GOTMPDIR", t.TempDir())
+	// Where not all scripts run, testscript leaves their common folder behind, empty.
+	var common atomic.Value
+	t.Cleanup(func() {
+		if folder, ok := common.Load().(string); ok {
+			_ = os.Remove(folder)
+		}
+	})
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -48,6 +54,7 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Setup: func(env *testscript.Env) error {
+			common.Store(filepath.Dir(env.WorkDir))
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache")) // for the Python hook
 			for name, program := range map[string]bool{"driver.so": false, "static": true} {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name), elfHead(program), 0o755); err != nil {
