@@ -43,8 +43,9 @@ func TestUnreadConnectionsEnd(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		if !errors.Is(err, unix.ETIMEDOUT) {
-			t.Errorf("the connection ended with %v, want %v", err, unix.ETIMEDOUT)
+		// The server's own read may have taken the first of the two errors.
+		if !errors.Is(err, unix.ETIMEDOUT) && !errors.Is(err, unix.EPIPE) {
+			t.Errorf("the connection ended with %v, want %v or, after it, %v", err, unix.ETIMEDOUT, unix.EPIPE)
 		}
 	case <-time.After(time.Minute):
 		t.Error("the connection of a client that does not read stays")

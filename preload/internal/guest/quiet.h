@@ -42,26 +42,35 @@ static int threads_now(int list[], int max) {
 
 // quiet_threads blocks all signals in the first threads of Go's runtime, which are not
 // in the list of those before: see package guest, which sees to later ones. They have
-// SIGPROF unblocked.
+// SIGPROF unblocked, or will have: one that is just beginning has all signals blocked, those
+// of the C library too, and may have read what it will unblock before package guest came. Its
+// beginning takes microseconds and is waited for.
 static void quiet_threads(const int *before, int n) {
-  int now[1024], m = threads_now(now, 1024), sent = 0;
+  int sent = 0;
   struct sigaction sa = {.sa_sigaction = quiet, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART}, old;
   sigaction(SIGPROF, &sa, &old);
-  for (int i = 0; i < m; i++) {
-    int known = now[i] == (int)syscall(SYS_gettid);
-    for (int j = 0; j < n && !known; j++) known = now[i] == before[j];
-    if (known) continue;
-    // A thread of the program's that began meanwhile has its signals as it wants them.
-    char path[64], line[256];
-    unsigned long long blocked = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", now[i]);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-      if (sscanf(line, "SigBlk: %llx", &blocked) == 1) break;
-    if (f) fclose(f);
-    if (blocked >> (SIGALRM - 1) & 1 && !(blocked >> (SIGPROF - 1) & 1) && !syscall(SYS_tgkill, getpid(), now[i], SIGPROF)) sent++;
+  for (int pass = 0, beginning = 1; beginning && pass < 100; pass++) {
+    int now[1024], m = threads_now(now, 1024);
+    beginning = 0;
+    for (int i = 0; i < m; i++) {
+      int known = now[i] == (int)syscall(SYS_gettid);
+      for (int j = 0; j < n && !known; j++) known = now[i] == before[j];
+      if (known) continue;
+      // A thread of the program's that began meanwhile has its signals as it wants them.
+      char path[64], line[256];
+      unsigned long long blocked = 0;
+      snprintf(path, sizeof path, "/proc/self/task/%d/status", now[i]);
+      FILE *f = fopen(path, "re");
+      while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "SigBlk: %llx", &blocked) == 1) break;
+      if (f) fclose(f);
+      if (blocked >> (SIGRTMIN - 2) & 1) beginning = 1; // the last of the C library's own
+      int is_first = blocked >> (SIGALRM - 1) & 1 && !(blocked >> (SIGPROF - 1) & 1);
+      if (is_first && !syscall(SYS_tgkill, getpid(), now[i], SIGPROF)) sent++;
+    }
+    for (int i = 0; i < 1000 && quieted < sent; i++) usleep(100);
+    if (beginning) usleep(100);
   }
-  for (int i = 0; i < 1000 && quieted < sent; i++) usleep(100);
   sigaction(SIGPROF, &old, 0);
 }
 
