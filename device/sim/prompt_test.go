@@ -75,7 +75,7 @@ func TestPromptAllocsHideNoOtherHazard(t *testing.T) {
 		stream := func(t *rapid.T) int { return rapid.IntRange(0, streams-1).Draw(t, "stream") }
 		one := func(t *rapid.T) int {
 			if len(live) == 0 {
-				t.Skip("nothing allocated")
+				t.Skip("nothing allocated") // rapid draws another operation
 			}
 			return rapid.IntRange(0, len(live)-1).Draw(t, "block")
 		}

@@ -87,7 +87,7 @@ func TestMarkIsHandedOn(t *testing.T) {
 			}
 			family, err := newMark()
 			if err != nil {
-				t.Skip("skipped: ", err)
+				t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 			}
 			cmd := exec.Command(os.Args[0], "closes")
 			cmd.Env, cmd.SysProcAttr = []string{}, &syscall.SysProcAttr{Setsid: true}
@@ -124,7 +124,7 @@ func TestMarkIsHandedOn(t *testing.T) {
 func TestMarkInProc(t *testing.T) {
 	family, err := newMark()
 	if err != nil {
-		t.Skip("skipped: ", err)
+		t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 	}
 	undo := family.put()
 	text, err := os.ReadFile("/proc/self/limits")
@@ -150,7 +150,7 @@ func TestUnmarkedProcessIsOfNoFamily(t *testing.T) {
 	t.Cleanup(func() { _ = prlimit(0, &before, nil) })
 	m, err := newMark()
 	if err != nil {
-		t.Skip(err)
+		t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 	}
 	m.put()
 	if got, err := markOf(os.Getpid()); err != nil || got != m {
@@ -188,7 +188,7 @@ func TestNoMarkChangesNothing(t *testing.T) {
 func TestLookAtOneProcess(t *testing.T) {
 	family, err := newMark()
 	if err != nil {
-		t.Skip("skipped: ", err)
+		t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 	}
 	start := func(mode string) (pid int, end func()) {
 		cmd := exec.Command(os.Args[0], mode)

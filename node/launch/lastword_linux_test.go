@@ -46,11 +46,11 @@ func lastWords(t *testing.T, test func(t *testing.T, shared bool, newWord func()
 			if shared {
 				f, err := pidfdOf(os.Getpid())
 				if err != nil {
-					t.Skip("skipped: ", err)
+					t.Skip("skipped: this kernel has no pidfds, before Linux 5.3, or a filter forbids them: ", err)
 				}
 				defer f.Close()
 				if fd, err := unix.PidfdGetfd(int(f.Fd()), 2, 0); err != nil {
-					t.Skip("skipped: ", err)
+					t.Skip("skipped: this kernel shares no descriptors, before Linux 5.6, or a filter forbids it: ", err)
 				} else {
 					unix.Close(fd)
 				}
@@ -186,7 +186,7 @@ func TestNothingIsHeldAfterTheLastWord(t *testing.T) {
 		w := newWord()
 		w.keep()
 		if w.held == none {
-			t.Skip("skipped: standard error cannot be opened here")
+			t.Skip("skipped: standard error is of a kind that cannot be opened again, such as a socket, so that nothing is held")
 		}
 		w.say("")
 		w.keep()

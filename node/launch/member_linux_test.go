@@ -116,7 +116,7 @@ func startMarked(t *testing.T, m mark) (pid int) {
 func TestDaemonThatGaveUpItsUserIsOfTheFamily(t *testing.T) {
 	m, err := newMark()
 	if err != nil {
-		t.Skip("skipped: ", err)
+		t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 	}
 	f := familyOf(m)
 	want := startMarked(t, m)
@@ -142,7 +142,7 @@ func TestDaemonThatGaveUpItsUserIsOfTheFamily(t *testing.T) {
 func TestProcessMovedToAnotherGroupIsNotOfTheFamily(t *testing.T) {
 	m, err := newMark()
 	if err != nil {
-		t.Skip("skipped: ", err)
+		t.Skip("skipped: the hard limit of file locks leaves no room for a mark: ", err)
 	}
 	f := familyOf(m)
 	pid := startMarked(t, m)

@@ -189,7 +189,8 @@ func applyKeys(p *policy.Policy, settings string) error {
 		seen[name] = true
 		grows = grows || name == "fraction" && p.Cap > p.Fraction
 	}
-	if grows && (!p.Preallocate || !p.Spatial || !p.TopDown || p.Of == policy.Free || p.Limit != 0) {
+	isDivided, isOfTotal := p.Preallocate && p.Spatial && p.TopDown, p.Of == policy.Total && p.Limit == 0
+	if grows && (!isDivided || !isOfTotal) {
 		return errors.New(`key "fraction": a pool grows with preallocate, spatial and topdown, of the total, and without limit; leave the others out, or write one number`)
 	}
 	if p.Spatial && !p.Preallocate {

@@ -57,7 +57,8 @@ static int tasks(int (*wrong)(const char *status)) {
 static int other_ids(const char *status) {
   unsigned uid, gid;
   const char *u = strstr(status, "\nUid:"), *g = strstr(status, "\nGid:");
-  return u && g && sscanf(u, "\nUid: %*u %u", &uid) == 1 && sscanf(g, "\nGid: %*u %u", &gid) == 1 && (uid != geteuid() || gid != getegid());
+  int read = u && g && sscanf(u, "\nUid: %*u %u", &uid) == 1 && sscanf(g, "\nGid: %*u %u", &gid) == 1;
+  return read && (uid != geteuid() || gid != getegid());
 }
 
 // internal_blocked reports whether a thread has a signal of the C library blocked.

@@ -165,7 +165,9 @@ func (a *Allocator) checkArena() error {
 		mapped += p.bytes
 	}
 	region := &a.regions[0]
-	if len(a.regions) > 1 || region.addr != r.addr || region.size != mapped || r.mapped != mapped || mapped > r.size || r.first > mapped {
+	isRegion := len(a.regions) == 1 && region.addr == r.addr && region.size == mapped
+	inOrder := r.first <= mapped && mapped == r.mapped && mapped <= r.size
+	if !isRegion || !inOrder {
 		return fmt.Errorf("%d regions, the first of %d bytes at %#x; %d of %d bytes are mapped at %#x, first %d",
 			len(a.regions), region.size, region.addr, mapped, r.size, r.addr, r.first)
 	}
