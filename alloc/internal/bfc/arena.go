@@ -34,7 +34,6 @@ import (
 	"fmt"
 	"math"
 
-	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
 	"gpumem/device"
 )
@@ -86,8 +85,8 @@ func (r *arena) extend(n uint64) (device.Range, error) {
 	}
 	if r.addr == 0 {
 		addr, err := r.dev.AddressReserve(r.size, 0)
-		if err != nil { // not as memory that is missing: less of it would not help
-			return device.Range{}, fmt.Errorf("bfc: reserving %d bytes of addresses: %v", r.size, err) //nolint:errorlint
+		if err != nil { // %v: it is no refusal of memory, of which less would not help
+			return device.Range{}, fmt.Errorf("bfc: reserving %d bytes of addresses: %v", r.size, err)
 		}
 		r.addr = addr
 	}
@@ -197,43 +196,6 @@ func (a *Allocator) missing(n, align uint64) uint64 {
 	}
 	more := begin + n - end
 	return (more + r.unit - 1) / r.unit * r.unit
-}
-
-// Missing returns how many bytes the pool would have to take from the device to serve a
-// request that it refused: for an arena what completes the free chunk at its end. It is
-// the block itself for other pools, and not possible for collective memory.
-func (a *Allocator) Missing(r alloc.Request) uint64 {
-	n, ok := round256(r.Bytes)
-	switch {
-	case !ok || a.arena == nil || a.arena.first == 0:
-		return n
-	case a.end(r) != a.home:
-		return math.MaxUint64
-	}
-	align, err := a.alignment(max(r.Align, 1))
-	if err != nil {
-		return math.MaxUint64
-	}
-	return a.missing(n, align)
-}
-
-// Serves returns how many bytes of a free chunk can serve a request: none of a chunk of the
-// other end, and of the gap for collective memory only what lies in the first region.
-func (a *Allocator) Serves(r alloc.Request, c alloc.Chunk) uint64 {
-	align, err := a.alignment(max(r.Align, 1))
-	end := a.end(r)
-	if err != nil || c.Tag != tagNames[end] && c.Tag != tagNames[tagGap] {
-		return 0
-	}
-	top := c.Addr + c.Size
-	if end != a.home {
-		align = max(align, a.cfg.CollectiveAlign)
-		if a.arena != nil {
-			top = min(top, a.arena.addr+a.arena.first)
-		}
-	}
-	begin := (c.Addr + align - 1) &^ (align - 1)
-	return top - min(top, begin)
 }
 
 // extendArena takes the first region, or makes it grow for an ordinary request: see

@@ -87,7 +87,8 @@
 //
 // Files: bfc.go requests, carve.go the chunk that serves one and how it is cut, free.go
 // frees, region.go regions of the device, arena.go growth in reserved addresses, stats.go
-// statistics, report.go the out-of-memory report, check.go the invariants.
+// statistics, report.go the out-of-memory report, why.go the account of a refusal, check.go
+// the invariants.
 package bfc
 
 import (

@@ -5,12 +5,10 @@ package bfc
 // so that an operation does not pay for it.
 
 import (
-	"fmt"
 	"math/bits"
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/chunks"
-	"gpumem/size"
 )
 
 // chunks walks every chunk, region by region in address order. See tiles.
@@ -89,30 +87,6 @@ func (a *Allocator) largestFree(ends ...uint8) uint64 {
 		n = max(n, a.store.At(a.gap).Size)
 	}
 	return n
-}
-
-// usable returns the size of the largest free chunk that serves an end, as far as it does:
-// collective memory stays below what an arena began with.
-func (a *Allocator) usable(end uint8) uint64 {
-	n := a.largestFree(end)
-	if a.arena == nil || end == a.home || a.gap == 0 {
-		return n
-	}
-	gap := a.store.At(a.gap)
-	top := min(a.arena.addr+a.arena.first, gap.Addr+gap.Size)
-	return max(a.largestHole(end), top-min(top, gap.Addr))
-}
-
-// Why says why collective memory was refused by a pool that grows: it never grows for it.
-// For all other requests the free chunks say it.
-func (a *Allocator) Why(r alloc.Request, _ int64) []string {
-	if a.arena == nil || a.arena.first == 0 || a.end(r) == a.home {
-		return nil
-	}
-	return []string{
-		fmt.Sprintf("Collective memory stays in the first %s of the pool, which does not grow for it.", size.Format(a.arena.first)),
-		fmt.Sprintf("The largest free part there that can serve it is %s.", size.Format(a.usable(a.end(r)))),
-	}
 }
 
 // MetadataBytes returns the bytes of host memory that describe the pool.
