@@ -20,8 +20,9 @@ type Environment struct {
 	// root and dir are the directories that absolute and relative file names
 	// begin from; empty: this program's.
 	root, dir string
-	// noPages reports that the device has no virtual memory management.
-	NoPages bool
+	// NoPages reports that the device has no virtual memory management, NoPools that its
+	// driver has no stream-ordered pools.
+	NoPages, NoPools bool
 }
 
 // Environ makes an Environment of lines NAME=value, as [os.Environ] or

@@ -229,6 +229,7 @@ type Device struct {
 	Granularity uint64 // a grant is rounded up to a multiple of this; 0 means 2 MiB
 	CCMajor     int    // compute capability, such as 9 of 9.0
 	NoPages     bool   // without virtual memory management (cuMemCreate), as some virtual GPUs are
+	NoPools     bool   // without the driver's stream-ordered pools (cuMemAllocAsync)
 }
 
 // LimitBytes returns the most that the policy takes of a device. It is

@@ -184,7 +184,7 @@ func asFound(d open.Listed, holds uint64) policy.Device {
 	if d.Free > 0 || d.Used > 0 {
 		free = min(d.Total, d.Free+holds)
 	}
-	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: free, Granularity: d.Granularity, CCMajor: d.CCMajor, NoPages: !d.HasPages}
+	return policy.Device{Ordinal: d.Ordinal, Total: d.Total, Free: free, Granularity: d.Granularity, CCMajor: d.CCMajor, NoPages: !d.HasPages, NoPools: !d.HasPools}
 }
 
 // asksFor returns what an environment asks for as the first known framework reads it,

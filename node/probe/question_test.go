@@ -91,10 +91,10 @@ func TestSetDevice(t *testing.T) {
 			if tc.pid != 0 {
 				q.Process = &Running{PID: tc.pid}
 			}
-			tc.status.Info = device.Info{Name: "H200", Ordinal: 2, HasPages: true, Total: 10 * gib, Granularity: 512, CCMajor: 9}
+			tc.status.Info = device.Info{Name: "H200", Ordinal: 2, HasPages: tc.pid == 0, HasPools: tc.pid != 0, Total: 10 * gib, Granularity: 512, CCMajor: 9}
 			tc.status.Notes = []string{"NVML: no\npermission"}
 			q.setDevice(open.Listed{Words: "cuda:0", Status: tc.status})
-			want := policy.Device{Ordinal: 2, Total: 10 * gib, Free: tc.free, Granularity: 512, CCMajor: 9}
+			want := policy.Device{Ordinal: 2, Total: 10 * gib, Free: tc.free, Granularity: 512, CCMajor: 9, NoPages: tc.pid != 0, NoPools: tc.pid == 0}
 			if got := q.On; got != want {
 				t.Errorf("%+v, want %+v", got, want)
 			}

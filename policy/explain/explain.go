@@ -80,7 +80,7 @@ func Environment(env policy.Environment, as frameworks.Release, d policy.Device)
 		a.Note = fmt.Sprintf("%s %s is newer than any release known here (%s) and is taken to do as that does.", f.Title, a.Version, f.Newest)
 	}
 
-	env.NoPages = d.NoPages
+	env.NoPages, env.NoPools = d.NoPages, d.NoPools
 	r, raised := f.Read(env, v)
 	if raised != nil {
 		a.Errors = append(a.Errors, *raised)

@@ -220,6 +220,38 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// TestDeviceWithoutPools: the driver's pool is asked of a device that has none, and each
+// framework that was asked aborts with this text; nothing else does.
+func TestDeviceWithoutPools(t *testing.T) {
+	const text = "TF_GPU_ALLOCATOR=cuda_malloc_async isn't currently supported on GPU id 0: Possible causes: " +
+		"device not supported (request SM60+), driver too old,  OS not supported, CUDA version too old(request CUDA11.2+)."
+	for _, tc := range []struct{ as, env, name string }{
+		{"jax", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_ALLOCATOR"},
+		{"jax@0.4.36", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_ALLOCATOR"},
+		{"jax", "JAX_PJRT_CLIENT_CREATE_OPTIONS=allocator:cuda_async", "JAX_PJRT_CLIENT_CREATE_OPTIONS"},
+		{"tensorflow", "TF_GPU_ALLOCATOR=cuda_malloc_async", "TF_GPU_ALLOCATOR"},
+		{"tensorflow@2.18", "TF_GPU_ALLOCATOR=cuda_malloc_async", "TF_GPU_ALLOCATOR"},
+		{"jax", "", ""},
+		{"jax", "TF_GPU_ALLOCATOR=cuda_malloc_async", ""},
+		{"tensorflow", "TF_GPU_ALLOCATOR=cuda_malloc", ""},
+	} {
+		as, err := frameworks.ParseRelease(tc.as)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, without := range []bool{true, false} {
+			d := policy.Device{Total: 24 << 30, Free: 24 << 30, NoPools: without}
+			a, err := explain.Environment(policy.Environ([]string{tc.env}), as, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if refused := without && tc.name != ""; (len(a.Errors) > 0) != refused || refused && (a.Errors[0].Name != tc.name || a.Errors[0].Text != text) {
+				t.Errorf("%s with %q, no pools %t: %+v", tc.as, tc.env, without, a.Errors)
+			}
+		}
+	}
+}
+
 // FuzzExplain: any environment gets an answer from every framework, in every
 // release, that can be written as JSON and whose repairs raise nothing new.
 func FuzzExplain(f *testing.F) {

@@ -181,6 +181,8 @@ func (n *notes) tfAllocatorOf(p *policy.Policy, r tfRelease, o GPUOptions) *poli
 	case text == "cuda_malloc":
 		*p = policy.Policy{Name: p.Name, Kind: policy.Platform}
 		n.Effect(tfAllocatorVar, "each allocation is a separate one of the driver's (cudaMalloc), which its free releases; slow")
+	case async && n.Env.NoPools:
+		return noPools(tfAllocatorVar)
 	case async:
 		*p = policy.Policy{Name: p.Name, Kind: policy.Async, Fraction: p.Fraction, Of: p.Of, Limit: p.Limit, Leave: p.Leave, AsyncKeep: true}
 		if text == "cuda_malloc_async" {

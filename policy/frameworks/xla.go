@@ -152,6 +152,13 @@ func (n *notes) xla(a *asked, flags xlaFlags, r jaxRelease) (policy.Policy, *pol
 	}
 	n.unified(&p)
 	n.fractionPolicy(p, *a, r)
+	if p.Kind == policy.Async && n.Env.NoPools {
+		name := allocatorVar
+		if _, set := n.Env.Lookup(name); !set {
+			name = createVar
+		}
+		return p, noPools(name)
+	}
 	if err := n.deterministic(&p); err != nil {
 		return p, err
 	}
@@ -381,6 +388,14 @@ func (n *notes) noPages(v policy.Version) *policy.SettingError {
 		e.Fix = xlaFlagsVar + "=" + cure
 	}
 	return e
+}
+
+// noPools returns the error of a device whose driver has no stream-ordered pools, of
+// GpuCudaMallocAsyncAllocator: the same from JAX 0.4.36 to 0.12.0.1 and in TensorFlow 2.18
+// and 2.21, which were asked. It names the variable of TensorFlow in JAX, too.
+func noPools(name string) *policy.SettingError {
+	return abort(name, "TF_GPU_ALLOCATOR=cuda_malloc_async isn't currently supported on GPU id 0: Possible causes: "+
+		"device not supported (request SM60+), driver too old,  OS not supported, CUDA version too old(request CUDA11.2+).")
 }
 
 // abort returns an error that ends the process.

@@ -148,7 +148,7 @@ func (a *adviser) read(has features, set ...string) (p policy.Policy, ok bool) {
 	}
 	read := func(lines []string) (policy.Policy, bool) {
 		env := policy.Environ(lines)
-		env.NoPages = !has.pages
+		env.NoPages, env.NoPools = !has.pages, !has.pools
 		r, refused := f.Read(env, v)
 		return r.Policy, refused == nil
 	}
