@@ -511,3 +511,49 @@ func TestAccountOfAPoolThatGrows(t *testing.T) {
 		})
 	}
 }
+
+// shifted is a device whose reservations begin a page above what is well aligned.
+type shifted struct{ *sim.Device }
+
+func (d shifted) AddressReserve(n, align uint64) (uint64, error) {
+	addr, err := d.Device.AddressReserve(n+2*mib, align)
+	return addr + 2*mib, err
+}
+
+func (d shifted) AddressFree(addr, n uint64) error {
+	return d.Device.AddressFree(addr-2*mib, n+2*mib)
+}
+
+// TestAlignmentThatOneEndReaches: the next address that is a multiple of 64 MiB lies above
+// what the pool began with, so that collective memory never has it and ordinary memory does.
+func TestAlignmentThatOneEndReaches(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 128 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := bfc.New(shifted{dev}, bfc.Config{Limit: 64 * mib, Initial: 32 * mib, Spatial: true, TopDown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Alloc(alloc.Request{Bytes: mib}); err != nil {
+		t.Fatal(err)
+	}
+	r := alloc.Request{Bytes: mib, Align: 64 * mib, End: alloc.Upper}
+	if _, err := a.Alloc(r); !errors.Is(err, alloc.ErrNever) {
+		t.Errorf("collective memory: %v", err)
+	}
+	r.End = alloc.Lower
+	if b, err := a.Alloc(r); err != nil || b.Addr%(64*mib) != 0 {
+		t.Errorf("ordinary memory: %v, %v", b, err)
+	}
+	r.Align = 1 << 56 // no address of a device is a multiple of it
+	if _, err := a.Alloc(r); !errors.Is(err, alloc.ErrNever) {
+		t.Errorf("an alignment that nothing has: %v", err)
+	}
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
