@@ -526,3 +526,19 @@ func TestWhy(t *testing.T) {
 		}
 	}
 }
+
+// TestAlignedRequestAboveTheDevice: what the driver is asked for counts, which an alignment
+// makes larger. Such a request is never served; one that only others keep from being is.
+func TestAlignedRequestAboveTheDevice(t *testing.T) {
+	const mib = 1 << 20
+	w := newWorld(t, 64*mib, async.Config{})
+	if _, err := w.a.Alloc(alloc.Request{Bytes: 62 * mib, Align: 4 * mib}); !errors.Is(err, alloc.ErrNever) {
+		t.Errorf("62 MiB aligned to 4: %v", err)
+	}
+	if _, err := w.a.Alloc(alloc.Request{Bytes: 40 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.a.Alloc(alloc.Request{Bytes: 40 * mib, Align: 4 * mib}); !errors.Is(err, alloc.ErrNoMemory) || errors.Is(err, alloc.ErrNever) {
+		t.Errorf("40 MiB beside 40: %v", err)
+	}
+}
