@@ -1,0 +1,272 @@
+package smi
+
+// nvidia-smi -L and -q. The first is a line for each GPU and MIG device:
+//
+//	GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-...)
+//	  MIG 1g.5gb      Device  0: (UUID: MIG-...)
+//
+// The second is "Name : value", indented by sections.
+
+import (
+	"slices"
+	"strings"
+)
+
+type detailsState struct {
+	open    bool
+	margin  int // what a log puts before each line
+	section string
+	indent  int // of the section MIG Device
+	inMIG   bool
+	count   int // of the attached GPUs
+}
+
+// listLine reads a line of -L.
+func (r *Reader) listLine(n int, text string) bool {
+	if text[len(text)-1] != ')' {
+		return false
+	}
+	if i := strings.Index(text, "MIG "); i >= 0 && r.is(listForm) && strings.Contains(text[i:], "(UUID: MIG-") {
+		return r.listInstance(n, text[i:])
+	}
+	at := strings.Index(text, "GPU ")
+	uuid := strings.LastIndex(text, " (UUID: ")
+	if at < 0 || uuid < at {
+		return false
+	}
+	id, name, _ := strings.Cut(text[at+len("GPU "):uuid], ": ")
+	index, ok := number(id)
+	if !ok {
+		return false
+	}
+	if g := r.lastOf(listForm); g == nil || g.Index >= index || n-r.last > tableGap {
+		r.begin(n, listForm, "nvidia-smi")
+	}
+	r.current.add(GPU{Index: index, Name: clip(name), UUID: clip(text[uuid+len(" (UUID: ") : len(text)-1]), Line: n})
+	r.last = n
+	return true
+}
+
+// lastOf returns the last GPU of the current reading, nil if that has another form.
+func (r *Reader) lastOf(f form) *GPU {
+	if !r.is(f) {
+		return nil
+	}
+	return r.current.lastGPU()
+}
+
+// listInstance reads a MIG device of -L: MIG 1g.5gb Device 0: (UUID: ...), or before driver
+// 470 MIG Device 0: (UUID: ...).
+func (r *Reader) listInstance(n int, text string) bool {
+	before, uuid, _ := strings.Cut(text, "(UUID: ")
+	words := strings.Fields(strings.TrimRight(before, ": "))
+	index, ok := number(words[len(words)-1])
+	g := r.current.lastGPU()
+	if !ok || g == nil || len(words) < 3 || len(g.Instances) == maxGPUs {
+		return ok
+	}
+	i := Instance{Index: index, GI: -1, CI: -1, UUID: clip(strings.TrimSuffix(uuid, ")")), Line: n}
+	if len(words) > 3 {
+		i.Name = clip(words[1])
+	}
+	g.Instances = append(g.Instances, i)
+	r.last = n
+	return true
+}
+
+// detailsBegin begins -q at its heading, at a GPU, or at the section of memory.
+func (r *Reader) detailsBegin(n int, text string) bool {
+	at := strings.Index(text, "==============NVSMI LOG==============")
+	if at < 0 {
+		if at = strings.LastIndex(text, "GPU "); at >= 0 && (at > maxMargin || !busID(text[at+len("GPU "):])) {
+			at = -1
+		}
+	}
+	if at < 0 && strings.HasSuffix(text, "FB Memory Usage") {
+		at = max(0, len(text)-len("    FB Memory Usage"))
+	}
+	if at < 0 {
+		return false
+	}
+	r.begin(n, detailsForm, "nvidia-smi")
+	r.details = detailsState{open: true, margin: at}
+	return r.detail(n, text)
+}
+
+// detail reads a line of -q.
+func (r *Reader) detail(n int, text string) bool {
+	d := &r.details
+	if !r.is(detailsForm) {
+		d.open = false
+		return false
+	}
+	line := text[min(d.margin, len(text)):]
+	indent := len(line) - len(strings.TrimLeft(line, " "))
+	key, value, pair := strings.Cut(line[indent:], " : ")
+	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	switch {
+	case strings.HasPrefix(key, "=====") && strings.HasSuffix(key, "====="):
+		if len(r.current.GPUs) > 0 || r.current.Driver != "" {
+			r.begin(n, detailsForm, "nvidia-smi")
+			*d = detailsState{open: true, margin: d.margin}
+		}
+	case !pair && strings.HasPrefix(key, "GPU ") && busID(key[len("GPU "):]):
+		r.detailsGPU(n, key[len("GPU "):])
+	case indent < 4 && !(pair && r.general(key, value)):
+		d.open = false // what follows may be indented as well
+		return false
+	case !pair:
+		d.enter(key, indent)
+	case indent >= 4:
+		r.value(n, key, value)
+	}
+	r.last = n
+	return true
+}
+
+// detailsGPU begins a GPU.
+func (r *Reader) detailsGPU(n int, bus string) {
+	for _, g := range r.current.GPUs {
+		if g.Bus == bus { // -q with -l
+			count := r.details.count
+			r.begin(n, detailsForm, "nvidia-smi")
+			r.details.count = count
+			break
+		}
+	}
+	r.details.section, r.details.inMIG = "", false
+	r.current.add(GPU{Index: -1, Bus: clip(bus), Line: n})
+}
+
+// general reads a value that stands before the GPUs.
+func (r *Reader) general(key, value string) bool {
+	switch key {
+	case "Timestamp":
+		r.current.Time = timestamp(value)
+	case "Driver Version":
+		r.current.Driver = known(value)
+	case "CUDA Version":
+		r.current.CUDA = known(value)
+	case "Attached GPUs":
+		r.details.count, _ = number(value)
+	default:
+		return false
+	}
+	return true
+}
+
+// enter enters a section.
+func (d *detailsState) enter(name string, indent int) {
+	switch {
+	case strings.HasPrefix(name, "MIG Device"):
+		d.inMIG, d.indent = true, indent
+	case d.inMIG && indent <= d.indent:
+		d.inMIG = false
+	}
+	d.section = strings.TrimPrefix(name, "Shared ")
+}
+
+// value reads a value of a GPU.
+func (r *Reader) value(n int, key, value string) {
+	g := r.current.lastGPU()
+	if g == nil { // the text begins within a GPU
+		g = r.current.add(GPU{Index: -1, Line: n})
+	}
+	switch key {
+	case "Product Name":
+		g.Name = known(value)
+	case "GPU UUID":
+		g.UUID = known(value)
+	case "Display Active":
+		g.Display = value == "Enabled" || value == "Yes"
+	case "Compute Mode":
+		g.ComputeMode = known(value)
+	case "Processes": // Processes : None
+		g.ProcessesTold = value == "None"
+	}
+	switch section := r.details.section; {
+	case r.details.inMIG:
+		g.instanceValue(n, section, key, value)
+	case section == "MIG Mode" && key == "Current":
+		g.MIG = clip(value)
+	case section == "FB Memory Usage":
+		g.memoryValue(key, value)
+	case section == "Processes":
+		g.processValue(n, key, value)
+	}
+}
+
+func (g *GPU) memoryValue(key, value string) {
+	bytes, ok := amount(value)
+	switch {
+	case !ok:
+	case key == "Total":
+		g.Total = bytes
+	case key == "Used":
+		g.Used, g.HasUsed = bytes, true
+	case key == "Free":
+		g.Free, g.HasFree = bytes, true
+	case key == "Reserved":
+		g.Reserved, g.HasReserved = bytes, true
+	}
+}
+
+func (g *GPU) processValue(n int, key, value string) {
+	if key == "Process ID" {
+		if pid, ok := number(value); ok {
+			g.ProcessesTold = true
+			g.addProcess(Process{PID: pid, Line: n})
+		}
+		return
+	}
+	if len(g.Processes) == 0 {
+		return
+	}
+	switch p := &g.Processes[len(g.Processes)-1]; key {
+	case "Type":
+		p.Type = known(value)
+	case "Name":
+		p.Name = known(value)
+	case "Used GPU Memory":
+		p.Used, p.HasUsed = amount(value)
+	}
+}
+
+func (g *GPU) instanceValue(n int, section, key, value string) {
+	if index, ok := number(value); key == "Index" && ok && len(g.Instances) < maxGPUs {
+		g.Instances = append(g.Instances, Instance{Index: index, GI: -1, CI: -1, Line: n})
+	}
+	if len(g.Instances) == 0 {
+		return
+	}
+	i := &g.Instances[len(g.Instances)-1]
+	memory := strings.HasPrefix(section, "FB Memory")
+	switch {
+	case key == "GPU Instance ID":
+		i.GI, _ = number(value)
+	case key == "Compute Instance ID":
+		i.CI, _ = number(value)
+	case key == "MIG UUID" || key == "MIG Device UUID":
+		i.UUID = known(value)
+	case memory && key == "Total":
+		i.Total, _ = amount(value)
+	case memory && key == "Used":
+		i.Used, i.HasUsed = amount(value)
+	}
+}
+
+// says reports whether the reading has more than an address.
+func (d *detailsState) says(c *Reading) bool {
+	return c.Driver != "" || slices.ContainsFunc(c.GPUs, func(g GPU) bool {
+		return g.Total > 0 || g.HasUsed || g.Name != "" || g.ProcessesTold || len(g.Instances) > 0
+	})
+}
+
+// number gives the GPUs their indexes, if all that are attached are listed.
+func (d *detailsState) number(c *Reading) {
+	if d.count == len(c.GPUs) {
+		for i := range c.GPUs {
+			c.GPUs[i].Index = i
+		}
+	}
+}
