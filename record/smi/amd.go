@@ -38,6 +38,7 @@ func (r *Reader) amdRow(n int, cells [4]string) bool {
 	if used, total, ok := strings.Cut(words[len(words)-2], "/"); ok {
 		g.Used, g.HasUsed = amount(used)
 		g.Total, _ = amount(total)
+		g.UsedLine = n
 	}
 	return true
 }
@@ -98,7 +99,7 @@ func (r *Reader) rocmLine(n int, text string) bool {
 		}
 	case what == "vram total used memory (b)":
 		if g := r.rocmGPU(n, index, what); g != nil {
-			g.Used, g.HasUsed = bytes, true
+			g.Used, g.HasUsed, g.UsedLine = bytes, true, n
 		}
 	default:
 		return false

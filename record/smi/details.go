@@ -23,9 +23,6 @@ type detailsState struct {
 
 // listLine reads a line of -L.
 func (r *Reader) listLine(n int, text string) bool {
-	if text[len(text)-1] != ')' {
-		return false
-	}
 	if i := strings.Index(text, "MIG "); i >= 0 && r.is(listForm) && strings.Contains(text[i:], "(UUID: MIG-") {
 		return r.listInstance(n, text[i:])
 	}
@@ -74,23 +71,41 @@ func (r *Reader) listInstance(n int, text string) bool {
 	return true
 }
 
+// heading is what -q begins with.
+const heading = "==============NVSMI LOG=============="
+
 // detailsBegin begins -q at its heading, at a GPU, or at the section of memory.
 func (r *Reader) detailsBegin(n int, text string) bool {
-	at := strings.Index(text, "==============NVSMI LOG==============")
-	if at < 0 {
-		if at = strings.LastIndex(text, "GPU "); at >= 0 && (at > maxMargin || !busID(text[at+len("GPU "):])) {
-			at = -1
-		}
-	}
-	if at < 0 && strings.HasSuffix(text, "FB Memory Usage") {
+	at := -1
+	switch last := text[len(text)-1]; {
+	case last == '=':
+		at = strings.Index(text, heading)
+	case digit(last):
+		at = busAt(text)
+	case strings.HasSuffix(text, "FB Memory Usage"):
 		at = max(0, len(text)-len("    FB Memory Usage"))
 	}
-	if at < 0 {
+	if at < 0 || at > maxMargin {
 		return false
+	}
+	if strings.Trim(text[:at], "`") == "" {
+		at = 0 // the beginning of a quotation
 	}
 	r.begin(n, detailsForm, "nvidia-smi")
 	r.details = detailsState{open: true, margin: at}
 	return r.detail(n, text)
+}
+
+// busAt is where "GPU " and the address of a device stand at the end of a text, -1 if they
+// do not.
+func busAt(text string) int {
+	for _, width := range []int{len("0000:01:00.0"), len("00000000:01:00.0")} {
+		at := len(text) - width - len("GPU ")
+		if at >= 0 && text[at:at+len("GPU ")] == "GPU " && busID(text[at+len("GPU "):]) {
+			return at
+		}
+	}
+	return -1
 }
 
 // detail reads a line of -q.
@@ -100,10 +115,13 @@ func (r *Reader) detail(n int, text string) bool {
 		d.open = false
 		return false
 	}
-	line := text[min(d.margin, len(text)):]
+	if len(text) <= d.margin {
+		return false // a prefix alone
+	}
+	line := text[d.margin:]
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	key, value, pair := strings.Cut(line[indent:], " : ")
-	key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+	key, value = strings.Trim(key, " `"), strings.TrimSpace(value)
 	switch {
 	case strings.HasPrefix(key, "=====") && strings.HasSuffix(key, "====="):
 		if len(r.current.GPUs) > 0 || r.current.Driver != "" {
@@ -190,20 +208,20 @@ func (r *Reader) value(n int, key, value string) {
 	case section == "MIG Mode" && key == "Current":
 		g.MIG = clip(value)
 	case section == "FB Memory Usage":
-		g.memoryValue(key, value)
+		g.memoryValue(n, key, value)
 	case section == "Processes":
 		g.processValue(n, key, value)
 	}
 }
 
-func (g *GPU) memoryValue(key, value string) {
+func (g *GPU) memoryValue(n int, key, value string) {
 	bytes, ok := amount(value)
 	switch {
 	case !ok:
 	case key == "Total":
 		g.Total = bytes
 	case key == "Used":
-		g.Used, g.HasUsed = bytes, true
+		g.Used, g.HasUsed, g.UsedLine = bytes, true, n
 	case key == "Free":
 		g.Free, g.HasFree = bytes, true
 	case key == "Reserved":

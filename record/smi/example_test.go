@@ -19,12 +19,12 @@ RuntimeError: CUDA out of memory
 		r.Line(i+1, line)
 	}
 	for _, g := range r.Readings()[0].GPUs {
-		fmt.Printf("line %d: %s, %d of %d MiB\n", g.Line, g.Name, g.Used>>20, g.Total>>20)
+		fmt.Printf("line %d: %s, %d of %d MiB\n", g.UsedLine, g.Name, g.Used>>20, g.Total>>20)
 		for _, p := range g.Processes {
 			fmt.Printf("line %d: %s %d, %d MiB\n", p.Line, p.Name, p.PID, p.Used>>20)
 		}
 	}
 	// Output:
-	// line 2: Tesla T4, 14630 of 15360 MiB
+	// line 3: Tesla T4, 14630 of 15360 MiB
 	// line 5: python3 4242, 14620 MiB
 }

@@ -94,7 +94,7 @@ func (r *Reader) monitorValues(n int, values []string) bool {
 	if len(values) != len(columns) {
 		return false
 	}
-	g := GPU{Index: -1, Line: n}
+	g := GPU{Index: -1, Line: n, UsedLine: n}
 	p := Process{Line: n}
 	var day, clock string
 	for i, name := range columns {

@@ -43,7 +43,10 @@ func (r *Reader) queryHeader(n int, text string) bool {
 	}
 	margin := strings.LastIndexAny(first, " \t") + 1
 	fields[0] = fields[0][margin:]
-	return margin <= maxMargin && r.setColumns(n, fields, margin)
+	if margin > maxMargin || margin > 0 && len(fields) == 1 {
+		return false
+	}
+	return r.setColumns(n, fields, margin)
 }
 
 // setColumns sets the columns of the rows that follow, if they are those of a query for
@@ -51,6 +54,7 @@ func (r *Reader) queryHeader(n int, text string) bool {
 func (r *Reader) setColumns(n int, fields []string, margin int) bool {
 	columns := make([]string, len(fields))
 	wanted := false
+	apps := slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) == "pid" })
 	for i, f := range fields {
 		name := strings.TrimSpace(f)
 		if at := strings.IndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
@@ -58,6 +62,9 @@ func (r *Reader) setColumns(n int, fields []string, margin int) bool {
 		}
 		if !property(name) {
 			return false
+		}
+		if name == "name" && apps {
+			name = "process_name"
 		}
 		name = strings.TrimPrefix(name, "gpu_")
 		switch name {
@@ -73,7 +80,6 @@ func (r *Reader) setColumns(n int, fields []string, margin int) bool {
 		return false
 	}
 	again := slices.Equal(r.query.columns, columns)
-	apps := slices.Contains(columns, "pid")
 	r.query = queryState{columns: columns, margin: margin, apps: apps, last: n, nameless: again && r.query.nameless}
 	if apps && !r.is(appsForm) { // a heading without rows lists no process
 		r.begin(n, appsForm, "nvidia-smi").add(GPU{Index: -1, Line: n, ProcessesTold: true})
@@ -137,7 +143,7 @@ func (q *queryState) read(n int, values []string) (row, bool) {
 		switch column {
 		case "timestamp":
 			w.at = timestamp(value)
-			ok = value != ""
+			ok = !w.at.IsZero() || strings.Contains(value, ":")
 		case "index":
 			w.Index, ok = number(value)
 		case "name":
@@ -181,7 +187,7 @@ func (w *row) memory(column, value string) bool {
 	case "memory.total":
 		w.Total = bytes
 	case "memory.used":
-		w.Used, w.HasUsed = bytes, ok
+		w.Used, w.HasUsed, w.UsedLine = bytes, ok, w.Line
 	case "memory.free":
 		w.Free, w.HasFree = bytes, ok
 	case "memory.reserved":

@@ -55,6 +55,7 @@ func (r *Reader) extend(c *Reading) {
 	for i := range c.GPUs {
 		g := &c.GPUs[i]
 		if !g.HasUsed {
+			g.UsedLine = 0
 			continue
 		}
 		key := g.key()
@@ -99,12 +100,12 @@ func (s *series) add(at time.Time, g *GPU) {
 		s.start = s.end
 	}
 	if s.sum.Samples == 0 || g.Used > s.sum.Peak {
-		s.sum.Peak, s.sum.PeakLine, s.sum.PeakTime = g.Used, g.Line, at
+		s.sum.Peak, s.sum.PeakLine, s.sum.PeakTime = g.Used, g.UsedLine, at
 	}
 	if s.sum.Samples%s.stride == 0 {
 		s.keep(s.end)
 	}
-	s.sum.LastLine = g.Line
+	s.sum.LastLine = g.UsedLine
 	s.sum.Samples++
 }
 

@@ -50,6 +50,7 @@ type GPU struct {
 	ComputeMode                   string // as printed: Default, E. Process, Exclusive_Process, Prohibited
 	MIG                           string // as printed: Enabled, Disabled, N/A; empty if unknown
 	Line                          int
+	UsedLine                      int        // where Used stands, 0 if unknown
 	Instances                     []Instance // MIG devices
 	Processes                     []Process
 	// ProcessesTold reports whether the reading lists processes, so that no process means

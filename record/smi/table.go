@@ -159,7 +159,7 @@ func (r *Reader) gpuRow(n int, cells [4]string) bool {
 	r.table.half = false
 	g := r.current.lastGPU()
 	if ok {
-		g.Used, g.HasUsed, g.Total = used, true, total
+		g.Used, g.HasUsed, g.UsedLine, g.Total = used, true, n, total
 	}
 	if words := strings.Fields(right); len(words) > 1 {
 		g.ComputeMode = known(strings.Join(words[1:], " "))
@@ -308,7 +308,7 @@ func (r *Reader) bareMemory(n int, text string) bool {
 	if !ok || total < 256<<20 || strings.Count(text, "MiB") != 2 {
 		return false
 	}
-	r.continueTable(n).add(GPU{Index: -1, Used: used, HasUsed: true, Total: total, Line: n})
+	r.continueTable(n).add(GPU{Index: -1, Used: used, HasUsed: true, UsedLine: n, Total: total, Line: n})
 	r.last = n
 	return true
 }
