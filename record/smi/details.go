@@ -28,7 +28,7 @@ func (r *Reader) listLine(n int, text string) bool {
 	}
 	at := strings.Index(text, "GPU ")
 	uuid := strings.LastIndex(text, " (UUID: ")
-	if at < 0 || uuid < at {
+	if at < 0 || uuid < at+len("GPU ") {
 		return false
 	}
 	id, name, _ := strings.Cut(text[at+len("GPU "):uuid], ": ")

@@ -14,6 +14,9 @@ import (
 // that are one GPU over time: no machine has more.
 const maxNameless = 16
 
+// maxBare is how many commas a row without a heading may have.
+const maxBare = 16
+
 type queryState struct {
 	columns  []string
 	margin   int  // what a log puts before each line
@@ -287,7 +290,7 @@ func (c *Reading) hasApp(w row) bool {
 //
 // The smaller one of two amounts is taken for what is used only if it stands first.
 func (r *Reader) bareRow(n int, text string) bool {
-	if strings.IndexByte(text, ',') < 0 {
+	if commas := strings.Count(text, ","); commas == 0 || commas > maxBare {
 		return false
 	}
 	values := strings.Split(text, ",")

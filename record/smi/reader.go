@@ -175,8 +175,8 @@ func (r *Reader) thin() {
 			kept = append(kept, reading)
 		}
 	}
-	if len(kept) == maxReadings { // no two neighbours are alike
-		kept = slices.Delete(kept, maxReadings/2, maxReadings/2+maxReadings/4)
+	if len(kept) > maxReadings*3/4 { // too few neighbours are alike
+		kept = slices.Delete(kept, maxReadings/2, maxReadings*3/4)
 	}
 	clear(r.readings[len(kept):])
 	r.readings = kept
