@@ -13,7 +13,7 @@ import (
 func TestLinesOfTablesBelongToThem(t *testing.T) {
 	files, _ := filepath.Glob("testdata/table-*.txt")
 	for _, file := range files {
-		text, _ := sample(t, file)
+		text, _ := sampleOf(t, file)
 		var r Reader
 		for i, line := range strings.Split(text, "\n") {
 			framed := strings.HasPrefix(line, "|") || strings.HasPrefix(line, "+--")
@@ -63,7 +63,7 @@ func TestLinesOfLogsDoNotBelong(t *testing.T) {
 
 // TestTwoTablesAreTwoReadings takes a table twice, the second without its heading.
 func TestTwoTablesAreTwoReadings(t *testing.T) {
-	text, _ := sample(t, "testdata/table-361-two-gpus.txt")
+	text, _ := sampleOf(t, "testdata/table-361-two-gpus.txt")
 	lines := strings.Split(text, "\n")
 	for name, second := range map[string][]string{"whole": lines, "from the first GPU": lines[7:], "from the processes": lines[13:]} {
 		got, err := Read(strings.NewReader(text + strings.Join(second, "\n")))
@@ -149,7 +149,8 @@ func check(t *testing.T, lines int, readings []Reading) {
 		for _, g := range r.GPUs {
 			size("used", g.Used)
 			size("total", g.Total)
-			if g.Line < r.Line || g.Line > lines || g.HasUsed != (g.UsedLine > 0) || !g.HasUsed && g.Used != 0 || g.HasUsed && g.Total > 0 && g.Used > g.Total && r.Tool == "nvidia-smi" && r.form == tableForm {
+			placed := g.Line >= r.Line && g.Line <= lines && g.HasUsed == (g.UsedLine > 0)
+			if !placed || !g.HasUsed && g.Used != 0 || r.form == tableForm && g.Total > 0 && g.Used > g.Total && r.Tool == "nvidia-smi" {
 				t.Errorf("GPU %+v of a reading at line %d", g, r.Line)
 			}
 			for _, p := range g.Processes {
@@ -165,7 +166,7 @@ func check(t *testing.T, lines int, readings []Reading) {
 func seeds(f *testing.F) {
 	files, _ := filepath.Glob("testdata/*.txt")
 	for _, file := range files {
-		text, _ := sample(f, file)
+		text, _ := sampleOf(f, file)
 		f.Add(text)
 	}
 }

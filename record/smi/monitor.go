@@ -94,47 +94,57 @@ func (r *Reader) monitorValues(n int, values []string) bool {
 	if len(values) != len(columns) {
 		return false
 	}
-	g := GPU{Index: -1, Line: n, UsedLine: n}
-	p := Process{Line: n}
-	var day, clock string
+	w := sample{GPU: GPU{Index: -1, Line: n, UsedLine: n}, process: Process{Line: n}}
 	for i, name := range columns {
-		value, ok := values[i], true
-		switch name {
-		case "date":
-			day = value
-		case "time":
-			clock = value
-		case "gpu":
-			g.Index, ok = number(value)
-		case "pid":
-			p.PID, ok = number(value)
-			ok = ok || value == "-"
-		case "type":
-			p.Type = known(value)
-			ok = p.Type == "" || processType(value)
-		case "command":
-			p.Name = known(value)
-		case "fb":
-			g.Used, g.HasUsed = amount(value)
-			ok = g.HasUsed || value == "-"
-		case "vram_used":
-			g.Used, g.HasUsed = amount(value)
-		case "vram_total":
-			g.Total, _ = amount(value)
-		case "vram_usage": // 3.0/191.7 GB
-			used, total, _ := strings.Cut(value, "/")
-			if _, unit, cut := strings.Cut(total, " "); cut {
-				g.Used, g.HasUsed = amount(used + " " + unit)
-			}
-			g.Total, _ = amount(total)
-		default:
-			ok = m.amd || value == "-" || digit(value[0])
-		}
-		if !ok {
+		if !w.take(name, values[i]) && !(m.amd && w.Index >= 0) {
 			return false
 		}
 	}
-	r.keepSample(n, g, p, clockOf(day, clock))
+	r.keepSample(n, w.GPU, w.process, clockOf(w.day, w.clock))
+	return true
+}
+
+// A sample is what a row says.
+type sample struct {
+	GPU
+	process    Process
+	day, clock string
+}
+
+// take takes the value of a column, and reports whether it is one that the column may have.
+func (w *sample) take(name, value string) (ok bool) {
+	switch name {
+	case "date":
+		w.day = value
+	case "time":
+		w.clock = value
+	case "gpu":
+		w.Index, ok = number(value)
+		return ok
+	case "pid":
+		w.process.PID, ok = number(value)
+		return ok || value == "-"
+	case "type":
+		w.process.Type = known(value)
+		return value == "-" || processType(value)
+	case "command":
+		w.process.Name = known(value)
+	case "fb", "vram_used":
+		w.Used, w.HasUsed = amount(value)
+		return w.HasUsed || value == "-"
+	case "vram_total":
+		w.Total, ok = amount(value)
+		return ok
+	case "vram_usage": // 3.0/191.7 GB
+		used, total, _ := strings.Cut(value, "/")
+		if _, unit, cut := strings.Cut(total, " "); cut {
+			w.Used, w.HasUsed = amount(used + " " + unit)
+		}
+		w.Total, ok = amount(total)
+		return ok
+	default:
+		return value == "-" || digit(value[0])
+	}
 	return true
 }
 

@@ -95,6 +95,9 @@ func (s *series) add(at time.Time, g *GPU) {
 			at, s.days = at.Add(24*time.Hour), s.days+24*time.Hour
 		}
 	}
+	if s.sum.Samples > 0 && at.Before(s.end.at) {
+		at = s.end.at // unknown, or the clock was set back
+	}
 	s.end = point{at, g.Used}
 	if s.sum.Samples == 0 {
 		s.start = s.end

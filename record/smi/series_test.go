@@ -24,6 +24,8 @@ func TestSummaries(t *testing.T) {
 		{"one reading is no series", csv("2026/01/02 03:04:05.000, 0, 5 MiB, 10 MiB"), ""},
 		{"of a short recording the second half", csv("2026/01/02 03:04:05.000, 0, 5 MiB, 10 MiB", "2026/01/02 03:05:05.000, 0, 9 MiB, 10 MiB", "2026/01/02 03:06:05.000, 0, 8 MiB, 10 MiB"),
 			"0: 5 9@3 8 of 10, 3 samples in 2m0s, -1 in 1m0s\n"},
+		{"a time that cannot be read is the one before", csv("2026/01/02 03:04:05.000, 0, 5 MiB, 10 MiB", "2026/01/02 03:0?:05.000, 0, 9 MiB, 10 MiB", "2026/01/02 03:06:05.000, 0, 8 MiB, 10 MiB"),
+			"0: 5 9@3 8 of 10, 3 samples in 2m0s, -1 in 2m0s\n"},
 		{"two GPUs by index", csv("2026/01/02 03:04:05.000, 0, 5 MiB, 10 MiB", "2026/01/02 03:04:05.010, 1, 1 MiB, 10 MiB",
 			"2026/01/02 03:04:06.000, 0, 6 MiB, 10 MiB", "2026/01/02 03:04:06.010, 1, 1 MiB, 10 MiB"),
 			"0: 5 6@4 6 of 10, 2 samples in 1s, +1 in 1s\n1: 1 1@3 1 of 10, 2 samples in 1s, +0 in 1s\n"},

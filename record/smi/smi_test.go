@@ -19,7 +19,7 @@ func TestSamplesReadAsWritten(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, want := sample(t, file)
+			text, want := sampleOf(t, file)
 			got, err := Read(strings.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
@@ -31,8 +31,8 @@ func TestSamplesReadAsWritten(t *testing.T) {
 	}
 }
 
-// sample splits a file into its text and what it says.
-func sample(t testing.TB, file string) (text, want string) {
+// sampleOf splits a file into its text and what it says.
+func sampleOf(t testing.TB, file string) (text, want string) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
