@@ -15,6 +15,7 @@ type told struct {
 var families = []told{
 	{family: "common"},
 	{family: "exception"},
+	{family: "Linux", words: "kernel dmesg oom memcg", plain: true},
 	{family: "cudaError", calls: "cuda", words: "cuda nvidia cuda_error cudaerror! cudaerror_t! cudart thcudacheck gpuassert"},
 	{family: "CUresult", stem: "CUDA_", calls: "cu", words: "cuda cuda_error curesult! cudriver drivererror cudaerror_enum!"},
 	{family: "hipError", calls: "hip", words: "hip rocm hiperror! hiperror_t! hip_error"},
@@ -46,17 +47,17 @@ var families = []told{
 	{family: "NVML", stem: "NVML_ERROR_", calls: "nvml", words: "nvml pynvml nvmlerror! nvmlreturn_t! smi"},
 	{family: "HSA", stem: "HSA_STATUS_", calls: "hsa", words: "hsa rocr hsa_status_t! queue hsa_status"},
 	{family: "Ascend", calls: "acl aclrt rt", words: "acl ascend npu cann acl_error rt torch_npu hccl aclerror! aclrt"},
-	{family: "TensorRT", stem: "k", words: "tensorrt trt errorcode! trtexec"},
+	{family: "TensorRT", stem: "k", words: "tensorrt trt trtexec"},
 	{family: "Metal", stem: "MTLCommandBufferError", words: "metal mtlcommandbuffer mtlcommandbuffererrordomain! ggml_metal mps"},
-	{family: "absl", words: "rpc grpc statuscode! xlaruntimeerror jaxruntimeerror tensorflow errors_impl", plain: true},
+	{family: "absl", words: "rpc grpc statuscode xlaruntimeerror jaxruntimeerror tensorflow errors_impl", plain: true},
 	{family: "Slurm", words: "slurm slurmstepd slurmctld sacct sbatch srun squeue jobstate scontrol jobid step", plain: true},
 	{family: "Kubernetes", words: "kubernetes kubectl kubelet pod pods reason container nodes", plain: true},
 }
 
 // connectives stand between a family and its number: "CUDA error code = 2".
 const connectives = "error errors err code codes status result ret retcode rc return returned returns failed failure with no " +
-	"number value is was errno driver runtime api call exited exit by signal non zero got from function type and terminated " +
-	"killed died native backend os exitcode"
+	"number value is was errno driver runtime api call exited exit by signal non zero got function terminated " +
+	"killed died native backend exitcode"
 
 // weakTexts are texts that others write too: they count only where the family is told.
 var weakTexts = map[string]bool{

@@ -61,6 +61,7 @@ type scanner struct {
 	text  string
 	toks  [8]token // the last words
 	n     int      // words of the line so far
+	start int      // of the line
 	told  uint64   // families that the line tells
 	finds []find
 	hits  []Hit
@@ -68,7 +69,7 @@ type scanner struct {
 
 // line reads text[at:end].
 func (s *scanner) line(at, end int) {
-	s.n, s.told, s.finds = 0, 0, s.finds[:0]
+	s.start, s.n, s.told, s.finds = at, 0, 0, s.finds[:0]
 	past := at // where the last text ends
 	for i := at; i < end; {
 		if !isWord(s.text[i]) {
@@ -170,8 +171,8 @@ func (s *scanner) alone(t token, p *phrase, end int) bool {
 	if p.weak {
 		return true
 	}
-	before := strings.TrimRight(s.text[:t.at], " ")
-	return s.shellCase(t, before) && endsShellPrefix(before, t.at-len(before)) && startsCommand(s.text[t.end:end])
+	before := strings.TrimRight(s.text[s.start:t.at], " ")
+	return s.shellCase(t, before) && endsShellPrefix(before, t.at-s.start-len(before)) && startsCommand(s.text[t.end:end])
 }
 
 // shellCase reports whether the word is in the case that shells write: zsh alone in lower.
@@ -186,7 +187,7 @@ func endsShellPrefix(text string, spaces int) bool {
 		return true
 	}
 	last := text[len(text)-1]
-	return last == '\n' || strings.IndexByte("+-0123456789", last) >= 0 || last == ':' && spaces == 1
+	return strings.IndexByte("+-0123456789", last) >= 0 || last == ':' && spaces == 1
 }
 
 // startsCommand reports whether the text is nothing, or begins as a shell writes a command.
@@ -197,7 +198,7 @@ func startsCommand(text string) bool {
 
 // zero reports whether the words between from and to count nothing.
 func (s *scanner) zero(from, to, end int) bool {
-	return zeroAfter(s.text[to:end]) || zeroBefore(s.text[:from])
+	return zeroAfter(s.text[to:end]) || zeroBefore(s.text[s.start:from])
 }
 
 // zeroAfter reports whether the text begins as in "OOMKilled: 0" or "OOMKilled": false.

@@ -76,3 +76,15 @@ func BenchmarkIndex(b *testing.B) {
 		newIndex(rows)
 	}
 }
+
+// FuzzParse checks that a table is read or refused, whatever it is.
+func FuzzParse(f *testing.F) {
+	f.Add("# head\nCUresult\tCUDA_ERROR_OUT_OF_MEMORY\t2|0x2\tout of memory|oom\tdevice memory\tdriver\tno\tyes\tmemory\tcuda.h\n")
+	f.Add("\t\t\t\t\t\t\t\t\t\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		rows, err := parse(text)
+		if err != nil && rows != nil {
+			t.Fatal("rows and an error")
+		}
+	})
+}

@@ -69,7 +69,7 @@ func (s *scanner) toldBefore(at int, marked bool) (told uint64) {
 	for k := 2; k <= min(s.n, len(s.toks)); k++ {
 		t := &s.toks[(s.n-k)%len(s.toks)]
 		gap := s.text[t.end:at]
-		if len(gap) > 6 || strings.ContainsAny(gap, ".;|&\t") || k == 2 && strings.Contains(gap, ",") {
+		if len(gap) > 6 || strings.ContainsAny(gap, ".;|&!\t") || k == 2 && strings.Contains(gap, ",") {
 			return told
 		}
 		at = t.at
@@ -120,9 +120,9 @@ func (s *scanner) add(n int64, told uint64, t token) bool {
 
 // xid reads the number after the word: "Xid (PCI:0000:01:00): 31, pid=7", "XID 48".
 func (s *scanner) xid(t token, end int) {
-	rest := s.text[t.end:end]
 	at := t.end
-	if i := strings.IndexByte(rest, ')'); i > 0 && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") {
+	bus := s.text[at:min(end, at+40)]
+	if i := strings.IndexByte(bus, ')'); i > 0 && strings.HasPrefix(strings.TrimLeft(bus, " "), "(") {
 		at += i + 1
 	}
 	for at < end && (s.text[at] == ' ' || s.text[at] == ':' || s.text[at] == '=') {
