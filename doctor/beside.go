@@ -7,8 +7,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"gpumem/doctor/internal/balance"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 	"slices"
 	"strings"
 
@@ -50,7 +50,7 @@ func ReadBeside(ctx context.Context, t *trace.Trace) (*Beside, error) {
 	}
 	for _, p := range t.Pools {
 		b.Most = max(b.Most, pools[p.Name])
-		if gpu := balance.DeviceOf(p.Name); gpu >= 0 {
+		if gpu := account.DeviceOf(p.Name); gpu >= 0 {
 			b.pools[gpu] = size.Add(b.pools[gpu], pools[p.Name])
 		}
 	}
@@ -79,10 +79,10 @@ func (b *Beside) said() string {
 	case b.Live == 0:
 		return b.Source + ": nothing was allocated at its end, so that it says nothing of the failure"
 	}
-	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, balance.Human(b.Live), b.Blocks)
+	s := fmt.Sprintf("%s: the program held %s (blocks: %d)", b.Source, account.Human(b.Live), b.Blocks)
 	if len(b.Sites) > 0 && b.Sites[0].Name != "" {
 		frame, _, _ := strings.Cut(b.Sites[0].Name, "\n")
-		s += fmt.Sprintf("; the largest part, %s: %s", balance.Human(b.Sites[0].Bytes), quantity.Clip(frame))
+		s += fmt.Sprintf("; the largest part, %s: %s", account.Human(b.Sites[0].Bytes), statement.Clip(frame))
 	}
 	return s
 }

@@ -24,7 +24,7 @@ package doctor
 import (
 	"io"
 
-	"gpumem/doctor/internal/balance"
+	"gpumem/doctor/internal/account"
 	"gpumem/node/machine"
 )
 
@@ -38,7 +38,7 @@ func Diagnose(log io.Reader, state *machine.Snapshot) (*Diagnosis, error) {
 
 // DiagnoseWith is Diagnose with what was taken beside the log; nil if there is nothing.
 func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diagnosis, error) {
-	e := balance.New(state)
+	e := account.New(state)
 	if beside != nil {
 		e.Live, e.LiveSource = beside.On, beside.Source
 	}

@@ -4,7 +4,7 @@ package doctor
 
 import (
 	"encoding/json"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 
 	"gpumem/record/dump"
 )
@@ -62,7 +62,7 @@ type Cause struct {
 }
 
 // Evidence is a line that shows something.
-type Evidence = quantity.Evidence
+type Evidence = statement.Evidence
 
 // MarshalJSON writes empty lists as [], which scripts can walk.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {

@@ -1,8 +1,8 @@
 package doctor
 
 import (
-	"gpumem/doctor/internal/balance"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +13,7 @@ import (
 
 func TestUnifiedIsReadAsXLADoes(t *testing.T) {
 	for value, want := range map[string]bool{"1": true, "true": true, "TRUE": true, "0": false, "false": false, "no": false, "yes": false, "": false} {
-		e := balance.New(nil)
+		e := account.New(nil)
 		e.Env["TF_FORCE_UNIFIED_MEMORY"] = value
 		if e.Unified() != want {
 			t.Errorf("%q: %v", value, !want)
@@ -26,9 +26,9 @@ func TestLadderHasStepsOfNineTenths(t *testing.T) {
 		step float64
 		want int
 	}{"nine tenths": {.9, 5}, "eight tenths": {.8, 1}, "hardly less": {.98, 1}} {
-		e := balance.New(nil)
-		for want, k := float64(8*quantity.Gib), 0; k < 5; k++ {
-			e.Failed = append(e.Failed, &balance.Refusal{Want: uint64(want)})
+		e := account.New(nil)
+		for want, k := float64(8*statement.Gib), 0; k < 5; k++ {
+			e.Failed = append(e.Failed, &account.Refusal{Want: uint64(want)})
 			want *= c.step
 		}
 		if _, _, n := e.Ladder(); n != c.want {
@@ -39,8 +39,8 @@ func TestLadderHasStepsOfNineTenths(t *testing.T) {
 
 func TestWholePoolIsThreeQuartersOrNineTenths(t *testing.T) {
 	for part, want := range map[int]bool{75: true, 90: true, 70: false, 80: false, 85: false, 95: false} {
-		e := balance.New(nil)
-		e.Failed = []*balance.Refusal{{St: &quantity.Statement{}, Total: 100 * quantity.Gib, Want: uint64(part) * quantity.Gib}}
+		e := account.New(nil)
+		e.Failed = []*account.Refusal{{St: &statement.Statement{}, Total: 100 * statement.Gib, Want: uint64(part) * statement.Gib}}
 		if got := e.WholePool(e.Failed[0], 1); got != want {
 			t.Errorf("%d %%: %v", part, got)
 		}
@@ -48,8 +48,8 @@ func TestWholePoolIsThreeQuartersOrNineTenths(t *testing.T) {
 }
 
 func TestSizesInListsAreOfTheDevice(t *testing.T) {
-	for device, want := range map[int][2]uint64{-1: {1 * quantity.Gib, 5 * quantity.Gib}, 0: {1 * quantity.Gib, 5 * quantity.Gib}, 1: {2 * quantity.Gib, 6 * quantity.Gib}, 2: {0, 0}} {
-		if p, a := balance.FromLists("1 GiB 2 GiB", "5 GiB, 6 GiB", device); p != want[0] || a != want[1] {
+	for device, want := range map[int][2]uint64{-1: {1 * statement.Gib, 5 * statement.Gib}, 0: {1 * statement.Gib, 5 * statement.Gib}, 1: {2 * statement.Gib, 6 * statement.Gib}, 2: {0, 0}} {
+		if p, a := account.FromLists("1 GiB 2 GiB", "5 GiB, 6 GiB", device); p != want[0] || a != want[1] {
 			t.Errorf("device %d: %d and %d", device, p, a)
 		}
 	}
@@ -96,8 +96,8 @@ func TestTorchFractionIsReadAsPyTorchDoes(t *testing.T) {
 		"per_process_memory_fraction:1.0":                                 0,
 		"max_split_size_mb:128":                                           0,
 	} {
-		e := balance.New(nil)
-		e.Env[balance.TorchConf] = text
+		e := account.New(nil)
+		e.Env[account.TorchConf] = text
 		if f, ok := e.TorchFraction(); ok != (want > 0) || ok && f != want {
 			t.Errorf("%q: %v %v, want %v", text, f, ok, want)
 		}
@@ -105,12 +105,12 @@ func TestTorchFractionIsReadAsPyTorchDoes(t *testing.T) {
 }
 
 func TestTorchFractionOnHIP(t *testing.T) {
-	e := balance.New(nil)
+	e := account.New(nil)
 	e.Env["PYTORCH_HIP_ALLOC_CONF"] = "per_process_memory_fraction:0.5"
 	if f, ok := e.TorchFraction(); ok {
 		t.Errorf("CUDA: %v", f)
 	}
-	e.Marks["hip"] = quantity.Evidence{}
+	e.Marks["hip"] = statement.Evidence{}
 	if f, ok := e.TorchFraction(); !ok || f != .5 {
 		t.Errorf("HIP: %v %v", f, ok)
 	}

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/internal/balance"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 	"gpumem/policy"
 	"gpumem/policy/torchconf"
 )
@@ -88,12 +88,12 @@ func parseRemedies(text string) map[string][]*remedyBlock {
 }
 
 // A writer writes remedies for a scene.
-type writer struct{ *balance.Scene }
+type writer struct{ *account.Scene }
 
 // remedyFor returns what to do about a finding.
-func remedyFor(f balance.Finding) cure { return (&writer{f.At}).write(f.Remedy, f.Bytes) }
+func remedyFor(f account.Finding) cure { return (&writer{f.At}).write(f.Remedy, f.Bytes) }
 
-// write is what to do, by the name of a remedy and its quantity.
+// write is what to do, by the name of a remedy and its statement.
 func (s *writer) write(id string, bytes uint64) (c cure) {
 	s.N["bytes"] = bytes
 	s.names()
@@ -199,7 +199,7 @@ func (s *writer) jaxCheck(set string) string {
 		as = " --as jax@" + v
 	}
 	if t := s.Total(); t.Bytes > 0 {
-		device = fmt.Sprintf(" --device sim:%dMiB", t.Bytes/quantity.Mib)
+		device = fmt.Sprintf(" --device sim:%dMiB", t.Bytes/statement.Mib)
 	}
 	return strings.TrimSpace(set + " gpumem explain" + as + device)
 }
@@ -215,11 +215,11 @@ func (s *writer) setting(uint64) {
 		s.Words["right"] = "cuda_async"
 	}
 	s.Flag("fraction_twice", strings.HasSuffix(t.Name, "MEM_FRACTION"))
-	s.Flag("allocator", t.Name == balance.Allocator)
-	s.Flag("torch_conf", t.Name == balance.TorchConf)
+	s.Flag("allocator", t.Name == account.Allocator)
+	s.Flag("torch_conf", t.Name == account.TorchConf)
 	s.Flag("expandable", strings.Contains(t.Value+st.Text, "expandable_segments"))
 	s.Flag("tensorflow_call", t.Name == "tensorflow")
-	s.Flag("growth", t.Name == balance.TfGrowth)
+	s.Flag("growth", t.Name == account.TfGrowth)
 	s.Flag("flags", t.Name == "XLA_FLAGS")
 }
 
@@ -231,19 +231,19 @@ func (s *writer) hostWords(uint64) {
 
 func (s *writer) quota(quota uint64) {
 	t := s.Total().Bytes
-	s.Flag("fits_quota", s.Uses("jax") && quota > 2*balance.ContextMost && t > quota)
-	s.fractionOf(down(float64(balance.Less(quota, balance.ContextMost)) / float64(max(t, 1))))
+	s.Flag("fits_quota", s.Uses("jax") && quota > 2*account.ContextMost && t > quota)
+	s.fractionOf(down(float64(account.Less(quota, account.ContextMost)) / float64(max(t, 1))))
 }
 
 func (s *writer) multi(uint64) {
 	t := s.Total().Bytes
 	s.Words["arithmetic"] = "half of the GPU less what a context and libraries take"
-	if t <= 4*balance.ContextMost {
+	if t <= 4*account.ContextMost {
 		s.fractionOf("0.40")
 		return
 	}
-	f := s.fractionOf(down(float64((t-2*balance.ContextMost)/2) / float64(t)))
-	s.Words["arithmetic"] = fmt.Sprintf("two times (%s and %s for its context and libraries) fit into %s", balance.Human(uint64(f*float64(t))), balance.Human(balance.ContextMost), balance.Human(t))
+	f := s.fractionOf(down(float64((t-2*account.ContextMost)/2) / float64(t)))
+	s.Words["arithmetic"] = fmt.Sprintf("two times (%s and %s for its context and libraries) fit into %s", account.Human(uint64(f*float64(t))), account.Human(account.ContextMost), account.Human(t))
 }
 
 // starved makes the pool smaller. It leaves what cuDNN's first convolution takes, and half
@@ -265,19 +265,19 @@ func (s *writer) starved(display uint64) {
 	}
 	pool := uint64(fraction * float64(total))
 	if s.H != nil && s.H.From != nil {
-		pool = min(pool, balance.Less(total, left)) // whatever the setting was, no more was in use
+		pool = min(pool, account.Less(total, left)) // whatever the setting was, no more was in use
 	}
-	room := balance.Less(balance.FirstLibrary+balance.FirstLibrary/2, left)
+	room := account.Less(account.FirstLibrary+account.FirstLibrary/2, left)
 	if room == 0 {
 		s.fractionOf(down(fraction - .1))
-		s.Words["arithmetic"] = fmt.Sprintf("a tenth of the GPU less than now: %s was free, and the library wanted more", balance.Human(left))
+		s.Words["arithmetic"] = fmt.Sprintf("a tenth of the GPU less than now: %s was free, and the library wanted more", account.Human(left))
 		return
 	}
-	f := s.fractionOf(down(float64(balance.Less(pool, room)) / float64(total)))
+	f := s.fractionOf(down(float64(account.Less(pool, room)) / float64(total)))
 	now := uint64(f * float64(total))
-	s.Words["arithmetic"] = fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", balance.Human(now), balance.Human(total), balance.Human(balance.Less(pool, now)), balance.Human(balance.FirstLibrary+balance.FirstLibrary/2))
+	s.Words["arithmetic"] = fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", account.Human(now), account.Human(total), account.Human(account.Less(pool, now)), account.Human(account.FirstLibrary+account.FirstLibrary/2))
 	if display > 0 {
-		s.Words["arithmetic"] += ", beside the desktop's " + balance.Human(display)
+		s.Words["arithmetic"] += ", beside the desktop's " + account.Human(display)
 	}
 }
 
@@ -295,22 +295,22 @@ func (s *writer) limit(needed uint64) {
 		return
 	}
 	f := s.fractionOf(up(1.05 * float64(needed) / float64(total)))
-	if most := math.Min(float64(balance.Less(total, balance.FirstLibrary+balance.ContextMost/4))/float64(total), .95); !s.Unified() && f > most {
+	if most := math.Min(float64(account.Less(total, account.FirstLibrary+account.ContextMost/4))/float64(total), .95); !s.Unified() && f > most {
 		f = s.fractionOf(down(most))
 	}
 	if s.Unified() {
 		s.Words["value_check"] = s.jaxCheck(s.Words["fraction"] + "=" + s.Words["value"] + " TF_FORCE_UNIFIED_MEMORY=1")
 	}
 	s.N["pool"] = uint64(f * float64(total))
-	s.N["left"] = balance.Less(total, s.N["pool"])
-	s.Words["grows_as"] = s.Env[balance.Prealloc]
-	s.Flag("grows_as", s.Env[balance.Prealloc] != "" && s.Grows())
+	s.N["left"] = account.Less(total, s.N["pool"])
+	s.Words["grows_as"] = s.Env[account.Prealloc]
+	s.Flag("grows_as", s.Env[account.Prealloc] != "" && s.Grows())
 }
 
 func (s *writer) cap(uint64) {
 	s.N["needs"] = s.R.Alloc + s.R.Want
 	s.Words["or_setting"] = ""
-	if v := s.Version("torch"); v == "" || !balance.Older(v, 2, 10) {
+	if v := s.Version("torch"); v == "" || !account.Older(v, 2, 10) {
 		s.Words["or_setting"] = ", or since PyTorch 2.10 per_process_memory_fraction:F in " + s.ConfName()
 	}
 }
@@ -318,7 +318,7 @@ func (s *writer) cap(uint64) {
 func (s *writer) fragmented(uint64) {
 	s.Words["growing_check"] = ""
 	if s.Grows() {
-		s.Words["growing_check"] = s.jaxCheck(balance.Prealloc + "=true")
+		s.Words["growing_check"] = s.jaxCheck(account.Prealloc + "=true")
 	}
 }
 
@@ -328,14 +328,14 @@ func (s *writer) torchHoles(uint64) {
 	value, why := "expandable_segments:True", "segments that grow by pages leave fewer gaps; releases since 2.1 read it"
 	v := s.Version("torch")
 	switch {
-	case s.Uses("hip") && (v == "" || balance.Older(v, 2, 12)):
+	case s.Uses("hip") && (v == "" || account.Older(v, 2, 12)):
 		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; on ROCm expandable_segments works since PyTorch 2.12 with ROCm 7"
 	case s.OldTorch():
 		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; the message is of a release before 2.1, which does not know expandable_segments"
 	}
 	s.Words["holes_setting"] = value
 	key, set, _ := strings.Cut(value, ":")
-	if merged, text, err := torchconf.Merge(policy.Environ(balance.EnvLines(s.Env)), v, key, set); err == nil && s.Env[merged] != "" {
+	if merged, text, err := torchconf.Merge(policy.Environ(account.EnvLines(s.Env)), v, key, set); err == nil && s.Env[merged] != "" {
 		s.Flag("set_already", text == strings.ReplaceAll(s.Env[merged], " ", ""))
 		why += "; what is set there already is kept"
 		name, value = merged, text
@@ -359,9 +359,9 @@ func (s *writer) engineLess(t uint64) {
 	}
 	s.Words["value"], s.Words["engine_why"] = down(share-.03+1e-9), "graphs take memory beside the cache: take three hundredths off "+now
 	if t > 0 {
-		part := float64(s.R.Want+256*quantity.Mib) / float64(t)
+		part := float64(s.R.Want+256*statement.Mib) / float64(t)
 		s.Words["value"] = down(math.Max(share-part, .1))
-		s.Words["engine_why"] = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off %s", balance.Human(s.R.Want), balance.Human(256*quantity.Mib), math.Ceil(100*part), balance.Human(t), now)
+		s.Words["engine_why"] = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off %s", account.Human(s.R.Want), account.Human(256*statement.Mib), math.Ceil(100*part), account.Human(t), now)
 	}
 }
 
@@ -372,9 +372,9 @@ func (s *writer) engineFree(uint64) {
 }
 
 func (s *writer) engineUnified(uint64) {
-	if r := s.R; r != nil && r.Layer == quantity.LayerEngine && r.Total > 0 && r.HasFree {
+	if r := s.R; r != nil && r.Layer == statement.LayerEngine && r.Total > 0 && r.HasFree {
 		f := s.fractionOf(down(math.Min(float64(r.Free)/float64(r.Total)-.05, .85)))
-		s.N["host_left"] = balance.Less(r.Total, uint64(f*float64(r.Total)))
+		s.N["host_left"] = account.Less(r.Total, uint64(f*float64(r.Total)))
 		s.Flag("engine_room", true)
 	}
 }

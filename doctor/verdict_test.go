@@ -3,7 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"os"
 	"path/filepath"
 	"slices"
@@ -143,7 +143,7 @@ func agrees(d *Diagnosis, c doctortest.Case) error {
 		if ids(d)[0] != c.Causes[0] {
 			return fmt.Errorf("got %s; want %s %v", got, c.Verdict, c.Causes)
 		}
-		if !slices.ContainsFunc(d.Causes[0].Evidence, func(e quantity.Evidence) bool {
+		if !slices.ContainsFunc(d.Causes[0].Evidence, func(e statement.Evidence) bool {
 			return slices.ContainsFunc(c.Quotes, func(q string) bool {
 				q = strings.TrimSpace(q)
 				return strings.Contains(e.Text, q) || strings.Contains(q, e.Text) || len(e.Text) > 250 && strings.Contains(e.Text, q[:min(len(q), 40)])

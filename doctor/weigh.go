@@ -5,8 +5,8 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"gpumem/doctor/internal/balance"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 	"slices"
 )
 
@@ -14,17 +14,17 @@ import (
 const noRefusal = "no line of the log says that memory was refused"
 
 // weigh makes a verdict of what the arguments find.
-func weigh(e *balance.Facts) *Diagnosis {
-	var sure, maybe []balance.Finding
-	for _, f := range balance.Table.Walk(e) {
-		if !slices.ContainsFunc(f.Facts, func(q quantity.Evidence) bool { return q.Line > 0 }) && !e.Binary() {
+func weigh(e *account.Facts) *Diagnosis {
+	var sure, maybe []account.Finding
+	for _, f := range account.Table.Walk(e) {
+		if !slices.ContainsFunc(f.Facts, func(q statement.Evidence) bool { return q.Line > 0 }) && !e.Binary() {
 			continue // nothing is claimed without a line
 		}
 		list := &maybe
 		if f.Sure {
 			list = &sure
 		}
-		if i := slices.IndexFunc(*list, func(g balance.Finding) bool { return g.Cause == f.Cause }); i < 0 {
+		if i := slices.IndexFunc(*list, func(g account.Finding) bool { return g.Cause == f.Cause }); i < 0 {
 			*list = append(*list, f)
 		}
 	}
@@ -39,7 +39,7 @@ func weigh(e *balance.Facts) *Diagnosis {
 		}
 		// What only fits is kept where it competes for the same failure.
 		for _, m := range maybe {
-			if d.Verdict == VerdictCause && !sure[0].Alone && !slices.ContainsFunc(all, func(f balance.Finding) bool { return f.Cause == m.Cause }) && shareLine(m.Facts, sure[0].Facts) {
+			if d.Verdict == VerdictCause && !sure[0].Alone && !slices.ContainsFunc(all, func(f account.Finding) bool { return f.Cause == m.Cause }) && shareLine(m.Facts, sure[0].Facts) {
 				all = append(all, m)
 			}
 		}
@@ -49,8 +49,8 @@ func weigh(e *balance.Facts) *Diagnosis {
 		for _, m := range maybe {
 			d.Decide = cmp.Or(d.Decide, m.Decide)
 			for _, n := range m.Missing {
-				if !e.Known(n) && !slices.Contains(d.Missing, balance.Table.Needs[n]) {
-					d.Missing = append(d.Missing, balance.Table.Needs[n])
+				if !e.Known(n) && !slices.Contains(d.Missing, account.Table.Needs[n]) {
+					d.Missing = append(d.Missing, account.Table.Needs[n])
 				}
 			}
 		}
@@ -58,23 +58,23 @@ func weigh(e *balance.Facts) *Diagnosis {
 		if len(maybe) == 1 || len(d.Missing) > 0 {
 			d.Verdict = VerdictNeeds
 			if len(d.Missing) == 0 && d.Decide == "" {
-				d.Missing = []string{balance.Table.Needs["processes"]}
+				d.Missing = []string{account.Table.Needs["processes"]}
 			}
 			break
 		}
 		// Decide tells them apart; so would a state file, if it had these.
 		for _, n := range e.Apart(maybe) {
-			d.Missing = append(d.Missing, balance.Table.Needs[n])
+			d.Missing = append(d.Missing, account.Table.Needs[n])
 		}
 	default:
 		d.Certain = e.Certainty()
 		for _, n := range e.Unknowns() {
-			d.Missing = append(d.Missing, balance.Table.Needs[n])
+			d.Missing = append(d.Missing, account.Table.Needs[n])
 		}
 		if len(d.Certain) == 0 && !e.Said {
 			d.Certain = []string{noRefusal}
 			if e.End != "" {
-				d.Certain = append(d.Certain, "it ends with: "+quantity.Clip(e.End))
+				d.Certain = append(d.Certain, "it ends with: "+statement.Clip(e.End))
 			}
 		} else if len(d.Certain) == 0 {
 			d.Certain = []string{"the log speaks of memory that was refused, and not of how much or whose"}
@@ -97,7 +97,7 @@ func weigh(e *balance.Facts) *Diagnosis {
 		}
 		c := remedyFor(f)
 		d.Causes = append(d.Causes, Cause{
-			ID: CauseID(f.Cause), Title: titles[CauseID(f.Cause)], Rule: f.Name, Evidence: balance.SortEvidence(f.Facts),
+			ID: CauseID(f.Cause), Title: titles[CauseID(f.Cause)], Rule: f.Name, Evidence: account.SortEvidence(f.Facts),
 			Settings: c.Settings, Steps: c.Steps, Check: c.Check, Doc: "docs/causes.md#" + f.Cause,
 		})
 	}
@@ -105,8 +105,8 @@ func weigh(e *balance.Facts) *Diagnosis {
 }
 
 // shareLine reports whether two findings are about one failure.
-func shareLine(a, b []quantity.Evidence) bool {
-	return slices.ContainsFunc(a, func(x quantity.Evidence) bool {
-		return x.Line > 0 && slices.ContainsFunc(b, func(y quantity.Evidence) bool { return x.Line == y.Line })
+func shareLine(a, b []statement.Evidence) bool {
+	return slices.ContainsFunc(a, func(x statement.Evidence) bool {
+		return x.Line > 0 && slices.ContainsFunc(b, func(y statement.Evidence) bool { return x.Line == y.Line })
 	})
 }

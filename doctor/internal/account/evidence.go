@@ -1,4 +1,4 @@
-package balance
+package account
 
 // Evidence: the statements and facts of a log, and the state of the machine; and
 // what follows from both without judgement: which frameworks there are, how large the
@@ -6,7 +6,7 @@ package balance
 
 import (
 	"cmp"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"math"
 	"regexp"
 	"slices"
@@ -44,14 +44,14 @@ type series struct {
 	order                int // by first reading
 	n, rises             int
 	low, high, lastValue uint64
-	first, last          quantity.Evidence
+	first, last          statement.Evidence
 }
 
 // Facts are a log and a state, read. They are not safe for concurrent use.
 type Facts struct {
-	statements kept[*quantity.Statement]
-	factsOf    map[string]*kept[quantity.Fact]
-	Marks      map[string]quantity.Evidence // the first line that shows a framework
+	statements kept[*statement.Statement]
+	factsOf    map[string]*kept[statement.Fact]
+	Marks      map[string]statement.Evidence // the first line that shows a framework
 	series     map[string]*series
 	state      *machine.Snapshot
 	Dump       *dump.Dump
@@ -59,7 +59,7 @@ type Facts struct {
 	Live       func(gpu int) uint64 // bytes that were live on a GPU, by what was taken beside the log
 	LiveSource string
 	Env        map[string]string            // of the program that failed, as far as known
-	envFrom    map[string]quantity.Evidence // where the log shows it
+	envFrom    map[string]statement.Evidence // where the log shows it
 	Failed     []*Refusal                   // in the order of the log
 	End        string                       // what the log ends with
 	Said       bool                         // some line may speak of refused memory
@@ -67,7 +67,7 @@ type Facts struct {
 
 // New returns the facts of a state alone; nil is none.
 func New(state *machine.Snapshot) *Facts {
-	e := &Facts{factsOf: map[string]*kept[quantity.Fact]{}, Marks: map[string]quantity.Evidence{}, series: map[string]*series{}, state: state, Env: map[string]string{}, envFrom: map[string]quantity.Evidence{}}
+	e := &Facts{factsOf: map[string]*kept[statement.Fact]{}, Marks: map[string]statement.Evidence{}, series: map[string]*series{}, state: state, Env: map[string]string{}, envFrom: map[string]statement.Evidence{}}
 	if state != nil && state.Process != nil {
 		for name, value := range state.Process.Env {
 			e.Env[name] = value
@@ -80,8 +80,8 @@ func New(state *machine.Snapshot) *Facts {
 const maxSeries = 100
 
 // Add adds what a text of the log says.
-func (e *Facts) Add(st *quantity.Statement) {
-	if st.Refused || st.Faint || st.Advice || st.Mild || st.Library != "" || st.Layer == quantity.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
+func (e *Facts) Add(st *statement.Statement) {
+	if st.Refused || st.Faint || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
 		e.statements.add(st)
 	}
 	e.Said = e.Said || st.Refused || st.Faint || st.Topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil
@@ -99,7 +99,7 @@ func (e *Facts) Add(st *quantity.Statement) {
 		}
 		k := e.factsOf[f.Kind]
 		if k == nil {
-			k = &kept[quantity.Fact]{}
+			k = &kept[statement.Fact]{}
 			e.factsOf[f.Kind] = k
 		}
 		k.add(f)
@@ -120,13 +120,13 @@ func (e *Facts) Add(st *quantity.Statement) {
 }
 
 // follow adds a reading of memory in use to its series.
-func (e *Facts) follow(st *quantity.Statement) {
+func (e *Facts) follow(st *statement.Statement) {
 	if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round", "reserved", "allocated", "use", "mem") {
 		return
 	}
 	for i := range st.Amounts {
 		a := &st.Amounts[i]
-		if a.Role != quantity.RoleUse && a.Role != quantity.RoleAlloc && a.Role != quantity.RoleKept || a.N < quantity.Mib || a.Host {
+		if a.Role != statement.RoleUse && a.Role != statement.RoleAlloc && a.Role != statement.RoleKept || a.N < statement.Mib || a.Host {
 			continue
 		}
 		if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round") && !(st.Words["memory"] && (st.Words["allocated"] || st.Words["reserved"])) && !st.Words["bytes"] && !st.Words["gpu"] && !st.Words["cuda"] {
@@ -145,7 +145,7 @@ func (e *Facts) follow(st *quantity.Statement) {
 	}
 }
 
-func (s *series) add(at quantity.Evidence, v uint64) {
+func (s *series) add(at statement.Evidence, v uint64) {
 	if s.n > 0 && v <= s.low && s.lastValue > s.low {
 		s.n, s.rises = 0, 0 // it begins anew: another run
 	}
@@ -160,7 +160,7 @@ func (s *series) add(at quantity.Evidence, v uint64) {
 }
 
 // facts are those of a kind.
-func (e *Facts) facts(kind string) []quantity.Fact {
+func (e *Facts) facts(kind string) []statement.Fact {
 	if k := e.factsOf[kind]; k != nil {
 		return k.all()
 	}
@@ -168,7 +168,7 @@ func (e *Facts) facts(kind string) []quantity.Fact {
 }
 
 // pick is the last fact of a kind for which ok holds, and nil.
-func (e *Facts) pick(kind string, ok func(*quantity.Fact) bool) *quantity.Fact {
+func (e *Facts) pick(kind string, ok func(*statement.Fact) bool) *statement.Fact {
 	all := e.facts(kind)
 	for i := len(all) - 1; i >= 0; i-- {
 		if ok == nil || ok(&all[i]) {
@@ -179,7 +179,7 @@ func (e *Facts) pick(kind string, ok func(*quantity.Fact) bool) *quantity.Fact {
 }
 
 // About is the last statement with one of these topics, and nil.
-func (e *Facts) About(ids ...string) *quantity.Statement {
+func (e *Facts) About(ids ...string) *statement.Statement {
 	all := e.statements.all()
 	for i := len(all) - 1; i >= 0; i-- {
 		if all[i].Topic(ids...) != nil {
@@ -221,7 +221,7 @@ func (e *Facts) Uses(names ...string) bool {
 		if _, ok := e.Marks[name]; ok {
 			return true
 		}
-		if e.pick("version", func(f *quantity.Fact) bool { return f.Name == name || f.Name == name+"lib" }) != nil {
+		if e.pick("version", func(f *statement.Fact) bool { return f.Name == name || f.Name == name+"lib" }) != nil {
 			return true
 		}
 	}
@@ -240,10 +240,10 @@ func (e *Facts) OnTensorFlow() bool { return e.Uses("tensorflow") && !e.Uses("ja
 func (e *Facts) OnTorch() bool { return e.Uses("torch", "vllm", "sglang") && !e.Uses("jax") }
 
 // jaxAndTF gives the readings that show both in one process, or nil.
-func (e *Facts) jaxAndTF() []quantity.Evidence {
+func (e *Facts) jaxAndTF() []statement.Evidence {
 	if e.frameworksTold() {
 		if e.Uses("jax") && e.Uses("tensorflow") {
-			return []quantity.Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "), Reading: "both are loaded in the process"}}
+			return []statement.Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "), Reading: "both are loaded in the process"}}
 		}
 		return nil
 	}
@@ -257,7 +257,7 @@ func (e *Facts) jaxAndTF() []quantity.Evidence {
 		reading = "TensorFlow takes up to " + Human(tf[0].Limit) + " for itself, in the program that fails in JAX"
 	}
 	jax.Reading = "a line of JAX"
-	return []quantity.Evidence{tf[0].Quoted(reading), jax}
+	return []statement.Evidence{tf[0].Quoted(reading), jax}
 }
 
 // Version is what is known of the release of a framework; empty if nothing is.
@@ -298,7 +298,7 @@ func (e *Facts) gpu() *machine.Device { return e.state.Device(e.ordinal()) }
 // A sized is a size and the line it is from.
 type sized struct {
 	Bytes uint64
-	from  quantity.Evidence
+	from  statement.Evidence
 }
 
 // saneTotal is no GPU's memory or more: what a driver that is out of memory reports may
@@ -309,26 +309,26 @@ const saneTotal = 1 << 42
 // what the log says.
 func (e *Facts) Total() sized {
 	if d := e.gpu(); d != nil && d.Total > 0 {
-		return sized{d.Total, quantity.Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10), Reading: "the GPU has " + Human(d.Total)}}
+		return sized{d.Total, statement.Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10), Reading: "the GPU has " + Human(d.Total)}}
 	}
 	for _, r := range e.Failed {
-		if r.Total > quantity.Mib && r.Total < saneTotal && r.Layer != quantity.LayerHost {
+		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost {
 			return sized{r.Total, r.St.Quoted("the GPU has " + Human(r.Total))}
 		}
 	}
 	for _, kind := range []string{"smi memory", "found", "vllm usage", "simulated"} {
-		if f := e.pick(kind, func(f *quantity.Fact) bool { return f.Total > 0 && f.Total < saneTotal }); f != nil {
+		if f := e.pick(kind, func(f *statement.Fact) bool { return f.Total > 0 && f.Total < saneTotal }); f != nil {
 			return sized{f.Total, f.Quoted("the GPU has " + Human(f.Total))}
 		}
 	}
 	for _, st := range e.statements.all() {
-		a := st.Amount(quantity.RoleTotal)
-		if a != nil && a.N >= 256*quantity.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(quantity.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
+		a := st.Amount(statement.RoleTotal)
+		if a != nil && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
 			return sized{a.N, st.Quoted("the GPU has " + Human(a.N))}
 		}
 	}
 	for _, kind := range []string{"tf device", "device", "smi gpu"} {
-		f := e.pick(kind, func(f *quantity.Fact) bool { least, most, ok := cardTotals(f.Name); return ok && most-least <= most/50 })
+		f := e.pick(kind, func(f *statement.Fact) bool { least, most, ok := cardTotals(f.Name); return ok && most-least <= most/50 })
 		if f != nil {
 			least, _, _ := cardTotals(f.Name)
 			return sized{least, f.Quoted("a GPU of this name has " + Human(least))}
@@ -338,10 +338,10 @@ func (e *Facts) Total() sized {
 }
 
 // free is the last reading of the driver, with the total beside it; nil if there is none.
-func (e *Facts) free() (st *quantity.Statement, free, total uint64) {
+func (e *Facts) free() (st *statement.Statement, free, total uint64) {
 	all := e.statements.all()
 	for i := len(all) - 1; i >= 0; i-- {
-		f, t := all[i].Amount(quantity.RoleFree), all[i].Amount(quantity.RoleTotal)
+		f, t := all[i].Amount(statement.RoleFree), all[i].Amount(statement.RoleTotal)
 		if f != nil && t != nil && t.N > 0 && t.N < saneTotal && !f.Host && !all[i].Refused && !f.Pool && all[i].Topic("nvshare") == nil {
 			return all[i], f.N, t.N
 		}
@@ -356,10 +356,10 @@ type holder struct {
 	Used       uint64 // bytes, 0 if unknown
 	Frameworks []string
 	ParentGone bool
-	from       quantity.Evidence
+	from       statement.Evidence
 }
 
-func holderOf(p machine.Program, from quantity.Evidence) holder {
+func holderOf(p machine.Program, from statement.Evidence) holder {
 	return holder{p.PID, p.Name, p.Kind, p.Holds(), p.Frameworks, p.ParentGone != nil && *p.ParentGone, from}
 }
 
@@ -375,7 +375,7 @@ func (e *Facts) holders() (list []holder, told bool) {
 			if len(p.Frameworks) > 0 {
 				text += " (" + strings.Join(p.Frameworks, ", ") + ")"
 			}
-			list = append(list, holderOf(p, quantity.Evidence{Text: text}))
+			list = append(list, holderOf(p, statement.Evidence{Text: text}))
 		}
 		return list, true
 	}
@@ -408,7 +408,7 @@ func (h holder) isJAX(total uint64) (bool, string) {
 	for _, part := range []float64{.75, .9} {
 		pool := uint64(part * float64(total))
 		// Contexts, with the modules in them, have been seen between 80 MiB and 1 GiB.
-		if h.Used >= pool && h.Used <= pool+quantity.Gib {
+		if h.Used >= pool && h.Used <= pool+statement.Gib {
 			return true, "another Python process holds " + Human(h.Used) + ", the size of JAX's default pool (" + strconv.Itoa(int(part*100)) + " % of " + Human(total) + ") and a context"
 		}
 	}
@@ -456,11 +456,11 @@ func (e *Facts) own(list []holder) int {
 		}
 		best, at := uint64(math.MaxUint64), -1
 		for i, h := range list {
-			if h.Used+quantity.Mib >= reserved && Less(h.Used, reserved) < best && !h.isDesktop() {
+			if h.Used+statement.Mib >= reserved && Less(h.Used, reserved) < best && !h.isDesktop() {
 				best, at = Less(h.Used, reserved), i
 			}
 		}
-		if at >= 0 && (best < 2*quantity.Gib || len(list) == 1) {
+		if at >= 0 && (best < 2*statement.Gib || len(list) == 1) {
 			return at
 		}
 	}
@@ -484,7 +484,7 @@ func (e *Facts) own(list []holder) int {
 	}
 	if st, free, total := e.free(); st != nil && sum > 0 {
 		used := Less(total, free)
-		if sum+used/50+256*quantity.Mib < used || used+used/50+256*quantity.Mib < sum {
+		if sum+used/50+256*statement.Mib < used || used+used/50+256*statement.Mib < sum {
 			return -1 // somebody is missing, the program among others
 		}
 		return smallest()
@@ -505,8 +505,8 @@ func heldBy(list []holder) (sum uint64) {
 
 // readings are the lines of these processes, the desktop's left out, each with what it
 // holds.
-func readings(list []holder) []quantity.Evidence {
-	var q []quantity.Evidence
+func readings(list []holder) []statement.Evidence {
+	var q []statement.Evidence
 	for _, h := range list {
 		if h.isDesktop() && len(list) > 1 {
 			continue
@@ -529,8 +529,8 @@ func readings(list []holder) []quantity.Evidence {
 // Refusal is one time that memory was refused, with all that the log says of it. What
 // is not told is 0; the has fields report whether free, allocated and others were told.
 type Refusal struct {
-	St       *quantity.Statement
-	Layer    quantity.Layer
+	St       *statement.Statement
+	Layer    statement.Layer
 	device   int
 	mild     bool
 	Want     uint64
@@ -549,8 +549,8 @@ type Refusal struct {
 	this     uint64 // held by the process
 	listed   []listedProcess
 	Pinning  bool
-	Capture  *quantity.Statement
-	wentOn   *quantity.Statement // the progress after it
+	Capture  *statement.Statement
+	wentOn   *statement.Statement // the progress after it
 	round    uint64              // how far its sizes are rounded
 }
 
@@ -583,7 +583,7 @@ var poolDevice = regexp.MustCompile(`(?:GPU|gpu_async|SE|GPU_?collectivememory|C
 
 // DeviceOf is the GPU that a text names, or -1.
 func DeviceOf(text string) int {
-	m := poolDevice.FindStringSubmatch(quantity.Clipped64(text))
+	m := poolDevice.FindStringSubmatch(statement.Clipped64(text))
 	for _, g := range m[min(len(m), 1):] {
 		if g != "" {
 			n, _ := strconv.Atoi(g) // at most four digits
@@ -601,23 +601,23 @@ func (e *Facts) Gather() {
 	all := e.statements.all()
 	for i, st := range all {
 		// NCCL's own line names the size, and the one before it NCCL.
-		if st.Refused && (st.Layer == quantity.LayerDriver || st.Layer == quantity.LayerPool) {
+		if st.Refused && (st.Layer == statement.LayerDriver || st.Layer == statement.LayerPool) {
 			for _, before := range slices.Backward(all[:i]) {
 				if before.Line+5 < st.Line {
 					break
 				}
-				if before.Layer == quantity.LayerNCCL && before.From == st.From && before.HasAny("failed", "error", "unhandled") {
-					st.Layer = quantity.LayerNCCL
+				if before.Layer == statement.LayerNCCL && before.From == st.From && before.HasAny("failed", "error", "unhandled") {
+					st.Layer = statement.LayerNCCL
 				}
 			}
 		}
-		if !st.Refused || st.Advice && len(st.Amounts) == 0 || st.Topic("exceeds") != nil || st.Topic("remat") != nil && st.Layer != quantity.LayerNCCL || st.Topic("killed") != nil && st.Amount(quantity.RoleWant) == nil {
+		if !st.Refused || st.Advice && len(st.Amounts) == 0 || st.Topic("exceeds") != nil || st.Topic("remat") != nil && st.Layer != statement.LayerNCCL || st.Topic("killed") != nil && st.Amount(statement.RoleWant) == nil {
 			continue
 		}
 		r := &Refusal{St: st, Layer: st.Layer, device: DeviceOf(st.Text), mild: st.Mild}
 		r.take(st)
 		for _, next := range all[i+1 : min(len(all), i+1+4*nearby)] {
-			if next.Line > st.Line+nearby || next.From == st.From && next.Refused && (next.Amount(quantity.RoleWant) != nil && r.Want > 0 || next.Line > st.Line+2 && next.Amount(quantity.RoleWant) != nil) {
+			if next.Line > st.Line+nearby || next.From == st.From && next.Refused && (next.Amount(statement.RoleWant) != nil && r.Want > 0 || next.Line > st.Line+2 && next.Amount(statement.RoleWant) != nil) {
 				break
 			}
 			if next.From != st.From || next.Report || next.HasAny("chunk", "chunks") || next.Topic("announced") != nil || next.Library != "" || len(next.Amounts) == 0 || next.Topic("remat", "collection") != nil || next.Words["allocation"] && next.HasAny("parameter", "constant", "live", "temp", "total") {
@@ -655,7 +655,7 @@ func (e *Facts) Gather() {
 	}
 	if e.Live != nil {
 		for _, r := range e.Failed {
-			if n := e.Live(r.device); n > 0 && !r.hasAlloc && r.Layer != quantity.LayerHost {
+			if n := e.Live(r.device); n > 0 && !r.hasAlloc && r.Layer != statement.LayerHost {
 				r.Alloc, r.hasAlloc = n, true
 			}
 		}
@@ -722,11 +722,11 @@ func (e *Facts) recovered() {
 var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
 
 // take adds what a statement says to a refusal, where it says something new.
-func (r *Refusal) take(st *quantity.Statement) {
+func (r *Refusal) take(st *statement.Statement) {
 	used := false
 	for i := range st.Amounts {
 		a := &st.Amounts[i]
-		if a.Private && a.Role != quantity.RoleWant || a.Cache && a.Role != quantity.RoleWant && r.Layer != quantity.LayerEngine || a.Initial || a.N >= saneTotal && a.Role != quantity.RoleWant && a.Role != quantity.RoleTotal {
+		if a.Private && a.Role != statement.RoleWant || a.Cache && a.Role != statement.RoleWant && r.Layer != statement.LayerEngine || a.Initial || a.N >= saneTotal && a.Role != statement.RoleWant && a.Role != statement.RoleTotal {
 			continue
 		}
 		used = true
@@ -738,23 +738,23 @@ func (r *Refusal) take(st *quantity.Statement) {
 			return true
 		}
 		switch a.Role {
-		case quantity.RoleWant:
+		case statement.RoleWant:
 			if fill(&r.Want) {
 				r.wantHigh = max(a.High, a.N)
 			}
-		case quantity.RoleFree:
+		case statement.RoleFree:
 			if !r.HasFree && !a.Pool {
 				r.Free, r.HasFree = a.N, true
 			}
-		case quantity.RoleTotal:
+		case statement.RoleTotal:
 			if st.Words["cupy"] { // what its pool has
 				r.Alloc, r.hasAlloc = a.N, true
 				break
 			}
 			fill(&r.Total)
-		case quantity.RoleLimit:
+		case statement.RoleLimit:
 			fill(&r.limit)
-		case quantity.RoleAlloc, quantity.RoleUse:
+		case statement.RoleAlloc, statement.RoleUse:
 			switch {
 			case a.Pid > 0:
 				if !slices.ContainsFunc(r.listed, func(p listedProcess) bool { return p.pid == a.Pid }) {
@@ -764,7 +764,7 @@ func (r *Refusal) take(st *quantity.Statement) {
 				fill(&r.this)
 			case a.Programs:
 				r.programs += a.N
-			case a.Pair && !a.Pool && !a.Torch && i+1 < len(st.Amounts) && st.Amounts[i+1].Role == quantity.RoleTotal:
+			case a.Pair && !a.Pool && !a.Torch && i+1 < len(st.Amounts) && st.Amounts[i+1].Role == statement.RoleTotal:
 				// Of the GPU as a whole: 7.5 GiB/7.8 GiB.
 				switch t := st.Amounts[i+1].N; {
 				case t < a.N:
@@ -777,9 +777,9 @@ func (r *Refusal) take(st *quantity.Statement) {
 			case !r.hasAlloc:
 				r.Alloc, r.hasAlloc = a.N, true
 			}
-		case quantity.RoleKept:
+		case statement.RoleKept:
 			fill(&r.kept)
-		case quantity.RoleIdle:
+		case statement.RoleIdle:
 			if !r.hasIdle {
 				r.idle, r.hasIdle = a.N, true
 			}
@@ -809,7 +809,7 @@ func (e *Facts) autotuned() {
 			r.mild = true
 			continue
 		}
-		if r.Layer == quantity.LayerDriver && slices.ContainsFunc(lines, func(n int) bool { return n+20 > r.St.Line && r.St.Line+20 > n }) {
+		if r.Layer == statement.LayerDriver && slices.ContainsFunc(lines, func(n int) bool { return n+20 > r.St.Line && r.St.Line+20 > n }) {
 			r.mild = true
 		}
 	}
@@ -827,27 +827,27 @@ func (e *Facts) last(ok func(*Refusal) bool) *Refusal {
 
 // contextRefused is the last line that no context could be made for lack of memory.
 func (e *Facts) contextRefused() *Refusal {
-	return e.last(func(r *Refusal) bool { return r.Layer == quantity.LayerContext })
+	return e.last(func(r *Refusal) bool { return r.Layer == statement.LayerContext })
 }
 
 // Fatal reports whether memory of the GPU was refused and that was no warning.
 func (e *Facts) Fatal() bool {
-	return e.last(func(r *Refusal) bool { return !r.mild && r.Layer != quantity.LayerHost }) != nil
+	return e.last(func(r *Refusal) bool { return !r.mild && r.Layer != statement.LayerHost }) != nil
 }
 
 // SortEvidence orders by line; what is not of the log comes last. Lines that come twice
 // are quoted once.
-func SortEvidence(list []quantity.Evidence) []quantity.Evidence {
+func SortEvidence(list []statement.Evidence) []statement.Evidence {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b quantity.Evidence) int {
+	slices.SortStableFunc(list, func(a, b statement.Evidence) int {
 		if (a.Line == 0) != (b.Line == 0) {
 			return b.Line - a.Line
 		}
 		return cmp.Compare(a.Line, b.Line)
 	})
-	var out []quantity.Evidence
+	var out []statement.Evidence
 	for _, e := range list {
-		if i := slices.IndexFunc(out, func(o quantity.Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
+		if i := slices.IndexFunc(out, func(o statement.Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
 			if out[i].Reading == "" {
 				out[i].Reading = e.Reading
 			} else if e.Reading != "" && e.Reading != out[i].Reading {
@@ -869,7 +869,7 @@ var tensorShape = regexp.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:
 // tensorBytes is the size of the tensor in a message, 0 if it is not told. Without a type
 // it is taken for float.
 func tensorBytes(text string) uint64 {
-	m := tensorShape.FindStringSubmatch(quantity.Clipped64(text))
+	m := tensorShape.FindStringSubmatch(statement.Clipped64(text))
 	if m == nil {
 		return 0
 	}
@@ -898,7 +898,7 @@ type poolState struct {
 func (e *Facts) pool() *poolState {
 	p := &poolState{}
 	is := func(r *Refusal) bool {
-		return !r.mild && r.Layer == quantity.LayerPool && r.Want > 0 && !e.torchLike(r)
+		return !r.mild && r.Layer == statement.LayerPool && r.Want > 0 && !e.torchLike(r)
 	}
 	for _, word := range []string{"rounded", "allocator", ""} {
 		if p.refused == nil {
@@ -908,11 +908,11 @@ func (e *Facts) pool() *poolState {
 	if p.refused != nil {
 		p.want = p.refused.Want
 	}
-	set := func(s *sized, f *quantity.Fact, bytes uint64, what string) {
+	set := func(s *sized, f *statement.Fact, bytes uint64, what string) {
 		*s = sized{bytes, f.Quoted(Human(bytes) + " " + what)}
 	}
 	for _, f := range e.facts("pool stats") {
-		n := quantity.SizeOf(f.Value)
+		n := statement.SizeOf(f.Value)
 		switch f.Name {
 		case "Limit", "bytes_limit", "memory_limit_", "pool limit":
 			set(&p.limit, &f, n, "is the pool's limit")
@@ -933,7 +933,7 @@ func (e *Facts) pool() *poolState {
 		}
 	}
 	if d := e.Dump; d != nil && d.Complete {
-		at := quantity.Evidence{Line: d.Line, Text: "the pool's report"}
+		at := statement.Evidence{Line: d.Line, Text: "the pool's report"}
 		p.size, p.inUse, p.largest = sized{d.Pool, at}, sized{d.InUse, at}, sized{d.LargestFree, at}
 		p.size.from.Reading, p.inUse.from.Reading = Human(d.Pool)+" taken from the GPU", Human(d.InUse)+" in use"
 		p.largest.from.Reading = Human(d.LargestFree) + " is the largest free chunk"
@@ -971,13 +971,13 @@ func (e *Facts) Grows() bool {
 }
 
 // Display is the state's word that a display hangs on the GPU.
-func (e *Facts) Display() []quantity.Evidence {
+func (e *Facts) Display() []statement.Evidence {
 	if d := e.gpu(); d != nil && d.Display {
 		reading := "a display is on the GPU"
 		if d.InUse() > 0 {
 			reading += ", and " + Human(d.InUse()) + " in use before"
 		}
-		return []quantity.Evidence{{Text: "devices.display_active: true", Reading: reading}}
+		return []statement.Evidence{{Text: "devices.display_active: true", Reading: reading}}
 	}
 	return nil
 }
@@ -988,10 +988,10 @@ func (e *Facts) madeAgain() bool {
 }
 
 // assigned is the compiler's total for a program that did not fit, in bytes, and the line.
-func (e *Facts) assigned() (uint64, *quantity.Statement) {
+func (e *Facts) assigned() (uint64, *statement.Statement) {
 	for _, st := range slices.Backward(e.statements.all()) {
 		if m := totalAllocation.FindStringSubmatch(st.Text); m != nil {
-			return quantity.SizeOf(m[1]), st
+			return statement.SizeOf(m[1]), st
 		}
 	}
 	return 0, nil
@@ -1000,10 +1000,10 @@ func (e *Facts) assigned() (uint64, *quantity.Statement) {
 var totalAllocation = regexp.MustCompile(`\btotal allocation: +([\d.]+ ?\w+)`)
 
 // parts are the program's buffers that a cut report still lists.
-func (e *Facts) parts() (sum uint64, st *quantity.Statement) {
+func (e *Facts) parts() (sum uint64, st *statement.Statement) {
 	for _, s := range e.statements.all() {
 		if m := partAllocation.FindStringSubmatch(s.Text); m != nil {
-			sum += quantity.SizeOf(m[1])
+			sum += statement.SizeOf(m[1])
 			st = s
 		}
 	}

@@ -1,10 +1,10 @@
-package balance
+package account
 
 // Certain statements where no cause is found, and the facts that would help.
 
 import (
 	"fmt"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"math"
 	"slices"
 )
@@ -14,7 +14,7 @@ type Finding struct {
 	Cause   string
 	Name    string // of the argument
 	Sure    bool
-	Facts   []quantity.Evidence // at least one line of the log, where there is a log
+	Facts   []statement.Evidence // at least one line of the log, where there is a log
 	Missing []string            // facts that would decide, where it is not sure
 	Decide  string              // a command that would tell
 	Certain []string
@@ -78,7 +78,7 @@ func (e *Facts) Certainty() []string {
 	if p := e.pool(); p != nil && p.limit.Bytes > 0 && p.inUse.Bytes > 0 {
 		if Less(p.limit.Bytes, p.inUse.Bytes) < p.limit.Bytes/50 {
 			c = append(c, fmt.Sprintf("the pool is full: %s of its limit of %s is in use (lines %d and %d)", Human(p.inUse.Bytes), Human(p.limit.Bytes), p.limit.from.Line, p.inUse.from.Line))
-			if p.limit.Bytes < quantity.Gib {
+			if p.limit.Bytes < statement.Gib {
 				c = append(c, "the limit is small: "+Human(p.limit.Bytes)+"; why is unknown")
 			}
 		}
@@ -117,7 +117,7 @@ func (e *Facts) Certainty() []string {
 
 // lead is the last request that was refused.
 func (e *Facts) lead() *Refusal {
-	return e.last(func(r *Refusal) bool { return !r.mild && r.Want > 0 && r.Layer != quantity.LayerContext })
+	return e.last(func(r *Refusal) bool { return !r.mild && r.Want > 0 && r.Layer != statement.LayerContext })
 }
 
 // Next is the command that would tell more where no cause is found: what the process sees of

@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Words and numbers of a line. A line is cut into words (in small letters, names such
 // as CUDA_ERROR_OUT_OF_MEMORY and cudaErrorMemoryAllocation into their parts), numbers

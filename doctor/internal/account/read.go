@@ -1,4 +1,4 @@
-// Package balance weighs who lacks memory, and who could have given it.
+// Package account weighs who lacks memory, and who could have given it.
 //
 // Facts are what a log and a state of the machine say: statements, processes, settings, the
 // GPU, and each time that memory was refused. The numbers are one account: what the GPU has
@@ -6,10 +6,10 @@
 // and what is free. The table (inequalities.txt) has the inequalities between them; table.go
 // walks it, and scenes.go makes the quantities that it names. A fact that would change the
 // answer is missing, and the command that reads it decides.
-package balance
+package account
 
 import (
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"gpumem/record/dump"
 	"io"
 )
@@ -27,7 +27,7 @@ func (e *Facts) Read(log io.Reader) error {
 		done <- err
 		in.CloseWithError(err) // so that the writer does not wait for a reader that left
 	}()
-	end, err := quantity.Read(log, quiet{out}, e.Add)
+	end, err := statement.Read(log, quiet{out}, e.Add)
 	e.End = end
 	e.Gather()
 	out.CloseWithError(err) // nil is the end

@@ -1,11 +1,11 @@
-// Package quantity reads logs: the numbers of a text and what each means, who refused
+// Package statement reads logs: the numbers of a text and what each means, who refused
 // memory, and what the log says of the machine.
 //
 // scan.go goes through a log once and finds the parts that matter; lines.go makes texts of
 // them again, whatever a terminal, a chat or a collector did to them; words.go and roles.go
 // read the numbers of a text and what each means; notice.go finds whether memory was
 // refused, and by whom; facts.go reads what has a fixed form.
-package quantity
+package statement
 
 // One pass over a log of any size. Every line is looked at for words that matter to
 // memory; a table of words and a hash of the line without its numbers say in a few

@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Text as it is pasted. A message may come wrapped at any width, with a prefix before
 // each piece, escaped for Markdown, HTML or JSON, and between lines of other programs.

@@ -1,4 +1,4 @@
-package balance
+package account
 
 // Scenes, the inputs to each section of the table: the refusal that it is about, the quantities and
 // flags of it, and the lines and texts for its readings.
@@ -12,22 +12,22 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 )
 
 // Thresholds. All are in bytes.
 const (
 	// firstLibrary is what cuDNN needs for its first convolution, kernels
 	// included: about 520 MiB (tensorflow/tensorflow#24496).
-	FirstLibrary = 520 * quantity.Mib
+	FirstLibrary = 520 * statement.Mib
 	// contextMost is the most that a context, its modules and library handles
 	// take outside of any pool in an ordinary program, NCCL left out.
-	ContextMost = 1536 * quantity.Mib
+	ContextMost = 1536 * statement.Mib
 	// absurd is what no program means to ask of one GPU.
 	absurd = 16 << 40
 	// smallProgram fits any GPU of the last ten years: if it did not, it was not for
 	// its own size.
-	smallProgram = quantity.Gib
+	smallProgram = statement.Gib
 )
 
 // defaultLeft is the part of the GPU that JAX's default pool leaves: 1 - 0.75,
@@ -36,7 +36,7 @@ const defaultLeft = 0.25
 
 // newScene is a scene with what all sections may compare.
 func newScene(e *Facts, found []Finding) *Scene {
-	s := &Scene{Facts: e, found: found, N: map[string]uint64{}, Words: map[string]string{}, lines: map[string][]quantity.Evidence{}, said: map[string][]string{}}
+	s := &Scene{Facts: e, found: found, N: map[string]uint64{}, Words: map[string]string{}, lines: map[string][]statement.Evidence{}, said: map[string][]string{}}
 	t := e.Total()
 	others, told := e.Others()
 	s.N["total"], s.N["gpu_total"], s.N["held"], s.N["nothers"] = t.Bytes, t.Bytes, heldBy(others), uint64(len(others))
@@ -53,7 +53,7 @@ func newScene(e *Facts, found []Finding) *Scene {
 	s.Flag("grows", e.Grows())
 	s.Flag("state", e.state != nil)
 	s.Flag("tensorflow", e.OnTensorFlow())
-	s.lines["total"], s.lines["others"] = []quantity.Evidence{t.from}, readings(others)
+	s.lines["total"], s.lines["others"] = []statement.Evidence{t.from}, readings(others)
 	if t.Bytes == 0 {
 		delete(s.lines, "total")
 	}
@@ -64,7 +64,7 @@ func newScene(e *Facts, found []Finding) *Scene {
 	}
 	if d := e.gpu(); d != nil && d.Total > 0 && d.InUse() > 0 {
 		s.N["gpu_used"] = d.InUse()
-		s.lines["gpu_used"] = []quantity.Evidence{{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse())}}
+		s.lines["gpu_used"] = []statement.Evidence{{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse())}}
 	}
 	return s
 }
@@ -78,9 +78,9 @@ func (s *Scene) Flag(name string, yes bool) {
 }
 
 // line names a line; nil is none.
-func (s *Scene) line(name string, st *quantity.Statement) {
+func (s *Scene) line(name string, st *statement.Statement) {
 	if st != nil {
-		s.lines[name] = []quantity.Evidence{st.Quoted("")}
+		s.lines[name] = []statement.Evidence{st.Quoted("")}
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *Scene) of(r *Refusal) {
 	s.line("refusal", r.St)
 	s.N["want"], s.N["free"], s.N["rtotal"], s.N["rlimit"], s.N["alloc"] = r.Want, r.Free, r.Total, r.limit, r.Alloc
 	s.Flag("hasfree", r.HasFree)
-	s.Flag("driver_refused", r.Layer == quantity.LayerDriver)
+	s.Flag("driver_refused", r.Layer == statement.LayerDriver)
 	s.Words["refused_text"] = "memory was refused; how much was requested is unknown"
 	if r.Want > 0 {
 		s.Words["refused_text"] = Human(r.Want) + " was refused"
@@ -101,7 +101,7 @@ func (s *Scene) of(r *Refusal) {
 }
 
 // mine reports whether a refusal was of the GPU and no warning.
-func ofGPU(r *Refusal) bool { return !r.mild && r.Layer != quantity.LayerHost }
+func ofGPU(r *Refusal) bool { return !r.mild && r.Layer != statement.LayerHost }
 
 func notMild(r *Refusal) bool { return !r.mild }
 
@@ -137,7 +137,7 @@ func (s *Scene) limiters() {
 			continue
 		}
 		reading := ""
-		switch a, w := st.Amount(quantity.RoleFree), st.Amount(quantity.RoleWant); {
+		switch a, w := st.Amount(statement.RoleFree), st.Amount(statement.RoleWant); {
 		case a != nil && st.Words["real"]:
 			s.N["real"], reading = a.N, "the driver has "+Human(a.N)+" free"
 		case a != nil:
@@ -155,12 +155,12 @@ func (s *Scene) limiters() {
 }
 
 // lease is for what the pool library says when the lease of gpumem run has no more.
-func (s *Scene) lease(st *quantity.Statement) {
+func (s *Scene) lease(st *statement.Statement) {
 	t := st.Topic("lease")
 	s.line("leased", st)
 	s.Words["leased"] = "the lease had no more room for a process's context and libraries"
 	if left, limit, ok := strings.Cut(t.Value, "B "); ok {
-		want, free, all := quantity.SizeOf(t.Name), quantity.SizeOf(left+"B"), quantity.SizeOf(limit)
+		want, free, all := statement.SizeOf(t.Name), statement.SizeOf(left+"B"), statement.SizeOf(limit)
 		s.N["leased_needs"] = Less(all, free) + want
 		s.Words["leased"] = fmt.Sprintf("%s was requested, and %s was left of the lease of %s: that limit refused it, and the GPU was not asked", Human(want), Human(free), Human(all))
 	}
@@ -169,7 +169,7 @@ func (s *Scene) lease(st *quantity.Statement) {
 // host is for the host's memory. RMM throws std::bad_alloc for the GPU, and on MPS there is
 // one memory.
 func (s *Scene) host() {
-	r := s.last(func(r *Refusal) bool { return r.Layer == quantity.LayerHost && !r.mild })
+	r := s.last(func(r *Refusal) bool { return r.Layer == statement.LayerHost && !r.mild })
 	if r == nil || r.St.HasAny("rmm", "mps") || s.Uses("rmm") && r.St.Words["bad"] {
 		return
 	}
@@ -251,10 +251,10 @@ func (s *Scene) onCPU() {
 // order of a map.
 func (s *Scene) leaks() {
 	for _, f := range slices.SortedFunc(maps.Values(s.series), func(a, b *series) int { return cmp.Compare(a.order, b.order) }) {
-		if s.Fatal() && f.n >= 5 && f.rises >= f.n-1 && f.high >= f.low+f.low/2 && f.high >= 64*quantity.Mib {
+		if s.Fatal() && f.n >= 5 && f.rises >= f.n-1 && f.high >= f.low+f.low/2 && f.high >= 64*statement.Mib {
 			f.first.Reading = Human(f.low) + " at first"
 			f.last.Reading = fmt.Sprintf("%s after %d readings, each above the one before: %s more each time", Human(f.high), f.n, Human((f.high-f.low)/uint64(f.n-1)))
-			s.lines["leak"] = []quantity.Evidence{f.first, f.last}
+			s.lines["leak"] = []statement.Evidence{f.first, f.last}
 			return
 		}
 	}
@@ -270,9 +270,9 @@ func (s *Scene) unifiedMemory() {
 		s.Words["spare"] = fmt.Sprintf("%s of %s free: that is what the host can spare at this moment", Human(r.Free), Human(r.Total))
 	}
 	if name := s.unifiedDevice(); name != "" {
-		s.lines["shares"] = []quantity.Evidence{{Text: "devices.name: " + name, Reading: "it shares the host's memory"}}
-		if f := s.pick("device", func(f *quantity.Fact) bool { return f.Name == name }); f != nil {
-			s.lines["shares"] = []quantity.Evidence{f.Quoted(name + " shares the host's memory")}
+		s.lines["shares"] = []statement.Evidence{{Text: "devices.name: " + name, Reading: "it shares the host's memory"}}
+		if f := s.pick("device", func(f *statement.Fact) bool { return f.Name == name }); f != nil {
+			s.lines["shares"] = []statement.Evidence{f.Quoted(name + " shares the host's memory")}
 		}
 	}
 	name, ok := unifiedTotal(r.Total)
@@ -282,14 +282,14 @@ func (s *Scene) unifiedMemory() {
 
 // nccl finds the lines of NCCL, of its refusal, and of a status that is not memory's.
 func (s *Scene) nccl() {
-	var nccl, memory *quantity.Statement
+	var nccl, memory *statement.Statement
 	for _, st := range s.statements.all() {
-		if st.Layer != quantity.LayerNCCL {
+		if st.Layer != statement.LayerNCCL {
 			continue
 		}
 		if st.Refused || st.HasAny("failed", "failure", "error", "unhandled") {
 			nccl = st
-			if st.Refused && (memory == nil || memory.Amount(quantity.RoleWant) == nil) {
+			if st.Refused && (memory == nil || memory.Amount(statement.RoleWant) == nil) {
 				memory = st
 			}
 		}
@@ -306,21 +306,21 @@ func (s *Scene) nccl() {
 	if memory != nil {
 		s.Flag("full_shm", memory.Topic("shm") != nil)
 		s.Words["asked"] = "NCCL's buffers come from outside every pool, and the driver had no more"
-		if a := memory.Amount(quantity.RoleWant); a != nil {
+		if a := memory.Amount(statement.RoleWant); a != nil {
 			s.Words["asked"] = "NCCL asked the driver for " + Human(a.N) + ", outside every pool, and got nothing"
 		}
 	}
 }
 
 func (s *Scene) graphs() {
-	if r := s.last(func(r *Refusal) bool { return r.Layer == quantity.LayerGraph && !r.mild }); r != nil {
+	if r := s.last(func(r *Refusal) bool { return r.Layer == statement.LayerGraph && !r.mild }); r != nil {
 		s.line("graph", r.St)
 	}
 }
 
 func (s *Scene) capture() {
 	r := s.last(func(r *Refusal) bool {
-		return r.Capture != nil && r.Want == 0 && r.Total == 0 && !r.mild && (r.Layer == quantity.LayerDriver || r.Layer == quantity.LayerPool)
+		return r.Capture != nil && r.Want == 0 && r.Total == 0 && !r.mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
 	})
 	if s.of(r); r != nil {
 		s.line("capture", r.Capture)
@@ -337,7 +337,7 @@ func (s *Scene) code() {
 	s.Flag("refused_code", st.Refused)
 	s.Flag("about_code", st.Topic("image") != nil || codeStatus.MatchString(st.Text))
 	s.Flag("status", strings.Contains(st.Text, "CUDA_ERROR_"))
-	s.Flag("fails", st.Says(quantity.CFail|quantity.CNot))
+	s.Flag("fails", st.Says(statement.CFail|statement.CNot))
 	s.Words["guess"] = ""
 	if st.Words["different"] {
 		s.Words["guess"] = "; the text's guess at another GPU is wrong here"
@@ -346,15 +346,15 @@ func (s *Scene) code() {
 
 // twoPools finds programs that each announce a pool on one GPU.
 func (s *Scene) twoPools() {
-	var list []*quantity.Statement
+	var list []*statement.Statement
 	for _, st := range s.statements.all() {
 		t := st.Topic("announced")
 		if t == nil {
 			continue
 		}
 		for _, other := range list {
-			if o := other.Topic("announced"); o.Value == t.Value && other.From != st.From && s.Total().Bytes < quantity.SizeOf(o.Name)+quantity.SizeOf(t.Name) {
-				s.lines["pools"] = []quantity.Evidence{other.Quoted("one process takes " + Human(quantity.SizeOf(o.Name))), st.Quoted("and another on the same GPU " + Human(quantity.SizeOf(t.Name)))}
+			if o := other.Topic("announced"); o.Value == t.Value && other.From != st.From && s.Total().Bytes < statement.SizeOf(o.Name)+statement.SizeOf(t.Name) {
+				s.lines["pools"] = []statement.Evidence{other.Quoted("one process takes " + Human(statement.SizeOf(o.Name))), st.Quoted("and another on the same GPU " + Human(statement.SizeOf(t.Name)))}
 				return
 			}
 		}
@@ -365,7 +365,7 @@ func (s *Scene) twoPools() {
 // engines is for programs with their own check or estimate.
 func (s *Scene) engines() {
 	r := s.last(func(r *Refusal) bool {
-		return r.Layer == quantity.LayerEngine && r.HasFree && r.Total > 0 && !r.mild && (r.Want > 0 || Less(r.Total, r.Free) > ContextMost)
+		return r.Layer == statement.LayerEngine && r.HasFree && r.Total > 0 && !r.mild && (r.Want > 0 || Less(r.Total, r.Free) > ContextMost)
 	})
 	if s.of(r); r != nil {
 		s.Flag("start", true)
@@ -376,7 +376,7 @@ func (s *Scene) engines() {
 		}
 		return
 	}
-	r = s.last(func(r *Refusal) bool { return r.Layer == quantity.LayerEngine && !r.mild && r.St.Library == "" })
+	r = s.last(func(r *Refusal) bool { return r.Layer == statement.LayerEngine && !r.mild && r.St.Library == "" })
 	if r != nil && !s.Uses("llama.cpp") && s.N["sure"] == 0 {
 		s.of(r)
 		s.cache(r)
@@ -393,7 +393,7 @@ func (s *Scene) cache(r *Refusal) {
 			s.line("weights", st)
 			s.N["weights"], s.N["weights_context"] = st.Amounts[0].N, ContextMost/2
 		}
-		if f, u := st.Amount(quantity.RoleFree), st.Amount(quantity.RoleUse); f != nil && u != nil && s.lines["loaded"] == nil && st.HasAny("weight", "weights", "load") {
+		if f, u := st.Amount(statement.RoleFree), st.Amount(statement.RoleUse); f != nil && u != nil && s.lines["loaded"] == nil && st.HasAny("weight", "weights", "load") {
 			s.line("loaded", st)
 			s.N["loaded_free"], s.N["loaded_used"], s.N["loaded_total"] = f.N, u.N, f.N+u.N
 		}
@@ -401,14 +401,14 @@ func (s *Scene) cache(r *Refusal) {
 	share, static := s.Number("gpu_memory_utilization"), s.Number("mem_fraction_static")
 	s.N["more"], s.N["share_room"], s.N["static_room"] = Less(r.Want, r.Free), uint64(share*float64(s.N["total"])), uint64(static*float64(s.N["loaded_total"]))
 	if r.Want == 0 && s.N["weights"] > 0 {
-		s.N["more"] = Less(s.N["weights"]+quantity.Gib, s.N["share_room"])
+		s.N["more"] = Less(s.N["weights"]+statement.Gib, s.N["share_room"])
 	}
 	s.Flag("share", share > 0)
 	s.Flag("static", static > 0)
 	s.Flag("low_static", static > 0 && static < .5)
 	s.Words["share_text"], s.Words["static_text"], s.Words["share_name"] = fmt.Sprint(share), fmt.Sprint(static), s.engineShare()
 	if f := s.pick("vllm usage", nil); f != nil {
-		s.lines["before"] = []quantity.Evidence{f.Quoted("")}
+		s.lines["before"] = []statement.Evidence{f.Quoted("")}
 		s.N["before"], s.N["before_total"] = f.InUse, f.Total
 		s.Words["before_percent"] = strconv.Itoa(percent(f.InUse, f.Total))
 	}
@@ -427,7 +427,7 @@ func (s *Scene) llama() {
 		return
 	}
 	for _, a := range r.St.Amounts { // the plan may stand before it
-		if a.Role == quantity.RoleWant {
+		if a.Role == statement.RoleWant {
 			r.Want = a.N
 		}
 	}
@@ -437,13 +437,13 @@ func (s *Scene) llama() {
 	found := s.pick("found", nil)
 	if found != nil && s.N["total"] == 0 {
 		s.N["total"] = found.Total
-		s.lines["total"] = []quantity.Evidence{found.Quoted("the GPU has " + Human(found.Total))}
+		s.lines["total"] = []statement.Evidence{found.Quoted("the GPU has " + Human(found.Total))}
 	}
 	if found != nil && free == 0 {
 		free, start = found.Free, found.Quoted("")
 	}
 	start.Reading = fmt.Sprintf("%s was free at the start", Human(free))
-	s.lines["at_start"] = []quantity.Evidence{start}
+	s.lines["at_start"] = []statement.Evidence{start}
 	s.N["free"], s.N["parts"] = free, parts
 	want := Human(r.Want)
 	s.Words["together"], s.Words["loaded_text"] = want, want+" was refused"
@@ -462,7 +462,7 @@ func (s *Scene) llama() {
 			planned = m.Limit
 		}
 		s.N["planned"], s.N["available"] = planned, available
-		s.lines["plan"] = []quantity.Evidence{m.Quoted("")}
+		s.lines["plan"] = []statement.Evidence{m.Quoted("")}
 		if planned > 0 && planned <= available {
 			s.N["free"] = available
 		}
@@ -474,23 +474,23 @@ func (s *Scene) llama() {
 func (s *Scene) account() {
 	r := s.subject()
 	for _, a := range s.Failed {
-		if want := max(a.Want, tensorBytes(a.St.Text)); !a.mild && want > absurd && a.Layer != quantity.LayerHost && s.N["absurd"] == 0 {
+		if want := max(a.Want, tensorBytes(a.St.Text)); !a.mild && want > absurd && a.Layer != statement.LayerHost && s.N["absurd"] == 0 {
 			s.line("absurd", a.St)
 			s.N["absurd"] = want
 		}
 	}
 	over := s.last(func(r *Refusal) bool { return r.St.Over && !r.mild })
-	if over != nil && (r == nil || r == over) && over.Layer != quantity.LayerEngine {
+	if over != nil && (r == nil || r == over) && over.Layer != statement.LayerEngine {
 		r = over
 		s.line("over", over.St)
 		if d := s.pick("simulated", nil); d != nil {
-			s.lines["simulated"] = []quantity.Evidence{d.Quoted("")}
+			s.lines["simulated"] = []statement.Evidence{d.Quoted("")}
 			s.N["simulated"] = d.Total
 		}
 	}
 	if r == nil {
 		r = s.last(func(r *Refusal) bool {
-			return !r.mild && r.Want == 0 && r.Total > 0 && r.hasAlloc && (r.Layer == quantity.LayerPool || r.Layer == quantity.LayerDriver) && r.St.Topic("tpu") == nil
+			return !r.mild && r.Want == 0 && r.Total > 0 && r.hasAlloc && (r.Layer == statement.LayerPool || r.Layer == statement.LayerDriver) && r.St.Topic("tpu") == nil
 		})
 		s.Flag("untold", r != nil)
 	}
@@ -500,11 +500,11 @@ func (s *Scene) account() {
 	for _, st := range s.statements.all() {
 		most := uint64(0) // the limit is the largest of the sizes that an arena is made with
 		for _, a := range st.Amounts {
-			if a.Role == quantity.RoleLimit {
+			if a.Role == statement.RoleLimit {
 				most = max(most, a.N)
 			}
 		}
-		if s.N["arena"] == 0 && st.Words["arena"] && most < saneTotal && most > quantity.Mib {
+		if s.N["arena"] == 0 && st.Words["arena"] && most < saneTotal && most > statement.Mib {
 			s.line("arena", st)
 			s.N["arena"] = most
 		}
@@ -533,8 +533,8 @@ func (s *Scene) account() {
 	s.said["hint"] = s.hintIsWrong(r)
 	// A fortieth, or a few segments' ends, is what rounding leaves in any pool: where a
 	// segment of 20 MiB is refused, it is no cause.
-	const segment = 20 * quantity.Mib
-	s.Flag("holes", hasUse && idle >= 2*quantity.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/40, 4*segment)))
+	const segment = 20 * statement.Mib
+	s.Flag("holes", hasUse && idle >= 2*statement.Mib && (t == 0 || r.Alloc < t*95/100) && !(r.Want <= segment && idle < max(r.Alloc/40, 4*segment)))
 	s.limits(r, t, told, reserved, hasUse)
 	if r.Capture != nil {
 		s.line("capture", r.Capture)
@@ -577,7 +577,7 @@ func (r *Refusal) owners(reserved uint64, hasUse bool) (this, sum uint64, names 
 	own := -1
 	if this = r.this; this == 0 {
 		for i, p := range r.listed {
-			if hasUse && p.used+p.used/200+quantity.Mib >= reserved && (own < 0 || p.used < r.listed[own].used) || !hasUse && (own < 0 || p.used > r.listed[own].used) {
+			if hasUse && p.used+p.used/200+statement.Mib >= reserved && (own < 0 || p.used < r.listed[own].used) || !hasUse && (own < 0 || p.used > r.listed[own].used) {
 				own = i
 			}
 		}
@@ -616,7 +616,7 @@ func (s *Scene) limits(r *Refusal, t uint64, told bool, reserved uint64, hasUse 
 		r.other += r.programs // one memory for all
 	}
 	// What is called available may be what the limit leaves.
-	s.Flag("room", !r.HasFree || r.Free+r.round+20*quantity.Mib >= r.Want || hasUse && limit > 0 && Less(r.Alloc+r.Free, limit)+Less(limit, r.Alloc+r.Free) <= limit/200)
+	s.Flag("room", !r.HasFree || r.Free+r.round+20*statement.Mib >= r.Want || hasUse && limit > 0 && Less(r.Alloc+r.Free, limit)+Less(limit, r.Alloc+r.Free) <= limit/200)
 	s.N["limit"], s.N["taken"] = limit, max(reserved, r.Alloc)+r.other
 	s.Flag("fraction_set", set)
 	s.Words["while_free"] = ""
@@ -636,21 +636,21 @@ func (s *Scene) contexts() {
 	if s.of(r); r == nil {
 		return
 	}
-	if m := s.pick("smi memory", func(m *quantity.Fact) bool {
-		return m.Total > 0 && Less(m.Total, m.InUse) < max(quantity.Gib, m.Total/50)
+	if m := s.pick("smi memory", func(m *statement.Fact) bool {
+		return m.Total > 0 && Less(m.Total, m.InUse) < max(statement.Gib, m.Total/50)
 	}); m != nil {
-		s.lines["smi_full"] = []quantity.Evidence{m.Quoted(fmt.Sprintf("%s of %s is in use", Human(m.InUse), Human(m.Total)))}
+		s.lines["smi_full"] = []statement.Evidence{m.Quoted(fmt.Sprintf("%s of %s is in use", Human(m.InUse), Human(m.Total)))}
 	}
 	seen := map[int]bool{}
 	for _, c := range s.Failed {
 		d := s.state.Device(c.device)
-		if c.Layer != quantity.LayerContext || d == nil || seen[d.Index] {
+		if c.Layer != statement.LayerContext || d == nil || seen[d.Index] {
 			continue
 		}
 		seen[d.Index] = true
 		for _, p := range d.Programs {
 			if s.state.Process == nil || s.state.Process.PID != p.PID || p.PID == 0 {
-				s.lines["neighbours"] = append(s.lines["neighbours"], readings([]holder{holderOf(p, quantity.Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)})})...)
+				s.lines["neighbours"] = append(s.lines["neighbours"], readings([]holder{holderOf(p, statement.Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)})})...)
 			}
 		}
 	}
@@ -675,7 +675,7 @@ func (s *Scene) smallDevice() {
 			least, ok = t.Total, true
 		}
 		if d.Limit > 0 && ok && d.Limit <= least/2 {
-			s.lines["part_of"] = []quantity.Evidence{d.Quoted("")}
+			s.lines["part_of"] = []statement.Evidence{d.Quoted("")}
 			s.N["part_of"], s.N["part_total"] = d.Limit, least
 			return
 		}
@@ -688,7 +688,7 @@ func (s *Scene) driver() {
 	var first *Refusal
 	n := 0
 	for _, r := range s.Failed {
-		if r.Layer == quantity.LayerDriver && r.Want > 0 && !r.mild && !s.torchLike(r) && !s.Uses("llama.cpp") {
+		if r.Layer == statement.LayerDriver && r.Want > 0 && !r.mild && !s.torchLike(r) && !s.Uses("llama.cpp") {
 			if first == nil {
 				first = r
 			}
@@ -705,7 +705,7 @@ func (s *Scene) driver() {
 	s.Flag("whole", whole)
 	s.Flag("again", s.madeAgain())
 	s.Flag("later", s.last(func(r *Refusal) bool {
-		return !r.mild && r.Layer == quantity.LayerPool && r.St.Line > first.St.Line
+		return !r.mild && r.Layer == statement.LayerPool && r.St.Line > first.St.Line
 	}) != nil)
 	s.N["largest_then"] = largestThen(first)
 	s.Words["not_had"] = "the driver did not have " + Human(first.Want)
@@ -718,7 +718,7 @@ func (s *Scene) driver() {
 	s.N["ladder"] = uint64(steps)
 	if steps > 2 {
 		// What it got at last: a pool is announced behind the ladder.
-		s.Flag("got_less", slices.ContainsFunc(s.statements.all(), func(st *quantity.Statement) bool {
+		s.Flag("got_less", slices.ContainsFunc(s.statements.all(), func(st *statement.Statement) bool {
 			return st.Line > to.St.Line && (st.Topic("announced") != nil || st.Words["created"] && st.Words["device"] && len(st.Amounts) > 0)
 		}))
 		s.Words["ladder_text"] = fmt.Sprintf("the pool asked for %s, and %d times for a tenth less, down to %s: the GPU had less than each of them", Human(from.Want), steps-1, Human(to.Want))
@@ -728,7 +728,7 @@ func (s *Scene) driver() {
 	for i, o := range others {
 		if yes, why := o.isJAX(s.N["total"]); yes && s.lines["jax_other"] == nil {
 			others[i].from.Reading = why
-			s.lines["jax_other"] = []quantity.Evidence{others[i].from}
+			s.lines["jax_other"] = []statement.Evidence{others[i].from}
 		}
 		if !o.isDesktop() && o.Used > max(s.N["total"]/10, FirstLibrary) {
 			big = append(big, o)
@@ -739,17 +739,17 @@ func (s *Scene) driver() {
 
 // secondPool are the lines that show that the program made its backend again, the first
 // pool still there.
-func (e *Facts) secondPool() (q []quantity.Evidence) {
+func (e *Facts) secondPool() (q []statement.Evidence) {
 	if e.state != nil && e.state.Process != nil && e.state.Process.BackendRecreated != nil {
 		if !*e.state.Process.BackendRecreated {
 			return nil
 		}
-		q = append(q, quantity.Evidence{Text: "process.backend_recreated: true", Reading: "the backend was made a second time in the same process"})
+		q = append(q, statement.Evidence{Text: "process.backend_recreated: true", Reading: "the backend was made a second time in the same process"})
 	}
 	if c := e.About("cleared"); c != nil {
 		q = append(q, c.Quoted("the program cleared its backends"))
 	}
-	var pools []*quantity.Statement
+	var pools []*statement.Statement
 	for _, st := range e.statements.all() {
 		if st.Topic("announced") != nil {
 			pools = append(pools, st)
@@ -764,12 +764,12 @@ func (e *Facts) secondPool() (q []quantity.Evidence) {
 // tensor is for a tensor that was refused, beside TensorFlow's device or the GPU.
 func (s *Scene) tensor() {
 	for _, r := range s.Failed {
-		if bytes := tensorBytes(r.St.Text); bytes > 0 && !r.mild && r.Want == bytes && r.Layer != quantity.LayerHost {
+		if bytes := tensorBytes(r.St.Text); bytes > 0 && !r.mild && r.Want == bytes && r.Layer != statement.LayerHost {
 			s.line("tensor", r.St)
 			s.N["tensor"] = bytes
 			for _, d := range s.facts("tf device") {
 				if d.Limit > 0 && bytes > d.Limit && s.N["tensor_device"] == 0 {
-					s.lines["tensor_device"] = []quantity.Evidence{d.Quoted("")}
+					s.lines["tensor_device"] = []statement.Evidence{d.Quoted("")}
 					s.N["tensor_device"] = d.Limit
 				}
 			}
@@ -787,7 +787,7 @@ func (s *Scene) poolReport() {
 	s.N["want"] = p.want
 	for name, v := range map[string]sized{"limit": p.limit, "size": p.size, "inuse": p.inUse, "block": p.largest} {
 		if s.N[name] = v.Bytes; v.Bytes > 0 {
-			s.lines[name] = []quantity.Evidence{v.from}
+			s.lines[name] = []statement.Evidence{v.from}
 		}
 	}
 	room := p.size
@@ -797,7 +797,7 @@ func (s *Scene) poolReport() {
 	if room.Bytes == 0 {
 		s.N["inuse"] = 0
 	}
-	s.lines["room"] = []quantity.Evidence{room.from}
+	s.lines["room"] = []statement.Evidence{room.from}
 	s.N["room"], s.N["room_free"] = room.Bytes, Less(room.Bytes, p.inUse.Bytes)
 	s.N["needed"], s.N["outside"] = p.inUse.Bytes+p.want, Less(s.N["total"], p.limit.Bytes)
 	s.Flag("subject", s.subject() != nil)
@@ -839,7 +839,7 @@ func (s *Scene) tpu() {
 
 func (s *Scene) arguments() {
 	if f := s.pick("arguments", nil); f != nil {
-		s.lines["arguments"] = []quantity.Evidence{f.Quoted("")}
+		s.lines["arguments"] = []statement.Evidence{f.Quoted("")}
 		s.N["arguments"], s.N["arguments_limit"] = f.Want, f.Limit
 	}
 }
@@ -868,7 +868,7 @@ func (s *Scene) compiled() {
 	s.line("buffers", st)
 	if own := s.ownUsed(); own > 0 {
 		s.N["own_used"] = own
-		s.lines["own_used"] = []quantity.Evidence{{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own)}}
+		s.lines["own_used"] = []statement.Evidence{{Text: fmt.Sprintf("devices.processes: %d bytes of its own", own)}}
 	}
 	d := s.gpu()
 	if d != nil && d.Used != nil {
@@ -878,15 +878,15 @@ func (s *Scene) compiled() {
 		s.N["live"], s.Words["source"] = s.Live(s.ordinal()), s.LiveSource
 	}
 	if st := s.About("announced"); st != nil && p != nil && p.refused != nil {
-		s.N["announced"] = quantity.SizeOf(st.Topic("announced").Name)
+		s.N["announced"] = statement.SizeOf(st.Topic("announced").Name)
 	} else {
 		s.N["announced"] = 0
 	}
 	if f := s.pick("chunks", nil); f != nil {
-		s.lines["report_piece"] = []quantity.Evidence{f.Quoted("")}
+		s.lines["report_piece"] = []statement.Evidence{f.Quoted("")}
 		if fraction, _ := s.Fraction(); d != nil && d.Total > 0 && d.InUse() > 0 && math.Abs(float64(d.InUse())/float64(d.Total)-fraction) < .02 {
 			s.N["part_used_more"] = d.InUse() + d.InUse()/10
-			s.lines["part_used"] = []quantity.Evidence{{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse()), Reading: fmt.Sprintf("%s of %s is in use: %d %%, the pool's part, and the rest of the GPU is free", Human(d.InUse()), Human(d.Total), percent(d.InUse(), d.Total))}}
+			s.lines["part_used"] = []statement.Evidence{{Text: fmt.Sprintf("devices.used_bytes: %d", d.InUse()), Reading: fmt.Sprintf("%s of %s is in use: %d %%, the pool's part, and the rest of the GPU is free", Human(d.InUse()), Human(d.Total), percent(d.InUse(), d.Total))}}
 		}
 	}
 }
@@ -956,24 +956,24 @@ func (s *Scene) bare() {
 	for _, kind := range []string{"tf device", "device", "smi gpu"} {
 		if f := s.pick(kind, nil); f != nil && s.N["named_card"] == 0 {
 			if _, most, ok := cardTotals(f.Name); ok {
-				s.N["named_card"], s.lines["named_card"] = most, []quantity.Evidence{f.Quoted("")}
+				s.N["named_card"], s.lines["named_card"] = most, []statement.Evidence{f.Quoted("")}
 			}
 		}
 	}
-	r := s.last(func(r *Refusal) bool { return ofGPU(r) && r.Layer != quantity.LayerContext })
+	r := s.last(func(r *Refusal) bool { return ofGPU(r) && r.Layer != statement.LayerContext })
 	if s.of(r); r == nil {
 		return
 	}
 	_, _, n := s.Ladder()
 	s.N["ladder"] = uint64(n)
 	small := strings.Contains(r.St.Text, "Resource exhausted:")
-	pool := r.Layer == quantity.LayerPool && r.Want > 0 && !s.torchLike(r)
+	pool := r.Layer == statement.LayerPool && r.Want > 0 && !s.torchLike(r)
 	s.Flag("jaxlib", strings.Contains(r.St.Text, "jaxlib/"))
 	s.Flag("small_letters", small)
-	s.Flag("warned", slices.ContainsFunc(s.statements.all(), func(st *quantity.Statement) bool { return st.Mild }))
+	s.Flag("warned", slices.ContainsFunc(s.statements.all(), func(st *statement.Statement) bool { return st.Mild }))
 	s.Flag("copy", s.StatementWith("dst", "tensor") != nil)
 	// XLA's own sentence, which tells of nothing but the request.
-	s.Flag("xla", pool && (s.Uses("jax") || r.St.Words["exhausted"]) || s.Uses("jax") && r.Layer == quantity.LayerDriver && r.Want == 0)
+	s.Flag("xla", pool && (s.Uses("jax") || r.St.Words["exhausted"]) || s.Uses("jax") && r.Layer == statement.LayerDriver && r.Want == 0)
 	s.Flag("known_program", s.Uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle", "mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp"))
 }
 
@@ -1008,7 +1008,7 @@ func (s *Scene) library() {
 			s.lines["desktop"] = append(s.lines["desktop"], o.from)
 		case yes && s.lines["jax_other"] == nil:
 			others[i].from.Reading = reading
-			s.lines["jax_other"] = []quantity.Evidence{others[i].from}
+			s.lines["jax_other"] = []statement.Evidence{others[i].from}
 		case !yes && (o.Used > FirstLibrary || o.Used == 0 && o.ParentGone):
 			big = append(big, o)
 		}
@@ -1017,11 +1017,11 @@ func (s *Scene) library() {
 	s.Flag("big", len(big) > 0)
 	s.Flag("gone", len(big) > 0 && big[0].ParentGone)
 	if own, ok := s.ownPool(h); ok {
-		s.lines["own_pool"] = []quantity.Evidence{own}
+		s.lines["own_pool"] = []statement.Evidence{own}
 	}
 	s.lines["both"], s.lines["screen"] = s.jaxAndTF(), s.Display()
 	if h.tried || h.helped {
-		s.lines["tried"] = []quantity.Evidence{h.TriedBy}
+		s.lines["tried"] = []statement.Evidence{h.TriedBy}
 	}
 	blas := h.library == "cuBLAS" && !h.call
 	apart := !s.OnTensorFlow() && !s.frameworksTold() && h.From == nil

@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Removal of the text around a message: the encoding of the file, colour codes and the
 // prefixes of logs.

@@ -1,11 +1,11 @@
-package balance
+package account
 
 // A library that could not start. Its words are the same whether memory was missing or the
 // installation is broken; what is free, who is on the GPU and what was tried tell them apart.
 
 import (
 	"fmt"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,19 +15,19 @@ import (
 
 // A handle is a library's failure, read.
 type handle struct {
-	st      *quantity.Statement
+	st      *statement.Statement
 	library string              // cuDNN, cuBLAS, ...
 	memory  bool                // the status can only be memory
 	call    bool                // a call failed, not the making of a handle
 	early   bool                // memory was refused before the library asked for any
 	conv    bool                // no algorithm for a convolution was found
 	status  string              // CUDNN_STATUS_..., empty if none is named
-	From    *quantity.Statement // the driver's reading, nil if there is none
+	From    *statement.Statement // the driver's reading, nil if there is none
 	Left    uint64              // free, by it
 	Total   uint64
 	tried   bool // a smaller pool was tried and did not help
 	helped  bool // a setting of the pool was tried and helped
-	TriedBy quantity.Evidence
+	TriedBy statement.Evidence
 	torch   bool
 	bare    bool // its framework preallocates nothing
 }
@@ -39,7 +39,7 @@ var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "o
 func (e *Facts) handle() *handle {
 	h := &handle{}
 	for _, st := range e.statements.all() {
-		if st.Library == "" || st.Mild || st.Layer == quantity.LayerModule || st.Layer == quantity.LayerNCCL || st.Topic("hami", "other", "cleared") != nil {
+		if st.Library == "" || st.Mild || st.Layer == statement.LayerModule || st.Layer == statement.LayerNCCL || st.Topic("hami", "other", "cleared") != nil {
 			continue
 		}
 		call := !st.Handle
@@ -80,10 +80,10 @@ func (e *Facts) handle() *handle {
 				switch {
 				case t.Helped && (part || grow):
 					h.helped = true
-					h.TriedBy = quantity.Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
 				case !t.Helped && (part && f <= .55 || grow):
 					h.tried = true
-					h.TriedBy = quantity.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library room enough, and did not help"}
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library room enough, and did not help"}
 				}
 			}
 		}
@@ -96,7 +96,7 @@ var statusName = regexp.MustCompile(`\b(?:CU[A-Z]+|HIP[A-Z]+|ROC[A-Z]+|MIOPEN)_S
 var startWord = regexp.MustCompile(`(?i)free ?memory: |total ?memory: `)
 
 // quotes is what the lines show.
-func (h *handle) quotes(more ...quantity.Evidence) []quantity.Evidence {
+func (h *handle) quotes(more ...statement.Evidence) []statement.Evidence {
 	reading := h.library + " could not " + h.what()
 	switch {
 	case h.memory:
@@ -104,7 +104,7 @@ func (h *handle) quotes(more ...quantity.Evidence) []quantity.Evidence {
 	case h.status != "":
 		reading += ": " + h.status + " is printed for missing memory and for a broken library alike"
 	}
-	q := []quantity.Evidence{h.st.Quoted(reading)}
+	q := []statement.Evidence{h.st.Quoted(reading)}
 	if h.From != nil {
 		q = append(q, h.From.Quoted(fmt.Sprintf("%s of %s was free (%d %%)", Human(h.Left), Human(h.Total), percent(h.Left, h.Total))))
 	}
@@ -155,9 +155,9 @@ func (h *handle) certain() []string {
 
 // ownPool explains what is free by the program's own setting, where the log or the state
 // shows one.
-func (e *Facts) ownPool(h *handle) (quantity.Evidence, bool) {
+func (e *Facts) ownPool(h *handle) (statement.Evidence, bool) {
 	if h.From == nil {
-		return quantity.Evidence{}, false
+		return statement.Evidence{}, false
 	}
 	for _, name := range []string{newFraction, oldFraction} {
 		f, err := strconv.ParseFloat(e.Env[name], 64)
@@ -165,8 +165,8 @@ func (e *Facts) ownPool(h *handle) (quantity.Evidence, bool) {
 			continue
 		}
 		pool := uint64(f * float64(h.Total))
-		if pool+h.Left <= h.Total+quantity.Mib && h.Total-pool-h.Left < ContextMost {
-			q := quantity.Evidence{Text: "process.env: " + name + "=" + e.Env[name]}
+		if pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
+			q := statement.Evidence{Text: "process.env: " + name + "=" + e.Env[name]}
 			if seen, ok := e.envFrom[name]; ok {
 				q = seen
 			}
@@ -176,12 +176,12 @@ func (e *Facts) ownPool(h *handle) (quantity.Evidence, bool) {
 	}
 	for _, st := range e.statements.all() {
 		if t := st.Topic("announced"); t != nil {
-			if pool := quantity.SizeOf(t.Name); pool+h.Left <= h.Total+quantity.Mib && h.Total-pool-h.Left < ContextMost {
+			if pool := statement.SizeOf(t.Name); pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
 				return st.Quoted(fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))), true
 			}
 		}
 	}
-	return quantity.Evidence{}, false
+	return statement.Evidence{}, false
 }
 
 // decideLibrary is the name of the command that tells memory from a broken library.

@@ -1,11 +1,11 @@
-package balance
+package account
 
 // Conclusions from a log and a state by arithmetic, for the scenes of the table.
 
 import (
 	"cmp"
 	"fmt"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"math"
@@ -17,16 +17,16 @@ import (
 // roundUp is how far PyTorch's pool rounds a request for a segment: to 2 MiB, and small
 // ones of more than a MiB to 20 MiB.
 func roundUp(n uint64) uint64 {
-	if n > quantity.Mib && n < 10*quantity.Mib {
-		return 20 * quantity.Mib
+	if n > statement.Mib && n < 10*statement.Mib {
+		return 20 * statement.Mib
 	}
-	return (n + 2*quantity.Mib - 1) &^ (2*quantity.Mib - 1)
+	return (n + 2*statement.Mib - 1) &^ (2*statement.Mib - 1)
 }
 
 // subject is the refusal that the account is of: the last fatal one with numbers.
 func (e *Facts) subject() *Refusal {
 	ok := func(r *Refusal) bool {
-		return !r.mild && r.Want > 0 && r.Layer != quantity.LayerHost && r.Layer != quantity.LayerContext && r.Layer != quantity.LayerNCCL && r.Layer != quantity.LayerEngine && r.Layer != quantity.LayerModule && e.torchLike(r) && r.St.Topic("hami", "nvshare") == nil
+		return !r.mild && r.Want > 0 && r.Layer != statement.LayerHost && r.Layer != statement.LayerContext && r.Layer != statement.LayerNCCL && r.Layer != statement.LayerEngine && r.Layer != statement.LayerModule && e.torchLike(r) && r.St.Topic("hami", "nvshare") == nil
 	}
 	if r := e.last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.hasAlloc }); r != nil {
 		return r
@@ -107,12 +107,12 @@ func (e *Facts) unifiedDevice() string {
 var codeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
 
 // loading is what was free before a model was loaded, and its parts that were.
-func (e *Facts) loading(r *Refusal) (free, parts uint64, start quantity.Evidence) {
+func (e *Facts) loading(r *Refusal) (free, parts uint64, start statement.Evidence) {
 	for _, st := range e.statements.all() {
 		if st.Line >= r.St.Line || st.Refused {
 			continue
 		}
-		if a := st.Amount(quantity.RoleFree); a != nil && !a.Host && !a.Cache && st.HasAny("using", "device") && free == 0 {
+		if a := st.Amount(statement.RoleFree); a != nil && !a.Host && !a.Cache && st.HasAny("using", "device") && free == 0 {
 			free, start = a.N, st.Quoted("")
 		}
 		if st.Words["buffer"] && st.Words["size"] && !st.HasAny("cpu", "host") {
@@ -125,7 +125,7 @@ func (e *Facts) loading(r *Refusal) (free, parts uint64, start quantity.Evidence
 }
 
 // StatementWith is the last statement with all these words, and nil.
-func (e *Facts) StatementWith(words ...string) *quantity.Statement {
+func (e *Facts) StatementWith(words ...string) *statement.Statement {
 	for _, st := range e.statements.all() {
 		n := 0
 		for _, w := range words {
@@ -148,7 +148,7 @@ func FromLists(planned, available string, device int) (uint64, uint64) {
 		if i+1 >= len(f) {
 			return 0
 		}
-		return quantity.SizeOf(f[i] + " " + f[i+1])
+		return statement.SizeOf(f[i] + " " + f[i+1])
 	}
 	return at(planned), at(available)
 }
@@ -160,21 +160,21 @@ func (e *Facts) WholePool(r *Refusal, n int) bool {
 		part := float64(r.Want) / float64(t.Bytes)
 		return math.Abs(part-.75) < .015 || math.Abs(part-.9) < .015
 	}
-	return n == 1 && r.Want >= quantity.Gib
+	return n == 1 && r.Want >= statement.Gib
 }
 
 // largestThen is the largest GPU there was when a message was printed: XLA wrote
 // "Resource exhausted" in small letters up to 2022, when an A100 had 80 GB.
 func largestThen(r *Refusal) uint64 {
 	if strings.Contains(r.St.Text, "Resource exhausted:") {
-		return 80 * quantity.Gib
+		return 80 * statement.Gib
 	}
 	return largestGPU
 }
 
 // startReading is what a program said of the GPU before it took any of it.
-func (e *Facts) startReading() (*quantity.Statement, uint64, uint64) {
-	var free, total *quantity.Statement
+func (e *Facts) startReading() (*statement.Statement, uint64, uint64) {
+	var free, total *statement.Statement
 	for _, st := range e.statements.all() {
 		if st.Report || st.Words["chunks"] {
 			continue
@@ -185,17 +185,17 @@ func (e *Facts) startReading() (*quantity.Statement, uint64, uint64) {
 		if !st.Words["memory"] || st.HasAny("usage", "kv", "pool", "nvshare", "available", "cache") || st.Topic("nvshare") != nil {
 			continue
 		}
-		if st.Amount(quantity.RoleFree) != nil && !st.Amount(quantity.RoleFree).Host {
+		if st.Amount(statement.RoleFree) != nil && !st.Amount(statement.RoleFree).Host {
 			free = st
 		}
-		if st.Amount(quantity.RoleTotal) != nil && !st.Amount(quantity.RoleTotal).Host {
+		if st.Amount(statement.RoleTotal) != nil && !st.Amount(statement.RoleTotal).Host {
 			total = st
 		}
 	}
 	if free == nil || total == nil || total.Line+10 < free.Line || free.Line+10 < total.Line {
 		return nil, 0, 0
 	}
-	return free, free.Amount(quantity.RoleFree).N, total.Amount(quantity.RoleTotal).N
+	return free, free.Amount(statement.RoleFree).N, total.Amount(statement.RoleTotal).N
 }
 
 // What XLA's pass says of a program: the limit, what it reached, and from where.
@@ -207,11 +207,11 @@ var (
 
 // sizeAfter is the size that an expression finds, the exact one if there are two.
 func sizeAfter(text string, re *regexp.Regexp) uint64 {
-	m := re.FindStringSubmatch(quantity.Clipped64(text))
+	m := re.FindStringSubmatch(statement.Clipped64(text))
 	if m == nil {
 		return 0
 	}
-	return cmp.Or(quantity.SizeOf(m[2]), quantity.SizeOf(m[1]))
+	return cmp.Or(statement.SizeOf(m[2]), statement.SizeOf(m[1]))
 }
 
 // ownUsed is what the state says that the program that failed holds, 0 if unknown.

@@ -1,4 +1,4 @@
-package balance
+package account
 
 // Memory sizes of the usual GPUs: to tell a card's total from a pool's
 // limit where a log has only one of them.
@@ -8,7 +8,7 @@ import (
 	"regexp"
 
 	"gpumem/device/card"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 )
 
 // largestGPU is the most memory, in bytes, of any single GPU that is sold: the
@@ -62,7 +62,7 @@ func unifiedName(name string) bool { return unifiedWords.MatchString(name) }
 func knownTotal(bytes uint64) bool {
 	for _, c := range card.All() {
 		for _, total := range c.Seen {
-			if math.Abs(float64(bytes)/quantity.Gib-total) < .0201 {
+			if math.Abs(float64(bytes)/statement.Gib-total) < .0201 {
 				return true
 			}
 		}

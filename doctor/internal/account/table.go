@@ -1,4 +1,4 @@
-package balance
+package account
 
 // The table of inequalities (inequalities.txt), and the loop that walks it. Its head says
 // how it is written.
@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 )
 
 //go:embed inequalities.txt
@@ -114,7 +114,7 @@ type Scene struct {
 	H     *handle
 	N     map[string]uint64              // quantities in bytes, and flags
 	Words map[string]string              // texts for readings
-	lines map[string][]quantity.Evidence // lines by their names
+	lines map[string][]statement.Evidence // lines by their names
 	said  map[string][]string            // what is sure, by name
 	found []Finding
 }
@@ -272,7 +272,7 @@ func (s *Scene) value(name string) int64 {
 		return v
 	}
 	if quantityText.MatchString(name) {
-		return int64(quantity.SizeOf(name))
+		return int64(statement.SizeOf(name))
 	}
 	yes := false
 	switch kind, what, ok := strings.Cut(name, ":"); {

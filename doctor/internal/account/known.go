@@ -1,4 +1,4 @@
-package balance
+package account
 
 // The settings of the program that failed, by the names that its release reads.
 //

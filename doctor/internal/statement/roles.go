@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Roles, the meanings of numbers. "Tried to allocate 2.60 GiB. GPU 0 has a total capacity of
 // 14.74 GiB of which 2.44 GiB is free" has three numbers. Before the first stands

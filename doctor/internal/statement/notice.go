@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Notices, the statements of a text: whether memory was refused in it, by whom and of what; whether a
 // library failed; and the texts that have one meaning only, such as a setting that was

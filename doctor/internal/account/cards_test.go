@@ -1,10 +1,10 @@
-package balance
+package account
 
 import (
 	"testing"
 
 	"gpumem/device/card"
-	"gpumem/doctor/internal/quantity"
+	"gpumem/doctor/internal/statement"
 )
 
 func TestCardTotals(t *testing.T) {
@@ -47,14 +47,14 @@ func TestCardTotals(t *testing.T) {
 		{"", 0, 0},
 	}
 	near := func(got uint64, want float64) bool {
-		d := float64(got)/quantity.Gib - want
+		d := float64(got)/statement.Gib - want
 		return -0.001 < d && d < 0.001
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			least, most, ok := cardTotals(tt.name)
 			if ok != (tt.most > 0) || !near(least, tt.least) || !near(most, tt.most) {
-				t.Errorf("got %.3f to %.3f GiB, %v", float64(least)/quantity.Gib, float64(most)/quantity.Gib, ok)
+				t.Errorf("got %.3f to %.3f GiB, %v", float64(least)/statement.Gib, float64(most)/statement.Gib, ok)
 			}
 		})
 	}
@@ -87,7 +87,7 @@ func TestUnified(t *testing.T) {
 		gib  float64
 		name string
 	}{{119.18, "GB10"}, {119.70, "GB10"}, {121.69, "GB10"}, {122.8, "Jetson AGX Thor"}, {61.4, "Jetson AGX Orin 64GB"}, {79.2, ""}, {139.8, ""}, {63.42, ""}, {0, ""}} {
-		if name, ok := unifiedTotal(uint64(tt.gib * quantity.Gib)); name != tt.name || ok != (name != "") {
+		if name, ok := unifiedTotal(uint64(tt.gib * statement.Gib)); name != tt.name || ok != (name != "") {
 			t.Errorf("%.2f GiB: %q", tt.gib, name)
 		}
 	}

@@ -1,4 +1,4 @@
-package quantity
+package statement
 
 // Facts of a log about the machine and its programs: pasted nvidia-smi tables,
 // versions, settings, frameworks, and what pools and engines print of themselves. These
