@@ -1,10 +1,10 @@
 // Package doctor reads what programs print when GPU memory runs out, and says why it did.
 //
-// From a log to a verdict there are three rooms, each on top of the one before. Package
-// quantity reads the log: passages, numbers and their roles, who refused memory. Package
-// balance compares: its table of inequalities says who lacks bytes, and who could have given
-// them. Here weigh.go makes one diagnosis of what was found, remedies.go says what to do, in
-// the words of the program's release, and text.go and json.go write it.
+// From a log to a verdict there are four rooms, each on top of the one before. Package
+// statement reads the log: passages, numbers and their roles, who refused memory. Package
+// account says who lacks bytes, and who has them. Package cause has the explanations, a file
+// each, with what to do in the words of the program's release. Here weigh.go makes one diagnosis
+// of what fits, and text.go and json.go write it.
 //
 // A walk. The log of a JAX program ends with
 //
@@ -14,7 +14,7 @@
 // Both lines matter, for "cudnn" and "memory" are among the words that do. The first is a
 // library that could not be started: a library's name, a word for failing and "handle". The
 // second has two amounts: behind the first number stands "free", behind the second "total".
-// The table compares: 205 MiB is less than the 520 MiB that cuDNN takes, so that memory was
+// The account compares: 205 MiB is less than the 520 MiB that cuDNN takes, so that memory was
 // missing. Who has it is not known: this program's own pool, another program that
 // preallocates, or any other program. The three are candidates, devices.processes is
 // missing, and nvidia-smi decides. With a state file that lists a second JAX process the
@@ -26,6 +26,7 @@ import (
 
 	"gpumem/doctor/internal/account"
 	"gpumem/node/machine"
+	"gpumem/record/dump"
 )
 
 // Diagnose says why the program of this log failed. The state is what is known
@@ -39,14 +40,12 @@ func Diagnose(log io.Reader, state *machine.Snapshot) (*Diagnosis, error) {
 // DiagnoseWith is Diagnose with what was taken beside the log; nil if there is nothing.
 func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diagnosis, error) {
 	e := account.New(state)
+	var besides *dump.Dump
 	if beside != nil {
-		e.Live, e.LiveSource = beside.On, beside.Source
+		e.Live, e.LiveSource, besides = beside.On, beside.Source, beside.Dump
 	}
-	if err := e.Read(log); err != nil {
+	if err := e.Read(log, besides); err != nil {
 		return nil, err
-	}
-	if beside != nil && beside.Dump != nil && e.Dump == nil {
-		e.Dump = beside.Dump
 	}
 	d := weigh(e)
 	if said := beside.said(); said != "" {

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"encoding/json"
+	"gpumem/doctor/internal/cause"
 	"gpumem/doctor/internal/statement"
 
 	"gpumem/record/dump"
@@ -63,6 +64,9 @@ type Cause struct {
 
 // Evidence is a line that shows something.
 type Evidence = statement.Evidence
+
+// Advice is one setting to make. An empty Value means to unset it.
+type Advice = cause.Advice
 
 // MarshalJSON writes empty lists as [], which scripts can walk.
 func (d Diagnosis) MarshalJSON() ([]byte, error) {

@@ -17,8 +17,8 @@ import (
 	"gpumem/record/dump"
 )
 
-// cause is one with a line of evidence.
-func cause(id CauseID, title string, line int, text, reading string) Cause {
+// causeOf is one with a line of evidence.
+func causeOf(id CauseID, title string, line int, text, reading string) Cause {
 	return Cause{
 		ID: id, Title: title, Evidence: []Evidence{{Line: line, Text: text, Reading: reading}}, Doc: "docs/causes.md#" + string(id),
 	}
@@ -41,7 +41,7 @@ func readDump(t testing.TB, text string) *dump.Dump {
 
 // diagnoses are one of each kind, made by hand.
 func diagnoses(t testing.TB) map[string]*Diagnosis {
-	limit := cause(PoolLimit, "the pool's own limit is the wall; the GPU has more", 1204, refusedLine, readingLine)
+	limit := causeOf(PoolLimit, "the pool's own limit is the wall; the GPU has more", 1204, refusedLine, readingLine)
 	limit.Evidence = append(limit.Evidence,
 		Evidence{Line: 3, Text: "jax 0.4.30", Reading: "this release reads XLA_PYTHON_CLIENT_MEM_FRACTION"},
 		Evidence{Line: 0, Text: "devices[0].total_bytes 25769803776", Reading: "the GPU has 24 GiB"},
@@ -53,20 +53,20 @@ func diagnoses(t testing.TB) map[string]*Diagnosis {
 	}
 	limit.Steps = []string{"Set it before Python starts: what comes after the first use of the GPU has no effect.", "If it still fails, the program is too big: halve the batch, or recompute (jax.remat)."}
 	limit.Check = "gpumem explain --as jax@0.4.30 --device cuda:0  # the limit must be 22.8 GiB"
-	frag := cause(Fragmentation, "enough is free, but not in one piece", 1290, "Free  at 7f1c2a000000 of size 4294967296 next 12", "the largest hole has 4 GiB")
+	frag := causeOf(Fragmentation, "enough is free, but not in one piece", 1290, "Free  at 7f1c2a000000 of size 4294967296 next 12", "the largest hole has 4 GiB")
 
-	several := cause(MultiProcess, "several processes preallocate on one GPU", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
+	several := causeOf(MultiProcess, "several processes preallocate on one GPU", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
 	several.Settings = []Advice{{Name: "XLA_PYTHON_CLIENT_MEM_FRACTION", Value: ".45", Why: "two programs, each less than half"}}
-	starves := cause(PreallocStarves, "the pool left too little for a library", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
+	starves := causeOf(PreallocStarves, "the pool left too little for a library", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
 	starves.Settings = []Advice{{Name: "XLA_PYTHON_CLIENT_PREALLOCATE", Value: "false", Why: "the pool takes what it needs, and the library finds room"}}
 
-	growth := cause(JAXAndTensorFlow, "JAX and TensorFlow share one process, and both take the GPU", 7, handleLine, "")
+	growth := causeOf(JAXAndTensorFlow, "JAX and TensorFlow share one process, and both take the GPU", 7, handleLine, "")
 	growth.Settings = []Advice{{Name: "tf.config.set_visible_devices([], 'GPU')", Why: "before TensorFlow's first use of a GPU"}, {Name: "--gpu-memory-utilization", Value: "0.8"}}
 	growth.Steps = []string{"Or install tensorflow-cpu."}
 
-	mismatch := cause(LibraryMismatched, "a library is missing, or does not fit", 2, "Could not load dynamic library 'libcudnn.so.8'", "cuDNN 8 is not there")
-	warning := cause(NonfatalWarning, "a warning; the program can go on", 5, "... The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.", "the message says itself that it is no failure")
-	other := cause(NotMemory, "this is no failure of memory", 9, "CUDNN_STATUS_EXECUTION_FAILED", "98 % of the GPU is free")
+	mismatch := causeOf(LibraryMismatched, "a library is missing, or does not fit", 2, "Could not load dynamic library 'libcudnn.so.8'", "cuDNN 8 is not there")
+	warning := causeOf(NonfatalWarning, "a warning; the program can go on", 5, "... The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.", "the message says itself that it is no failure")
+	other := causeOf(NotMemory, "this is no failure of memory", 9, "CUDNN_STATUS_EXECUTION_FAILED", "98 % of the GPU is free")
 	return map[string]*Diagnosis{
 		"cause":   {Verdict: VerdictCause, Causes: []Cause{limit, frag}, Certain: []string{"The pool is full: 17.2 of 18 GiB are in use."}},
 		"other":   {Verdict: VerdictCause, Causes: []Cause{growth}},

@@ -8,7 +8,6 @@ import (
 	"gpumem/doctor/internal/statement"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,26 +23,26 @@ func roundUp(n uint64) uint64 {
 }
 
 // subject is the refusal that the account is of: the last fatal one with numbers.
-func (e *Facts) subject() *Refusal {
+func (e *Case) subject() *Refusal {
 	ok := func(r *Refusal) bool {
-		return !r.mild && r.Want > 0 && r.Layer != statement.LayerHost && r.Layer != statement.LayerContext && r.Layer != statement.LayerNCCL && r.Layer != statement.LayerEngine && r.Layer != statement.LayerModule && e.torchLike(r) && r.St.Topic("hami", "nvshare") == nil
+		return !r.Mild && r.Want > 0 && r.Layer != statement.LayerHost && r.Layer != statement.LayerContext && r.Layer != statement.LayerNCCL && r.Layer != statement.LayerEngine && r.Layer != statement.LayerModule && e.TorchLike(r) && r.St.Topic("hami", "nvshare") == nil
 	}
-	if r := e.last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.hasAlloc }); r != nil {
+	if r := e.Last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.HasAlloc }); r != nil {
 		return r
 	}
-	if r := e.last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.hasAlloc || r.limit > 0) }); r != nil {
+	if r := e.Last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.HasAlloc || r.limit > 0) }); r != nil {
 		return r
 	}
 	return nil
 }
 
 // estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.
-func (e *Facts) estimated(r *Refusal) bool {
-	return e.Uses("llama.cpp") && (!r.hasAlloc || strings.Contains(r.St.Text, "memory.required"))
+func (e *Case) estimated(r *Refusal) bool {
+	return e.Uses("llama.cpp") && (!r.HasAlloc || strings.Contains(r.St.Text, "memory.required"))
 }
 
 // TorchFraction is the cap on PyTorch's memory in the state or the settings.
-func (e *Facts) TorchFraction() (float64, bool) {
+func (e *Case) TorchFraction() (float64, bool) {
 	if e.state != nil && e.state.Process != nil && e.state.Process.Fraction != nil {
 		return *e.state.Process.Fraction, true
 	}
@@ -69,16 +68,16 @@ func (e *Facts) TorchFraction() (float64, bool) {
 	return f, refused == nil && f > 0 && f < 1
 }
 
-// hintIsWrong is what to say of PyTorch's advice where the numbers refute it.
-func (e *Facts) hintIsWrong(r *Refusal) []string {
+// HintIsWrong is what to say of PyTorch's advice where the numbers refute it.
+func (e *Case) HintIsWrong(r *Refusal) []string {
 	if idle := r.unallocated(); (r.hasIdle || r.kept > 0) && idle < r.Want/2 && (r.St.Words["fragmentation"] || r.St.Words["expandable"]) {
 		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; %s is reserved and unused, too little for %s", Human(idle), Human(r.Want))}
 	}
 	return nil
 }
 
-// discrete reports whether the GPU is known to have separate memory.
-func (e *Facts) discrete() bool {
+// Discrete reports whether the GPU is known to have separate memory.
+func (e *Case) Discrete() bool {
 	for _, kind := range []string{"device", "smi gpu", "tf device"} {
 		for _, f := range e.facts(kind) {
 			if _, _, ok := cardTotals(f.Name); ok {
@@ -90,8 +89,8 @@ func (e *Facts) discrete() bool {
 	return d != nil && d.Name != "" && !unifiedName(d.Name)
 }
 
-// unifiedDevice is the name of a GPU that shares the host's memory, and "".
-func (e *Facts) unifiedDevice() string {
+// UnifiedDevice is the name of a GPU that shares the host's memory, and "".
+func (e *Case) UnifiedDevice() string {
 	for _, f := range e.facts("device") {
 		if unifiedName(f.Name) {
 			return f.Name
@@ -103,12 +102,12 @@ func (e *Facts) unifiedDevice() string {
 	return ""
 }
 
-// codeStatus is the driver's word on code, or on a library that makes it.
-var codeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
+// CodeStatus is the driver's word on code, or on a library that makes it.
+var CodeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
 
 // loading is what was free before a model was loaded, and its parts that were.
-func (e *Facts) loading(r *Refusal) (free, parts uint64, start statement.Evidence) {
-	for _, st := range e.statements.all() {
+func (e *Case) loading(r *Refusal) (free, parts uint64, start statement.Evidence) {
+	for _, st := range e.Statements() {
 		if st.Line >= r.St.Line || st.Refused {
 			continue
 		}
@@ -125,8 +124,8 @@ func (e *Facts) loading(r *Refusal) (free, parts uint64, start statement.Evidenc
 }
 
 // StatementWith is the last statement with all these words, and nil.
-func (e *Facts) StatementWith(words ...string) *statement.Statement {
-	for _, st := range e.statements.all() {
+func (e *Case) StatementWith(words ...string) *statement.Statement {
+	for _, st := range e.Statements() {
 		n := 0
 		for _, w := range words {
 			if st.Words[w] {
@@ -153,29 +152,19 @@ func FromLists(planned, available string, device int) (uint64, uint64) {
 	return at(planned), at(available)
 }
 
-// WholePool reports whether a refused request has the size of a pool: three quarters or
-// nine tenths of the GPU, or, if that is not known, a GiB or more and the only one.
-func (e *Facts) WholePool(r *Refusal, n int) bool {
-	if t := e.Total(); t.Bytes > 0 {
-		part := float64(r.Want) / float64(t.Bytes)
-		return math.Abs(part-.75) < .015 || math.Abs(part-.9) < .015
-	}
-	return n == 1 && r.Want >= statement.Gib
-}
-
-// largestThen is the largest GPU there was when a message was printed: XLA wrote
+// LargestThen is the largest GPU there was when a message was printed: XLA wrote
 // "Resource exhausted" in small letters up to 2022, when an A100 had 80 GB.
-func largestThen(r *Refusal) uint64 {
+func LargestThen(r *Refusal) uint64 {
 	if strings.Contains(r.St.Text, "Resource exhausted:") {
 		return 80 * statement.Gib
 	}
-	return largestGPU
+	return LargestGPU
 }
 
-// startReading is what a program said of the GPU before it took any of it.
-func (e *Facts) startReading() (*statement.Statement, uint64, uint64) {
+// StartReading is what a program said of the GPU before it took any of it.
+func (e *Case) StartReading() (*statement.Statement, uint64, uint64) {
 	var free, total *statement.Statement
-	for _, st := range e.statements.all() {
+	for _, st := range e.Statements() {
 		if st.Report || st.Words["chunks"] {
 			continue
 		}
@@ -214,8 +203,8 @@ func sizeAfter(text string, re *regexp.Regexp) uint64 {
 	return cmp.Or(statement.SizeOf(m[2]), statement.SizeOf(m[1]))
 }
 
-// ownUsed is what the state says that the program that failed holds, 0 if unknown.
-func (e *Facts) ownUsed() uint64 {
+// OwnUsed is what the state says that the program that failed holds, 0 if unknown.
+func (e *Case) OwnUsed() uint64 {
 	list, _ := e.holders()
 	if d := e.gpu(); d == nil || d.Programs == nil || len(list) != 1 || !slices.Contains(list[0].Frameworks, "jax") {
 		return 0

@@ -26,7 +26,7 @@ func TestHintIsWrongBelowHalfOfTheRequest(t *testing.T) {
 	for idle, want := range map[uint64]bool{0: true, gib - 1: true, gib: false, 3 * gib / 2: false, 2 * gib: false} {
 		hint := &statement.Statement{Words: map[string]bool{"fragmentation": true}}
 		r := &Refusal{St: hint, Want: 2 * gib, hasIdle: true, idle: idle}
-		if got := New(nil).hintIsWrong(r); len(got) > 0 != want {
+		if got := New(nil).HintIsWrong(r); len(got) > 0 != want {
 			t.Errorf("%d bytes unused, 2 GiB requested: %q", idle, got)
 		}
 	}

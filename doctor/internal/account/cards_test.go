@@ -73,10 +73,10 @@ func TestCards(t *testing.T) {
 				t.Errorf("%s: %.2f GiB of %d MiB", c.Name, total, c.SMI)
 			}
 		}
-		if c.SMI<<20 >= largestGPU {
+		if c.SMI<<20 >= LargestGPU {
 			t.Errorf("%s is larger than the largest", c.Name)
 		}
-		if name, ok := unifiedTotal(c.SMI << 20); ok {
+		if name, ok := UnifiedTotal(c.SMI << 20); ok {
 			t.Errorf("%s has the total of %s", c.Name, name)
 		}
 	}
@@ -87,7 +87,7 @@ func TestUnified(t *testing.T) {
 		gib  float64
 		name string
 	}{{119.18, "GB10"}, {119.70, "GB10"}, {121.69, "GB10"}, {122.8, "Jetson AGX Thor"}, {61.4, "Jetson AGX Orin 64GB"}, {79.2, ""}, {139.8, ""}, {63.42, ""}, {0, ""}} {
-		if name, ok := unifiedTotal(uint64(tt.gib * statement.Gib)); name != tt.name || ok != (name != "") {
+		if name, ok := UnifiedTotal(uint64(tt.gib * statement.Gib)); name != tt.name || ok != (name != "") {
 			t.Errorf("%.2f GiB: %q", tt.gib, name)
 		}
 	}

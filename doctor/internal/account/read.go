@@ -1,11 +1,10 @@
-// Package account weighs who lacks memory, and who could have given it.
+// Package account is what a log and a state of the machine say of memory, in types.
 //
-// Facts are what a log and a state of the machine say: statements, processes, settings, the
-// GPU, and each time that memory was refused. The numbers are one account: what the GPU has
-// is what this program's pool took, what the program holds outside of it, what others hold,
-// and what is free. The table (inequalities.txt) has the inequalities between them; table.go
-// walks it, and scenes.go makes the quantities that it names. A fact that would change the
-// answer is missing, and the command that reads it decides.
+// A Case has the statements that matter, the program with its settings, the processes, the GPU,
+// and each time that memory was refused. From these follow accounts: the shortfall of a message
+// with numbers, a library that could not start, a request to the driver, an engine's check, a
+// pool's report, a program's buffers. What the GPU has is what this program's pool took, what the
+// program holds outside of it, what others hold, and what is free. What is not told stays unknown.
 package account
 
 import (
@@ -16,7 +15,7 @@ import (
 
 // Read reads the log for facts, for a pool's dump and for a program's buffers,
 // all at once.
-func (e *Facts) Read(log io.Reader) error {
+func (e *Case) Read(log io.Reader, besideLog *dump.Dump) error {
 	in, out := io.Pipe()
 	var d *dump.Dump
 	var p *dump.Program
@@ -29,7 +28,6 @@ func (e *Facts) Read(log io.Reader) error {
 	}()
 	end, err := statement.Read(log, quiet{out}, e.Add)
 	e.End = end
-	e.Gather()
 	out.CloseWithError(err) // nil is the end
 	if failed := <-done; err == nil {
 		err = failed
@@ -37,7 +35,10 @@ func (e *Facts) Read(log io.Reader) error {
 	if err != nil {
 		return err
 	}
-	e.Dump, e.Program = d, p
+	if e.Dump, e.Program = d, p; d == nil {
+		e.Dump = besideLog
+	}
+	e.conclude()
 	return nil
 }
 

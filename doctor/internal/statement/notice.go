@@ -432,3 +432,6 @@ func (st *Statement) hostMemory() bool {
 	}
 	return false
 }
+
+// Head is what a logger put before the text.
+func (st *Statement) Head() string { return st.head }

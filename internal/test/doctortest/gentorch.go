@@ -249,7 +249,7 @@ func torchClasses() []class {
 				b.want = d.percent(b.total, 8, 30)
 				holes, free := d.percent(b.want, 20, 48), d.percent(b.want, 60, 90)
 				b.reserved = b.total - b.context - free
-				b.inUse = b.reserved - holes
+				b.inUse = b.reserved - max(holes, b.reserved/20) // less than a twenty-fifth may be segments' ends
 			})
 			return torchSample(d, b, anyLayout(d, b), "the holes alone are too small, and with what is free they hold the request")
 		}},

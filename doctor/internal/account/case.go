@@ -1,0 +1,261 @@
+package account
+
+import (
+	"cmp"
+	"gpumem/doctor/internal/statement"
+	"gpumem/node/machine"
+	"gpumem/record/dump"
+	"gpumem/size"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The case: the statements and facts of a log, and the state of the machine.
+
+// maxKept is how many statements, and facts of a kind, are kept from the beginning of a
+// log, and as many from its end.
+const maxKept = 200
+
+// kept is a list that forgets its middle.
+type kept[T any] struct{ first, last []T }
+
+func (k *kept[T]) add(v T) {
+	switch {
+	case len(k.first) < maxKept:
+		k.first = append(k.first, v)
+	case len(k.last) < 2*maxKept:
+		k.last = append(k.last, v)
+	default:
+		k.last = append(k.last[:0], k.last[maxKept:]...)
+		k.last = append(k.last, v)
+	}
+}
+
+func (k *kept[T]) all() []T { return append(slices.Clip(k.first), k.last...) }
+
+// A series is the readings of one figure over time.
+type series struct {
+	order                int // by first reading
+	N                    int // readings
+	rises                int
+	Low, High, lastValue uint64
+	First, Last          statement.Evidence
+}
+
+// A Case is a log and a state, read. It is not safe for concurrent use.
+type Case struct {
+	statements kept[*statement.Statement]
+	all        []*statement.Statement // of statements, once the log is read
+	factsOf    map[string]*kept[statement.Fact]
+	Marks      map[string]statement.Evidence // the first line that shows a framework
+	series     map[string]*series
+	state      *machine.Snapshot
+	Dump       *dump.Dump
+	Program    *dump.Program
+	Live       func(gpu int) uint64 // bytes that were live on a GPU, by what was taken beside the log
+	LiveSource string
+	Env        map[string]string             // of the program that failed, as far as known
+	envFrom    map[string]statement.Evidence // where the log shows it
+	Failed     []*Refusal                    // in the order of the log
+	End        string                        // what the log ends with
+
+	// What follows from them, nil if there is nothing of the kind.
+	Shortfall *Shortfall
+	Library   *Library // a library that could not start, or do its work
+	Driver    *Driver
+	Engine    *Engine
+	Plan      *Plan
+	Pool      *Pool
+	Compiled  *Compiled // never nil
+
+	Said bool // some line may speak of refused memory
+}
+
+// New returns the facts of a state alone; nil is none.
+func New(state *machine.Snapshot) *Case {
+	e := &Case{factsOf: map[string]*kept[statement.Fact]{}, Marks: map[string]statement.Evidence{}, series: map[string]*series{}, state: state, Env: map[string]string{}, envFrom: map[string]statement.Evidence{}}
+	if state != nil && state.Process != nil {
+		for name, value := range state.Process.Env {
+			e.Env[name] = value
+		}
+	}
+	return e
+}
+
+// maxSeries bounds the figures that are followed.
+const maxSeries = 100
+
+// Add adds what a text of the log says.
+func (e *Case) Add(st *statement.Statement) {
+	if st.Refused || st.Faint || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
+		e.statements.add(st)
+	}
+	e.Said = e.Said || st.Refused || st.Faint || st.Topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil
+	if st.Library == "" && !st.Refused {
+		e.follow(st)
+	}
+	for _, f := range st.Facts() {
+		if f.Kind == "pool stats" && strings.HasPrefix(f.Name, "pool ") && !strings.Contains(st.Text, "llocator memory summary") {
+			continue // a message with other words for a pool
+		}
+		if strings.HasPrefix(f.Kind, "smi") || f.Kind == "pool stats" && !st.Words["while"] && !st.Words["ran"] {
+			st.Stats = st.Stats || f.Kind == "pool stats"
+			st.Report = st.Report || !st.Refused || st.Derived
+			st.Refused = st.Refused && !(st.Derived && f.Kind == "pool stats")
+		}
+		k := e.factsOf[f.Kind]
+		if k == nil {
+			k = &kept[statement.Fact]{}
+			e.factsOf[f.Kind] = k
+		}
+		k.add(f)
+		if f.Kind == "setting seen" {
+			if _, ok := e.envFrom[f.Name]; !ok {
+				e.envFrom[f.Name] = f.Quoted("")
+				if _, known := e.Env[f.Name]; !known {
+					e.Env[f.Name] = f.Value
+				}
+			}
+		}
+	}
+	for _, f := range st.FrameworksShown() {
+		if _, ok := e.Marks[f]; !ok {
+			e.Marks[f] = st.Quoted("")
+		}
+	}
+}
+
+// follow adds a reading of memory in use to its series.
+func (e *Case) follow(st *statement.Statement) {
+	if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round", "reserved", "allocated", "use", "mem") {
+		return
+	}
+	for i := range st.Amounts {
+		a := &st.Amounts[i]
+		if a.Role != statement.RoleUse && a.Role != statement.RoleAlloc && a.Role != statement.RoleKept || a.N < statement.Mib || a.Host {
+			continue
+		}
+		if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round") && !(st.Words["memory"] && (st.Words["allocated"] || st.Words["reserved"])) && !st.Words["bytes"] && !st.Words["gpu"] && !st.Words["cuda"] {
+			continue
+		}
+		key := st.From + "\x00" + a.Label + strconv.Itoa(int(a.Role))
+		s := e.series[key]
+		if s == nil {
+			if len(e.series) >= maxSeries {
+				return
+			}
+			s = &series{order: len(e.series)}
+			e.series[key] = s
+		}
+		s.add(st.Quoted(""), a.N)
+	}
+}
+
+func (s *series) add(at statement.Evidence, v uint64) {
+	if s.N > 0 && v <= s.Low && s.lastValue > s.Low {
+		s.N, s.rises = 0, 0 // it begins anew: another run
+	}
+	s.N++
+	if s.N == 1 {
+		s.First, s.Low, s.High = at, v, v
+	} else if v > s.lastValue {
+		s.rises++
+	}
+	s.Low, s.High = min(s.Low, v), max(s.High, v)
+	s.Last, s.lastValue = at, v
+}
+
+// facts are those of a kind.
+func (e *Case) facts(kind string) []statement.Fact {
+	if k := e.factsOf[kind]; k != nil {
+		return k.all()
+	}
+	return nil
+}
+
+// pick is the last fact of a kind for which ok holds, and nil.
+func (e *Case) pick(kind string, ok func(*statement.Fact) bool) *statement.Fact {
+	all := e.facts(kind)
+	for i := len(all) - 1; i >= 0; i-- {
+		if ok == nil || ok(&all[i]) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// About is the last statement with one of these topics, and nil.
+func (e *Case) About(ids ...string) *statement.Statement {
+	all := e.Statements()
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Topic(ids...) != nil {
+			return all[i]
+		}
+	}
+	return nil
+}
+
+// Human is a size for people.
+func Human(n uint64) string { return size.Format(n) }
+
+// percent is a share in whole percent.
+func percent(part, whole uint64) int {
+	if whole == 0 {
+		return 0
+	}
+	return int(math.Round(100 * float64(part) / float64(whole)))
+}
+
+// Less is a - b, 0 at least.
+func Less(a, b uint64) uint64 { return a - min(a, b) }
+
+// Statements are those that matter, in the order of the log.
+func (e *Case) Statements() []*statement.Statement {
+	if e.all == nil {
+		return e.statements.all()
+	}
+	return e.all
+}
+
+// conclude makes what follows from the log and the state.
+func (e *Case) conclude() {
+	e.all = e.statements.all()
+	e.gather()
+	e.Library = e.library()
+	e.Shortfall, e.Driver, e.Engine, e.Plan = e.shortfall(), e.driver(), e.engine(), e.plan()
+	e.Pool, e.Compiled = e.pool(), e.compiled()
+}
+
+// State is what is known of the machine, and nil.
+func (e *Case) State() *machine.Snapshot { return e.state }
+
+// Rising is the first figure in the log that only rises, and nil: an answer must not depend on
+// the order of a map.
+func (e *Case) Rising() *series {
+	for _, s := range slices.SortedFunc(maps.Values(e.series), func(a, b *series) int { return cmp.Compare(a.order, b.order) }) {
+		if s.N >= 5 && s.rises >= s.N-1 && s.High >= s.Low+s.Low/2 && s.High >= 64*statement.Mib {
+			return s
+		}
+	}
+	return nil
+}
+
+// LiveHere is what was live on the GPU, and the file that says so. It is "" if there is none, or
+// if nothing was live any more: that says nothing of the failure.
+func (e *Case) LiveHere() (bytes uint64, source string) {
+	if e.Live == nil || e.Live(e.ordinal()) == 0 {
+		return 0, ""
+	}
+	return e.Live(e.ordinal()), e.LiveSource
+}
+
+// ReportPiece is a line of a pool's report that is cut.
+func (e *Case) ReportPiece() statement.Evidence {
+	if f := e.pick("chunks", nil); f != nil {
+		return f.Quoted("")
+	}
+	return statement.Evidence{}
+}

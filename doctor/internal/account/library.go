@@ -1,0 +1,223 @@
+package account
+
+// A library that could not start. Its words are the same whether memory was missing or the
+// installation is broken; what is free, who is on the GPU and what was tried tell them apart.
+
+import (
+	"cmp"
+	"fmt"
+	"gpumem/doctor/internal/statement"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Library is a library's failure, read.
+type Library struct {
+	St      *statement.Statement
+	Name    string               // cuDNN, cuBLAS, ...
+	Memory  bool                 // the status can only be memory
+	Call    bool                 // a call failed, not the making of a handle
+	Early   bool                 // memory was refused before the library asked for any
+	Conv    bool                 // no algorithm for a convolution was found
+	Status  string               // CUDNN_STATUS_..., empty if none is named
+	From    *statement.Statement // the driver's reading, nil if there is none
+	Left    uint64               // free, by it
+	Total   uint64
+	Tried   bool // a smaller pool was tried and did not help
+	Helped  bool // a setting of the pool was tried and helped
+	TriedBy statement.Evidence
+	Torch   bool
+	Bare    bool // its framework preallocates nothing
+}
+
+// preallocateNothing are frameworks whose pools grow as needed.
+var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt", "llama.cpp", "comfyui", "rust"}
+
+// PreallocatesNothing reports whether the program's framework takes no memory in advance.
+func (e *Case) PreallocatesNothing() bool {
+	return e.Uses("cupy") || !e.Uses("jax", "tensorflow") && e.Uses(preallocateNothing...)
+}
+
+// library is the library's failure that the log ends with, and nil.
+func (e *Case) library() *Library {
+	h := &Library{}
+	for _, st := range e.Statements() {
+		if st.Library == "" || st.Mild || st.Layer == statement.LayerModule || st.Layer == statement.LayerNCCL || st.Topic("hami", "other", "cleared") != nil {
+			continue
+		}
+		call := !st.Handle
+		// The making of a handle tells more than the calls that fail after it.
+		switch {
+		case h.St == nil, h.Call && !call, call == h.Call && st.Memory && !h.Memory:
+			h.St, h.Name, h.Call = st, st.Library, call
+		}
+		h.Memory = h.Memory || st.Memory
+	}
+	if h.St == nil {
+		return nil
+	}
+	st := h.St
+	h.Early = st.Words["before"] && st.Words["creating"]
+	h.Conv = st.Words["convolution"]
+	h.Status = statusName.FindString(st.Text)
+	if !h.Memory {
+		for _, m := range e.Statements() {
+			if t := m.Topic("missing", "symbol"); t != nil && (t.Id == "symbol" || t.Name == "" || cudaLibraries.MatchString(t.Name)) {
+				return nil
+			}
+		}
+	}
+	h.Torch = st.HasAny("calling") || st.Words["torch"] || e.OnTorch()
+	h.Bare = st.Words["cupy"] || e.PreallocatesNothing()
+	if from, free, total := e.free(); from != nil && (from.Words["usage"] || from.Line > st.Line-3) && from.Words["memory"] && !startWord.MatchString(from.Text) {
+		h.From, h.Left, h.Total = from, free, total
+	}
+	if e.state != nil {
+		for _, t := range e.state.Tried {
+			for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+				value := t.Env[name]
+				f, err := strconv.ParseFloat(value, 64)
+				part := strings.HasSuffix(name, "MEM_FRACTION") && err == nil && f > 0 && f < 1
+				grow := name == "XLA_PYTHON_CLIENT_PREALLOCATE" && (value == "false" || value == "False" || value == "0") || name == "TF_FORCE_GPU_ALLOW_GROWTH" && value == "true" ||
+					name == "XLA_PYTHON_CLIENT_ALLOCATOR" && (value == "platform" || value == "cuda_async")
+				switch {
+				case t.Helped && (part || grow):
+					h.Helped = true
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
+				case !t.Helped && (part && f <= .55 || grow):
+					h.Tried = true
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library room enough, and did not help"}
+				}
+			}
+		}
+	}
+	return h
+}
+
+var statusName = regexp.MustCompile(`\b(?:CU[A-Z]+|HIP[A-Z]+|ROC[A-Z]+|MIOPEN)_STATUS_\w+`)
+
+var startWord = regexp.MustCompile(`(?i)free ?memory: |total ?memory: `)
+
+// Quotes is what the lines show.
+func (h *Library) Quotes(more ...statement.Evidence) []statement.Evidence {
+	reading := h.Name + " could not " + h.what()
+	switch {
+	case h.Memory:
+		reading += ": its status is that of memory"
+	case h.Status != "":
+		reading += ": " + h.Status + " is printed for missing memory and for a broken library alike"
+	}
+	q := []statement.Evidence{h.St.Quoted(reading)}
+	if h.From != nil {
+		q = append(q, h.From.Quoted(fmt.Sprintf("%s of %s was free (%d %%)", Human(h.Left), Human(h.Total), percent(h.Left, h.Total))))
+	}
+	return append(q, more...)
+}
+
+func (h *Library) what() string {
+	if h.Call {
+		return "do its work"
+	}
+	return "make its handle"
+}
+
+// Starved reports whether so little was free that a library cannot start.
+func (h *Library) Starved() bool { return h.From != nil && h.Left < FirstLibrary }
+
+// Plenty reports whether memory cannot be what was missing: more is free than the default
+// pool leaves, and more than any library takes.
+func (h *Library) Plenty() bool {
+	return h.From != nil && h.Left > 2*FirstLibrary && float64(h.Left) > (defaultLeft+.05)*float64(h.Total)
+}
+
+// Scarce reports whether what was free is near to what libraries need.
+func (h *Library) Scarce() bool { return h.From != nil && !h.Starved() && h.Left < 2*FirstLibrary }
+
+// Short reports whether memory was missing, as far as the text alone says.
+func (h *Library) Short() bool { return !h.Tried && !h.Plenty() && (h.Memory || h.Starved()) }
+
+// Open reports whether the text leaves memory and library open.
+func (h *Library) Open() bool {
+	return !h.Plenty() && !h.Short() && (h.From == nil || h.Scarce() || h.Tried)
+}
+
+// Certain is what is sure of the failure.
+func (h *Library) Certain() []string {
+	c := []string{h.Name + " could not " + h.what()}
+	if h.Early {
+		c = []string{"memory was refused by the driver, not by " + h.Name}
+	}
+	if h.From != nil {
+		c = append(c, fmt.Sprintf("%s of %s was free (%d %%)", Human(h.Left), Human(h.Total), percent(h.Left, h.Total)))
+		if h.Starved() {
+			c = append(c, fmt.Sprintf("less was free than the %s that cuDNN takes with its first convolution", Human(FirstLibrary)))
+		}
+	}
+	return c
+}
+
+// OwnPool explains what is free by the program's own setting, where the log or the state
+// shows one.
+func (e *Case) OwnPool(h *Library) (statement.Evidence, bool) {
+	if h.From == nil {
+		return statement.Evidence{}, false
+	}
+	for _, name := range []string{newFraction, oldFraction} {
+		f, err := strconv.ParseFloat(e.Env[name], 64)
+		if err != nil || !(f > 0 && f <= 1) {
+			continue
+		}
+		pool := uint64(f * float64(h.Total))
+		if pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
+			q := statement.Evidence{Text: "process.env: " + name + "=" + e.Env[name]}
+			if seen, ok := e.envFrom[name]; ok {
+				q = seen
+			}
+			q.Reading = fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))
+			return q, true
+		}
+	}
+	for _, st := range e.Statements() {
+		if t := st.Topic("announced"); t != nil {
+			if pool := statement.SizeOf(t.Name); pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
+				return st.Quoted(fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))), true
+			}
+		}
+	}
+	return statement.Evidence{}, false
+}
+
+// A Mismatch is a library that is missing, or of another version.
+type Mismatch struct {
+	St         *statement.Statement
+	Name, Said string
+}
+
+// Mismatch is the first text that names one, and nil.
+func (e *Case) Mismatch() *Mismatch {
+	for _, st := range e.Statements() {
+		t := st.Topic("missing", "symbol", "version", "image")
+		if t == nil || st.Topic("cubin") != nil {
+			continue
+		}
+		switch t.Id {
+		case "version":
+			said := "the library that is loaded is not the one that the program was built for"
+			if have, want, ok := strings.Cut(t.Value, " "); ok {
+				said += ": " + have + " is loaded, and " + want + " is wanted"
+			}
+			return &Mismatch{st, "a library of another version", said}
+		case "image":
+			return &Mismatch{st, "no code for this GPU", "the build has no code that this GPU can run"}
+		case "symbol":
+			return &Mismatch{st, "a symbol is missing", "the library that is loaded lacks a symbol that the program was built with: its version is another"}
+		}
+		if needed := t.Name == "" || cudaLibraries.MatchString(t.Name); needed && !e.Fatal() {
+			return &Mismatch{st, "a library is missing", cmp.Or(t.Name, "cuDNN") + " is not where the loader looks; no amount of memory starts it"}
+		}
+	}
+	return nil
+}

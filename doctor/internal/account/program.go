@@ -1,0 +1,237 @@
+package account
+
+import (
+	"gpumem/doctor/internal/statement"
+	"gpumem/policy/frameworks"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The program that failed: its frameworks, their releases, and its settings by the names that
+// its release reads. JAX's fraction has two names, and both at once is an error; so one of them
+// is named: the one that the program uses already; else the newer where the log shows a release
+// that reads it (jaxlib 0.4.32 on); else the older, which all releases read. JAX never gets
+// TF_GPU_ALLOCATOR, which it does not read, although XLA's own message recommends it.
+
+// Uses reports whether the failing program uses one of these: jax, tensorflow, torch, ...
+func (e *Case) Uses(names ...string) bool {
+	for _, name := range names {
+		if e.FrameworksTold() {
+			for _, f := range e.state.Process.Frameworks {
+				if f = strings.ToLower(f); f == name || f == "pytorch" && name == "torch" || f == "jaxlib" && name == "jax" {
+					return true
+				}
+			}
+			if name == "jax" || name == "tensorflow" || name == "torch" {
+				continue // it is not among them
+			}
+		}
+		if _, ok := e.Marks[name]; ok {
+			return true
+		}
+		if e.pick("version", func(f *statement.Fact) bool { return f.Name == name || f.Name == name+"lib" }) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// FrameworksTold reports whether the state lists the program's frameworks.
+func (e *Case) FrameworksTold() bool {
+	return e.state != nil && e.state.Process != nil && len(e.state.Process.Frameworks) > 0
+}
+
+// OnTensorFlow reports whether the program is TensorFlow and not JAX.
+func (e *Case) OnTensorFlow() bool { return e.Uses("tensorflow") && !e.Uses("jax") }
+
+// OnTorch reports whether the program is PyTorch and not JAX.
+func (e *Case) OnTorch() bool { return e.Uses("torch", "vllm", "sglang") && !e.Uses("jax") }
+
+// jaxAndTF gives the readings that show both in one process, or nil.
+func (e *Case) JAXAndTF() []statement.Evidence {
+	if e.FrameworksTold() {
+		if e.Uses("jax") && e.Uses("tensorflow") {
+			return []statement.Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "), Reading: "both are loaded in the process"}}
+		}
+		return nil
+	}
+	jax, ok := e.Marks["jax"]
+	tf := e.facts("tf device")
+	if !ok || len(tf) == 0 {
+		return nil
+	}
+	reading := "TensorFlow made its own device in the program that fails in JAX"
+	if tf[0].Limit > 0 {
+		reading = "TensorFlow takes up to " + Human(tf[0].Limit) + " for itself, in the program that fails in JAX"
+	}
+	jax.Reading = "a line of JAX"
+	return []statement.Evidence{tf[0].Quoted(reading), jax}
+}
+
+// Version is what is known of the release of a framework; empty if nothing is.
+func (e *Case) Version(name string) string {
+	if e.state != nil && e.state.Process != nil {
+		for _, n := range []string{name, name + "lib"} {
+			if v := e.state.Process.Versions[n]; v != "" {
+				return v
+			}
+		}
+	}
+	for _, n := range []string{name + "lib", name} {
+		for _, f := range e.facts("version") {
+			if f.Name == n {
+				return f.Version
+			}
+		}
+	}
+	return ""
+}
+
+const (
+	newFraction = "XLA_CLIENT_MEM_FRACTION"
+	oldFraction = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+	Prealloc    = "XLA_PYTHON_CLIENT_PREALLOCATE"
+	Allocator   = "XLA_PYTHON_CLIENT_ALLOCATOR"
+	TorchConf   = "PYTORCH_CUDA_ALLOC_CONF"
+	TfGrowth    = "TF_FORCE_GPU_ALLOW_GROWTH"
+)
+
+// FractionName is the variable for JAX's fraction, and why that one.
+func (e *Case) FractionName() (name, why string) {
+	if e.Uses("exla") {
+		return "memory_fraction", "an option of EXLA's client: config :exla, :clients, cuda: [platform: :cuda, memory_fraction: ...]; EXLA does not read XLA_PYTHON_CLIENT_*"
+	}
+	if _, ok := e.Env[newFraction]; ok {
+		return newFraction, "the name that the program uses"
+	}
+	if _, ok := e.Env[oldFraction]; ok {
+		return oldFraction, "the name that the program uses"
+	}
+	if v := e.Version("jax"); v != "" {
+		if ours, err := frameworks.ParseRelease("jax@" + v); err == nil && !Older(ours.Version, 0, 4, 32) {
+			return newFraction, "its name since jaxlib 0.4.32"
+		}
+		return oldFraction, "its name in jaxlib " + v
+	}
+	for _, st := range e.Statements() {
+		if strings.Contains(st.Text, "jaxlib._jax.") || strings.Contains(st.Text, "jax.errors.JaxRuntimeError") {
+			return newFraction, "its name since jaxlib 0.4.32"
+		}
+	}
+	return oldFraction, "every release reads this name"
+}
+
+// Older reports whether a version is below major.minor.patch.
+func Older(version string, parts ...int) bool {
+	words := strings.SplitN(version, ".", 4)
+	for i, p := range parts {
+		n := 0
+		if i < len(words) {
+			n, _ = strconv.Atoi(words[i]) // what is no number counts as 0
+		}
+		if n != p {
+			return n < p
+		}
+	}
+	return false
+}
+
+// maxFraction is above any that is meant: above 1 XLA takes unified memory, and
+// 4 has been seen (AlphaFold's documentation).
+const maxFraction = 64
+
+// Fraction is the part of the GPU that JAX's pool may take: what is set, or the
+// default of the release.
+func (e *Case) Fraction() (fraction float64, set bool) {
+	for _, name := range []string{newFraction, oldFraction} {
+		if f, err := strconv.ParseFloat(e.Env[name], 64); err == nil && f > 0 && f <= maxFraction {
+			return f, true
+		}
+	}
+	if p, err := frameworks.JAX(e.Version("jax")); err == nil && p.Fraction > 0 && p.Fraction <= 1 {
+		return p.Fraction, false
+	}
+	return 1 - defaultLeft, false
+}
+
+// EngineShare is what an engine calls its share of the GPU.
+func (e *Case) EngineShare() string {
+	if e.Uses("sglang") {
+		return "--mem-fraction-static"
+	}
+	return "gpu_memory_utilization"
+}
+
+// Other vendors.
+
+// A vendor is a maker of GPUs other than NVIDIA, whose tools these are. gpumem ps and
+// gpumem run know NVIDIA's GPUs only.
+type vendor struct {
+	word      string // what PyTorch calls its GPUs in a refusal
+	Processes string // lists who is on the GPU
+	Visible   string // the variable that chooses GPUs
+}
+
+var vendors = []vendor{
+	{"hip", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES"},
+	{"xpu", "xpu-smi ps", "ZE_AFFINITY_MASK"},
+}
+
+// OtherVendor is who made the GPU that a message calls out of memory; nil is NVIDIA, or
+// unknown.
+func (e *Case) OtherVendor() *vendor {
+	for i := range vendors {
+		if e.StatementWith(vendors[i].word, "out", "memory") != nil {
+			return &vendors[i]
+		}
+	}
+	return nil
+}
+
+// ConfName is the variable of PyTorch's allocator, as the release and the GPU have it.
+func (e *Case) ConfName() string {
+	switch {
+	case e.Uses("hip") && !e.Uses("xpu"):
+		return "PYTORCH_HIP_ALLOC_CONF"
+	case e.Version("torch") != "" && Older(e.Version("torch"), 2, 10):
+		return TorchConf // up to 2.9 the newer name is not read, although 2.9 recommends it
+	case e.Env["PYTORCH_ALLOC_CONF"] != "", e.StatementWith("pytorch", "alloc", "conf") != nil && e.StatementWith("pytorch", "cuda", "conf") == nil:
+		return "PYTORCH_ALLOC_CONF"
+	}
+	return TorchConf
+}
+
+// OldTorch reports whether the message is of a release before 2.1, which does not know
+// expandable segments.
+func (e *Case) OldTorch() bool {
+	if v := e.Version("torch"); v != "" {
+		return Older(v, 2, 1)
+	}
+	r := e.subject()
+	return r != nil && r.kept > 0 && !r.hasIdle && (r.St.Words["torch"] || r.St.Words["pytorch"])
+}
+
+// EnvLines are the variables as NAME=VALUE, in any order.
+func EnvLines(env map[string]string) []string {
+	var lines []string
+	for k, v := range env {
+		lines = append(lines, k+"="+v)
+	}
+	return lines
+}
+
+// Number is a setting of the program that failed; 0 if it is unknown.
+func (e *Case) Number(name string) float64 {
+	f, _ := strconv.ParseFloat(e.Env[name], 64)
+	return f
+}
+
+// xlaWords are what XLA prints, in JAX and in TensorFlow.
+var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_dnn\.cc|cuda_blas\.cc|cuda_driver\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|\bGPU_\d+_bfc\b`)
+
+// XLAWords reports whether the log has words that XLA alone prints.
+func (e *Case) XLAWords() bool {
+	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return xlaWords.MatchString(st.Head() + st.Text) })
+}

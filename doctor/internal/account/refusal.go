@@ -1,0 +1,393 @@
+package account
+
+import (
+	"cmp"
+	"gpumem/doctor/internal/statement"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Refusals: each time that memory was refused, with all that the log says of it.
+
+// Refusal is one time that memory was refused, with all that the log says of it. What
+// is not told is 0; the has fields report whether free, allocated and others were told.
+type Refusal struct {
+	St       *statement.Statement
+	Layer    statement.Layer
+	Device   int
+	Mild     bool
+	Want     uint64
+	wantHigh uint64
+	Free     uint64
+	HasFree  bool
+	Total    uint64
+	limit    uint64
+	Alloc    uint64
+	HasAlloc bool
+	kept     uint64 // with what is allocated
+	active   uint64 // in PyTorch's words: allocated, or freed and waiting for a stream
+	idle     uint64
+	hasIdle  bool
+	other    uint64 // allocated by others in the process
+	programs uint64 // held by other programs, as far as the message says
+	this     uint64 // held by the process
+	listed   []listedProcess
+	Pinning  bool
+	Capture  *statement.Statement
+	WentOn   *statement.Statement // the progress after it
+	Round    uint64               // how far its sizes are rounded
+}
+
+// A listedProcess is a process in a message.
+type listedProcess struct {
+	pid  int
+	used uint64
+}
+
+// reserved is what its pool took from the driver.
+func (r *Refusal) reserved() uint64 {
+	switch {
+	case r.hasIdle:
+		return r.Alloc + r.idle
+	case r.kept > 0:
+		return max(r.kept, r.Alloc)
+	}
+	return r.Alloc
+}
+
+// unallocated is what its pool holds and does not use.
+func (r *Refusal) unallocated() uint64 {
+	if r.hasIdle {
+		return r.idle
+	}
+	return Less(r.reserved(), r.Alloc)
+}
+
+var poolDevice = regexp.MustCompile(`(?:GPU|gpu_async|SE|GPU_?collectivememory|CUDA)_?(\d{1,4})\b|GPU:(\d{1,4})\b|GPU (\d{1,4})\b|(?:device|Device)(?: ordinal)? (?:cuda:)?(\d{1,4})\b|\[(\d{1,2})\] (?:F|f)ailed|CUDA:(\d{1,2})\b|cuda:(\d{1,2})\b`)
+
+// DeviceOf is the GPU that a text names, or -1.
+func DeviceOf(text string) int {
+	m := poolDevice.FindStringSubmatch(statement.Clipped64(text))
+	for _, g := range m[min(len(m), 1):] {
+		if g != "" {
+			n, _ := strconv.Atoi(g) // at most four digits
+			return n
+		}
+	}
+	return -1
+}
+
+// nearby is how many lines behind a refusal what belongs to it may stand.
+const nearby = 8
+
+// gather makes the refusals of the statements.
+func (e *Case) gather() {
+	all := e.Statements()
+	for i, st := range all {
+		// NCCL's own line names the size, and the one before it NCCL.
+		if st.Refused && (st.Layer == statement.LayerDriver || st.Layer == statement.LayerPool) {
+			for _, before := range slices.Backward(all[:i]) {
+				if before.Line+5 < st.Line {
+					break
+				}
+				if before.Layer == statement.LayerNCCL && before.From == st.From && before.HasAny("failed", "error", "unhandled") {
+					st.Layer = statement.LayerNCCL
+				}
+			}
+		}
+		if !st.Refused || st.Advice && len(st.Amounts) == 0 || st.Topic("exceeds") != nil || st.Topic("remat") != nil && st.Layer != statement.LayerNCCL || st.Topic("killed") != nil && st.Amount(statement.RoleWant) == nil {
+			continue
+		}
+		r := &Refusal{St: st, Layer: st.Layer, Device: DeviceOf(st.Text), Mild: st.Mild}
+		r.take(st)
+		for _, next := range all[i+1 : min(len(all), i+1+4*nearby)] {
+			if next.Line > st.Line+nearby || next.From == st.From && next.Refused && (next.Amount(statement.RoleWant) != nil && r.Want > 0 || next.Line > st.Line+2 && next.Amount(statement.RoleWant) != nil) {
+				break
+			}
+			if next.From != st.From || next.Report || next.HasAny("chunk", "chunks") || next.Topic("announced") != nil || next.Library != "" || len(next.Amounts) == 0 || next.Topic("remat", "collection") != nil || next.Words["allocation"] && next.HasAny("parameter", "constant", "live", "temp", "total") {
+				continue
+			}
+			r.take(next)
+		}
+		if r.Want == 0 {
+			r.Want = tensorBytes(st.Text)
+			r.wantHigh = r.Want
+		}
+		for _, before := range slices.Backward(all[max(0, i-100):i]) {
+			if before.Line < st.Line-60 {
+				break
+			}
+			if before.From != st.From {
+				continue
+			}
+			if before.Topic("capture") != nil && r.Capture == nil {
+				r.Capture = before
+			}
+			r.Pinning = r.Pinning || before.Topic("pinning") != nil
+		}
+		if st.Topic("capture") != nil {
+			r.Capture = st
+		}
+		e.Failed = append(e.Failed, r)
+	}
+	if s := e.About("capture"); s != nil && e.Uses("vllm", "sglang") {
+		for _, r := range e.Failed {
+			if r.Capture == nil && r.Want > 0 {
+				r.Capture = s
+			}
+		}
+	}
+	if e.Live != nil {
+		for _, r := range e.Failed {
+			if n := e.Live(r.Device); n > 0 && !r.HasAlloc && r.Layer != statement.LayerHost {
+				r.Alloc, r.HasAlloc = n, true
+			}
+		}
+	}
+	for _, r := range e.Failed {
+		if r.St.Topic("tpu") != nil {
+			continue // what the compiler planned
+		}
+		r.believe(cmp.Or(r.Total, e.Total().Bytes))
+	}
+	e.autotuned()
+	e.recovered()
+}
+
+// mostHeld is how many times the GPU's memory a program may hold: on Windows the driver spills
+// into the host's memory. What is more is no size.
+const mostHeld = 4
+
+// believe forgets what cannot be on a GPU of total bytes; 0 is unknown.
+func (r *Refusal) believe(total uint64) {
+	absurd := func(n uint64) bool { return total > 0 && n/mostHeld > total }
+	if absurd(r.Alloc) {
+		r.Alloc, r.HasAlloc = 0, false
+	}
+	if absurd(r.kept) {
+		r.kept = 0
+	}
+	if absurd(r.idle) {
+		r.idle, r.hasIdle = 0, false
+	}
+	for _, n := range []*uint64{&r.this, &r.other, &r.programs} {
+		if absurd(*n) {
+			*n = 0
+		}
+	}
+	r.listed = slices.DeleteFunc(r.listed, func(p listedProcess) bool { return absurd(p.used) })
+}
+
+// recovered marks refusals after which the same program went on: it tried again, with
+// less, and serves or trains. An exception's line is not one of them.
+func (e *Case) recovered() {
+	before := 0 // the last line of progress
+	for _, st := range e.Statements() {
+		if st.Topic("success") == nil || st.Refused {
+			continue
+		}
+		training := st.HasAny("step", "epoch", "iter")
+		again := before == st.Line-1
+		before = st.Line
+		if training && !again {
+			continue // it may be another program's
+		}
+		if len(e.Failed) > 0 && st.Line < e.Failed[0].St.Line {
+			return // it is what goes on all the time
+		}
+		for _, r := range e.Failed {
+			if r.St.Line < st.Line && r.St.From == st.From && r.St.Level != "F" && !exception.MatchString(r.St.Text) {
+				r.Mild, r.WentOn = true, st
+			}
+		}
+	}
+}
+
+var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
+
+// take adds what a statement says to a refusal, where it says something new.
+func (r *Refusal) take(st *statement.Statement) {
+	used := false
+	for i := range st.Amounts {
+		a := &st.Amounts[i]
+		if a.Private && a.Role != statement.RoleWant || a.Cache && a.Role != statement.RoleWant && r.Layer != statement.LayerEngine || a.Initial || a.N >= saneTotal && a.Role != statement.RoleWant && a.Role != statement.RoleTotal {
+			continue
+		}
+		used = true
+		fill := func(at *uint64) bool {
+			if *at > 0 {
+				return false
+			}
+			*at = a.N
+			return true
+		}
+		switch a.Role {
+		case statement.RoleWant:
+			if fill(&r.Want) {
+				r.wantHigh = max(a.High, a.N)
+			}
+		case statement.RoleFree:
+			if !r.HasFree && !a.Pool {
+				r.Free, r.HasFree = a.N, true
+			}
+		case statement.RoleTotal:
+			if st.Words["cupy"] { // what its pool has
+				r.Alloc, r.HasAlloc = a.N, true
+				break
+			}
+			fill(&r.Total)
+		case statement.RoleLimit:
+			fill(&r.limit)
+		case statement.RoleAlloc, statement.RoleUse:
+			switch {
+			case a.Pid > 0:
+				if !slices.ContainsFunc(r.listed, func(p listedProcess) bool { return p.pid == a.Pid }) {
+					r.listed = append(r.listed, listedProcess{a.Pid, a.N})
+				}
+			case a.This:
+				fill(&r.this)
+			case a.Programs:
+				r.programs += a.N
+			case a.Pair && !a.Pool && !a.Torch && i+1 < len(st.Amounts) && st.Amounts[i+1].Role == statement.RoleTotal:
+				// Of the GPU as a whole: 7.5 GiB/7.8 GiB.
+				switch t := st.Amounts[i+1].N; {
+				case t < a.N:
+					r.Alloc, r.HasAlloc = a.N, true
+				case !r.HasFree:
+					r.Free, r.HasFree = t-a.N, true
+				}
+			case a.Other:
+				r.other += a.N
+			case !r.HasAlloc:
+				r.Alloc, r.HasAlloc = a.N, true
+			}
+		case statement.RoleKept:
+			fill(&r.kept)
+		case statement.RoleIdle:
+			if !r.hasIdle {
+				r.idle, r.hasIdle = a.N, true
+			}
+		}
+		if a.High > a.N {
+			r.Round += a.High - a.N
+		}
+	}
+	if used && r.Device < 0 {
+		r.Device = DeviceOf(st.Text)
+	}
+}
+
+// autotuned marks refusals while algorithms are compared: another is taken.
+func (e *Case) autotuned() {
+	if e.About("picker") == nil {
+		return
+	}
+	var lines []int
+	for _, st := range e.Statements() {
+		if st.Topic("picker") != nil {
+			lines = append(lines, st.Line)
+		}
+	}
+	for _, r := range e.Failed {
+		if r.St.Topic("picker") != nil {
+			r.Mild = true
+			continue
+		}
+		if r.Layer == statement.LayerDriver && slices.ContainsFunc(lines, func(n int) bool { return n+20 > r.St.Line && r.St.Line+20 > n }) {
+			r.Mild = true
+		}
+	}
+}
+
+// last is the last refusal for which ok holds, and nil.
+func (e *Case) Last(ok func(*Refusal) bool) *Refusal {
+	for _, r := range slices.Backward(e.Failed) {
+		if ok(r) {
+			return r
+		}
+	}
+	return nil
+}
+
+// contextRefused is the last line that no context could be made for lack of memory.
+func (e *Case) ContextRefused() *Refusal {
+	return e.Last(func(r *Refusal) bool { return r.Layer == statement.LayerContext })
+}
+
+// Fatal reports whether memory of the GPU was refused and that was no warning.
+func (e *Case) Fatal() bool {
+	return e.Last(func(r *Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost }) != nil
+}
+
+// SortEvidence orders by line; what is not of the log comes last. Lines that come twice
+// are quoted once.
+func SortEvidence(list []statement.Evidence) []statement.Evidence {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b statement.Evidence) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return b.Line - a.Line
+		}
+		return cmp.Compare(a.Line, b.Line)
+	})
+	var out []statement.Evidence
+	for _, e := range list {
+		if i := slices.IndexFunc(out, func(o statement.Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
+			if out[i].Reading == "" {
+				out[i].Reading = e.Reading
+			} else if e.Reading != "" && e.Reading != out[i].Reading {
+				out[i].Reading += "; " + e.Reading
+			}
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+// widths are the bytes of TensorFlow's element types.
+var widths = map[string]uint64{"float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+	"int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "resource": 8}
+
+var tensorShape = regexp.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:_ref)?\b)?`)
+
+// tensorBytes is the size of the tensor in a message, 0 if it is not told. Without a type
+// it is taken for float.
+func tensorBytes(text string) uint64 {
+	m := tensorShape.FindStringSubmatch(statement.Clipped64(text))
+	if m == nil {
+		return 0
+	}
+	n := uint64(4)
+	if m[2] != "" {
+		n = widths[m[2]]
+	}
+	for _, side := range strings.Split(m[1], ",") {
+		s, err := strconv.ParseUint(strings.TrimSpace(side), 10, 63)
+		if err != nil || s > 0 && n > math.MaxUint64/max(s, 1) {
+			return 0
+		}
+		n *= s
+	}
+	return n
+}
+
+// Limit is the limit that the message tells, in bytes; 0 if it tells none.
+func (r *Refusal) Limit() uint64 { return r.limit }
+
+// RefusedTensor is the last tensor that was refused, by its shape.
+func (e *Case) RefusedTensor() (t Sized) {
+	for _, r := range e.Failed {
+		if bytes := tensorBytes(r.St.Text); bytes > 0 && !r.Mild && r.Want == bytes && r.Layer != statement.LayerHost {
+			t = Sized{bytes, r.St.Quoted("")}
+		}
+	}
+	return t
+}
+
+// Warned reports whether a line says itself that the program goes on.
+func (e *Case) Warned() bool {
+	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return st.Mild })
+}

@@ -1,0 +1,81 @@
+package cause
+
+// cuda_graph_headroom: no room was left for CUDA graphs, which the driver keeps outside of every
+// pool, or which an engine captures when its cache has taken its part.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func graphHeadroom(c *view) (all []Explanation) {
+	if r := c.Last(func(r *account.Refusal) bool { return r.Layer == statement.LayerGraph && !r.Mild }); r != nil {
+		all = append(all, sure(860, "graphs without room", c.fewerGraphs(), r.St.Quoted("the driver keeps a graph outside of the pool, and had no more for it")))
+	}
+	r := c.Last(func(r *account.Refusal) bool {
+		return r.Capture != nil && r.Want == 0 && r.Total == 0 && !r.Mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
+	})
+	if r != nil {
+		all = append(all, sure(855, "an error while graphs are captured", c.fewerGraphs(), r.Capture.Quoted("CUDA graphs are captured"),
+			r.St.Quoted("the driver keeps graphs outside of every pool, and had no more")))
+	}
+	if s := c.Shortfall; s != nil && capturing(s) && !s.AtLimit() && !s.FreeEnough() {
+		all = append(all, sure(660, "graphs after the cache", c.lessCache(s), s.St.Quoted(fmt.Sprintf("%s more while graphs are captured, and %s is free", human(s.Want), human(s.Free))),
+			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")))
+	}
+	return all
+}
+
+// capturing reports whether a small request found a full GPU while graphs were captured.
+func capturing(s *account.Shortfall) bool {
+	return s.Capture != nil && s.Want > 0 && s.Want <= 2*statement.Gib && (s.Total == 0 || s.Free <= s.Total/10 && s.Want <= s.Total)
+}
+
+// fewerGraphs makes fewer graphs, or leaves them room.
+func (c *view) fewerGraphs() Remedy {
+	switch {
+	case c.Uses("vllm"):
+		return steps("capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager",
+			"or leave more room beside the cache: --gpu-memory-utilization three hundredths below what it is now")
+	case c.Uses("sglang"):
+		return steps("capture fewer graphs: --cuda-graph-max-bs-decode, or none: --cuda-graph-backend-decode=disabled (releases before mid-2026: --cuda-graph-max-bs, --disable-cuda-graph)",
+			"or leave more room beside the cache: --mem-fraction-static five hundredths below what it is now")
+	case c.Uses("jax"):
+		return c.lessFraction(.05, "an instantiated graph takes memory of the driver, outside of the pool").
+			step(letJAXGrow, "or make no graphs: XLA_FLAGS=--xla_gpu_enable_command_buffer=")
+	}
+	return steps("capture fewer sizes, or leave more room beside the pool")
+}
+
+// lessCache leaves more room beside an engine's cache.
+func (c *view) lessCache(s *account.Shortfall) Remedy {
+	if c.Uses("sglang") || strings.Contains(s.Capture.Text, "CudaGraphRunner") || strings.Contains(s.Capture.Text, "Capture cuda graph") {
+		value, why := "0.8", "take five hundredths off what you use now"
+		if f := c.Number("mem_fraction_static"); f > .1 {
+			value, why = down(f-.05), fmt.Sprintf("it is %v now: this is five hundredths less", f)
+		}
+		return steps("capture fewer graphs: --cuda-graph-max-bs-decode, or none: --cuda-graph-backend-decode=disabled (releases before mid-2026: --cuda-graph-max-bs, --disable-cuda-graph)").
+			set("--mem-fraction-static", value, "SGLang's share for weights and cache; graphs take memory beside it; "+why)
+	}
+	if !c.Uses("vllm") {
+		return c.fewerGraphs()
+	}
+	share, now := c.Number("gpu_memory_utilization"), "the value that you use (0.9 by default; 0.92 in releases since April 2026, vllm-project/vllm#38284)"
+	if share > 0 {
+		now = fmt.Sprintf("the %v of now", share)
+	} else {
+		share = .9
+	}
+	value, why := down(share-.03), "graphs take memory beside the cache: take three hundredths off "+now
+	if s.Total > 0 {
+		reserve := uint64(256 * statement.Mib)
+		part := float64(s.Want+reserve) / float64(s.Total)
+		value = down(math.Max(share-part, .1))
+		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off %s", human(s.Want), human(reserve), math.Ceil(100*part), human(s.Total), now)
+	}
+	return steps("capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager").set("--gpu-memory-utilization", value, why)
+}

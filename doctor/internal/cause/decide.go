@@ -1,0 +1,109 @@
+package cause
+
+// What would decide where several causes fit: a command to run, or a fact to learn.
+
+import "gpumem/doctor/internal/account"
+
+// A Command would tell. Behind "    # " it says what to look for.
+type Command string
+
+const (
+	seeProcesses  Command = "nvidia-smi    # while it fails: is another process on the GPU?"
+	giveState     Command = "gpumem ps --json > state.json; gpumem doctor --state state.json LOG"
+	tryGrowing    Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false python PROGRAM    # if it runs now, memory was the cause; if not, the library"
+	tryFraction   Command = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM    # if it runs now, memory was the cause; if not, the library"
+	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # if it runs now, memory was the cause; if not, the library"
+	seeVersions   Command = "nvidia-smi; python -m torch.utils.collect_env    # is the GPU full, and do the versions fit?"
+	seeCopies     Command = "nvidia-smi; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # is the GPU full, and are the libraries there?"
+	seeCuDNN      Command = `python -c 'import ctypes; c = ctypes.CDLL("libcudnn.so.9"); print(c.cudnnGetVersion())'; pip list | grep -i -E 'jax|cudnn'    # is cuDNN there, and the version that jaxlib was built for?`
+	seeLibraries  Command = "pip list | grep -i -E 'jax|nvidia'; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # are the libraries there, and of the versions that jaxlib was built for?"
+	seeFree       Command = "python -c 'import torch; print(torch.cuda.mem_get_info())'    # beside nvidia-smi: less means that something caps the process"
+	seeSummary    Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
+	seeLive       Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'    # in the program, before it fails: much is held by itself; little: by another process"
+	seeReport     Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log    # the pool then prints its report before the error"
+	seeProcess    Command = "gpumem doctor --pid PID LOG    # while the program runs: it sees both libraries in the process"
+	withoutHAMi   Command = "CUDA_DISABLE_CONTROL=true python PROGRAM    # without HAMi: if it runs now, the quota was the wall"
+	withoutShare  Command = "run it without nvshare: unset LD_PRELOAD"
+	seeBoth       Command = "free -h; nvidia-smi    # which of the two is full while it fails?"
+	seeKernel     Command = "dmesg | grep -i -A2 'killed process'"
+	seeNCCL       Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
+	waitAndSee    Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
+)
+
+func (c Command) String() string { return string(c) }
+
+// A Need is a fact that would decide, as a state file names it.
+type Need string
+
+const (
+	NeedProcesses  Need = "devices.processes: who holds memory on the GPU"
+	needTotal      Need = "devices.total_bytes: how much memory the GPU has"
+	needFrameworks Need = "process.frameworks: whether the process loads TensorFlow beside JAX"
+	needFraction   Need = "process.per_process_memory_fraction: whether the program, or a setting, caps PyTorch's memory"
+	needRecreated  Need = "process.backend_recreated: whether the program made its backend a second time (clear_backends)"
+	needEnv        Need = "process.env: the program's memory settings"
+	needReport     Need = "the pool's report: the lines of the allocator before the error (Limit, InUse, chunks)"
+	needKernel     Need = "the kernel's log: dmesg says who was killed and why"
+	needNCCL       Need = "NCCL's own warning: run with NCCL_DEBUG=INFO"
+	needLog        Need = "the whole log: all that the program printed, on stderr as well"
+)
+
+// Known reports whether a fact that would decide is known already.
+func Known(e *account.Case, n Need) bool {
+	switch n {
+	case needTotal:
+		return e.Total().Bytes > 0
+	case NeedProcesses:
+		_, told := e.Others()
+		return told
+	case needFrameworks:
+		return e.FrameworksTold()
+	}
+	return false
+}
+
+// Apart are the facts of a state that tell apart causes with the same text.
+func Apart(e *account.Case, fitting []Explanation) (list []Need) {
+	if !Known(e, NeedProcesses) {
+		list = append(list, NeedProcesses)
+	}
+	for _, x := range fitting {
+		if x.Cause == "jax_plus_tf" && !Known(e, needFrameworks) {
+			return append(list, needFrameworks)
+		}
+	}
+	return list
+}
+
+// processes is the command that lists who is on the GPU, by the GPU's maker.
+func (c *view) processes() Command {
+	if v := c.OtherVendor(); v != nil {
+		return Command(v.Processes) + "    # while it fails: is another process on the GPU?"
+	}
+	return seeProcesses
+}
+
+// Unknown is what would help where no cause is found: facts, and a command. It is what the process
+// sees of a GPU that was not full, else the state of the machine.
+func Unknown(e *account.Case) (missing []string, decide string) {
+	if e.Said || e.Library != nil || e.ReportPiece().Line > 0 {
+		for _, n := range []Need{needTotal, NeedProcesses} {
+			if !Known(e, n) {
+				missing = append(missing, string(n))
+			}
+		}
+		if p := e.Pool; p != nil && p.InUse.Bytes == 0 {
+			missing = append(missing, string(needReport))
+		}
+	}
+	if len(missing) == 0 {
+		missing = []string{string(needLog)}
+	}
+	switch lead := e.Lead(); {
+	case !e.Said:
+		return missing, ""
+	case lead != nil && lead.HasFree && lead.Free > lead.Want && e.Uses("torch"):
+		return missing, string(seeFree)
+	}
+	return missing, string(giveState)
+}

@@ -1,0 +1,268 @@
+package cause
+
+// device_occupied: other programs hold the GPU's memory.
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func occupied(c *view) (all []Explanation) {
+	all = append(all, c.messageOccupied()...)
+	all = append(all, c.engineOccupied()...)
+	all = append(all, c.contextOccupied()...)
+	all = append(all, c.driverOccupied()...)
+	all = append(all, c.poolOccupied()...)
+	all = append(all, c.libraryOccupied()...)
+	return append(all, c.bareOccupied()...)
+}
+
+// messageOccupied is for a message with numbers.
+func (c *view) messageOccupied() []Explanation {
+	s := c.Shortfall
+	switch c.who() {
+	case namedOthers:
+		return []Explanation{sure(656, "others in the message", c.endOthers(), s.St.Quoted(fmt.Sprintf("%s requested, %s free: %s was lacking, and others hold %s of %s (%s)",
+			human(s.Want), human(s.Free), human(s.Lacking), human(s.Others), human(s.Total), strings.Join(s.Names, ", ")))).certainly(c.hint()...)}
+	case restListed:
+		return []Explanation{sure(649, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.InUse()))...)}
+	case restUnknown:
+		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
+	case othersAndHoles:
+		return []Explanation{fits(639, "others and holes together", c.endOthers(), seeSummary, s.St.Quoted(bothShort(s)))}
+	case listedOthers:
+		return []Explanation{sure(632, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.Own()))...).certainly(c.hint()...)}
+	case restMaybe, ownMaybe:
+		return []Explanation{fits(628, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(unowned(s))).needs(NeedProcesses)}
+	case freeListed:
+		return []Explanation{sure(622, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(freeOf(s)))...)}
+	case freeOnly:
+		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(), s.St.Quoted(freeOf(s))).needs(NeedProcesses)}
+	case poolListed:
+		return []Explanation{sure(611, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(poolRefused(s)))...)}
+	case poolAlone:
+		return []Explanation{fits(611, "a pool that the GPU refuses", c.endOthers(), c.processes(), s.St.Quoted(poolRefused(s))).needs(NeedProcesses)}
+	}
+	return nil
+}
+
+// engineOccupied is for an engine's check at its start, and for a plan that was made with too
+// little free.
+func (c *view) engineOccupied() []Explanation {
+	if g := c.Engine; g != nil && g.AtStart {
+		wants := "more than is free"
+		if g.Want > 0 {
+			wants = human(g.Want)
+		}
+		// So little may be the engine's own context, or that of a program that leaves.
+		if g.Want > g.Total || g.Lacking < g.Total/50 && g.Used < g.Total/5 {
+			return []Explanation{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(), g.St.Quoted(fmt.Sprintf("%s of %s was in use before the engine took any, its own context among it; %s was lacking", human(g.Used), human(g.Total), human(g.Lacking))))}
+		}
+		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g), g.St.Quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(g.Used), human(g.Total), wants)))
+		x.Decide = c.processes()
+		return []Explanation{x}
+	}
+	p := c.Plan
+	switch {
+	case p == nil:
+	case c.planOccupied():
+		together := human(p.Want)
+		if p.Parts > 0 {
+			together = human(p.Parts) + " and " + together + " more"
+		}
+		return []Explanation{sure(721, "most of the GPU was taken before", c.endOthers(), p.FreeFrom, p.St.Quoted(together+" would fit into "+human(p.Total.Bytes)), p.Total.From)}
+	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, p.Compute && p.Runner != nil:
+	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
+		return []Explanation{sure(714, "others on the machine", c.endOthers(), append(c.othersLines(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"))...)}
+	case !c.planOneBuffer():
+		return []Explanation{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses)}
+	}
+	return nil
+}
+
+// noContext is the refusal of a context, if its total is a size.
+func (c *view) noContext() *account.Refusal {
+	if r := c.ContextRefused(); r != nil && (r.Strange() == 0 || c.SMIFull().Bytes > 0 || c.neighbours() != nil) {
+		return r
+	}
+	return nil
+}
+
+// contextFull reports whether something shows that the GPU was full.
+func (c *view) contextFull() bool {
+	used, total := c.GPUUsed()
+	return c.SMIFull().Bytes > 0 || c.neighbours() != nil || total > 0 && used > total*3/4
+}
+
+// neighbours are the lines of processes on the GPUs whose contexts were refused.
+func (c *view) neighbours() []statement.Evidence { return c.ContextNeighbours() }
+
+// contextOccupied is for programs that could not even make a context, or that found the GPU
+// full, or got a small part of it.
+func (c *view) contextOccupied() (all []Explanation) {
+	const full = "not even a context could be made: the GPU was full before this program took any"
+	if r := c.noContext(); r != nil {
+		l := one(r.St, full)
+		used, total := c.GPUUsed()
+		smi := c.SMIFull()
+		switch {
+		case smi.Bytes > 0:
+			all = append(all, sure(588, "no context: the GPU is full", c.endOthers(), append(l, smi.From)...))
+		case c.neighbours() != nil:
+			all = append(all, sure(586, "no context: the GPU is full", c.endOthers(), append(l, c.neighbours()...)...).certainly("not even a context could be made on the GPU"))
+		case total > 0 && used > total*3/4:
+			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), append(l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+				Reading: fmt.Sprintf("%s of %s is in use, and no process is listed", human(used), human(total))})...))
+		case !c.told:
+			all = append(all, fits(540, "no context", c.endOthers(), c.processes(), l...).needs(NeedProcesses).certainly("not even a context could be made on the GPU: it was full before this program took any"))
+		}
+	}
+	if st, free, total := c.StartReading(); st != nil && free < total/4 && (c.fatal || c.Library != nil) {
+		all = append(all, sure(580, "free memory at the start", c.endOthers(), st.Quoted(fmt.Sprintf("%s of %s was free before the program took any", human(free), human(total)))))
+	}
+	if part, total := c.SmallDevice(); part.Bytes > 0 {
+		l := with(part, fmt.Sprintf("TensorFlow takes what is free: it got %s, and this GPU has %s", human(part.Bytes), human(total)))
+		if c.told && c.held > total/4 {
+			all = append(all, sure(575, "TensorFlow got a part of the GPU only", c.endOthers(), append(c.othersLines(), l)...).only())
+		} else {
+			all = append(all, fits(575, "TensorFlow got a part of the GPU only", c.endOthers(), c.processes(), l).needs(NeedProcesses).only())
+		}
+	}
+	return all
+}
+
+// driverOccupied is for requests that the driver refused.
+func (c *view) driverOccupied() []Explanation {
+	d, total := c.Driver, c.total.Bytes
+	switch {
+	case d == nil || d.Collected || c.driverAbove():
+	case d.Big != nil && (total == 0 || d.BigHeld > total/4 || d.Want > less(total, d.BigHeld)):
+		return []Explanation{sure(540, "others on the machine", c.endOthers(), append(d.Big, d.St.Quoted(d.NotHad(total)))...).only()}
+	case c.poolSizeRefused() && d.Steps > 2:
+		return []Explanation{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(), d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
+	case c.poolSizeRefused():
+		return []Explanation{fits(531, "a whole pool is refused", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
+	case c.smallPast():
+		return []Explanation{fits(522, "a small request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).only()}
+	case d.Past && !c.told:
+		return []Explanation{fits(514, "a request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
+	}
+	return nil
+}
+
+// poolOccupied is for a pool that could not grow, and for a small program that did not fit.
+func (c *view) poolOccupied() []Explanation {
+	if b := c.Compiled.Buffers; b.Bytes > 0 && c.Compiled.Small && !c.gpuHalfEmpty() {
+		live, source := c.LiveHere()
+		switch {
+		case source != "" && live <= 4*b.Bytes:
+			return []Explanation{sure(454, "a small program, and little that is live", c.endOthers(), with(b, fmt.Sprintf("the program needs %s, and no more than %s was live in it: others hold the GPU", human(b.Bytes), human(live)))).only()}
+		case source == "":
+			return []Explanation{fits(454, "a small program that does not fit", c.endOthers(), c.processes(), with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(NeedProcesses)}
+		}
+	}
+	p := c.poolAccount()
+	if p == nil || p.above(c) || p.InUse.Bytes == 0 || p.Size.Bytes == 0 || p.Limit.Bytes < p.Size.Bytes+p.Want || c.poolFull(p) || less(p.Size.Bytes, p.InUse.Bytes) >= p.Want && p.Largest.Bytes > 0 {
+		return nil
+	}
+	l := append(one(p.Refused.St, human(p.Want)+" requested"), p.Size.From, p.Limit.From)
+	if c.told && c.held > account.FirstLibrary {
+		return []Explanation{sure(434, "a pool that could not grow", c.endOthers(), append(l, c.othersLines()...)...).only()}
+	}
+	return []Explanation{fits(434, "a pool that could not grow", c.endOthers(), c.processes(), l...).needs(NeedProcesses).only().
+		certainly(fmt.Sprintf("the pool has %s of its limit of %s, and the driver gave it no more: others, or what is outside of the pool, have the rest", human(p.Size.Bytes), human(p.Limit.Bytes)))}
+}
+
+// libraryOccupied is for a library that could not start.
+func (c *view) libraryOccupied() []Explanation {
+	l := c.libraryOpen()
+	if l == nil {
+		return nil
+	}
+	big, gone := c.bigOthers(l)
+	held := account.HeldBy(big)
+	enough := len(big) > 0 && (gone && (l.Short() || l.Open()) || l.Short() || held >= max(l.Total, c.total.Bytes)/4)
+	switch starts := l.Name == "cuBLAS" && !l.Call; {
+	case enough:
+		return []Explanation{sure(372, "others leave a library too little", c.endOthers(), append(l.Quotes(), account.Readings(big)...)...).only().certainly(l.Certain()...)}
+	case l.Short() && !c.told && !c.framed(l):
+		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(), l.Quotes()...).certainly(l.Certain()...)}
+	case l.Short() && c.framed(l) && (l.From != nil || c.OnTensorFlow()):
+		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(), l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
+	case l.Open() && c.framed(l) && starts && c.OnTensorFlow():
+		return []Explanation{fits(343, "a library that failed", c.endOthers(), c.processes(), l.Quotes()...)}
+	}
+	return nil
+}
+
+// bigOthers are processes, no JAX that preallocates and no desktop, that hold more than a library
+// needs. gone reports whether the first has lost the one that started it.
+func (c *view) bigOthers(l *account.Library) (big []account.Holder, gone bool) {
+	total := max(l.Total, c.total.Bytes)
+	for _, o := range c.others {
+		if jax, _ := o.IsJAX(total); !o.IsDesktop() && !jax && (o.Used > account.FirstLibrary || o.Used == 0 && o.ParentGone) {
+			big = append(big, o)
+		}
+	}
+	return big, len(big) > 0 && big[0].ParentGone
+}
+
+// bareOccupied is for refusals of which little is known.
+func (c *view) bareOccupied() []Explanation {
+	if s := c.limiterAtWork(); s != nil {
+		return []Explanation{fits(957, "a refusal without its size", c.endOthers(), c.processes(), s.Quoted("memory was refused; how much was requested is unknown"))}
+	}
+	if r := c.hostRefusal(); r != nil {
+		if first, _, gpu := c.hostFirst(r); first {
+			return []Explanation{fits(939, "the GPU refused as well", c.endOthers(), c.processes(), gpu.St.Quoted("the driver was out of memory, too; how much was requested is unknown"))}
+		}
+	}
+	r := c.bare
+	if r == nil {
+		return nil
+	}
+	used, total := c.GPUUsed()
+	switch {
+	case c.told && c.total.Bytes > 0 && c.held > c.total.Bytes/2:
+		return []Explanation{sure(286, "others on the machine", c.endOthers(), append(c.othersLines(), r.St.Quoted(r.Refused()))...).only()}
+	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
+		return []Explanation{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+			Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(used), human(total))}).only()}
+	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
+	case c.bareLlama():
+		return []Explanation{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}
+	case c.bareProgram():
+		return []Explanation{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}
+	}
+	return nil
+}
+
+// endOthers is what to do about other programs.
+func (c *view) endOthers() Remedy {
+	var gone []string
+	for _, o := range c.others {
+		if o.ParentGone {
+			gone = append(gone, strconv.Itoa(o.PID))
+		}
+	}
+	left := when(gone != nil, "process "+strings.Join(gone, ", ")+" has lost the one that started it: a left-over, most likely")
+	if v := c.OtherVendor(); v != nil {
+		return steps(left, "see who it is: "+v.Processes, "end what is left over, wait for it, or use another GPU: "+v.Visible)
+	}
+	return steps(left, "see who it is: gpumem ps (or nvidia-smi): whose, how old, and whether the one that started it is gone",
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to live side by side give each its share: gpumem run --mem SIZE -- python PROGRAM")
+}
+
+// useWhatIsFree lets an engine take what fits beside the others.
+func (c *view) useWhatIsFree(g *account.Engine) Remedy {
+	r := Remedy{}
+	if room := float64(g.Free) / float64(max(g.Total, 1)); room > .1 && c.Uses("vllm") {
+		r = r.set("--gpu-memory-utilization", down(math.Max(room-.01, .05)), human(g.Free)+" of "+human(g.Total)+" is free: this is what fits beside the others, if they stay as they are")
+	}
+	return r.step(c.endOthers().Steps...)
+}

@@ -1,0 +1,68 @@
+package cause
+
+// estimator_underestimates: the estimate of what the model needs was too low. llama.cpp and
+// Ollama count which layers fit before they load them.
+
+import (
+	"fmt"
+
+	"gpumem/doctor/internal/statement"
+)
+
+func underestimate(c *view) []Explanation {
+	p := c.Plan
+	switch {
+	case p == nil:
+		if c.bareLlama() && c.Uses("ollama") {
+			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(false), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
+		}
+		return nil
+	case c.planTooBig() || c.planOccupied():
+		return nil
+	case p.Planned > 0 && p.Planned <= p.Available:
+		from := p.From
+		from.Reading = fmt.Sprintf("%s was thought enough, with %s free", human(p.Planned), human(p.Available))
+		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p.Compute), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
+	case p.Compute && p.Runner != nil:
+		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(true), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),
+			p.Runner.Quoted("the runner was started because its estimate said that this fits"))}
+	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4, c.planOneBuffer():
+		return nil
+	case c.Uses("ollama"):
+		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p.Compute), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses, needTotal)}
+	}
+	return nil
+}
+
+// planTooBig reports whether the parts of the model are more than the GPU, or than what was free
+// of a GPU that was free.
+func (c *view) planTooBig() bool {
+	p := c.Plan
+	above := p.Free > 0 && p.Total.Bytes > 0 && p.Planned == 0 && p.Parts+p.Want > p.Free
+	return above && (p.Free >= p.Total.Bytes*8/10 || p.Parts+p.Want > p.Total.Bytes) || p.Total.Bytes > 0 && p.Want > p.Total.Bytes
+}
+
+// planOccupied reports whether most of the GPU was taken before the model came.
+func (c *view) planOccupied() bool {
+	p := c.Plan
+	return p.Free > 0 && p.Total.Bytes > 0 && p.Planned == 0 && p.Parts+p.Want > p.Free && p.Free < p.Total.Bytes*6/10 && !c.planTooBig()
+}
+
+// planOneBuffer reports whether the weights were to go into one large buffer of a GPU whose size
+// is unknown, or too small.
+func (c *view) planOneBuffer() bool {
+	p := c.Plan
+	return p.Want >= 16*statement.Gib && p.Total.Bytes < p.Want && !p.Compute
+}
+
+// fewerLayers lets less go to the GPU. A buffer for the computation does not become smaller with
+// fewer layers there.
+func (c *view) fewerLayers(compute bool) Remedy {
+	first := "let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx, -c)"
+	overhead := "let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; "
+	if compute {
+		first = "make the computation's buffer smaller: a smaller batch (num_batch, -b/-ub), a shorter context (num_ctx, -c), flash attention (OLLAMA_FLASH_ATTENTION=1, -fa); fewer layers on the GPU leave it as it is, and only make room beside it"
+		overhead += "fewer requests at a time: OLLAMA_NUM_PARALLEL=1; "
+	}
+	return steps(first, overhead+"and "+whoElse)
+}

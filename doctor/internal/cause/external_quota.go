@@ -1,0 +1,128 @@
+package cause
+
+// external_quota: a limit set outside the program refused it: a lease of gpumem run, HAMi,
+// nvshare. limiter_bug: the limiter counted wrongly.
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+// hamiCount is what HAMi counted, and its limit, in bytes, and the line; nil if it refused nothing.
+func (c *view) hamiCount() (used, limit uint64, st *statement.Statement) {
+	if st = c.About("hami"); st != nil {
+		if n, _ := fmt.Sscan(st.Topic("hami").Value, &used, &limit); n < 2 {
+			return 0, 0, nil
+		}
+	}
+	return used, limit, st
+}
+
+func limiterBug(c *view) []Explanation {
+	used, _, st := c.hamiCount()
+	if st == nil || used <= math.MaxInt64 {
+		return nil
+	}
+	return []Explanation{sure(962, "a count below zero", steps(
+		"upgrade the limiter: the count went below zero, which newer HAMi-core repairs (Project-HAMi/HAMi#1181)",
+		"until then remove its state and start again, or run without it (CUDA_DISABLE_CONTROL=true) to see that it is the limiter"),
+		one(st, fmt.Sprintf("%d is %s below 2^64: a count that went below zero, not a size", used, human(-used)))...)}
+}
+
+func externalQuota(c *view) []Explanation {
+	if st := c.leaseRefusal(); st != nil {
+		return []Explanation{c.ownLease(st)}
+	}
+	if used, limit, st := c.hamiCount(); st != nil && used <= math.MaxInt64 {
+		return []Explanation{sure(960, "a limiter's quota", c.raiseQuota(limit),
+			one(st, fmt.Sprintf("with this request %s would be in use, %s above the quota of %s", human(used), human(less(used, limit)), human(limit)))...)}
+	}
+	if x := c.nvshare(); x != nil {
+		return x
+	}
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
+	if c.fatal && r != nil && r.Want == 0 && r.Total == 0 {
+		if l := c.about("limiter", "HAMi stands between the program and the driver"); l != nil {
+			return []Explanation{fits(958, "a limiter is at work", c.raiseQuota(0), withoutHAMi, l...)}
+		}
+	}
+	if c.who() == enoughIsFree {
+		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), seeFree, c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
+	}
+	return nil
+}
+
+// leaseRefusal is what the pool library says when the lease of gpumem run has no more, if that
+// is the end of the program.
+func (c *view) leaseRefusal() *statement.Statement {
+	last := c.Last(func(r *account.Refusal) bool { return !r.Mild })
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.St.Topic("lease") != nil })
+	if r == nil {
+		return nil
+	}
+	if other := c.About("other"); other != nil && other.Line >= r.St.Line && last.St.Line <= other.Line {
+		return nil
+	}
+	return r.St
+}
+
+// ownLease explains a refusal by a lease of gpumem run.
+func (c *view) ownLease(st *statement.Statement) Explanation {
+	said, more := "the lease had no more room for a process's context and libraries", "give it more: gpumem run --mem SIZE -- COMMAND; without a lease the limit is GPUMEM_LIMIT"
+	t := st.Topic("lease")
+	if left, limit, ok := strings.Cut(t.Value, "B "); ok {
+		want, free, all := statement.SizeOf(t.Name), statement.SizeOf(left+"B"), statement.SizeOf(limit)
+		said = fmt.Sprintf("%s was requested, and %s was left of the lease of %s: that limit refused it, and the GPU was not asked", human(want), human(free), human(all))
+		more = fmt.Sprintf("give it more: gpumem run --mem SIZE -- COMMAND, with SIZE above %s here; without a lease the limit is GPUMEM_LIMIT", human(less(all, free)+want))
+	}
+	x := sure(965, "the lease of gpumem run", steps(more, "or let it take less: a smaller batch; gpumem ps shows what each process of the lease holds and uses",
+		"to see what any allocator would need: gpumem run --record FILE -- COMMAND; gpumem replay FILE --smallest"), st.Quoted(said))
+	x.Alone = true
+	return x
+}
+
+// nvshare lets a program see less than there is.
+func (c *view) nvshare() []Explanation {
+	var view []statement.Evidence
+	var real, shown, asked uint64
+	for _, st := range c.Statements() {
+		if st.Topic("nvshare") == nil {
+			continue
+		}
+		switch a, w := st.Amount(statement.RoleFree), st.Amount(statement.RoleWant); {
+		case a != nil && st.Words["real"]:
+			real = a.N
+			view = append(view, st.Quoted("the driver has "+human(a.N)+" free"))
+		case a != nil:
+			shown = a.N
+			view = append(view, st.Quoted("nvshare lets the program see "+human(a.N)+" free"))
+		case w != nil:
+			asked = w.N
+			view = append(view, st.Quoted(human(w.N)+" is requested"))
+		}
+	}
+	if c.About("nvshare") == nil || view == nil {
+		return nil
+	}
+	remedy := steps("nvshare refuses one process more than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
+	if asked > shown && shown > 0 && (real == 0 || asked <= real || shown < real) {
+		return []Explanation{sure(960, "a limiter's view", remedy, view...)}
+	}
+	return []Explanation{fits(960, "a limiter's view", remedy, withoutShare, view...)}
+}
+
+// raiseQuota is what to do about a quota of bytes; 0 is unknown.
+func (c *view) raiseQuota(quota uint64) Remedy {
+	if v := c.OtherVendor(); v != nil {
+		return steps("see what share of the GPU the container or partition has: " + v.Processes + "; the wall is that share and not the GPU")
+	}
+	r := Remedy{}
+	if c.Uses("jax") && quota > 2*account.ContextMost && c.total.Bytes > quota {
+		r = c.fraction(down(float64(quota-account.ContextMost)/float64(c.total.Bytes)), "a pool within the quota of "+human(quota)+", a context left")
+	}
+	return r.step("raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the wall is the limiter's and not the GPU's")
+}

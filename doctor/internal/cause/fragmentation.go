@@ -1,0 +1,171 @@
+package cause
+
+// fragmentation: enough is free, but not in one piece.
+
+import (
+	"fmt"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+	"gpumem/policy"
+	"gpumem/policy/torchconf"
+)
+
+func fragmentation(c *view) (all []Explanation) {
+	s := c.Shortfall
+	switch g := c.who(); g {
+	case holes:
+		all = append(all, sure(640, "holes in the pool", c.fillHoles(), s.St.Quoted(fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but not in one piece", human(s.Idle), holesAnd(s), human(s.Want)))))
+	case holesMaybe:
+		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), seeSummary, s.St.Quoted(lostInRounding(s))))
+	case holesHardly:
+		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), seeSummary, s.St.Quoted(lostInRounding(s))))
+	case othersAndHoles:
+		all = append(all, fits(638, "others and holes together", c.fillHoles(), seeSummary, s.St.Quoted(bothShort(s))))
+	case restAsync, restUnknown:
+		if !s.Async {
+			break
+		}
+		rest := s.St.Quoted(human(s.Rest) + " of the GPU is neither free nor in a tensor")
+		if g == restAsync {
+			all = append(all, sure(648, "what the driver's pool keeps", releaseAsync, rest))
+		} else {
+			all = append(all, fits(646, "what the driver's pool keeps", releaseAsync, c.processes(), rest).needs(NeedProcesses))
+		}
+	}
+	return append(all, c.poolHoles()...)
+}
+
+// bothShort is for others and holes of which neither alone is enough.
+func bothShort(s *account.Shortfall) string {
+	return fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use; neither alone is enough", human(s.Lacking), human(s.Others), human(s.Idle))
+}
+
+var releaseAsync = steps("torch.cuda.empty_cache() releases what the driver's pool keeps",
+	"or use PyTorch's own allocator, which tells more: leave backend:cudaMallocAsync out of PYTORCH_CUDA_ALLOC_CONF")
+
+// poolHoles is for the pool of XLA or TensorFlow.
+func (c *view) poolHoles() []Explanation {
+	if l := c.collected(); l != nil {
+		return []Explanation{sure(562, "regions released", c.unfragment(), l...).only()}
+	}
+	if r := c.bare; r != nil && c.bareXLA() && (c.Grows() || strings.Contains(r.St.Text, "Resource exhausted:")) {
+		return []Explanation{fits(216, "a request that a growing pool refused", c.unfragment(), seeReport, r.St.Quoted(r.Refused()+"; a pool that grows has its free memory in pieces")).needs(needReport)}
+	}
+	p := c.poolAccount()
+	if p == nil {
+		return nil
+	}
+	room, free := p.Room(), less(p.Room().Bytes, p.InUse.Bytes)
+	large := p.Limit.Bytes > room.Bytes && p.Limit.Bytes-room.Bytes >= p.Want && p.Largest.Bytes == 0 // it may grow
+	switch {
+	case p.above(c), p.InUse.Bytes == 0 || room.Bytes == 0 || free < p.Want || p.Largest.Bytes >= p.Want || large:
+		if busy := c.busyPool(); busy != nil && p.Limit.Bytes == 0 && !p.above(c) {
+			return []Explanation{sure(430, "a small request of a busy pool", c.unfragment(), busy...).only()}
+		}
+		return nil
+	}
+	l := append(one(p.Refused.St, human(p.Want)+" requested"), p.InUse.From)
+	certain := fmt.Sprintf("%s of the pool's %s is free, which is more than the %s requested, so no free block is large enough", human(free), human(room.Bytes), human(p.Want))
+	if p.Size.Bytes == 0 && c.Grows() {
+		return []Explanation{fits(440, "free blocks of the pool", c.unfragment(), giveState, append(l, p.Limit.From)...).needs(NeedProcesses).only().certainly(certain)}
+	}
+	l = append(l, room.From)
+	if p.Largest.Bytes > 0 {
+		l = append(l, p.Largest.From)
+	}
+	return []Explanation{sure(440, "free blocks of the pool", c.unfragment(), l...).only().certainly(certain)}
+}
+
+// collected are the lines of a pool of TensorFlow's that gave regions back and was refused all
+// the same.
+func (c *view) collected() []statement.Evidence {
+	l := c.about("collection", "the pool has free regions, each too small, and releases them to ask for a larger one")
+	switch d := c.Driver; {
+	case l == nil:
+		return nil
+	case d != nil && d.Collected:
+		return append(l, d.St.Quoted("the driver did not have "+human(d.Want)))
+	case c.Pool != nil && c.Pool.Limit.Bytes > 0 && c.fatal && c.Shortfall == nil:
+		return l
+	}
+	return nil
+}
+
+// busyPool shows that the same pool is asked for much more.
+func (c *view) busyPool() []statement.Evidence {
+	p := c.Pool
+	if p.Refused == nil || p.Want > 256*statement.Mib || c.Compiled.Buffers.Bytes > 0 || c.Compiled.Remat != nil {
+		return nil
+	}
+	w := c.Last(func(w *account.Refusal) bool { return w.Mild && w.Want > 32*p.Want })
+	if w == nil || c.StatementWith("memory", "fragmentation") == nil || !c.OnTensorFlow() && c.Uses("jax") {
+		return nil
+	}
+	return []statement.Evidence{p.Refused.St.Quoted("only " + human(p.Want) + " was requested, and refused"),
+		w.St.Quoted(fmt.Sprintf("the same pool is asked for %s, %d times as much: it is a large pool, full of pieces", human(w.Want), w.Want/max(p.Want, 1)))}
+}
+
+// unfragment is what to do about gaps in the pool of XLA or TensorFlow.
+func (c *view) unfragment() Remedy {
+	if c.OnTensorFlow() || c.About("collection") != nil {
+		return steps("a smaller batch helps as well: the pool works near its limit").
+			set("TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool maps scattered pages to one address range; it cured knaw-huc/loghi#55").
+			check("TF_GPU_ALLOCATOR=cuda_malloc_async gpumem explain --as tensorflow")
+	}
+	r := Remedy{}
+	if c.Grows() {
+		r = r.set(account.Prealloc, "true", "one region has fewer gaps than many that were added as needed (jax-ml/jax#788)").check(c.jaxCheck(account.Prealloc + "=true"))
+	}
+	return r.step("allocate the large arrays first, and donate what is replaced (donate_argnums)",
+		"see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy bfc --policy async --policy elastic. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX")
+}
+
+// fillHoles is what to do about gaps in a pool, by whose it is.
+func (c *view) fillHoles() Remedy {
+	r, release := c.Shortfall.Refusal, "torch.cuda.empty_cache()"
+	for _, word := range []string{"xpu", "npu"} {
+		if c.StatementWith(word, "out", "memory") != nil {
+			release = "torch." + word + ".empty_cache()"
+		}
+	}
+	switch {
+	case c.Uses("julia"):
+		return steps("release what the pool keeps before the large request: GC.gc(); CUDA.reclaim()")
+	case c.Uses("cupy"):
+		return steps("release what the pool keeps before the large request: cupy.get_default_memory_pool().free_all_blocks()")
+	case !c.onTorch(r):
+		return steps("release what the pool keeps before the large request, and allocate the large arrays first")
+	case c.Uses("xpu"), r.St.Words["cached"] && !r.St.Words["reserved"]:
+		return steps(release+" before the large request releases what the pool keeps", "allocate the large tensors first, and use fewer sizes of them (pad them)")
+	}
+	name, value, why, already := c.torchSetting()
+	if already {
+		return steps(value+" is set already, and gaps are left: "+release+" before the large request, and fewer sizes of tensors (pad them)",
+			"see that the program reads it: gpumem explain --pid PID, while it runs")
+	}
+	return steps(release+" before the large request helps as well").set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")
+}
+
+// torchSetting chooses what the release, and the GPU, has against gaps.
+func (c *view) torchSetting() (name, value, why string, already bool) {
+	name = c.ConfName()
+	value, why = "expandable_segments:True", "segments that grow by pages leave fewer gaps; releases since 2.1 read it"
+	v := c.Version("torch")
+	switch {
+	case c.Uses("hip") && (v == "" || account.Older(v, 2, 12)):
+		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; on ROCm expandable_segments works since PyTorch 2.12 with ROCm 7"
+	case c.OldTorch():
+		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; the message is of a release before 2.1, which does not know expandable_segments"
+	}
+	key, set, _ := strings.Cut(value, ":")
+	if merged, text, err := torchconf.Merge(policy.Environ(account.EnvLines(c.Env)), v, key, set); err == nil && c.Env[merged] != "" {
+		already = text == strings.ReplaceAll(c.Env[merged], " ", "")
+		if already {
+			return merged, value, why, true
+		}
+		return merged, text, why + "; what is set there already is kept", false
+	}
+	return name, value, why, false
+}

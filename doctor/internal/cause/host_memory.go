@@ -1,0 +1,212 @@
+package cause
+
+// host_memory: the host's memory ran out, not the GPU's: an allocation of the host, pinned
+// memory, /dev/shm, or somebody who killed the process.
+
+import (
+	"cmp"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func hostMemory(c *view) []Explanation {
+	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver, hostCPU} {
+		if all := f(c); all != nil {
+			return all
+		}
+	}
+	if l := c.about("sigkill", "the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
+		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
+			certainly("the program was killed from outside; it did not fail by itself")}
+	}
+	return nil
+}
+
+// hostRefusal is the last refusal of the host's memory. RMM throws std::bad_alloc for the GPU,
+// and on MPS there is one memory.
+func (c *view) hostRefusal() *account.Refusal {
+	r := c.Last(func(r *account.Refusal) bool { return r.Layer == statement.LayerHost && !r.Mild })
+	if r == nil || r.St.HasAny("rmm", "mps") || c.Uses("rmm") && r.St.Words["bad"] {
+		return nil
+	}
+	return r
+}
+
+// hostFirst reports whether the host was refused first, with a warning or a size, and the GPU
+// only after it; hostLast whether the host's refusal is the program's end.
+func (c *view) hostFirst(r *account.Refusal) (first, last bool, gpu *account.Refusal) {
+	gpu = c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost })
+	if gpu == nil {
+		return false, true, nil
+	}
+	warned := r.St.Level == "W" || strings.Contains(strings.ToUpper(r.St.Text), "WARN")
+	vague := warned || gpu.Want > 0 && !gpu.St.Words["out"]
+	echo := r.St.Words["bfc"] || gpu.St.Library != "" || gpu.St.Words["exhausted"] && gpu.Want == 0
+	return vague && !echo && gpu.St.Line > r.St.Line, !c.TorchLike(gpu) || gpu.St.Line < r.St.Line, gpu
+}
+
+func hostRefused(c *view) []Explanation {
+	r := c.hostRefusal()
+	if r == nil {
+		return nil
+	}
+	asked := "the memory asked for is the host's, not the GPU's"
+	if r.Want > 0 {
+		asked = human(r.Want) + " of the host's memory was requested, not of the GPU's"
+	}
+	first, last, gpu := c.hostFirst(r)
+	switch {
+	case first:
+		return []Explanation{fits(940, "the host refused first", c.hostRemedy(r), seeBoth, r.St.Quoted(asked))}
+	case gpu == nil && r.St.Words["warning"] && r.St.Words["pinned"]:
+		return nil // without pinned memory the program goes on: a warning
+	case last:
+		return []Explanation{sure(940, "the host's memory", c.hostRemedy(r), r.St.Quoted(asked))}
+	}
+	return nil
+}
+
+func hostPinning(c *view) []Explanation {
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Pinning && r.Want == 0 && r.Total == 0 })
+	if r == nil {
+		return nil
+	}
+	return []Explanation{sure(930, "pinning host memory", c.hostRemedy(r), append(c.about("pinning", "host memory was to be pinned"),
+		r.St.Quoted("and the driver refused it: the GPU's memory was not asked for"))...)}
+}
+
+func hostShared(c *view) []Explanation {
+	l := c.about("shm", "processes hand tensors to each other in /dev/shm, which is memory of the host with a limit: 64 MiB in a container of Docker by default")
+	if l == nil || c.fatal {
+		return nil
+	}
+	return []Explanation{sure(920, "a full /dev/shm", largerShm, l...)}
+}
+
+var largerShm = steps("make it larger: docker run --shm-size 8g (or --ipc host); in Kubernetes an emptyDir with medium: Memory at /dev/shm",
+	"or use fewer workers: DataLoader(num_workers=0) shows whether that is it")
+
+// killers are those that end a process for memory, by a word of their lines.
+var killers = []struct{ word, name string }{
+	{"oomd", "systemd-oomd"}, {"earlyoom", "earlyoom"}, {"raylet", "Ray's memory monitor"}, {"ray", "Ray's memory monitor"}, {"evicted", "the kubelet"}, {"kubelet", "the kubelet"}, {"slurmstepd", "Slurm"},
+}
+
+// hostKilled finds who killed the process, and whether a container's limit or the machine was
+// the wall. The kernel says so by its constraint, or by the words before "Killed process".
+func hostKilled(c *view) []Explanation {
+	killer, raise := "the kernel", ""
+	container, machine := false, false
+	for _, st := range c.Statements() {
+		if st.Topic("killed") == nil {
+			continue
+		}
+		if _, after, ok := strings.Cut(st.Text, "constraint="); ok {
+			group := strings.HasPrefix(after, "CONSTRAINT_MEMCG")
+			container, machine = container || group, machine || !group
+		} else {
+			container = container || st.HasAny("oomkilled", "cgroup") || strings.Contains(st.Text, "OOMKilled")
+			machine = machine || strings.HasPrefix(st.Text, "Out of memory: Kill")
+		}
+		switch {
+		case st.HasAny("oomkilled", "kubepods", "kubelet", "evicted") || strings.Contains(st.Text, "OOMKilled"):
+			raise = "resources.limits.memory of the pod"
+		case st.HasAny("slurmstepd", "slurm"):
+			raise = "--mem of the job (sbatch, srun)"
+		case strings.Contains(st.Text, "/docker"):
+			raise = "docker run --memory"
+		}
+		for _, k := range killers {
+			if st.Words[k.word] {
+				killer = k.name
+				break
+			}
+		}
+	}
+	reading, remedy := killer+" killed the process for lack of host memory", c.moreHost(raise)
+	switch {
+	case container && !machine && killer == "the kernel":
+		reading = killer + " killed the process at its container's limit of host memory"
+	case killer == "Ray's memory monitor":
+		reading = killer + " killed the process because the node's memory was nearly full"
+		remedy = steps("run fewer tasks at a time on the node, or ask for more of it for each: @ray.remote(num_cpus=..., memory=BYTES)",
+			"the monitor kills at RAY_memory_usage_threshold, 0.95 of the node's memory by default; above it the kernel kills instead")
+	case machine || killer == "the kubelet" || killer == "systemd-oomd" || killer == "earlyoom":
+		reading, remedy = killer+" killed the process because the machine had no memory left", moreMachine
+	}
+	l := c.about("killed", reading)
+	if l == nil {
+		return nil
+	}
+	return []Explanation{sure(910, killer+" killed it", remedy, l...)}
+}
+
+func hostDriver(c *view) []Explanation {
+	l := c.about("nvrm", "the driver's part in the kernel could not get pages of the host")
+	if l == nil {
+		return nil
+	}
+	return []Explanation{sure(904, "the kernel's driver", moreMachine, l...)}
+}
+
+func hostCPU(c *view) []Explanation {
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
+	if r == nil {
+		return nil
+	}
+	var l []statement.Evidence
+	switch {
+	case c.About("cpu") != nil:
+		l = append(c.about("cpu", "the device is the CPU, and its memory the host's"), r.St.Quoted("the memory was refused there"))
+	case strings.EqualFold(c.Env["JAX_PLATFORMS"], "cpu") || strings.EqualFold(c.Env["JAX_PLATFORM_NAME"], "cpu"):
+		l = one(r.St, "JAX_PLATFORMS=cpu: the device is the CPU, and its memory the host's")
+	default:
+		return nil
+	}
+	x := sure(900, "JAX on the CPU", c.moreHost(""), l...)
+	x.Alone = true
+	return []Explanation{x}
+}
+
+const whatTookIt = "see what took it: dmesg | grep -i -A20 oom; the number of loader workers, and whole datasets in memory, are the usual ones"
+
+var moreMachine = steps("run less beside it, or use a machine with more memory: the whole machine was full, and not a container's share", whatTookIt)
+
+// moreHost raises the limit of host memory, where it is set.
+func (c *view) moreHost(raise string) Remedy {
+	raise = cmp.Or(raise, "docker run --memory, resources.limits.memory of the pod, --mem of slurm")
+	return steps("raise the limit of host memory: "+raise+"; or use a machine with more", whatTookIt)
+}
+
+// hostRemedy is what to do about a refusal of the host's memory, by what was asked for.
+func (c *view) hostRemedy(r *account.Refusal) Remedy {
+	st := r.St
+	pinned := r.Pinning || st.HasAny("pinned", "pin", "bfc", "alloc", "register") && st.HasAny("pinned", "bfc", "host", "register")
+	switch {
+	case st.Topic("shm") != nil:
+		return largerShm
+	case st.Words["heap"]:
+		return steps("raise the limit of the heap: -Xmx for Java, NODE_OPTIONS=--max-old-space-size=MIB for JavaScript",
+			"keep that below the memory of the machine, and of its container if it has a limit")
+	case st.Words["paging"]:
+		return steps("make Windows' paging file larger: System, Advanced system settings, Performance, Advanced, Virtual memory",
+			"start fewer processes: each loads the libraries once more; DataLoader(num_workers=0) has none")
+	case st.HasAny("locked", "ibv"):
+		return steps("raise the limit of locked memory, which InfiniBand pins: ulimit -l unlimited; docker run --ulimit memlock=-1; in Slurm PropagateResourceLimitsExcept=MEMLOCK")
+	case pinned:
+		remedy := steps("look at the host's memory, not at the GPU's: free -h; ulimit -l; in WSL also .wslconfig",
+			"keep less on the host: smaller prefetch buffers, fewer loader workers, no pinned copies of whole datasets")
+		if c.Uses("tensorflow") && st.Words["bfc"] {
+			remedy = remedy.set("TF_GPU_HOST_MEM_LIMIT_IN_MB", "131072", "TensorFlow's limit on pinned host memory; up to TensorFlow 1.13 its name is TF_CUDA_HOST_MEM_LIMIT_IN_MB")
+		}
+		if xla := c.Uses("jax") && st.Words["out"] && st.Words["host"]; xla && !st.Words["cuda"] && !(c.Uses("tensorflow") && st.Words["bfc"]) {
+			remedy = remedy.set("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128", "XLA's limit on pinned host memory for each GPU; the default is 64")
+		}
+		return remedy
+	case c.Uses("llama.cpp"):
+		return steps("take a smaller model or quantisation, or a shorter context (num_ctx, -c): what does not go to the GPU lies in the host's memory",
+			"end other programs, add swap, or use a machine with more memory; a container has a limit: docker run --memory")
+	}
+	return c.moreHost("")
+}

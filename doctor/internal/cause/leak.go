@@ -1,0 +1,45 @@
+package cause
+
+// leak: memory in use grows until it is full.
+
+import (
+	"fmt"
+
+	"gpumem/doctor/internal/statement"
+)
+
+func leak(c *view) []Explanation {
+	if s := c.Rising(); s != nil && c.fatal {
+		first, last := s.First, s.Last
+		first.Reading = human(s.Low) + " at first"
+		last.Reading = fmt.Sprintf("%s after %d readings, each above the one before: %s more each time", human(s.High), s.N, human((s.High-s.Low)/uint64(s.N-1)))
+		return []Explanation{sure(890, "readings that only rise", c.mendLeak(), first, last)}
+	}
+	b := c.Compiled.Buffers
+	if b.Bytes > 0 && c.Compiled.Small && !c.gpuHalfEmpty() {
+		live, source := c.LiveHere()
+		switch {
+		case source != "" && live > 4*b.Bytes:
+			return []Explanation{sure(455, "a small program, and much that is live", c.mendLeak(), with(b, fmt.Sprintf("the program needs %s only, and %s was live when %s was taken", human(b.Bytes), human(live), source))).only()}
+		case source == "":
+			return []Explanation{fits(455, "a small program that does not fit", c.mendLeak(), seeLive,
+				with(b, fmt.Sprintf("the program needs %s only: what fills the GPU is held elsewhere, by this process from before or by another", human(b.Bytes)))).needs(NeedProcesses)}
+		}
+	}
+	if r := c.bare; r != nil && c.bareXLA() && r.Want <= 4*statement.Gib {
+		return []Explanation{fits(210, "a request and nothing more", c.mendLeak(), seeLive, r.St.Quoted(r.Refused())).needs(needReport)}
+	}
+	return nil
+}
+
+// gpuHalfEmpty reports whether the state shows that the GPU is not full.
+func (c *view) gpuHalfEmpty() bool {
+	used, total := c.GPUUsed()
+	return used > 0 && used < total/2
+}
+
+func (c *view) mendLeak() Remedy {
+	return steps("see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers (float(x))",
+		when(c.Uses("torch"), "torch.cuda.memory._record_memory_history() keeps the stacks; .detach() or .item() before something is kept"),
+		when(c.Uses("jax"), "jax.live_arrays() lists what is alive; jax.clear_caches() frees compiled programs and their constants"))
+}

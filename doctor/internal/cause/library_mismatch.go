@@ -1,0 +1,70 @@
+package cause
+
+// library_mismatch: a library is missing, or does not fit the program or the GPU.
+
+import "gpumem/doctor/internal/account"
+
+func libraryMismatch(c *view) (all []Explanation) {
+	if st := c.About("cubin"); st != nil && !st.Refused {
+		switch {
+		case codeNamed(st):
+			all = append(all, sure(840, "compiled code for another GPU", c.pair(), st.Quoted("the driver's status is about the code and not about memory")))
+		case c.codeOpen(st):
+			all = append(all, fits(839, "compiled code that was not loaded", c.pair(), c.decideCode(), st.Quoted("the code may be for another GPU, as the text guesses")))
+		}
+	}
+	if m := c.Mismatch(); m != nil {
+		all = append(all, sure(395, m.Name, c.pair(), m.St.Quoted(m.Said)))
+	}
+	l := c.libraryOpen()
+	switch {
+	case c.Library != nil && c.Library.Tried && !c.Library.Plenty():
+		l = c.Library
+		all = append(all, fits(335, "a smaller pool did not help", c.pair(), c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...))
+	case l == nil || !l.Open():
+	case !c.framed(l), !(l.Name == "cuBLAS" && !l.Call):
+		rank := 342
+		if c.StatementWith("insufficient", "driver", "version") != nil {
+			rank = 350
+		}
+		all = append(all, fits(rank, "a library that failed", c.pair(), c.decideLibrary(l), l.Quotes()...).certainly(l.Certain()...))
+	}
+	return all
+}
+
+// pair is what to do about libraries that do not fit.
+func (c *view) pair() Remedy {
+	pair := "of the framework and its CUDA libraries"
+	switch {
+	case c.OnTensorFlow():
+		pair = `such as pip install "tensorflow[and-cuda]"`
+	case c.OnTorch():
+		pair = "such as PyTorch's own wheel"
+	case c.Uses("jax"):
+		pair = `such as pip install -U "jax[cuda12]"`
+	}
+	return steps("see which version the framework wants and which is there: pip list | grep -i -E 'jax|tensorflow|torch|cudnn|nvidia'",
+		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init",
+		"install the pair that belongs together, "+pair+", in a fresh environment without LD_LIBRARY_PATH")
+}
+
+// decideLibrary tells memory from a broken library.
+func (c *view) decideLibrary(l *account.Library) Command {
+	switch {
+	case c.OnTensorFlow():
+		return tryTensorFlow
+	case l.Torch:
+		return seeVersions
+	case l.Bare:
+		return seeCopies
+	case l.Tried && l.Name == "cuDNN":
+		return seeCuDNN
+	case l.Tried:
+		return seeLibraries
+	case !c.onJAX():
+		return seeCopies
+	case l.Name == "cuDNN" && l.Call:
+		return tryFraction
+	}
+	return tryGrowing
+}

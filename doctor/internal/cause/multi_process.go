@@ -1,0 +1,106 @@
+package cause
+
+// multi_process_preallocation: several processes preallocate on one GPU.
+
+import (
+	"fmt"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func multiProcess(c *view) (all []Explanation) {
+	if pools := c.twoPools(); pools != nil && (c.fatal || c.Library != nil) {
+		all = append(all, sure(830, "two pools on one GPU", c.smallerPools(), pools...))
+	}
+	if r := c.noContext(); r != nil && !c.told && !c.contextFull() && c.onJAX() {
+		all = append(all, fits(539, "no context: another that preallocates", c.smallerPools(), c.processes(), r.St.Quoted("the GPU was full before this program took any")).needs(NeedProcesses))
+	}
+	all = append(all, c.multiDriver()...)
+	return append(all, c.multiLibrary()...)
+}
+
+// multiDriver is for a pool, or a request past it, that the driver refused.
+func (c *view) multiDriver() []Explanation {
+	d := c.Driver
+	switch {
+	case d == nil || d.Collected:
+	case d.JAXOther != nil:
+		return []Explanation{sure(550, "another JAX on the GPU", c.smallerPools(), append(one(d.St, d.NotHad(c.total.Bytes)), d.JAXOther...)...).only()}
+	case c.poolSizeRefused() && d.Steps > 2:
+		return []Explanation{fits(529, "a pool that tries less and less", c.smallerPools(), c.processes(), d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
+	case c.poolSizeRefused():
+		return []Explanation{fits(532, "a whole pool is refused", c.smallerPools(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(NeedProcesses, needTotal).only()}
+	case c.smallPast():
+		return []Explanation{fits(523, "a small request past the pool", c.smallerPools(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
+	}
+	return nil
+}
+
+// smallPast reports whether the driver refused a small request past every pool, and nothing tells
+// who has the rest.
+func (c *view) smallPast() bool {
+	d := c.Driver
+	return d != nil && d.Past && !d.Whole && !c.told && d.Want <= statement.Gib && !c.driverAbove()
+}
+
+// multiLibrary is for a library that could not start.
+func (c *view) multiLibrary() []Explanation {
+	l := c.libraryOpen()
+	if l == nil || !c.framed(l) {
+		return nil
+	}
+	starts := l.Name == "cuBLAS" && !l.Call
+	if jax := c.JAXOther(max(l.Total, c.total.Bytes)); jax != nil && (l.Short() || l.Open()) {
+		return []Explanation{sure(376, "another JAX on the GPU", c.smallerPools(), append(l.Quotes(), jax...)...).only().certainly(l.Certain()...)}
+	}
+	switch {
+	case l.Early && l.Memory && !c.told:
+		x := sure(374, "memory was refused before the library", c.smallerPools(), l.St.Quoted("memory was refused before the library asked for any: the GPU was full when this program came, as another program that preallocates leaves it"))
+		x.Decide = c.processes()
+		return []Explanation{x.only().certainly(l.Certain()...)}
+	case l.Short() && !c.OnTensorFlow():
+		return []Explanation{fits(348, "a library without room", c.smallerPools(), c.processes(), l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
+	case l.Open() && starts && !c.OnTensorFlow():
+		return []Explanation{fits(347, "a library that failed", c.smallerPools(), c.processes(), l.Quotes()...).certainly(l.Certain()...)}
+	}
+	return nil
+}
+
+// twoPools are the lines of two programs that each announce a pool on one GPU which has no room
+// for both.
+func (c *view) twoPools() []statement.Evidence {
+	var list []*statement.Statement
+	for _, st := range c.Statements() {
+		t := st.Topic("announced")
+		if t == nil {
+			continue
+		}
+		for _, other := range list {
+			o := other.Topic("announced")
+			one, two := statement.SizeOf(o.Name), statement.SizeOf(t.Name)
+			if o.Value == t.Value && other.From != st.From && c.total.Bytes < one+two {
+				return []statement.Evidence{other.Quoted("one process takes " + human(one)), st.Quoted("and another on the same GPU " + human(two))}
+			}
+		}
+		list = append(list, st)
+	}
+	return nil
+}
+
+// smallerPools gives each of two programs its part.
+func (c *view) smallerPools() Remedy {
+	if !c.onJAX() {
+		return steps("let each have its share without guessing: gpumem run --share 0.5 -- python PROGRAM, for each of them",
+			"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other",
+			everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION=.40 in both", "others take no memory in advance"))
+	}
+	t := c.total.Bytes
+	value, why := "0.40", "in both programs: half of the GPU less what a context and libraries take"
+	if t > 4*account.ContextMost {
+		value = down(float64((t-2*account.ContextMost)/2) / float64(t))
+		why = fmt.Sprintf("in both programs: two times (%s and %s for its context and libraries) fit into %s", human(uint64(number(value)*float64(t))), human(account.ContextMost), human(t))
+	}
+	return c.fraction(value, why).step("let each have its share without guessing: gpumem run --share 0.5 -- python PROGRAM, for each of them",
+		"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other. JAX takes memory on every GPU that it sees")
+}

@@ -1,0 +1,66 @@
+package cause
+
+// nccl_headroom: no room was left for NCCL's buffers, which lie outside of every pool.
+
+import (
+	"strings"
+
+	"gpumem/doctor/internal/statement"
+)
+
+// ncclLines are the last line of NCCL's that fails, the one of memory, and a status that is not
+// memory's; nil where there is none.
+func (c *view) ncclLines() (last, memory, other *statement.Statement) {
+	for _, st := range c.Statements() {
+		if st.Layer != statement.LayerNCCL {
+			continue
+		}
+		if st.Refused || st.HasAny("failed", "failure", "error", "unhandled") {
+			last = st
+			if st.Refused && (memory == nil || memory.Amount(statement.RoleWant) == nil) {
+				memory = st
+			}
+		}
+		foreign := st.HasAny("system", "usage", "argument")
+		named := strings.Contains(st.Text, "nccl") && foreign && !st.Words["cuda"] && st.HasAny("invalid", "unhandled", "nccl")
+		if other == nil && (named || !st.Refused && st.Words["failure"] && strings.Contains(st.Text, "'")) {
+			other = st
+		}
+	}
+	return last, memory, other
+}
+
+func ncclHeadroom(c *view) []Explanation {
+	last, memory, other := c.ncclLines()
+	switch {
+	case memory != nil && memory.Topic("shm") != nil:
+		return nil
+	case memory != nil:
+		asked := "NCCL's buffers come from outside every pool, and the driver had no more"
+		if a := memory.Amount(statement.RoleWant); a != nil {
+			asked = "NCCL asked the driver for " + human(a.N) + ", outside every pool, and got nothing"
+		}
+		return []Explanation{sure(870, "NCCL without room", c.leaveNCCL(), memory.Quoted(asked))}
+	case other == nil && last != nil && !c.fatal && last.Words["cuda"] && last.Words["unhandled"]:
+		return []Explanation{fits(870, "NCCL without a reason", c.leaveNCCL(), seeNCCL, last.Quoted("NCCL had a CUDA error; which one is unknown")).needs(needNCCL)}
+	}
+	return nil
+}
+
+// leaveNCCL leaves NCCL room.
+func (c *view) leaveNCCL() Remedy {
+	const smaller = "NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller"
+	switch {
+	case c.Uses("vllm"):
+		return steps("leave NCCL room: a lower --gpu-memory-utilization", smaller)
+	case c.OnTorch():
+		return steps("leave NCCL room: a smaller batch", smaller)
+	case c.OnTensorFlow():
+		return tensorFlowGrows("TensorFlow takes nearly all that is free; growing as needed leaves libraries their room").step("NCCL_DEBUG=INFO shows what it asks for")
+	case !c.Uses("jax"):
+		return steps("leave NCCL room outside of the program's pool: "+everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION a tenth below what it is", "PyTorch: a smaller batch; vLLM: a lower --gpu-memory-utilization; SGLang: a lower --mem-fraction-static"),
+			smaller+"; NCCL_DEBUG=INFO shows what it asks for")
+	}
+	return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: .85 in place of .9, and .65 in place of .75, were enough in the cases known").
+		step(letJAXGrow, "NCCL_DEBUG=INFO shows what it asks for")
+}

@@ -1,0 +1,54 @@
+package cause
+
+// not_memory: this is no failure of memory.
+
+import (
+	"strings"
+
+	"gpumem/doctor/internal/statement"
+)
+
+func notMemory(c *view) (all []Explanation) {
+	add := func(x Explanation) {
+		x.Verdict = "not_memory"
+		all = append(all, x)
+	}
+	if bytes, st := c.AbsurdRequest(); bytes > 0 {
+		add(sure(695, "a size that no program means", steps("see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
+			"no setting of memory, and no larger GPU, helps"), st.Quoted(human(bytes)+" in one piece: a wrong shape, or a number that overflowed")))
+	}
+	if _, memory, other := c.ncclLines(); memory == nil && other != nil && !c.fatal {
+		add(sure(870, "NCCL fails for another reason", otherFailure, other.Quoted("NCCL's error is not that of memory")))
+	}
+	if st := c.About("cubin"); st != nil && !st.Refused && !codeNamed(st) && strings.Contains(st.Text, "CUDA_ERROR_") {
+		add(sure(838, "compiled code that was refused", otherFailure, st.Quoted("the driver's status is not that of memory")))
+	}
+	if st := c.otherFailure(); st != nil {
+		add(sure(390, "another failure", otherFailure, st.Quoted("the failure is "+st.Topic("other").Name+", whatever is free")))
+	}
+	l := c.Library
+	switch {
+	case l == nil:
+	case l.Plenty():
+		add(sure(385, "a library fails on a free GPU", leaveSettings, l.Quotes()...).only().certainly(l.Certain()...))
+	case l.Tried:
+		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only())
+	}
+	return all
+}
+
+// otherFailure is the line of a failure that is none of memory, if no memory was refused and no
+// library's failure comes before it.
+func (c *view) otherFailure() *statement.Statement {
+	st, l := c.About("other"), c.Library
+	if st == nil || c.fatal || l != nil && (l.St.Line < st.Line || l.Memory) {
+		return nil
+	}
+	return st
+}
+
+var otherFailure = steps("look for the failure that this line names; memory settings do not change it")
+
+var leaveSettings = steps("leave the memory settings as they are",
+	"compare the library's version with the one that the framework was built for: pip list | grep -i -E 'jax|cudnn|nvidia'",
+	"look for a second copy of the library: ldconfig -p | grep -i cudnn; echo $LD_LIBRARY_PATH")

@@ -1,0 +1,243 @@
+package cause
+
+// pool_limit: the pool's own limit is the wall; the GPU has more.
+
+import (
+	"fmt"
+	"math"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func poolLimit(c *view) (all []Explanation) {
+	s := c.Shortfall
+	switch c.who() {
+	case ownMaximum:
+		l := one(s.St, "the pool has reached its own maximum; the GPU was not asked")
+		if d := c.Simulated(); d.Bytes > 0 {
+			l = append(l, with(d, "the simulated GPU has "+human(d.Bytes)))
+		}
+		all = append(all, sure(690, "the pool's own maximum", c.raiseCap(s.Refusal, s.Refusal.Limit()), l...))
+	case ownArena:
+		limit, st := c.Arena()
+		all = append(all, sure(688, "an arena's limit", c.raiseCap(s.Refusal, limit), st.Quoted("the arena may take "+human(limit)),
+			s.St.Quoted(fmt.Sprintf("%s requested, and %s is what it may still take", human(s.Want), human(s.Free)))))
+	case ownLimit:
+		free := ""
+		if s.HasFree {
+			free = ", while " + human(s.Free) + " of the GPU is free"
+		}
+		all = append(all, sure(670, "the pool's own limit", c.raiseCap(s.Refusal, s.Limit), s.St.Quoted(fmt.Sprintf("%s taken and %s requested pass the limit of %s%s%s", human(s.Taken), human(s.Want), human(s.Limit), s.Whose, free))))
+	case roundPart:
+		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part), s.St.Quoted(fmt.Sprintf("%s is free, and %s was refused: the pool has %s, and with the request it would pass %d %% of %s, a limit as programs set it",
+			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
+	case enoughIsFree:
+		all = append(all, fits(667, "refused while enough is free", c.raiseCap(s.Refusal, 0), seeFree, s.St.Quoted(enoughFree(s))).needs(needFraction).
+			certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
+	}
+	all = append(all, c.engineLimit()...)
+	all = append(all, c.reportLimit()...)
+	if r := c.bare; r != nil && c.bareXLA() {
+		all = append(all, fits(212, "a request and nothing more", c.raiseLimit(r.Want), seeReport, r.St.Quoted(r.Refused())).needs(needTotal, needReport))
+	}
+	return append(all, c.compiledLimit()...)
+}
+
+// engineLimit is for an engine's own share.
+func (c *view) engineLimit() []Explanation {
+	g, total := c.Engine, c.total.Bytes
+	switch {
+	case g == nil || g.AtStart:
+		return nil
+	case c.loadedFree(g):
+		return []Explanation{sure(755, "the engine's share", c.raiseShare(), g.Loaded.Quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(g.LoadUsed), human(g.LoadFree))),
+			g.St.Quoted("the engine's own share is the wall"))}
+	case c.shareRaises(g):
+		return []Explanation{sure(753, "the engine's share", c.raiseShare(), append(one(g.St, fmt.Sprintf("%s more is needed; the engine may use %v of %s, and the GPU has more", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
+	case c.engineDecided(g):
+		return nil
+	case g.Static > 0 && g.Static < .5:
+		return []Explanation{fits(735, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).needs(needTotal, NeedProcesses)}
+	}
+	return []Explanation{fits(730, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).needs(needTotal, NeedProcesses)}
+}
+
+// loadedFree reports whether much of the GPU was free when SGLang had loaded its weights.
+func (c *view) loadedFree(g *account.Engine) bool {
+	total := g.LoadFree + g.LoadUsed
+	wall := g.LoadFree > total/8 || g.Static > 0 && uint64(g.Static*float64(total)) < g.LoadUsed+statement.Gib
+	return c.Uses("sglang") && total > 0 && wall
+}
+
+// shareRaises reports whether the GPU has what the engine lacks beyond its share.
+func (c *view) shareRaises(g *account.Engine) bool {
+	total := c.total.Bytes
+	return g.Share > 0 && total > 0 && g.More > 0 && uint64(g.Share*float64(total))+g.More < total-total/20
+}
+
+// engineDecided reports whether the numbers decide against a larger share.
+func (c *view) engineDecided(g *account.Engine) bool {
+	total := c.total.Bytes
+	noShare := g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0
+	before := g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1)
+	return noShare || before || g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10
+}
+
+// raiseShare gives an engine a larger part.
+func (c *view) raiseShare() Remedy {
+	switch {
+	case c.Uses("sglang"):
+		return steps("raise --mem-fraction-static if the GPU is otherwise free; else a smaller or quantised model, a shorter --context-length, or more GPUs")
+	case c.Uses("vllm"):
+		return steps("raise --gpu-memory-utilization if the GPU is otherwise free; else a smaller or quantised model, a shorter --max-model-len, or more GPUs")
+	}
+	return steps("raise the engine's share of the GPU if the GPU is otherwise free; else a smaller or quantised model, a shorter context, or more GPUs")
+}
+
+// reportLimit is for the pool of XLA or TensorFlow, by its report.
+func (c *view) reportLimit() []Explanation {
+	p := c.poolAccount()
+	switch {
+	case p == nil || p.above(c):
+		return nil
+	case c.poolFull(p) && c.total.Bytes == 0:
+		x := fits(438, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only()
+		return []Explanation{x.certainly(fmt.Sprintf("the pool is full: %s of its limit of %s is in use, and %s more was requested", human(p.InUse.Bytes), human(p.Limit.Bytes), human(p.Want)))}
+	case c.poolFull(p) && !c.poolAboveGPU(p):
+		return []Explanation{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), append(one(p.Refused.St, human(p.Want)+" requested"), lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only().
+			certainly(human(less(c.total.Bytes, p.Limit.Bytes)) + " of the GPU lies outside of the pool")}
+	}
+	return nil
+}
+
+// poolFull reports whether what is in use and the request pass the pool's limit.
+func (c *view) poolFull(p *pooled) bool {
+	return p.InUse.Bytes > 0 && p.Limit.Bytes > 0 && p.InUse.Bytes+p.Want > p.Limit.Bytes
+}
+
+// poolAboveGPU reports whether they pass the GPU's memory, whatever the limit.
+func (c *view) poolAboveGPU(p *pooled) bool {
+	total := c.total.Bytes
+	return !c.Unified() && total > 0 && p.InUse.Bytes+p.Want > total-account.ContextMost/2
+}
+
+// compiledLimit is for a program whose size the compiler tells.
+func (c *view) compiledLimit() []Explanation {
+	k, p, total := c.Compiled, c.Pool, c.total.Bytes
+	usual, part, whose := c.Usual(k.Buffers.Bytes > 0)
+	b := k.Buffers
+	switch {
+	case c.rematHolds():
+	case b.Bytes > 0 && (b.Bytes > account.LargestGPU || total > 0 && b.Bytes > total-account.ContextMost/2):
+	case b.Bytes > 0 && total > 0 && b.Bytes > usual:
+		return []Explanation{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes), with(b, fmt.Sprintf("the program needs %s; its pool may take %s of %s %s, which is %s", human(b.Bytes), part, human(total), whose, human(usual))), c.totalLine()[0])}
+	case b.Bytes > 0 && total > 0 && c.OwnUsed() > 0 && b.Bytes+account.ContextMost/2 > c.OwnUsed():
+		return []Explanation{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes), with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes))),
+			statement.Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", c.OwnUsed()), Reading: fmt.Sprintf("the program's pool and context have %s, and the GPU %s", human(c.OwnUsed()), human(total))})}
+	case b.Bytes > 0 && k.Small:
+	case b.Bytes > 0 && total == 0:
+		return []Explanation{fits(452, "the program's buffers", c.raiseLimit(b.Bytes), giveState, with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(needTotal, needEnv).
+			certainly("the program's buffers take " + human(b.Bytes) + " together, by the compiler's own count")}
+	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
+	case k.Announced.Bytes > 0 && p.Want > k.Announced.Bytes && !c.announcedAbove():
+		l := []statement.Evidence{with(k.Announced, "the pool may have "+human(k.Announced.Bytes)), p.Refused.St.Quoted(human(p.Want) + " in one piece is more")}
+		if total > 0 {
+			return []Explanation{sure(450, "a request above the pool", c.raiseLimit(p.Want), append(l, c.totalLine()...)...).only()}
+		}
+		return []Explanation{fits(450, "a request above the pool", c.raiseLimit(p.Want), giveState, l...).needs(needTotal).only()}
+	case total > 0 && c.Uses("jax") && p.Want > usual && c.poolAccount() != nil:
+		return []Explanation{sure(425, "a request above the pool", c.raiseLimit(p.Want), append(one(p.Refused.St, fmt.Sprintf("%s in one piece is more than the pool's %s of %s", human(p.Want), part, human(total))), c.totalLine()...)...).only()}
+	}
+	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
+		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
+			l.Reading = "a pool's report, which is printed when it refused a request"
+			return []Explanation{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+				Reading: fmt.Sprintf("%s of %s is in use: the pool's part, and the rest of the GPU is free", human(used), human(of))}).only()}
+		}
+	}
+	return nil
+}
+
+// usedIsPart reports whether what is in use is the pool's part of the GPU.
+func (c *view) usedIsPart(used, total uint64) bool {
+	f, _ := c.Fraction()
+	return math.Abs(float64(used)/float64(total)-f) < .02
+}
+
+// announcedAbove reports whether a request above the announced pool is above the GPU as well, or
+// above what a limit may be raised to and leave libraries their room.
+func (c *view) announcedAbove() bool {
+	total := c.total.Bytes
+	return total > 0 && c.Pool.Want > total*95/100
+}
+
+// raiseLimit raises the limit of XLA's or TensorFlow's pool to what is needed, in bytes.
+func (c *view) raiseLimit(needed uint64) Remedy {
+	total := c.total.Bytes
+	switch {
+	case c.OnTensorFlow():
+		return steps("raise the limit in code: per_process_gpu_memory_fraction (TensorFlow 1), tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=MB)])",
+			"without such a limit TensorFlow takes what is free when it starts: see who else is on the GPU").check("gpumem explain --as tensorflow")
+	case !c.onJAX() && !c.Uses("exla"):
+		return steps("raise the limit that the program has for its pool above "+human(needed)+", where the GPU has that; where it has not, make the program smaller",
+			everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION=0.95", "PyTorch: torch.cuda.set_per_process_memory_fraction"))
+	case total == 0:
+		return c.fraction("0.95", "if the GPU has more than the pool's limit").
+			step("raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint")
+	}
+	value := up(1.05 * float64(needed) / float64(total))
+	unified := c.Unified()
+	if most := math.Min(float64(less(total, account.FirstLibrary+account.ContextMost/4))/float64(total), .95); !unified && number(value) > most {
+		value = down(most)
+	}
+	pool := uint64(number(value) * float64(total))
+	if unified {
+		r := c.fraction(value, fmt.Sprintf("a pool of %s in unified memory, of which the GPU holds %s at a time: slow, but it runs", human(pool), human(total)))
+		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it").check(c.jaxCheck(r.Settings[0].Name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
+	}
+	r := c.fraction(value, fmt.Sprintf("a pool of %s: %s are needed, and %s of the GPU's %s are left to libraries", human(pool), human(needed), human(less(total, pool)), human(total)))
+	set := c.Env[account.Prealloc]
+	return r.step(when(needed > pool, "this is close to the whole GPU: a smaller batch or jax.checkpoint is the safer way"),
+		when(set != "" && c.Grows(), "XLA_PYTHON_CLIENT_PREALLOCATE="+set+" does not raise the limit: a growing pool has the same one"))
+}
+
+// raiseCap raises a limit that the program, or somebody, set for a pool; limit is 0 if unknown.
+func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
+	needs := human(r.Alloc + r.Want)
+	outside := "a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+	if v := c.OtherVendor(); v != nil {
+		outside = "the share of the container, or of the GPU's partition (" + v.Processes + ")"
+	}
+	switch {
+	case r.St.Words["cupy"] || c.Uses("cupy") && limit > 0:
+		return steps("or, where the program sets it: cupy.get_default_memory_pool().set_limit(size=BYTES); 0 is no limit",
+			"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks()",
+			"before CuPy 13 cached blocks count against the limit even where they could be freed (cupy/cupy#7679)").
+			set("CUPY_GPU_MEMORY_LIMIT", "", "without it there is no limit but the GPU; or give it more than "+needs).check("gpumem explain --as cupy")
+	case r.St.Words["pa"] && r.St.Words["budget"], c.Uses("jax") && !c.OnTorch() && !c.Uses("rmm", "mps", "onnxruntime"):
+		return c.raiseLimit(r.Alloc + r.Want)
+	case c.Uses("rmm"):
+		return steps("raise the pool's maximum_pool_size (rmm.reinitialize(pool_allocator=True, maximum_pool_size=...)), or leave it out",
+			when(c.Simulated().Bytes > 0, "for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
+	case c.Uses("mps"):
+		return steps("raise the part of the Mac's memory that PyTorch may take: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, and macOS then swaps, or stops",
+			"or make it smaller: batch, half precision; torch.mps.empty_cache() between steps")
+	case c.Uses("onnxruntime"):
+		return steps("raise gpu_mem_limit in the CUDA provider's options; arena_extend_strategy=kSameAsRequested keeps the pool from doubling")
+	case c.Uses("paddle"):
+		return steps("raise FLAGS_gpu_memory_limit_mb, above "+needs+", or leave it out: 0 is no limit", "or let Paddle take less: a smaller batch")
+	case c.Uses("julia"):
+		return steps("raise JULIA_CUDA_HARD_MEMORY_LIMIT (such as 90%, or 20GiB), or leave it out; before CUDA.jl 4 its name is JULIA_CUDA_MEMORY_LIMIT",
+			"free what the pool keeps: GC.gc(); CUDA.reclaim()")
+	case !c.onTorch(r):
+		return steps("raise the limit that the program has for its pool above "+needs+", or let it take less: the GPU has more", "if none is set, look for one outside: "+outside)
+	}
+	orSetting := ""
+	if v := c.Version("torch"); v == "" || !account.Older(v, 2, 10) {
+		orSetting = ", or since PyTorch 2.10 per_process_memory_fraction:F in " + c.ConfName()
+	}
+	_, set := c.TorchFraction()
+	return steps("raise the cap: torch.cuda.set_per_process_memory_fraction(F)"+orSetting+"; without one there is none",
+		when(!set, "if no cap is set, look for one outside: "+outside)).check("gpumem explain --as pytorch")
+}

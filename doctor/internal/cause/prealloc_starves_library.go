@@ -1,0 +1,141 @@
+package cause
+
+// prealloc_starves_library: too little GPU memory was left for a CUDA library, mostly because
+// this program's own pool took the rest.
+
+import (
+	"fmt"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+func starvedLibrary(c *view) (all []Explanation) {
+	all = c.starvedByPool()
+	if d := c.Driver; d != nil && !d.Collected && d.Past && d.Want <= statement.Gib {
+		switch {
+		case c.told && c.held < account.FirstLibrary && c.framedProgram():
+			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held), d.St.Quoted(human(d.Want)+" asked of the driver, past the pool, which is alone on the GPU")).only())
+		case c.smallPast():
+			all = append(all, fits(521, "a small request past the pool", c.smallerPool(0), tryGrowing,
+				d.St.Quoted(human(d.Want)+" asked of the driver, past the pool: the pool left less than that, or another process did")).only())
+		}
+	}
+	if r := c.bare; r != nil && c.jaxlibCall() {
+		reading := r.St.Quoted("the driver had no memory for a call of jaxlib, which does not come from the pool")
+		if c.told {
+			return append(all, sure(240, "jaxlib's own kernels", c.smallerPool(0), reading).only())
+		}
+		return append(all, fits(240, "jaxlib's own kernels", c.smallerPool(0), tryGrowing, reading).needs(NeedProcesses))
+	}
+	return all
+}
+
+// starvedByPool is for a library that could not start.
+func (c *view) starvedByPool() []Explanation {
+	l := c.Library
+	if l == nil || l.Plenty() {
+		return nil
+	}
+	alone := c.told && less(c.held, c.displayHeld()) < account.FirstLibrary
+	own, ownKnown := c.OwnPool(l)
+	var x Explanation
+	switch {
+	case l.Tried:
+		return []Explanation{fits(331, "a smaller pool may not have been small enough", triedAlready, c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...)}
+	case l.Helped && (!c.told || alone):
+		x = sure(368, "a smaller pool helped", c.asTried(l), append(l.Quotes(), l.TriedBy)...)
+	case l.Short() && ownKnown && c.framed(l):
+		x = sure(366, "the pool leaves a library too little", c.smallerPool(0), append(l.Quotes(), own)...)
+	case l.Short() && alone && c.framed(l):
+		x = sure(364, "the pool leaves a library too little", c.smallerPool(c.displayHeld()), append(l.Quotes(), c.desktopLines()...)...)
+	case l.Short() && c.told && !c.framed(l):
+		return nil
+	case l.Short() && !c.framed(l):
+		x = fits(346, "a library without room", c.handleEarly(), c.processes(), l.Quotes()...)
+	case l.Open() && !c.framed(l):
+		x = fits(346, "a library that failed", c.handleEarly(), c.decideLibrary(l), l.Quotes()...)
+	case l.Short():
+		x = fits(346, "a library without room", c.smallerPool(0), c.processes(), l.Quotes()...).needs(NeedProcesses)
+	case l.Open() && (!c.told || c.held <= 2*statement.Gib):
+		x = fits(345, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l), append(l.Quotes(), c.Display()...)...)
+	default:
+		return nil
+	}
+	return []Explanation{x.only().certainly(l.Certain()...)}
+}
+
+// desktopLines are the lines that name the desktop's programs.
+func (c *view) desktopLines() (l []statement.Evidence) {
+	for _, o := range c.others {
+		if o.IsDesktop() {
+			l = append(l, o.Shows("the desktop takes "+human(o.Used)+" of what the pool leaves"))
+		}
+	}
+	return l
+}
+
+var triedAlready = steps("see that what was tried reached the program: gpumem explain --pid PID, while it runs")
+
+// asTried keeps what helped.
+func (c *view) asTried(l *account.Library) Remedy {
+	set := strings.TrimPrefix(l.TriedBy.Text, "tried: ")
+	name, value, _ := strings.Cut(set, "=")
+	return steps(letJAXGrow, when(c.screen(), displayHere)).set(name, value, "it helped when it was tried").check(c.jaxCheck(set))
+}
+
+// handleEarly is for programs whose pools grow as needed.
+func (c *view) handleEarly() Remedy {
+	if c.OnTorch() {
+		return steps("PyTorch preallocates nothing: the GPU is full, by this program or by others (nvidia-smi). Use a smaller batch or model, or end the others",
+			"make the handle while there is room: run a small matrix product before the large allocations")
+	}
+	return steps("the program preallocates nothing: the GPU is full, by itself or by others (nvidia-smi). Let it take less, or end the others",
+		"make the library's handle while there is room: call it once before the large allocations")
+}
+
+// smallerPool makes the pool smaller. It leaves what cuDNN's first convolution takes, and half
+// of that for the handles of other libraries, less what was free already. display is what the
+// desktop holds, in bytes.
+func (c *view) smallerPool(display uint64) Remedy {
+	if c.OnTensorFlow() {
+		return tensorFlowGrows("TensorFlow takes nearly all that is free; growing as needed leaves libraries their room")
+	}
+	value, why := c.poolLess(display)
+	return c.fraction(value, why).step(letJAXGrow,
+		when(!c.Uses("jax"), "these are JAX's; if the program is TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true. Others take no memory in advance: a smaller batch"),
+		when(c.screen(), displayHere))
+}
+
+// poolLess is a fraction that leaves libraries their room, and its reason.
+func (c *view) poolLess(display uint64) (value, why string) {
+	fraction, _ := c.Fraction()
+	total, left := c.total.Bytes, uint64(0)
+	l := c.Library
+	if l != nil && l.Total > 0 {
+		total = l.Total
+	}
+	if l != nil && l.From != nil {
+		left = l.Left
+	}
+	if total == 0 {
+		return down(fraction - .1), "a tenth of the GPU less than now; with the GPU's size (--state) the number can be computed"
+	}
+	pool := uint64(fraction * float64(total))
+	if l != nil && l.From != nil {
+		pool = min(pool, less(total, left)) // whatever the setting was, no more was in use
+	}
+	const wanted = account.FirstLibrary + account.FirstLibrary/2
+	room := less(wanted, left)
+	if room == 0 {
+		return down(fraction - .1), fmt.Sprintf("a tenth of the GPU less than now: %s was free, and the library wanted more", human(left))
+	}
+	value = down(float64(less(pool, room)) / float64(total))
+	now := uint64(number(value) * float64(total))
+	why = fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", human(now), human(total), human(less(pool, now)), human(wanted))
+	if display > 0 {
+		why += ", beside the desktop's " + human(display)
+	}
+	return value, why
+}

@@ -1,0 +1,30 @@
+package cause
+
+// remat_insufficient: recomputing cannot bring the program below its limit.
+
+import "fmt"
+
+func rematShort(c *view) []Explanation {
+	m := c.Compiled.Remat
+	if m == nil || c.rematTooBig() {
+		return nil
+	}
+	saves := fmt.Sprintf("the pass does not reach the limit of %s", human(m.Limit))
+	if m.From > 0 {
+		saves = fmt.Sprintf("the pass saves %s of %s; to reach the limit of %s it would have to save %s", human(m.Saved()), human(m.From), human(m.Limit), human(less(m.From, m.Limit)))
+	}
+	l := one(m.St, saves)
+	if p := c.Pool; p != nil && p.Want > 0 {
+		l = append(l, one(p.Refused.St, "and then "+human(p.Want)+" is refused")...)
+	}
+	return []Explanation{sure(470, "recomputing does not save enough", steps(
+		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
+		"gpumem remat MODULE --limit NN% says what recomputing can save at most"), l...)}
+}
+
+// rematTooBig reports whether one buffer is above the limit that the pass aims at, or the pass
+// finds nothing to save: there is nothing to recompute then.
+func (c *view) rematTooBig() bool {
+	m, p := c.Compiled.Remat, c.Pool
+	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.Saved() <= m.From/100)
+}

@@ -1,0 +1,153 @@
+package cause
+
+// What to do about a cause: settings and steps in the words of the program that failed. A
+// framework's setting needs evidence of that framework; where nothing shows one, the steps name
+// each framework's with its name.
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+// Advice is one setting to make. An empty Value means to unset it.
+type Advice struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Why   string `json:"why"`
+}
+
+// Remedy is what to do. Check is the command that shows whether the settings took effect; it
+// may be empty.
+type Remedy struct {
+	Settings []Advice
+	Steps    []string
+	Check    string
+}
+
+// steps is a remedy of steps alone; empty ones are left out.
+func steps(all ...string) Remedy { return Remedy{}.step(all...) }
+
+func (r Remedy) step(all ...string) Remedy {
+	for _, s := range all {
+		if s != "" {
+			r.Steps = append(r.Steps, s)
+		}
+	}
+	return r
+}
+
+func (r Remedy) set(name, value, why string) Remedy {
+	r.Settings = append(r.Settings, Advice{name, value, why})
+	return r
+}
+
+func (r Remedy) check(command string) Remedy {
+	r.Check = command
+	return r
+}
+
+// when is a text where something holds, and else none.
+func when(holds bool, text string) string {
+	if !holds {
+		return ""
+	}
+	return text
+}
+
+// down and up are fractions as people write them, two digits.
+func down(f float64) string { return strconv.FormatFloat(math.Floor(f*100+1e-9)/100, 'f', 2, 64) }
+func up(f float64) string   { return strconv.FormatFloat(math.Ceil(f*100-1e-9)/100, 'f', 2, 64) }
+
+// number is a fraction that down or up wrote.
+func number(value string) float64 {
+	f, _ := strconv.ParseFloat(value, 64)
+	return f
+}
+
+// The program, as far as the log shows it.
+
+// onJAX reports whether it is JAX, or prints what XLA alone does.
+func (c *view) onJAX() bool {
+	return c.Uses("jax") || c.XLAWords() && !c.OnTensorFlow() && !c.Uses("exla", "torch")
+}
+
+// onTorch reports whether it is PyTorch, by what the log shows or by the words of the refusal.
+func (c *view) onTorch(r *account.Refusal) bool {
+	return c.OnTorch() || r != nil && r.St.Words["torch"]
+}
+
+// fraction sets JAX's fraction, with the reason for the value.
+func (c *view) fraction(value, why string) Remedy {
+	name, whose := c.FractionName()
+	return Remedy{}.set(name, value, joined(why, whose)).check(c.jaxCheck(name + "=" + value))
+}
+
+// joined are the reasons that there are.
+func joined(why ...string) string {
+	var all []string
+	for _, w := range why {
+		if w != "" {
+			all = append(all, w)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+// jaxCheck is how to see that a setting of JAX took effect.
+func (c *view) jaxCheck(set string) string {
+	if c.Uses("exla") {
+		return ""
+	}
+	as, device := "", ""
+	if v := c.Version("jax"); v != "" {
+		as = " --as jax@" + v
+	}
+	if c.total.Bytes > 0 {
+		device = fmt.Sprintf(" --device sim:%dMiB", c.total.Bytes/statement.Mib)
+	}
+	return strings.TrimSpace(set + " gpumem explain" + as + device)
+}
+
+// lessFraction sets JAX's fraction this much below what it is.
+func (c *view) lessFraction(by float64, why string) Remedy {
+	f, _ := c.Fraction()
+	return c.fraction(down(f-by), why)
+}
+
+// tensorFlowGrows lets TensorFlow's pool grow.
+func tensorFlowGrows(why string) Remedy {
+	return steps("in code instead, before the GPU is used: tf.config.experimental.set_memory_growth(gpu, True), or a limit by tf.config.set_logical_device_configuration").
+		set(account.TfGrowth, "true", why).check("TF_FORCE_GPU_ALLOW_GROWTH=true gpumem explain --as tensorflow")
+}
+
+const (
+	letJAXGrow    = "let the pool grow as needed instead: XLA_PYTHON_CLIENT_PREALLOCATE=false"
+	displayHere   = "a display is on this GPU: gpumem run leaves it room by itself"
+	whoElse       = "see who else is on the GPU: gpumem ps, or nvidia-smi"
+	noRoomByWords = "a setting cannot make room that is not there"
+)
+
+// everyFramework names the settings of each, where nothing shows which it is.
+func everyFramework(jax, others string) string {
+	return "if the program is JAX: " + jax + "; TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true; " + others
+}
+
+// screen reports whether a display hangs on the GPU.
+func (c *view) screen() bool {
+	return c.Display() != nil || c.Library != nil && c.displayHeld() > 0
+}
+
+// displayHeld is what the desktop holds.
+func (c *view) displayHeld() (sum uint64) {
+	for _, o := range c.others {
+		if o.IsDesktop() {
+			sum += o.Used
+		}
+	}
+	return sum
+}

@@ -1,0 +1,119 @@
+package cause
+
+// What several causes ask of a case.
+
+import (
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+// framed reports whether a library's framework preallocates, as far as is known.
+func (c *view) framed(l *account.Library) bool { return !l.Torch && !l.Bare }
+
+// framedProgram reports whether the program's framework preallocates, as far as is known.
+func (c *view) framedProgram() bool { return !c.OnTorch() && !c.PreallocatesNothing() }
+
+// libraryOpen is a library's failure that memory may explain, and of which nobody tried a
+// smaller pool in vain.
+func (c *view) libraryOpen() *account.Library {
+	if l := c.Library; l != nil && !l.Plenty() && !l.Tried {
+		return l
+	}
+	return nil
+}
+
+// pooled is the report of a pool of XLA or TensorFlow that refused a request.
+type pooled struct{ *account.Pool }
+
+// poolAccount is the account of such a pool, nil where a message has its own, or the pool gave
+// regions back.
+func (c *view) poolAccount() *pooled {
+	p := c.Pool
+	if p == nil || p.Want == 0 || c.Shortfall != nil && p.Limit.Bytes == 0 || c.fatal && c.collected() != nil {
+		return nil
+	}
+	return &pooled{p}
+}
+
+// Room is what the pool may use: what it took, else its limit.
+func (p *pooled) Room() account.Sized {
+	if p.Size.Bytes > 0 {
+		return p.Size
+	}
+	return p.Limit
+}
+
+// aboveAny reports whether the request is more than any GPU has.
+func (p *pooled) aboveAny(c *view) bool {
+	most := uint64(account.LargestGPU)
+	if p.Refused != nil {
+		most = account.LargestThen(p.Refused)
+	}
+	return !c.Unified() && p.Want > most
+}
+
+// above reports whether the request is more than this GPU can give, or any.
+func (p *pooled) above(c *view) bool {
+	return p.aboveAny(c) || !c.Unified() && c.total.Bytes > 0 && p.Want > c.total.Bytes-account.ContextMost/4
+}
+
+// bareRefusal is the last refusal of the GPU's memory, where nothing else of it is known.
+func (c *view) bareRefusal() *account.Refusal {
+	if c.Library != nil {
+		return nil
+	}
+	return c.Last(func(r *account.Refusal) bool {
+		return !r.Mild && r.Layer != statement.LayerHost && r.Layer != statement.LayerContext
+	})
+}
+
+// bareKnown reports whether something else is known: a ladder of requests, a warning before it,
+// what is free, a copy.
+func (c *view) bareKnown() bool {
+	r := c.bare
+	_, _, n := c.Ladder()
+	return n > 2 || c.Warned() || r.HasFree || c.StatementWith("dst", "tensor") != nil || r.St.Words["unified"] || c.jaxlibCall()
+}
+
+// jaxlibCall reports whether a call of jaxlib's own kernels was refused.
+func (c *view) jaxlibCall() bool {
+	r := c.bare
+	return c.Uses("jax") && strings.Contains(r.St.Text, "jaxlib/") && r.Want == 0
+}
+
+// bareXLA reports whether it is XLA's own sentence, which tells of nothing but the request, and
+// nothing is known that would tell more.
+func (c *view) bareXLA() bool {
+	known := !c.Grows() && c.State() != nil && c.total.Bytes > 0
+	return c.bareXLAWords() && !c.bareKnown() && !known
+}
+
+// bareXLAWords reports whether it is XLA's own sentence.
+func (c *view) bareXLAWords() bool {
+	r := c.bare
+	pool := r.Layer == statement.LayerPool && r.Want > 0 && !c.TorchLike(r)
+	return pool && (c.Uses("jax") || r.St.Words["exhausted"]) || c.Uses("jax") && r.Layer == statement.LayerDriver && r.Want == 0 && !strings.Contains(r.St.Text, "jaxlib/")
+}
+
+// bareLlama reports whether it is of llama.cpp, without a size.
+func (c *view) bareLlama() bool {
+	return c.bare != nil && c.Uses("llama.cpp") && c.bare.Want == 0 && !c.bareKnown()
+}
+
+// bareProgram reports whether it is known to be of a GPU.
+func (c *view) bareProgram() bool {
+	known := c.Uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle", "mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp")
+	r := c.bare
+	return known || r != nil && (r.Layer == statement.LayerDriver || r.Want > 0 || r.St.HasAny("gpu", "cuda"))
+}
+
+// limiterAtWork is a refusal without numbers, where HAMi stands between program and driver.
+func (c *view) limiterAtWork() *statement.Statement {
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
+	if !c.fatal || r == nil || r.Want > 0 || r.Total > 0 || c.About("limiter") == nil || c.About("hami") != nil {
+		return nil
+	}
+	return r.St
+}
