@@ -34,7 +34,11 @@ func fragmentation(c *view) (all []Explanation) {
 			all = append(all, fits(646, "what the driver's pool keeps", releaseAsync, c.processes(), rest).needs(NeedProcesses))
 		}
 	}
-	return append(all, c.poolHoles()...)
+	all = append(all, c.poolHoles()...)
+	if r := c.bare; r != nil && c.bareXLA() && (c.Grows() || strings.Contains(r.St.Text, "Resource exhausted:")) {
+		all = append(all, fits(216, "a request that a growing pool refused", c.unfragment(), seeReport, r.St.Quoted(r.Refused()+"; a pool that grows has its free memory in pieces")).needs(needReport))
+	}
+	return all
 }
 
 // bothShort is for others and holes of which neither alone is enough.
@@ -49,9 +53,6 @@ var releaseAsync = steps("torch.cuda.empty_cache() releases what the driver's po
 func (c *view) poolHoles() []Explanation {
 	if l := c.collected(); l != nil {
 		return []Explanation{sure(562, "regions released", c.unfragment(), l...).only()}
-	}
-	if r := c.bare; r != nil && c.bareXLA() && (c.Grows() || strings.Contains(r.St.Text, "Resource exhausted:")) {
-		return []Explanation{fits(216, "a request that a growing pool refused", c.unfragment(), seeReport, r.St.Quoted(r.Refused()+"; a pool that grows has its free memory in pieces")).needs(needReport)}
 	}
 	p := c.poolAccount()
 	if p == nil {
