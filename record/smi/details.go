@@ -161,14 +161,14 @@ func (r *Reader) general(key, value string) bool {
 	switch key {
 	case "Timestamp":
 		r.current.Time = timestamp(value)
-	case "Driver Version":
-		r.current.Driver = known(value)
-	case "CUDA Version":
-		r.current.CUDA = known(value)
+	case "Driver Version", "KMD Version":
+		r.current.Driver = after(value, "") // without the remark of driver 610 that it has a new name
+	case "CUDA Version", "CUDA UMD Version":
+		r.current.CUDA = after(value, "")
 	case "Attached GPUs":
 		r.details.count, _ = number(value)
 	default:
-		return false
+		return len(r.current.GPUs) == 0
 	}
 	return true
 }

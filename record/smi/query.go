@@ -92,9 +92,17 @@ func (r *Reader) setColumns(n int, fields []string, margin int) bool {
 	return true
 }
 
-// property reports whether a text is the name of a property, such as clocks.max.sm.
+// property reports whether a text is the name of a property, such as pci.baseClass.
 func property(name string) bool {
-	return name != "" && 'a' <= name[0] && name[0] <= 'z' && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._") == ""
+	if name == "" || name[0] < 'a' || name[0] > 'z' {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if letter := 'a' <= c|0x20 && c|0x20 <= 'z'; !letter && !digit(c) && c != '.' && c != '_' {
+			return false
+		}
+	}
+	return true
 }
 
 // queryRow reads a row below a heading.

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// maxLine is longer than any line of these tools.
-	maxLine = 4 << 10
+	// maxLine is longer than any line of these tools: a query for all properties has a heading
+	// of 8 kB.
+	maxLine = 16 << 10
 	// maxReadings, maxGPUs and maxProcesses bound the memory of a Reader.
 	maxReadings, maxGPUs, maxProcesses = 1 << 10, 64, 256
 	// tableGap is how many lines of other programs may stand within a table.
@@ -151,10 +152,12 @@ func (r *Reader) finish() {
 	if c == nil || len(c.GPUs) == 0 && c.Driver == "" {
 		return
 	}
-	if c.form == detailsForm {
-		if !r.details.says(c) {
-			return
-		}
+	switch {
+	case c.form == detailsForm && !r.details.says(c):
+		return
+	case c.form == dmonForm && !slices.ContainsFunc(c.GPUs, func(g GPU) bool { return g.HasUsed }):
+		return // columns without memory
+	case c.form == detailsForm:
 		r.details.number(c)
 	}
 	r.extend(c)
