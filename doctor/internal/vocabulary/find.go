@@ -124,11 +124,12 @@ func (ix *index) look(word string) (e *entry, calls uint64) {
 		low[i] = c
 	}
 	e = ix.words[string(low[:len(word)])]
-	if upper > 0 && (e == nil || e.told == 0) { // cuDNN is no function
-		calls = ix.calls[word[:upper]]
-		if word[0] == 'N' && len(word) > 5 { // NvEnc and NvMap
-			calls |= ix.calls[word[:5]]
-		}
+	if upper == 0 || e != nil && e.told != 0 { // cuDNN is no function
+		return e, 0
+	}
+	calls = ix.calls[word[:upper]]
+	if word[0] == 'N' && len(word) > 5 { // NvEnc and NvMap
+		calls |= ix.calls[word[:5]]
 	}
 	return e, calls
 }
