@@ -14,6 +14,7 @@ type told struct {
 // driver and runtime alike: their numbers have been the same since CUDA 10.1.
 var families = []told{
 	{family: "common"},
+	{family: "engine"},
 	{family: "exception"},
 	{family: "Linux", words: "kernel dmesg oom memcg", plain: true},
 	{family: "cudaError", calls: "cuda", words: "cuda nvidia cuda_error cudaerror! cudaerror_t! cudart thcudacheck gpuassert"},
@@ -41,7 +42,7 @@ var families = []told{
 	{family: "Win32", words: "winerror! getlasterror! win32 windows os", hex: true},
 	{family: "errno", calls: "NvMap", words: "errno! os oserror ioctl mmap strerror"},
 	{family: "signal", words: "signal! signals! sig!"},
-	{family: "exit status", words: "exit exited exitcode! exit_code! exitstatus! returncode! exit_status! return rc! status terminated"},
+	{family: "exit status", words: "exit! exited! exitcode! exit_code! exitstatus! returncode! exit_status! return rc! status terminated"},
 	{family: "Xid", words: "xid! nvrm"},
 	{family: "NV_STATUS", words: "nvrm rminitadapter nvidia rmstatus! nv_status!"},
 	{family: "NVML", stem: "NVML_ERROR_", calls: "nvml", words: "nvml pynvml nvmlerror! nvmlreturn_t! smi"},

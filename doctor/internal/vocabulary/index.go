@@ -96,7 +96,7 @@ func (ix *index) addRow(r *Row, phrases map[string]*phrase) {
 	told := &families[f]
 	texts := r.Texts
 	switch {
-	case r.Family == "common": // the name is ours
+	case named(r): // the name is ours
 	case wordEnd(r.Name, 0) == len(r.Name):
 		ix.addName(r, r.Name, told.plain && !camel(r.Name))
 	default: // "Insufficient nvidia.com/gpu"
@@ -127,6 +127,9 @@ func (ix *index) addRow(r *Row, phrases map[string]*phrase) {
 		p.rows = append(p.rows, r)
 	}
 }
+
+// named reports whether the row's name is ours, so that no program writes it.
+func named(r *Row) bool { return r.Family == "common" || r.Family == "engine" || r.Family == "exit status" }
 
 func (ix *index) addName(r *Row, text string, weak bool) {
 	e := ix.entry(strings.ToLower(text))

@@ -47,7 +47,7 @@ const (
 // Layer is who says so.
 type Layer string
 
-// The layers. No public header has names of an engine or a limiter yet.
+// The layers. A limiter, such as HAMi, has no names: its words have numbers in them.
 const (
 	UnknownLayer Layer = "unknown" // words that programs of all layers write
 	Driver       Layer = "driver"
