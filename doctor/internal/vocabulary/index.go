@@ -129,7 +129,9 @@ func (ix *index) addRow(r *Row, phrases map[string]*phrase) {
 }
 
 // named reports whether the row's name is ours, so that no program writes it.
-func named(r *Row) bool { return r.Family == "common" || r.Family == "engine" || r.Family == "exit status" }
+func named(r *Row) bool {
+	return r.Family == "common" || r.Family == "engine" || r.Family == "exit status"
+}
 
 func (ix *index) addName(r *Row, text string, weak bool) {
 	e := ix.entry(strings.ToLower(text))
