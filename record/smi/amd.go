@@ -71,7 +71,7 @@ func (r *Reader) amdProcess(n, index int, words []string) bool {
 func (r *Reader) rocmLine(n int, text string) bool {
 	if strings.Contains(text, "GPU(s)") && strings.Contains(text, "VRAM USED") && strings.Contains(text, "PID") {
 		r.begin(n, rocmForm, "rocm-smi").add(GPU{Index: -1, Line: n, ProcessesTold: true})
-		r.monitor = monitorState{columns: []string{"PID"}, form: rocmForm, margin: len(text) - len(strings.TrimLeft(text, " "))}
+		r.monitor = monitorState{columns: []string{"PID"}, form: rocmForm, margin: marginOf(text, strings.Index(text, "PID"))}
 		return true
 	}
 	_, rest, ok := strings.Cut(text, "GPU[")

@@ -14,7 +14,7 @@ import (
 
 type detailsState struct {
 	open    bool
-	margin  int // what a log puts before each line
+	margin  margin
 	section string
 	indent  int // of the section MIG Device
 	inMIG   bool
@@ -92,7 +92,7 @@ func (r *Reader) detailsBegin(n int, text string) bool {
 		at = 0 // the beginning of a quotation
 	}
 	r.begin(n, detailsForm, "nvidia-smi")
-	r.details = detailsState{open: true, margin: at}
+	r.details = detailsState{open: true, margin: marginOf(text, at)}
 	return r.detail(n, text)
 }
 
@@ -115,10 +115,11 @@ func (r *Reader) detail(n int, text string) bool {
 		d.open = false
 		return false
 	}
-	if len(text) <= d.margin {
-		return false // a prefix alone
+	line, ok := d.margin.cut(text)
+	if !ok {
+		d.open = len(text) < d.margin.width // nothing but a prefix
+		return false
 	}
-	line := text[d.margin:]
 	indent := len(line) - len(strings.TrimLeft(line, " "))
 	key, value, pair := strings.Cut(line[indent:], " : ")
 	key, value = strings.Trim(key, " `"), strings.TrimSpace(value)

@@ -16,7 +16,7 @@ import (
 type monitorState struct {
 	columns []string
 	form    form
-	margin  int // what a log puts before each line
+	margin  margin
 	amd     bool
 	foreign int // lines of others in a row
 }
@@ -36,7 +36,7 @@ func (r *Reader) monitorHeader(n int, text string, at int) bool {
 	if !sm && !fb && !slices.Contains(columns, "pwr") {
 		return false
 	}
-	m := monitorState{columns: columns, form: dmonForm, margin: at}
+	m := monitorState{columns: columns, form: dmonForm, margin: marginOf(text, at)}
 	if pid {
 		m.form = pmonForm
 	}
@@ -58,16 +58,16 @@ func (r *Reader) amdMonitorHeader(_ int, text string) bool {
 		return false
 	}
 	r.finish()
-	r.monitor = monitorState{columns: columns[gpu:], form: dmonForm, margin: strings.Index(text, "GPU"), amd: true}
+	r.monitor = monitorState{columns: columns[gpu:], form: dmonForm, margin: marginOf(text, strings.Index(text, "GPU")), amd: true}
 	return true
 }
 
 // monitorRow reads a row below the heading.
 func (r *Reader) monitorRow(n int, text string) bool {
 	m := &r.monitor
-	line := text[min(m.margin, len(text)):]
-	ok := false
+	line, ok := m.margin.cut(text)
 	switch {
+	case !ok:
 	case m.form == rocmForm:
 		ok = r.rocmProcess(n, line)
 	case m.amd:
@@ -96,8 +96,9 @@ func (r *Reader) monitorValues(n int, values []string) bool {
 	}
 	w := sample{GPU: GPU{Index: -1, Line: n, UsedLine: n}, process: Process{Line: n}}
 	for i, name := range columns {
-		if !w.take(name, values[i]) && !(m.amd && w.Index >= 0) {
-			return false
+		memory := strings.HasPrefix(name, "vram")
+		if !w.take(name, values[i]) && (!m.amd || memory || name == "gpu") {
+			return false // of other columns amd-smi has many, with values of all kinds
 		}
 	}
 	r.keepSample(n, w.GPU, w.process, clockOf(w.day, w.clock))
@@ -131,10 +132,10 @@ func (w *sample) take(name, value string) (ok bool) {
 		w.process.Name = known(value)
 	case "fb", "vram_used":
 		w.Used, w.HasUsed = amount(value)
-		return w.HasUsed || value == "-"
+		return w.HasUsed || unknown(value)
 	case "vram_total":
 		w.Total, ok = amount(value)
-		return ok
+		return ok || unknown(value)
 	case "vram_usage": // 3.0/191.7 GB
 		used, total, _ := strings.Cut(value, "/")
 		if _, unit, cut := strings.Cut(total, " "); cut {

@@ -19,7 +19,7 @@ const maxBare = 16
 
 type queryState struct {
 	columns  []string
-	margin   int  // what a log puts before each line
+	margin   margin
 	apps     bool // the rows are processes
 	last     int  // the line of the heading or the last row
 	nameless bool // rows are samples of one GPU
@@ -32,8 +32,8 @@ func (r *Reader) queryHeader(n int, text string) bool {
 			if end := strings.IndexAny(list, " \t'\"`\\)"); end >= 0 {
 				list = list[:end]
 			}
-			r.setColumns(n, strings.Split(list, ","), 0)
-			return false // the command is a line of a shell or a program
+			r.setColumns(n, strings.Split(list, ","), margin{})
+			return false // it is a line of a shell or a program, which need not have run it
 		}
 	}
 	if !strings.Contains(text, "memory.") && !strings.Contains(text, "used_") {
@@ -44,17 +44,23 @@ func (r *Reader) queryHeader(n int, text string) bool {
 	if i := strings.LastIndexByte(first, '['); i > 0 {
 		first = strings.TrimRight(first[:i], " \t")
 	}
-	margin := strings.LastIndexAny(first, " \t") + 1
-	fields[0] = fields[0][margin:]
-	if margin > maxMargin || margin > 0 && len(fields) == 1 {
+	at := strings.LastIndexAny(first, " \t") + 1
+	fields[0] = fields[0][at:]
+	if at > maxMargin || at > 0 && len(fields) == 1 {
 		return false
 	}
-	return r.setColumns(n, fields, margin)
+	if !r.setColumns(n, fields, marginOf(text, at)) {
+		return false
+	}
+	if r.query.apps { // a heading without rows lists no process
+		r.begin(n, appsForm, "nvidia-smi").add(GPU{Index: -1, Line: n, ProcessesTold: true})
+	}
+	return true
 }
 
 // setColumns sets the columns of the rows that follow, if they are those of a query for
 // memory.
-func (r *Reader) setColumns(n int, fields []string, margin int) bool {
+func (r *Reader) setColumns(n int, fields []string, m margin) bool {
 	columns := make([]string, len(fields))
 	wanted := false
 	apps := slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) == "pid" })
@@ -82,13 +88,8 @@ func (r *Reader) setColumns(n int, fields []string, margin int) bool {
 	if !wanted {
 		return false
 	}
-	again := slices.Equal(r.query.columns, columns)
-	r.query = queryState{columns: columns, margin: margin, apps: apps, last: n, nameless: again && r.query.nameless}
-	if apps && !r.is(appsForm) { // a heading without rows lists no process
-		r.begin(n, appsForm, "nvidia-smi").add(GPU{Index: -1, Line: n, ProcessesTold: true})
-	} else if !again {
-		r.finish()
-	}
+	r.finish()
+	r.query = queryState{columns: columns, margin: m, apps: apps, last: n}
 	return true
 }
 
@@ -113,7 +114,11 @@ func (r *Reader) queryRow(n int, text string) bool {
 	if far && !units {
 		return false
 	}
-	values := strings.Split(text[min(q.margin, len(text)):], ",")
+	line, ok := q.margin.cut(text)
+	if !ok {
+		return false
+	}
+	values := strings.Split(line, ",")
 	if extra := len(values) - len(q.columns); extra > 0 { // a command line may have commas
 		at := slices.Index(q.columns, "process_name")
 		if at < 0 {

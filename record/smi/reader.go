@@ -53,8 +53,34 @@ type Reader struct {
 	monitor monitorState
 }
 
+// A margin is what a log puts before each line, as wide as before the heading.
+type margin struct {
+	width int
+	last  byte // the byte before the line begins
+}
+
+// marginOf is the margin of a heading that begins at a place in a line.
+func marginOf(text string, at int) margin {
+	if at == 0 {
+		return margin{}
+	}
+	return margin{at, text[at-1]}
+}
+
+// cut takes the margin off. ok is false if the line has another one.
+func (m margin) cut(text string) (line string, ok bool) {
+	if m.width == 0 {
+		return text, true
+	}
+	if len(text) < m.width || text[m.width-1] != m.last {
+		return "", false
+	}
+	return text[m.width:], true
+}
+
 // Line takes a line of a text and its number, and reports whether the line belongs to
-// what a tool printed. Lines are given in order; a newline at the end does no harm.
+// what a tool printed, as far as it or a line before it shows that. Lines are given in
+// order; a newline at the end does no harm.
 func (r *Reader) Line(n int, text string) bool {
 	if len(text) > maxLine {
 		return false
@@ -70,7 +96,7 @@ func (r *Reader) Line(n int, text string) bool {
 	case '|':
 		return r.tableLine(n, text)
 	case '+':
-		return strings.Contains(text, "+--") && (r.inTable(n) || strings.HasPrefix(text, "+--"))
+		return r.inTable(n) && strings.Contains(text, "--+")
 	}
 	if r.dateLineOf(n, text) {
 		return true

@@ -34,6 +34,7 @@ func TestSummaries(t *testing.T) {
 		{"sixteen rows that nothing tells apart are GPUs", "memory.used [MiB], memory.total [MiB]\n" + strings.Repeat("5 MiB, 10 MiB\n", 16), ""},
 		{"more are one GPU", "memory.used [MiB], memory.total [MiB]\n" + strings.Repeat("5 MiB, 10 MiB\n", 16) + "9 MiB, 10 MiB\n8 MiB, 10 MiB\n",
 			"-1: 5 9@18 8 of 10, 18 samples in 0s, +3 in 0s\n"},
+		{"a heading before each run", strings.Repeat("memory.used [MiB], memory.total [MiB]\n5 MiB, 10 MiB\n6 MiB, 10 MiB\n", 20), "-1: 5 5@2 5 of 10, 20 samples in 0s, +0 in 0s\n-1: 6 6@3 6 of 10, 20 samples in 0s, +0 in 0s\n"},
 		{"one column without units", "memory.used [MiB]\n" + strings.Repeat("5\n", 20) + "noise\n7\n", "-1: 5 5@2 5 of 0, 20 samples in 0s, +0 in 0s\n"},
 		{"over midnight by the time of the day", "#Time        gpu    fb  bar1\n#HH:MM:SS    Idx    MB    MB\n 23:59:50      0   100     3\n 00:00:10      0   150     3\n",
 			"0: 100 150@4 150 of 0, 2 samples in 20s, +50 in 20s\n"},
