@@ -41,6 +41,7 @@ type index struct {
 	calls   map[string]uint64 // by how a function begins
 	numbers map[numbered][]*Row
 	family  map[Family]int
+	fresh   []entry // made a thousand at a time
 }
 
 // theIndex is made at the first search.
@@ -84,7 +85,10 @@ func newIndex(rows []Row) *index {
 func (ix *index) entry(word string) *entry {
 	e := ix.words[word]
 	if e == nil {
-		e = &entry{}
+		if len(ix.fresh) == 0 {
+			ix.fresh = make([]entry, 1000)
+		}
+		e, ix.fresh = &ix.fresh[0], ix.fresh[1:]
 		ix.words[word] = e
 	}
 	return e

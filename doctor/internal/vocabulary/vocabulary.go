@@ -112,6 +112,8 @@ var Rows = sync.OnceValue(func() []Row {
 	return rows
 })
 
+const columns = 10
+
 // parse reads a table.
 func parse(text string) ([]Row, error) {
 	rows := make([]Row, 0, strings.Count(text, "\n"))
@@ -121,9 +123,13 @@ func parse(text string) ([]Row, error) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		if len(f) != 10 {
-			return nil, fmt.Errorf("vocabulary: line %d: %d columns, expected 10", at, len(f))
+		if n := strings.Count(line, "\t"); n != columns-1 {
+			return nil, fmt.Errorf("vocabulary: line %d: %d columns, expected %d", at, n+1, columns)
+		}
+		var f [columns]string
+		rest := strings.TrimSuffix(line, "\n")
+		for i := range f {
+			f[i], rest, _ = strings.Cut(rest, "\t")
 		}
 		r := Row{Family: Family(f[0]), Name: f[1], Resource: Resource(f[4]), Layer: Layer(f[5]), Kind: Kind(f[8]), Source: f[9],
 			Sticky: f[6] == "yes", Fatal: f[7] == "yes"}
