@@ -13,7 +13,8 @@
 //	rocm-smi --showmeminfo vram, --showpids
 //
 // Not read: XML and JSON, accounted processes, topology, rocm-smi's table of percentages,
-// amd-smi metric and process, xpu-smi, and lines that were wrapped.
+// amd-smi metric and process, xpu-smi, lines that were wrapped, and UTF-16, which callers
+// decode.
 //
 // A [Reader] takes line by line and keeps what it found: whole tables, or parts where
 // the text was cut. All sizes are bytes; all units of these tools are powers of 1024.

@@ -229,6 +229,9 @@ func (r *Reader) migRow(n int, cells [4]string) bool {
 	}
 	r.table.part = migPart
 	if g := r.current.gpu(n, at[0]); g != nil && len(g.Instances) < maxGPUs {
+		if last := len(g.Instances) - 1; total == 0 && last >= 0 && g.Instances[last].GI == at[1] {
+			used, total = g.Instances[last].Used, g.Instances[last].Total // the instance's memory, which both use
+		}
 		g.Instances = append(g.Instances, Instance{Index: at[3], GI: at[1], CI: at[2], Total: total, Used: used, HasUsed: total > 0, Line: n})
 	}
 	return true
