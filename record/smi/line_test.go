@@ -64,6 +64,23 @@ func TestLinesOfLogsDoNotBelong(t *testing.T) {
 	}
 }
 
+// TestLinesInBarsAfterATableDoNotBelong has a training log that prints bars itself.
+func TestLinesInBarsAfterATableDoNotBelong(t *testing.T) {
+	text, _ := sampleOf(t, "testdata/table-580-exclusive.txt")
+	var r Reader
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		r.Line(n, line)
+	}
+	for i := range 100 {
+		n++
+		if r.Line(n, fmt.Sprintf(" iteration %d/ 1000 | elapsed time per iteration (ms): 1210.1 | lm loss: 7.28 | number of nan iterations: 0 |", i)) {
+			t.Fatalf("line %d belongs", n)
+		}
+	}
+}
+
 // TestTwoTablesAreTwoReadings takes a table twice, the second without its heading.
 func TestTwoTablesAreTwoReadings(t *testing.T) {
 	text, _ := sampleOf(t, "testdata/table-361-two-gpus.txt")

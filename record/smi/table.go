@@ -52,18 +52,30 @@ func (r *Reader) tableLine(n int, text string) bool {
 		return false
 	}
 	first := strings.TrimSpace(cells[0])
-	took := r.wholeRow(n, first) || r.processRow(n, first)
-	if !took {
-		switch {
-		case count >= 4 && r.migRow(n, cells):
-		case count >= 3 && r.gpuRow(n, cells):
-		case count >= 2 && r.amdRow(n, cells):
-		case !r.inTable(n):
-			return false // a heading or a rule counts within a table only
-		}
+	switch {
+	case r.wholeRow(n, first), r.processRow(n, first):
+	case count >= 4 && r.migRow(n, cells):
+	case count >= 3 && r.gpuRow(n, cells):
+	case count >= 2 && r.amdRow(n, cells):
+	default:
+		return r.inTable(n) && columnHeading(first)
 	}
 	r.last = n
 	return true
+}
+
+// columnHeading reports whether the last cell of a row is that of a rule or a heading. Logs
+// have lines in bars, too.
+func columnHeading(cell string) bool {
+	if strings.Trim(cell, "-=+ ") == "" {
+		return true
+	}
+	for _, heading := range []string{"GPU", "Volatile", "MIG M.", "Shared", "CE ", "ID ", "ECC", "No MIG devices", "VBIOS", "Platform", "Mem-Uti", "GFX-Uti"} {
+		if strings.HasPrefix(cell, heading) {
+			return true
+		}
+	}
+	return false
 }
 
 // wholeRow reads a row of one cell that has a fixed text.
@@ -202,7 +214,12 @@ func (r *Reader) migMode(n int, mode string) bool {
 	if !r.inTable(n) {
 		return false
 	}
-	if g := r.current.lastGPU(); g != nil && r.table.part == gpuPart && mode != "" && g.MIG == "" && mode != "MIG M." {
+	switch strings.TrimSuffix(mode, "*") {
+	case "Enabled", "Disabled", "N/A", "ERR!":
+	default:
+		return false
+	}
+	if g := r.current.lastGPU(); g != nil && r.table.part == gpuPart && g.MIG == "" {
 		g.MIG = clip(mode)
 	}
 	return true
