@@ -37,34 +37,27 @@ func capturing(s *account.Shortfall) bool {
 
 // fewerGraphs makes fewer graphs, or leaves them room.
 func (c *view) fewerGraphs() Remedy {
-	switch {
-	case c.Uses("vllm"):
-		return steps("capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager",
-			"or leave more room beside the cache: --gpu-memory-utilization three hundredths below what it is now")
-	case c.Uses("sglang"):
-		return steps("capture fewer graphs: --cuda-graph-max-bs-decode, or none: --cuda-graph-backend-decode=disabled (releases before mid-2026: --cuda-graph-max-bs, --disable-cuda-graph)",
-			"or leave more room beside the cache: --mem-fraction-static five hundredths below what it is now")
-	case c.Uses("jax"):
+	if c.onJAX() && c.Uses("jax") {
 		return c.lessFraction(.05, "an instantiated graph takes memory of the driver, outside of the pool").
 			step(letJAXGrow, "or make no graphs: XLA_FLAGS=--xla_gpu_enable_command_buffer=")
 	}
-	return steps("capture fewer sizes, or leave more room beside the pool")
+	return c.advise("graphs", "beside")
 }
 
-// lessCache leaves more room beside an engine's cache.
+// lessCache leaves more room beside an engine's cache, by as much as was lacking where that is
+// known.
 func (c *view) lessCache(s *account.Shortfall) Remedy {
 	if c.Uses("sglang") || strings.Contains(s.Capture.Text, "CudaGraphRunner") || strings.Contains(s.Capture.Text, "Capture cuda graph") {
 		value, why := "0.8", "take five hundredths off what you use now"
 		if f := c.Number("mem_fraction_static"); f > .1 {
 			value, why = down(f-.05), fmt.Sprintf("it is %v now: this is five hundredths less", f)
 		}
-		return steps("capture fewer graphs: --cuda-graph-max-bs-decode, or none: --cuda-graph-backend-decode=disabled (releases before mid-2026: --cuda-graph-max-bs, --disable-cuda-graph)").
-			set("--mem-fraction-static", value, "SGLang's share for weights and cache; graphs take memory beside it; "+why)
+		return c.advise("graphs").set("--mem-fraction-static", value, "SGLang's share for weights and cache; graphs take memory beside it; "+why)
 	}
 	if !c.Uses("vllm") {
 		return c.fewerGraphs()
 	}
-	share, now := c.Number("gpu_memory_utilization"), "the value that you use (0.9 by default; 0.92 in releases since April 2026, vllm-project/vllm#38284)"
+	share, now := c.Number("gpu_memory_utilization"), "the value that you use (0.9 by default; 0.92 since vLLM 0.20)"
 	if share > 0 {
 		now = fmt.Sprintf("the %v of now", share)
 	} else {
@@ -77,5 +70,5 @@ func (c *view) lessCache(s *account.Shortfall) Remedy {
 		value = down(math.Max(share-part, .1))
 		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off %s", human(s.Want), human(reserve), math.Ceil(100*part), human(s.Total), now)
 	}
-	return steps("capture fewer graphs (cudagraph_capture_sizes in --compilation-config), or none: --enforce-eager").set("--gpu-memory-utilization", value, why)
+	return c.advise("graphs").set("--gpu-memory-utilization", value, why)
 }

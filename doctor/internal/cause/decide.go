@@ -75,6 +75,25 @@ func Apart(e *account.Case, fitting []Explanation) (list []Need) {
 	return list
 }
 
+// tryLess tries a smaller pool, where the framework has one.
+func (c *view) tryLess() Command {
+	switch {
+	case c.OnTensorFlow():
+		return tryTensorFlow
+	case c.onJAX():
+		return tryGrowing
+	}
+	return c.processes()
+}
+
+// seeHeld shows what the program itself holds.
+func (c *view) seeHeld() Command {
+	if c.onJAX() {
+		return seeLive
+	}
+	return c.processes()
+}
+
 // processes is the command that lists who is on the GPU, by the GPU's maker.
 func (c *view) processes() Command {
 	if v := c.OtherVendor(); v != nil {

@@ -58,11 +58,8 @@ func (c *view) planOneBuffer() bool {
 // fewerLayers lets less go to the GPU. A buffer for the computation does not become smaller with
 // fewer layers there.
 func (c *view) fewerLayers(compute bool) Remedy {
-	first := "let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx, -c)"
-	overhead := "let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; "
 	if compute {
-		first = "make the computation's buffer smaller: a smaller batch (num_batch, -b/-ub), a shorter context (num_ctx, -c), flash attention (OLLAMA_FLASH_ATTENTION=1, -fa); fewer layers on the GPU leave it as it is, and only make room beside it"
-		overhead += "fewer requests at a time: OLLAMA_NUM_PARALLEL=1; "
+		return c.advise("batch", "cache", "beside")
 	}
-	return steps(first, overhead+"and "+whoElse)
+	return c.advise("weights", "cache", "beside")
 }

@@ -110,43 +110,29 @@ func (c *view) busyPool() []statement.Evidence {
 
 // unfragment is what to do about gaps in the pool of XLA or TensorFlow.
 func (c *view) unfragment() Remedy {
-	if c.OnTensorFlow() || c.About("collection") != nil {
-		return steps("a smaller batch helps as well: the pool works near its limit").
-			set("TF_GPU_ALLOCATOR", "cuda_malloc_async", "TensorFlow reads it (since 2.5): the driver's pool maps scattered pages to one address range; it cured knaw-huc/loghi#55").
-			check("TF_GPU_ALLOCATOR=cuda_malloc_async gpumem explain --as tensorflow")
+	r := c.advise("holes")
+	if !c.onJAX() {
+		return r
 	}
-	r := Remedy{}
 	if c.Grows() {
 		r = r.set(account.Prealloc, "true", "one region has fewer gaps than many that were added as needed (jax-ml/jax#788)").check(c.jaxCheck(account.Prealloc + "=true"))
 	}
-	return r.step("allocate the large arrays first, and donate what is replaced (donate_argnums)",
-		"see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy bfc --policy async --policy elastic. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX")
+	return r.step("see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy bfc --policy async --policy elastic. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX")
 }
 
 // fillHoles is what to do about gaps in a pool, by whose it is.
 func (c *view) fillHoles() Remedy {
-	r, release := c.Shortfall.Refusal, "torch.cuda.empty_cache()"
-	for _, word := range []string{"xpu", "npu"} {
-		if c.StatementWith(word, "out", "memory") != nil {
-			release = "torch." + word + ".empty_cache()"
-		}
-	}
-	switch {
-	case c.Uses("julia"):
-		return steps("release what the pool keeps before the large request: GC.gc(); CUDA.reclaim()")
-	case c.Uses("cupy"):
-		return steps("release what the pool keeps before the large request: cupy.get_default_memory_pool().free_all_blocks()")
-	case !c.onTorch(r):
-		return steps("release what the pool keeps before the large request, and allocate the large arrays first")
-	case c.Uses("xpu"), r.St.Words["cached"] && !r.St.Words["reserved"]:
-		return steps(release+" before the large request releases what the pool keeps", "allocate the large tensors first, and use fewer sizes of them (pad them)")
+	r := c.Shortfall.Refusal
+	framework, _ := c.remedies("holes")
+	if framework != "torch" || r.St.Words["cached"] && !r.St.Words["reserved"] || c.StatementWith("npu", "out", "memory") != nil {
+		return c.advise("holes").step("allocate the large tensors first, and use fewer sizes of them (pad them)")
 	}
 	name, value, why, already := c.torchSetting()
 	if already {
-		return steps(value+" is set already, and gaps are left: "+release+" before the large request, and fewer sizes of tensors (pad them)",
+		return steps(value+" is set already, and gaps are left: torch.cuda.empty_cache() before the large request, and fewer sizes of tensors (pad them)",
 			"see that the program reads it: gpumem explain --pid PID, while it runs")
 	}
-	return steps(release+" before the large request helps as well").set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")
+	return c.advise("holes").set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")
 }
 
 // torchSetting chooses what the release, and the GPU, has against gaps.

@@ -204,9 +204,9 @@ func (c *view) hostRemedy(r *account.Refusal) Remedy {
 			remedy = remedy.set("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128", "XLA's limit on pinned host memory for each GPU; the default is 64")
 		}
 		return remedy
-	case c.Uses("llama.cpp"):
-		return steps("take a smaller model or quantisation, or a shorter context (num_ctx, -c): what does not go to the GPU lies in the host's memory",
-			"end other programs, add swap, or use a machine with more memory; a container has a limit: docker run --memory")
+	}
+	if r := c.advise("host"); len(r.Steps) > 0 {
+		return r
 	}
 	return c.moreHost("")
 }

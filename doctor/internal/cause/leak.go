@@ -22,12 +22,12 @@ func leak(c *view) []Explanation {
 		case source != "" && live > 4*b.Bytes:
 			return []Explanation{sure(455, "a small program, and much that is live", c.mendLeak(), with(b, fmt.Sprintf("the program needs %s only, and %s was live when %s was taken", human(b.Bytes), human(live), source))).only()}
 		case source == "":
-			return []Explanation{fits(455, "a small program that does not fit", c.mendLeak(), seeLive,
+			return []Explanation{fits(455, "a small program that does not fit", c.mendLeak(), c.seeHeld(),
 				with(b, fmt.Sprintf("the program needs %s only: what fills the GPU is held elsewhere, by this process from before or by another", human(b.Bytes)))).needs(NeedProcesses)}
 		}
 	}
 	if r := c.bare; r != nil && c.bareXLA() && r.Want <= 4*statement.Gib {
-		return []Explanation{fits(210, "a request and nothing more", c.mendLeak(), seeLive, r.St.Quoted(r.Refused())).needs(needReport)}
+		return []Explanation{fits(210, "a request and nothing more", c.mendLeak(), c.seeHeld(), r.St.Quoted(r.Refused())).needs(needReport)}
 	}
 	return nil
 }
@@ -38,8 +38,4 @@ func (c *view) gpuHalfEmpty() bool {
 	return used > 0 && used < total/2
 }
 
-func (c *view) mendLeak() Remedy {
-	return steps("see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers (float(x))",
-		when(c.Uses("torch"), "torch.cuda.memory._record_memory_history() keeps the stacks; .detach() or .item() before something is kept"),
-		when(c.Uses("jax"), "jax.live_arrays() lists what is alive; jax.clear_caches() frees compiled programs and their constants"))
-}
+func (c *view) mendLeak() Remedy { return c.advise("leak") }

@@ -34,18 +34,8 @@ func libraryMismatch(c *view) (all []Explanation) {
 
 // pair is what to do about libraries that do not fit.
 func (c *view) pair() Remedy {
-	pair := "of the framework and its CUDA libraries"
-	switch {
-	case c.OnTensorFlow():
-		pair = `such as pip install "tensorflow[and-cuda]"`
-	case c.OnTorch():
-		pair = "such as PyTorch's own wheel"
-	case c.Uses("jax"):
-		pair = `such as pip install -U "jax[cuda12]"`
-	}
-	return steps("see which version the framework wants and which is there: pip list | grep -i -E 'jax|tensorflow|torch|cudnn|nvidia'",
-		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init",
-		"install the pair that belongs together, "+pair+", in a fresh environment without LD_LIBRARY_PATH")
+	return steps("see which version the framework wants and which is there: pip list | grep -i -E 'cudnn|cublas|nvidia'",
+		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init").step(c.advise("pair").Steps...)
 }
 
 // decideLibrary tells memory from a broken library.

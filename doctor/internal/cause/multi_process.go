@@ -92,8 +92,7 @@ func (c *view) twoPools() []statement.Evidence {
 func (c *view) smallerPools() Remedy {
 	if !c.onJAX() {
 		return steps("let each have its share without guessing: gpumem run --share 0.5 -- python PROGRAM, for each of them",
-			"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other",
-			everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION=.40 in both", "others take no memory in advance"))
+			"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other").step(c.advise("beside").Steps...)
 	}
 	t := c.total.Bytes
 	value, why := "0.40", "in both programs: half of the GPU less what a context and libraries take"

@@ -49,18 +49,10 @@ func ncclHeadroom(c *view) []Explanation {
 
 // leaveNCCL leaves NCCL room.
 func (c *view) leaveNCCL() Remedy {
-	const smaller = "NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller"
-	switch {
-	case c.Uses("vllm"):
-		return steps("leave NCCL room: a lower --gpu-memory-utilization", smaller)
-	case c.OnTorch():
-		return steps("leave NCCL room: a smaller batch", smaller)
-	case c.OnTensorFlow():
-		return tensorFlowGrows("TensorFlow takes nearly all that is free; growing as needed leaves libraries their room").step("NCCL_DEBUG=INFO shows what it asks for")
-	case !c.Uses("jax"):
-		return steps("leave NCCL room outside of the program's pool: "+everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION a tenth below what it is", "PyTorch: a smaller batch; vLLM: a lower --gpu-memory-utilization; SGLang: a lower --mem-fraction-static"),
-			smaller+"; NCCL_DEBUG=INFO shows what it asks for")
+	const smaller = "NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller; NCCL_DEBUG=INFO shows what it asks for"
+	if c.Uses("jax") && !c.OnTensorFlow() {
+		return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: .85 in place of .9, and .65 in place of .75, were enough in the cases known").
+			step(letJAXGrow, smaller)
 	}
-	return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: .85 in place of .9, and .65 in place of .75, were enough in the cases known").
-		step(letJAXGrow, "NCCL_DEBUG=INFO shows what it asks for")
+	return c.advise("beside").step(smaller)
 }

@@ -20,9 +20,9 @@ func moduleLoad(c *view) []Explanation {
 		if st.Words["different"] {
 			guess = "; the text's guess at another GPU is wrong here"
 		}
-		return []Explanation{sure(840, "compiled code without room", c.leaveCode(st), st.Quoted("the driver's status is out of memory: it loads code outside of the pool"+guess))}
+		return []Explanation{sure(840, "compiled code without room", c.leaveCode(), st.Quoted("the driver's status is out of memory: it loads code outside of the pool"+guess))}
 	case c.codeOpen(st):
-		return []Explanation{fits(841, "compiled code that was not loaded", c.leaveCode(st), c.decideCode(), st.Quoted("the driver's status is cut off: out of memory, or code for another GPU"))}
+		return []Explanation{fits(841, "compiled code that was not loaded", c.leaveCode(), c.decideCode(), st.Quoted("the driver's status is cut off: out of memory, or code for another GPU"))}
 	}
 	return nil
 }
@@ -40,22 +40,19 @@ func (c *view) codeOpen(st *statement.Statement) bool {
 
 // decideCode tells memory from code that does not fit.
 func (c *view) decideCode() Command {
-	if c.OnTorch() {
+	switch {
+	case c.onJAX():
+		return tryGrowing
+	case c.OnTorch():
 		return seeVersions
 	}
-	return tryGrowing
+	return c.processes()
 }
 
 // leaveCode leaves the driver room for code.
-func (c *view) leaveCode(st *statement.Statement) Remedy {
-	switch {
-	case c.OnTensorFlow():
-		return tensorFlowGrows("TensorFlow takes nearly all that is free, and the driver loads code outside of its pool")
-	case c.OnTorch():
-		return steps("leave the driver room for code, which lies outside of PyTorch's pool: a smaller batch or model; and "+whoElse, "load it early: run each kernel once before the large allocations")
-	case !c.onJAX() && !c.Uses("exla"):
-		return steps("leave the driver room for code, which lies outside of the program's pool: a smaller batch or model; and "+whoElse,
-			everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION five hundredths below what it is", "others take no memory in advance"))
+func (c *view) leaveCode() Remedy {
+	if c.onJAX() || c.Uses("exla") {
+		return c.lessFraction(.05, "the driver loads code outside of the pool").step(letJAXGrow)
 	}
-	return c.lessFraction(.05, "the driver loads code outside of the pool").step(letJAXGrow)
+	return c.advise("beside").step("load the code early: run each kernel once before the large allocations")
 }

@@ -85,15 +85,7 @@ func (c *view) engineDecided(g *account.Engine) bool {
 }
 
 // raiseShare gives an engine a larger part.
-func (c *view) raiseShare() Remedy {
-	switch {
-	case c.Uses("sglang"):
-		return steps("raise --mem-fraction-static if the GPU is otherwise free; else a smaller or quantised model, a shorter --context-length, or more GPUs")
-	case c.Uses("vllm"):
-		return steps("raise --gpu-memory-utilization if the GPU is otherwise free; else a smaller or quantised model, a shorter --max-model-len, or more GPUs")
-	}
-	return steps("raise the engine's share of the GPU if the GPU is otherwise free; else a smaller or quantised model, a shorter context, or more GPUs")
-}
+func (c *view) raiseShare() Remedy { return c.advise("limit", "weights", "cache") }
 
 // reportLimit is for the pool of XLA or TensorFlow, by its report.
 func (c *view) reportLimit() []Explanation {
@@ -176,12 +168,8 @@ func (c *view) announcedAbove() bool {
 func (c *view) raiseLimit(needed uint64) Remedy {
 	total := c.total.Bytes
 	switch {
-	case c.OnTensorFlow():
-		return steps("raise the limit in code: per_process_gpu_memory_fraction (TensorFlow 1), tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=MB)])",
-			"without such a limit TensorFlow takes what is free when it starts: see who else is on the GPU").check("gpumem explain --as tensorflow")
 	case !c.onJAX() && !c.Uses("exla"):
-		return steps("raise the limit that the program has for its pool above "+human(needed)+", where the GPU has that; where it has not, make the program smaller",
-			everyFramework("XLA_PYTHON_CLIENT_MEM_FRACTION=0.95", "PyTorch: torch.cuda.set_per_process_memory_fraction"))
+		return c.advise("limit")
 	case total == 0:
 		return c.fraction("0.95", "if the GPU has more than the pool's limit").
 			step("raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint")
@@ -204,40 +192,14 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 
 // raiseCap raises a limit that the program, or somebody, set for a pool; limit is 0 if unknown.
 func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
-	needs := human(r.Alloc + r.Want)
-	outside := "a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-	if v := c.OtherVendor(); v != nil {
-		outside = "the share of the container, or of the GPU's partition (" + v.Processes + ")"
-	}
-	switch {
-	case r.St.Words["cupy"] || c.Uses("cupy") && limit > 0:
-		return steps("or, where the program sets it: cupy.get_default_memory_pool().set_limit(size=BYTES); 0 is no limit",
-			"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks()",
-			"before CuPy 13 cached blocks count against the limit even where they could be freed (cupy/cupy#7679)").
-			set("CUPY_GPU_MEMORY_LIMIT", "", "without it there is no limit but the GPU; or give it more than "+needs).check("gpumem explain --as cupy")
-	case r.St.Words["pa"] && r.St.Words["budget"], c.Uses("jax") && !c.OnTorch() && !c.Uses("rmm", "mps", "onnxruntime"):
+	if r.St.Words["pa"] && r.St.Words["budget"] || c.Uses("jax") && !c.OnTorch() && !c.Uses("cupy", "rmm", "mps", "onnxruntime") {
 		return c.raiseLimit(r.Alloc + r.Want)
-	case c.Uses("rmm"):
-		return steps("raise the pool's maximum_pool_size (rmm.reinitialize(pool_allocator=True, maximum_pool_size=...)), or leave it out",
-			when(c.Simulated().Bytes > 0, "for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
-	case c.Uses("mps"):
-		return steps("raise the part of the Mac's memory that PyTorch may take: PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 lifts the limit, and macOS then swaps, or stops",
-			"or make it smaller: batch, half precision; torch.mps.empty_cache() between steps")
-	case c.Uses("onnxruntime"):
-		return steps("raise gpu_mem_limit in the CUDA provider's options; arena_extend_strategy=kSameAsRequested keeps the pool from doubling")
-	case c.Uses("paddle"):
-		return steps("raise FLAGS_gpu_memory_limit_mb, above "+needs+", or leave it out: 0 is no limit", "or let Paddle take less: a smaller batch")
-	case c.Uses("julia"):
-		return steps("raise JULIA_CUDA_HARD_MEMORY_LIMIT (such as 90%, or 20GiB), or leave it out; before CUDA.jl 4 its name is JULIA_CUDA_MEMORY_LIMIT",
-			"free what the pool keeps: GC.gc(); CUDA.reclaim()")
-	case !c.onTorch(r):
-		return steps("raise the limit that the program has for its pool above "+needs+", or let it take less: the GPU has more", "if none is set, look for one outside: "+outside)
 	}
-	orSetting := ""
-	if v := c.Version("torch"); v == "" || !account.Older(v, 2, 10) {
-		orSetting = ", or since PyTorch 2.10 per_process_memory_fraction:F in " + c.ConfName()
+	outside := "if none is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+	if v := c.OtherVendor(); v != nil {
+		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition (" + v.Processes + ")"
 	}
 	_, set := c.TorchFraction()
-	return steps("raise the cap: torch.cuda.set_per_process_memory_fraction(F)"+orSetting+"; without one there is none",
-		when(!set, "if no cap is set, look for one outside: "+outside)).check("gpumem explain --as pytorch")
+	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit, "it needs more than "+human(r.Alloc+r.Want)), when(!set && limit == 0, outside))
+	return remedy.step(when(c.Simulated().Bytes > 0, "for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
 }

@@ -18,7 +18,7 @@ func starvedLibrary(c *view) (all []Explanation) {
 		case c.told && c.held < account.FirstLibrary && c.framedProgram():
 			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held), d.St.Quoted(human(d.Want)+" asked of the driver, past the pool, which is alone on the GPU")).only())
 		case c.smallPast():
-			all = append(all, fits(521, "a small request past the pool", c.smallerPool(0), tryGrowing,
+			all = append(all, fits(521, "a small request past the pool", c.smallerPool(0), c.tryLess(),
 				d.St.Quoted(human(d.Want)+" asked of the driver, past the pool: the pool left less than that, or another process did")).only())
 		}
 	}
@@ -27,7 +27,7 @@ func starvedLibrary(c *view) (all []Explanation) {
 		if c.told {
 			return append(all, sure(240, "jaxlib's own kernels", c.smallerPool(0), reading).only())
 		}
-		return append(all, fits(240, "jaxlib's own kernels", c.smallerPool(0), tryGrowing, reading).needs(NeedProcesses))
+		return append(all, fits(240, "jaxlib's own kernels", c.smallerPool(0), c.tryLess(), reading).needs(NeedProcesses))
 	}
 	return all
 }
@@ -86,26 +86,17 @@ func (c *view) asTried(l *account.Library) Remedy {
 }
 
 // handleEarly is for programs whose pools grow as needed.
-func (c *view) handleEarly() Remedy {
-	if c.OnTorch() {
-		return steps("PyTorch preallocates nothing: the GPU is full, by this program or by others (nvidia-smi). Use a smaller batch or model, or end the others",
-			"make the handle while there is room: run a small matrix product before the large allocations")
-	}
-	return steps("the program preallocates nothing: the GPU is full, by itself or by others (nvidia-smi). Let it take less, or end the others",
-		"make the library's handle while there is room: call it once before the large allocations")
-}
+func (c *view) handleEarly() Remedy { return c.advise("handle") }
 
 // smallerPool makes the pool smaller. It leaves what cuDNN's first convolution takes, and half
 // of that for the handles of other libraries, less what was free already. display is what the
 // desktop holds, in bytes.
 func (c *view) smallerPool(display uint64) Remedy {
-	if c.OnTensorFlow() {
-		return tensorFlowGrows("TensorFlow takes nearly all that is free; growing as needed leaves libraries their room")
+	if !c.onJAX() && !c.Uses("exla") {
+		return c.advise("beside").step(when(c.screen(), displayHere))
 	}
 	value, why := c.poolLess(display)
-	return c.fraction(value, why).step(letJAXGrow,
-		when(!c.Uses("jax"), "these are JAX's; if the program is TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true. Others take no memory in advance: a smaller batch"),
-		when(c.screen(), displayHere))
+	return c.fraction(value, why).step(letJAXGrow, when(c.screen(), displayHere))
 }
 
 // poolLess is a fraction that leaves libraries their room, and its reason.

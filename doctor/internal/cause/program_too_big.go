@@ -18,9 +18,9 @@ func tooBig(c *view) (all []Explanation) {
 	if l := c.Library; l != nil && !l.Plenty() && !l.Tried && l.Short() && !c.framed(l) {
 		switch {
 		case c.told:
-			all = append(all, sure(362, "the program's own arrays leave a library too little", c.smaller(nil), l.Quotes()...).only().certainly(l.Certain()...))
+			all = append(all, sure(362, "the program's own arrays leave a library too little", c.smaller(), l.Quotes()...).only().certainly(l.Certain()...))
 		case l.Bare:
-			all = append(all, fits(341, "a library without room", c.smaller(nil), c.processes(), l.Quotes()...))
+			all = append(all, fits(341, "a library without room", c.smaller(), c.processes(), l.Quotes()...))
 		}
 	}
 	return append(all, c.bareTooBig()...)
@@ -31,34 +31,34 @@ func (c *view) messageTooBig() []Explanation {
 	s := c.Shortfall
 	switch c.who() {
 	case aboveGPU:
-		return []Explanation{sure(686, "a request above the total", c.smaller(s.Refusal), s.St.Quoted(fmt.Sprintf("one request of %s is more than the GPU's %s", human(s.Want), human(s.Total))))}
+		return []Explanation{sure(686, "a request above the total", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the GPU's %s", human(s.Want), human(s.Total))))}
 	case aboveAny:
-		return []Explanation{sure(684, "a request above any GPU", c.smaller(s.Refusal), s.St.Quoted(human(s.Want)+" in one piece is more than any GPU has"))}
+		return []Explanation{sure(684, "a request above any GPU", c.smaller(), s.St.Quoted(human(s.Want)+" in one piece is more than any GPU has"))}
 	case spilled:
-		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(s.Refusal), s.St.Quoted(fmt.Sprintf("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(s.Alloc), human(s.Total)))).
+		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(), s.St.Quoted(fmt.Sprintf("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(s.Alloc), human(s.Total)))).
 			certainly("on Windows the driver spills into the host's memory before a program is refused")}
 	case aboveMachine:
-		return []Explanation{sure(680, "a request above the limit", c.smaller(s.Refusal), s.St.Quoted(fmt.Sprintf("one request of %s is more than the %s that may be taken of the machine's memory", human(s.Want), human(s.Limit))))}
+		return []Explanation{sure(680, "a request above the limit", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the %s that may be taken of the machine's memory", human(s.Want), human(s.Limit))))}
 	case holesMaybe, holesHardly:
-		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(s.Refusal), seeSummary, s.St.Quoted(lostInRounding(s)))}
+		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), seeSummary, s.St.Quoted(lostInRounding(s)))}
 	case othersAndHoles:
-		return []Explanation{fits(637, "others and holes together", c.smaller(s.Refusal), seeSummary, s.St.Quoted(bothShort(s)))}
+		return []Explanation{fits(637, "others and holes together", c.smaller(), seeSummary, s.St.Quoted(bothShort(s)))}
 	case ownFills:
-		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(s.Refusal), s.St.Quoted(s.Own())).certainly(c.hint()...)}
+		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(), s.St.Quoted(s.Own())).certainly(c.hint()...)}
 	case restMaybe:
-		return []Explanation{fits(627, "the program's own allocations", c.smaller(s.Refusal), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
+		return []Explanation{fits(627, "the program's own allocations", c.smaller(), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
 	case ownMaybe:
-		return []Explanation{fits(629, "the program's own allocations", c.smaller(s.Refusal), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
+		return []Explanation{fits(629, "the program's own allocations", c.smaller(), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
 	case freeAlone:
-		return []Explanation{sure(620, "no other process on the machine", c.smaller(s.Refusal), s.St.Quoted(freeOf(s)))}
+		return []Explanation{sure(620, "no other process on the machine", c.smaller(), s.St.Quoted(freeOf(s)))}
 	case freeOnly:
-		return []Explanation{fits(620, "a message without its numbers", c.smaller(s.Refusal), c.processes(), s.St.Quoted(freeOf(s))).needs(NeedProcesses)}
+		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(), s.St.Quoted(freeOf(s))).needs(NeedProcesses)}
 	case poolFills:
-		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(s.Refusal), append(one(s.St, poolRefused(s)), c.totalLine()...)...)}
+		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(), append(one(s.St, poolRefused(s)), c.totalLine()...)...)}
 	case poolOnMachine:
-		return []Explanation{fits(612, "no other process on the machine", c.smaller(s.Refusal), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal)}
+		return []Explanation{fits(612, "no other process on the machine", c.smaller(), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal)}
 	case poolAlone:
-		return []Explanation{fits(612, "a pool that the GPU refuses", c.smaller(s.Refusal), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(612, "a pool that the GPU refuses", c.smaller(), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
@@ -69,12 +69,12 @@ func (c *view) engineTooBig() []Explanation {
 	if g := c.Engine; g != nil && !g.AtStart && !c.loadedFree(g) && !c.shareRaises(g) {
 		switch {
 		case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
-			return []Explanation{sure(751, "no share has room for the cache", c.smaller(g.Refusal), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
+			return []Explanation{sure(751, "no share has room for the cache", c.smaller(), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
 		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return []Explanation{sure(740, "no room for the cache", c.smaller(g.Refusal), g.St.Quoted("nothing is left for the cache"), with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
+			return []Explanation{sure(740, "no room for the cache", c.smaller(), g.St.Quoted("nothing is left for the cache"), with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
 		default:
-			return []Explanation{fits(732, "no room for the cache", c.smaller(g.Refusal), c.processes(), g.St.Quoted("the model and what was there before it left no room for the cache")).needs(needTotal, NeedProcesses)}
+			return []Explanation{fits(732, "no room for the cache", c.smaller(), c.processes(), g.St.Quoted("the model and what was there before it left no room for the cache")).needs(needTotal, NeedProcesses)}
 		}
 	}
 	p := c.Plan
@@ -108,11 +108,11 @@ func (c *view) driverTooBig() []Explanation {
 	switch {
 	case d == nil || d.Collected:
 	case c.driverAbove() && d.Want > account.LargestThen(d.Refusal):
-		return []Explanation{sure(545, "a request above any GPU", c.smaller(d.Refusal), d.St.Quoted(human(d.Want)+" in one piece is more than any GPU has, or had when this was printed")).only()}
+		return []Explanation{sure(545, "a request above any GPU", c.smaller(), d.St.Quoted(human(d.Want)+" in one piece is more than any GPU has, or had when this was printed")).only()}
 	case c.driverAbove():
-		return []Explanation{sure(543, "a request above the total", c.smaller(d.Refusal), append(one(d.St, human(d.Want)+" in one piece"), c.totalLine()...)...).only()}
+		return []Explanation{sure(543, "a request above the total", c.smaller(), append(one(d.St, human(d.Want)+" in one piece"), c.totalLine()...)...).only()}
 	case d.Past && !c.told && d.Want > statement.Gib && !c.poolSizeRefused():
-		return []Explanation{fits(515, "a request past the pool", c.smaller(d.Refusal), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
+		return []Explanation{fits(515, "a request past the pool", c.smaller(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
 	}
 	return nil
 }
@@ -124,25 +124,25 @@ func (c *view) poolTooBig() (all []Explanation) {
 		device := c.TensorFlowDevice(t.Bytes)
 		switch {
 		case device.Bytes > 0:
-			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(nil), with(t, "this tensor alone is "+human(t.Bytes)), with(device, "TensorFlow's device got "+human(device.Bytes))))
+			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)), with(device, "TensorFlow's device got "+human(device.Bytes))))
 		case total > 0 && t.Bytes > total, t.Bytes > account.LargestGPU:
-			all = append(all, sure(488, "a tensor above the GPU", c.smaller(nil), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU has")))
+			all = append(all, sure(488, "a tensor above the GPU", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU has")))
 		}
 	}
 	if r := c.tpuRefusal(); r != nil && r.Total > 0 && r.Alloc > r.Total {
-		all = append(all, sure(480, "a TPU's memory", c.smaller(r), r.St.Quoted(fmt.Sprintf("the program needs %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(r.Alloc), human(r.Total)))))
+		all = append(all, sure(480, "a TPU's memory", c.smaller(), r.St.Quoted(fmt.Sprintf("the program needs %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(r.Alloc), human(r.Total)))))
 	}
 	p := c.poolAccount()
 	switch {
 	case p == nil:
 	case p.aboveAny(c):
-		all = append(all, sure(446, "a request above any GPU", c.smaller(p.Refused), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any GPU has")).only())
+		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any GPU has")).only())
 	case p.above(c):
-		all = append(all, sure(444, "a request above the total", c.smaller(p.Refused), append(one(p.Refused.St, human(p.Want)+" requested"), c.totalLine()...)...).only())
+		all = append(all, sure(444, "a request above the total", c.smaller(), append(one(p.Refused.St, human(p.Want)+" requested"), c.totalLine()...)...).only())
 	case c.poolFull(p) && total == 0:
-		all = append(all, fits(437, "the pool is at its limit", c.smaller(p.Refused), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only())
+		all = append(all, fits(437, "the pool is at its limit", c.smaller(), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only())
 	case c.poolFull(p) && c.poolAboveGPU(p):
-		all = append(all, sure(439, "more than the GPU has", c.smaller(p.Refused), append(one(p.Refused.St, fmt.Sprintf("%s in use and %s requested are more than the GPU's %s, whatever the pool's limit", human(p.InUse.Bytes), human(p.Want), human(total))),
+		all = append(all, sure(439, "more than the GPU has", c.smaller(), append(one(p.Refused.St, fmt.Sprintf("%s in use and %s requested are more than the GPU's %s, whatever the pool's limit", human(p.InUse.Bytes), human(p.Want), human(total))),
 			lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only())
 	}
 	return all
@@ -159,29 +159,29 @@ func (c *view) compiledTooBig() []Explanation {
 	b := k.Buffers
 	switch {
 	case c.argumentsAbove():
-		return []Explanation{sure(478, "the program's arguments", c.smaller(nil), with(k.Arguments, fmt.Sprintf("the arguments and results alone are %s, and the limit is %s", human(k.Arguments.Bytes), human(k.Base)))).only()}
+		return []Explanation{sure(478, "the program's arguments", c.smaller(), with(k.Arguments, fmt.Sprintf("the arguments and results alone are %s, and the limit is %s", human(k.Arguments.Bytes), human(k.Base)))).only()}
 	case c.rematTooBig():
 		m := k.Remat
 		said := fmt.Sprintf("recomputing brings %s to %s, and the limit is %s", human(m.From), human(m.To), human(m.Limit))
 		if m.Saved() == 0 {
 			said = fmt.Sprintf("recomputing saves nothing of %s, and the limit is %s", human(m.To), human(m.Limit))
 		}
-		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(p.Refused), m.St.Quoted(said), p.Refused.St.Quoted("one buffer of "+human(p.Want)+" is refused"))}
+		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(), m.St.Quoted(said), p.Refused.St.Quoted("one buffer of "+human(p.Want)+" is refused"))}
 	case c.rematHolds():
 	case b.Bytes > account.LargestGPU:
-		return []Explanation{sure(465, "the program's buffers above any GPU", c.smaller(nil), with(b, human(b.Bytes)+" is more than any GPU has"))}
+		return []Explanation{sure(465, "the program's buffers above any GPU", c.smaller(), with(b, human(b.Bytes)+" is more than any GPU has"))}
 	case b.Bytes > 0 && total > 0 && b.Bytes > total-account.ContextMost/2:
-		return []Explanation{sure(464, "the program's buffers above the GPU", c.smaller(nil), append([]statement.Evidence{with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))}, c.totalLine()...)...)}
+		return []Explanation{sure(464, "the program's buffers above the GPU", c.smaller(), append([]statement.Evidence{with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))}, c.totalLine()...)...)}
 	case b.Bytes > 0 && !k.Small && total == 0:
-		return []Explanation{fits(451, "the program's buffers", c.smaller(nil), giveState, with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(needTotal)}
+		return []Explanation{fits(451, "the program's buffers", c.smaller(), giveState, with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(needTotal)}
 	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
 	case k.Announced.Bytes > 0 && p.Want > k.Announced.Bytes:
 		l := []statement.Evidence{with(k.Announced, "the pool may have "+human(k.Announced.Bytes)), p.Refused.St.Quoted(human(p.Want) + " in one piece is more")}
 		if c.announcedAbove() {
-			return []Explanation{sure(450, "a request above the total", c.smaller(p.Refused), append(l, c.totalLine()...)...).only()}
+			return []Explanation{sure(450, "a request above the total", c.smaller(), append(l, c.totalLine()...)...).only()}
 		}
 		if total == 0 {
-			return []Explanation{fits(449, "a request above the pool", c.smaller(p.Refused), giveState, l...).needs(needTotal).only()}
+			return []Explanation{fits(449, "a request above the pool", c.smaller(), giveState, l...).needs(needTotal).only()}
 		}
 	}
 	return nil
@@ -204,63 +204,31 @@ func (c *view) bareTooBig() []Explanation {
 	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
-		return []Explanation{sure(290, "a request above the total", c.smaller(r), append(one(r.St, human(r.Want)+" in one piece is more than the GPU has"), c.totalLine()...)...).only()}
+		return []Explanation{sure(290, "a request above the total", c.smaller(), append(one(r.St, human(r.Want)+" in one piece is more than the GPU has"), c.totalLine()...)...).only()}
 	}
 	if card := c.NamedCard(); total == 0 && card.Bytes > 0 && r.Want > card.Bytes && !c.Unified() {
-		return []Explanation{sure(288, "a request above the card", c.smaller(r), r.St.Quoted(human(r.Want)+" in one piece is more than the GPU has"), with(card, "no GPU of this name has more than "+human(card.Bytes))).only()}
+		return []Explanation{sure(288, "a request above the card", c.smaller(), r.St.Quoted(human(r.Want)+" in one piece is more than the GPU has"), with(card, "no GPU of this name has more than "+human(card.Bytes))).only()}
 	}
 	switch {
 	case c.bareKnown():
 		return nil
 	case c.bareXLA():
-		return []Explanation{fits(214, "a request and nothing more", c.smaller(r), seeReport, r.St.Quoted(r.Refused())).needs(needTotal, needReport)}
+		return []Explanation{fits(214, "a request and nothing more", c.smaller(), seeReport, r.St.Quoted(r.Refused())).needs(needTotal, needReport)}
 	case c.bareXLAWords():
 		return nil
 	case c.bareLlama():
 		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(false), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	case c.bareProgram():
-		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(r), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
 
 // smaller makes the program smaller, in its own words.
-func (c *view) smaller(r *account.Refusal) Remedy {
-	for _, s := range smallerOf {
-		if c.Uses(s.framework) {
-			return steps(s.steps...)
-		}
+func (c *view) smaller() Remedy {
+	r := c.advise("batch", "weights", "cache")
+	if len(r.Steps) < 3 {
+		r = r.step(c.advise("look").Steps...)
 	}
-	switch {
-	case c.onTorch(r):
-		return steps("make it smaller: batch, sequence, activation checkpointing (torch.utils.checkpoint), half precision, sharding (FSDP), offloading",
-			"see what holds it: torch.cuda.memory._record_memory_history(), then gpumem replay SNAPSHOT says how much any allocator would need")
-	case c.OnTensorFlow():
-		return steps("make it smaller: batch, tensors, mixed precision; " + noRoomByWords)
-	case c.onJAX():
-		return steps("make it smaller: batch, precision, or shard it over GPUs (jax.sharding); "+noRoomByWords, "keep less for the backward pass: jax.checkpoint around each layer or block")
-	}
-	return steps("make it smaller: a smaller batch or input, half precision, or parts of it one after the other; "+noRoomByWords, "free what it does not need before this request, and "+whoElse)
-}
-
-// smallerOf is what makes a program smaller, by what it uses. The first that holds counts.
-var smallerOf = []struct {
-	framework string
-	steps     []string
-}{
-	{"llama.cpp", []string{"let fewer layers go to the GPU: num_gpu in Ollama's options, -ngl in llama.cpp; or a smaller quantisation, a shorter context (num_ctx, -c)",
-		"let Ollama count more beside the model: OLLAMA_GPU_OVERHEAD=BYTES; and " + whoElse}},
-	{"sglang", []string{"spread the model over GPUs (--tp-size), quantise it, or shorten --context-length",
-		"leave more beside weights and cache: --mem-fraction-static, five hundredths less than now; --chunked-prefill-size 2048"}},
-	{"vllm", []string{"spread the model over GPUs (--tensor-parallel-size), quantise it, or shorten --max-model-len", "serve fewer requests at a time: --max-num-seqs; and no graphs: --enforce-eager"}},
-	{"comfyui", []string{"start ComfyUI with --lowvram, or --novram; a smaller image or batch; tiled VAE decoding", "a quantised model (fp8, GGUF) takes half or a quarter"}},
-	{"tensorrt", []string{"a smaller max_batch_size, max_seq_len or workspace (--memPoolSize=workspace:MiB); the builder goes on without tactics that do not fit"}},
-	{"onnxruntime", []string{"a smaller batch; arena_extend_strategy=kSameAsRequested in the CUDA provider's options, so that its pool does not double", "gpu_mem_limit in the same options is a limit on the pool, not a cure"}},
-	{"xgboost", []string{"smaller bins (max_bin), QuantileDMatrix in place of DMatrix, or external memory; subsample with sampling_method=gradient_based"}},
-	{"paddle", []string{"a smaller batch; FLAGS_allocator_strategy=auto_growth; FLAGS_fraction_of_gpu_memory_to_use is what Paddle takes at once"}},
-	{"julia", []string{"free what is not needed: CUDA.unsafe_free!(x), then GC.gc(); CUDA.reclaim()", "a smaller batch; CUDA.pool_status() shows what the pool has"}},
-	{"cupy", []string{"free what the pool keeps: cupy.get_default_memory_pool().free_all_blocks(); work in pieces", "cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc) lets arrays spill to the host"}},
-	{"rmm", []string{`work in pieces (dask-cudf, spilling: cudf.set_option("spill", True)), or managed memory: rmm.reinitialize(managed_memory=True)`}},
-	{"numba", []string{"del arrays that are not needed, numba.cuda.current_context().deallocations.clear(); work in pieces"}},
-	{"mps", []string{"a smaller batch, half precision; torch.mps.empty_cache() between steps", "the memory is the Mac's own: end other programs"}},
+	return r
 }

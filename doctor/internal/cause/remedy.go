@@ -119,23 +119,10 @@ func (c *view) lessFraction(by float64, why string) Remedy {
 	return c.fraction(down(f-by), why)
 }
 
-// tensorFlowGrows lets TensorFlow's pool grow.
-func tensorFlowGrows(why string) Remedy {
-	return steps("in code instead, before the GPU is used: tf.config.experimental.set_memory_growth(gpu, True), or a limit by tf.config.set_logical_device_configuration").
-		set(account.TfGrowth, "true", why).check("TF_FORCE_GPU_ALLOW_GROWTH=true gpumem explain --as tensorflow")
-}
-
 const (
-	letJAXGrow    = "let the pool grow as needed instead: XLA_PYTHON_CLIENT_PREALLOCATE=false"
-	displayHere   = "a display is on this GPU: gpumem run leaves it room by itself"
-	whoElse       = "see who else is on the GPU: gpumem ps, or nvidia-smi"
-	noRoomByWords = "a setting cannot make room that is not there"
+	letJAXGrow  = "let the pool grow as needed instead: XLA_PYTHON_CLIENT_PREALLOCATE=false"
+	displayHere = "a display is on this GPU: gpumem run leaves it room by itself"
 )
-
-// everyFramework names the settings of each, where nothing shows which it is.
-func everyFramework(jax, others string) string {
-	return "if the program is JAX: " + jax + "; TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true; " + others
-}
 
 // screen reports whether a display hangs on the GPU.
 func (c *view) screen() bool {

@@ -43,8 +43,7 @@ func unifiedMemory(c *view) []Explanation {
 // shareMemory is what to do where host and GPU have one memory.
 func (c *view) shareMemory() Remedy {
 	if c.Uses("metal", "mps") {
-		return steps("make it smaller: a smaller model or batch, half precision or a quantised model, a shorter context",
-			"end other programs: the memory is the Mac's own, and all of them use it")
+		return c.advise("unified").step("end other programs: the memory is the Mac's own, and all of them use it")
 	}
 	r := Remedy{}
 	if g := c.Engine; g != nil && g.AtStart && c.Uses("vllm") {
