@@ -44,7 +44,8 @@ type Reading struct {
 type GPU struct {
 	Index           int // -1 if unknown
 	Name, UUID, Bus string
-	// Total is 0 if unknown. The others are known where Has... is set.
+	// Total is 0 if unknown. The others are known where Has... is set. In a container with a
+	// limiter that lost count Used can be above Total, up to 2^64.
 	Total, Used, Free, Reserved   uint64
 	HasUsed, HasFree, HasReserved bool
 	Display                       bool   // it drives a display

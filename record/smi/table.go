@@ -325,7 +325,7 @@ func processType(text string) bool {
 // bareMemory reads a line of nothing but "123MiB / 456MiB", as people cut it out of a table.
 func (r *Reader) bareMemory(n int, text string) bool {
 	used, total, ok := usage(strings.Trim(text, " \t|*`"))
-	if !ok || total < 256<<20 || strings.Count(text, "MiB") != 2 {
+	if !ok || used > total || total < 256<<20 || strings.Count(text, "MiB") != 2 {
 		return false
 	}
 	r.continueTable(n).add(GPU{Index: -1, Used: used, HasUsed: true, UsedLine: n, Total: total, Line: n})

@@ -10,10 +10,8 @@ import (
 	"gpumem/size"
 )
 
-// maxBytes is above the memory of any GPU: larger numbers are not amounts of it.
-const maxBytes = 1 << 50
-
-// amount reads a size: 123MiB, 123 MiB, 2.0 GB, or 123 of MiB.
+// amount reads a size: 123MiB, 123 MiB, 2.0 GB, or 123 of MiB. A limiter that counted below
+// zero prints sizes just below 2^64, which are read as they stand.
 func amount(text string) (n uint64, ok bool) {
 	text = strings.TrimSpace(text)
 	if text == "" || !digit(text[0]) || len(text) > 24 {
@@ -24,7 +22,7 @@ func amount(text string) (n uint64, ok bool) {
 		return n << 20, err == nil
 	}
 	n, err := size.Parse(text)
-	return n, err == nil && n < maxBytes
+	return n, err == nil
 }
 
 // usage reads "123MiB / 456MiB": what is used of how much.
@@ -46,7 +44,7 @@ func usage(text string) (used, total uint64, ok bool) {
 		return 0, 0, false
 	}
 	total, ok = amount(right)
-	return used, total, ok && used <= total && total > 0
+	return used, total, ok && total > 0
 }
 
 // unknown reports whether a tool prints the text where it has no value.
