@@ -17,15 +17,14 @@ import (
 
 // Answer is the diagnosis of one log.
 type Answer struct {
-	Log    string // its name in messages; empty if there is none
-	Size   int64  // bytes of its text
-	Binary bool   // it has bytes that no text has, near its beginning
+	Log string // its name in messages; empty if there is none
 	*Diagnosis
 }
 
 // Read diagnoses the log in a file, gzip or not; "-" is standard input, and an empty path
-// is no log. The state, and what was taken beside the log, may be nil. progress, if not nil, is called with the bytes read and
-// the file's size, 0 if unknown. Errors name the file.
+// is no log. The state, and what was taken beside the log, may be nil. progress, if not nil, is
+// called with the bytes read and the file's size, 0 if unknown. Errors name the file. A file that
+// is no log is an error that says what reads it, and so is an empty one where nothing else is known.
 func Read(ctx context.Context, path string, state *machine.Snapshot, beside *Beside, progress func(read, total int64)) (Answer, error) {
 	if path == "" {
 		d, err := DiagnoseWith(strings.NewReader(""), state, beside)
@@ -36,11 +35,24 @@ func Read(ctx context.Context, path string, state *machine.Snapshot, beside *Bes
 		return Answer{}, err
 	}
 	defer in.Close()
-	d, err := DiagnoseWith(in, state, beside)
-	if err = in.named(err); err != nil {
+	head, err := in.Head()
+	if err != nil {
 		return Answer{}, err
 	}
-	return Answer{in.Name(), in.size, in.strange, d}, nil
+	if what := notLog(ctx, path, head); what != "" {
+		return Answer{}, in.Fail("%s", what)
+	}
+	if len(head) == 0 && state == nil && beside == nil {
+		return Answer{}, in.Fail("the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
+	}
+	d, err := DiagnoseWith(in, state, beside)
+	switch err = in.named(err); {
+	case err != nil:
+		return Answer{}, err
+	case len(head) > 0 && !in.text, d.Dump == nil && !isWide(head) && isBinary(head):
+		return Answer{}, in.Fail("this is no text; %s", printed)
+	}
+	return Answer{in.Name(), d}, nil
 }
 
 // ReadState reads a state file; "-" is standard input. Errors name the file.
@@ -75,7 +87,7 @@ type logReader struct {
 	*input.Reader
 	size     int64 // bytes of text that were read
 	wide     bool  // it begins as UTF-16 does
-	strange  bool  // it has bytes that no text has, near its beginning
+	text     bool  // it has other bytes than zeros
 	most     int64 // bytes to be read; 0: no limit
 	unbroken int64 // bytes since the end of a line
 	failed   error // of reading, with the name; nil at the end
@@ -88,13 +100,13 @@ func openLog(ctx context.Context, path, kind string, progress func(read, total i
 		return nil, err
 	}
 	l := &logReader{Reader: in}
-	// What Windows PowerShell redirects into a file is text, though it has zeros.
+	// What Windows PowerShell redirects into a file has no byte that ends a line.
 	head, err := in.Content().Peek(2)
 	if err != nil && err != io.EOF {
 		in.Close()
 		return nil, err
 	}
-	l.wide = bytes.Equal(head, []byte{0xff, 0xfe}) || bytes.Equal(head, []byte{0xfe, 0xff})
+	l.wide = isWide(head)
 	return l, nil
 }
 
@@ -132,9 +144,7 @@ func (l *logReader) Read(p []byte) (int, error) {
 	case l.most > 0 && l.size > l.most:
 		err = fmt.Errorf("%s: no dump of a pool within %d MiB", l.Name(), l.most>>20)
 	}
-	if !l.wide && l.size < 64<<10 && bytes.IndexByte(p[:n], 0) >= 0 {
-		l.strange = true
-	}
+	l.text = l.text || bytes.Count(p[:n], []byte{0}) < n
 	l.size += int64(n)
 	if err != nil && err != io.EOF {
 		l.failed = err

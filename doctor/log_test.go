@@ -159,13 +159,14 @@ func TestOpenLog(t *testing.T) {
 		content []byte
 		want    string // the error's words
 		bytes   int64
-		strange bool
+		text    bool
 	}{
-		{"plain", []byte("text\n"), "", 5, false},
+		{"plain", []byte("text\n"), "", 5, true},
 		{"empty", nil, "", 0, false},
-		{"one byte", []byte("x"), "", 1, false},
+		{"one byte", []byte("x"), "", 1, true},
 		{"rubbish", []byte("a\x00b"), "", 3, true},
-		{"gzip", zipped.Bytes(), "", 41 * 5000, false},
+		{"zeros", []byte("\x00\x00"), "", 2, false},
+		{"gzip", zipped.Bytes(), "", 41 * 5000, true},
 		{"cut", zipped.Bytes()[:zipped.Len()-20], "the gzip data is cut short", 0, false},
 		{"head", zipped.Bytes()[:5], "the gzip data is cut short", 0, false},
 		{"damaged", damaged, "the gzip data is damaged", 0, false},
@@ -188,8 +189,8 @@ func TestOpenLog(t *testing.T) {
 			case tc.want == "" && err != nil:
 				t.Error(err)
 			case tc.want == "":
-				if l.size != tc.bytes || l.strange != tc.strange {
-					t.Errorf("%d bytes, strange %v", l.size, l.strange)
+				if l.size != tc.bytes || l.text != tc.text {
+					t.Errorf("%d bytes, text %v", l.size, l.text)
 				}
 			case err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), tc.want):
 				t.Errorf("%v, want %s", err, tc.want)

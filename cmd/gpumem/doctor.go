@@ -145,21 +145,8 @@ func (o *doctorOptions) diagnose(ctx context.Context, logs []string) error {
 	var all []doctor.Answer
 	for _, name := range logs {
 		a, err := doctor.Read(ctx, name, state, beside, func(read, total int64) { line.bytes("reading", read, total) })
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case a.Size == 0 && !o.looks():
-			notes = append(notes, a.Log+": the log is empty; messages often go to stderr: python train.py > train.log 2>&1")
-		case a.Verdict == doctor.VerdictUnknown && a.Dump == nil:
-			note := recordingNote(ctx, name)
-			switch {
-			case a.Binary && note == "":
-				notes = append(notes, a.Log+": this is no text; a log is what the program printed")
-			case a.Binary:
-				notes = append(notes, a.Log+": this is no text; "+note)
-			case note != "":
-				notes = append(notes, a.Log+": this is no log; "+note)
-			}
 		}
 		all = append(all, a)
 	}
@@ -244,21 +231,4 @@ func saveTrace(ctx context.Context, path string, a doctor.Answer) (note string, 
 		words = "what is left of the pool (the dump is not whole)"
 	}
 	return fmt.Sprintf("%s: %s; go on: gpumem replay %s %s", path, words, report.ShellQuote(path), doctor.ReplayFlags(a.Dump)), nil
-}
-
-// recordingNote says that a file is a recording, and what reads it. It is empty for all
-// other files. Logs with allocations in them are logs.
-func recordingNote(ctx context.Context, path string) string {
-	if path == "-" {
-		return ""
-	}
-	t, err := formats.Open(ctx, path, trace.Options{})
-	if err != nil {
-		return ""
-	}
-	defer t.Close()
-	if t.Format == "memdebug" {
-		return ""
-	}
-	return fmt.Sprintf("it is a recording (%s), for gpumem replay %[2]s or gpumem leaks %[2]s", t.Format, report.ShellQuote(path))
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"gpumem/internal/input"
@@ -148,16 +149,25 @@ func (fs Formats) Names() []string {
 	return out
 }
 
+// Recognise returns the name of the format that content begins as, see Format.Looks, and "" if
+// it begins as none. head is not empty.
+func (fs Formats) Recognise(head []byte) string {
+	for _, f := range slices.Backward(fs) {
+		if f.Looks(head) {
+			return f.Name
+		}
+	}
+	return ""
+}
+
 // recognise returns the format of a recording that begins with head, see
 // Format.Looks. Content that no format knows is an *Error.
 func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if len(head) == 0 {
 		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
 	}
-	for i := len(fs) - 1; i >= 0; i-- {
-		if fs[i].Looks(head) {
-			return &fs[i], nil
-		}
+	if name := fs.Recognise(head); name != "" {
+		return fs.named(file, name)
 	}
 	reads := fs.Names()
 	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {

@@ -75,8 +75,12 @@ func Any(ctx context.Context, path string) (c Contents, err error) {
 // Looks reports whether content begins as a module does, of which head is all or 4 KiB and
 // more. A binary one is a message whose first field is a message or a text, as many are.
 func Looks(head []byte) bool {
-	isText := bytes.HasPrefix(bytes.TrimSpace(head), []byte("HloModule"))
-	return isText || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
+	text := bytes.TrimSpace(head)
+	for bytes.HasPrefix(text, []byte("//")) {
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+		text = bytes.TrimSpace(text)
+	}
+	return bytes.HasPrefix(text, []byte("HloModule")) || len(head) > 0 && head[0] == 1<<3|2 && isBinary(head[:min(len(head), peeked)])
 }
 
 // Read is File for input that is open.
