@@ -229,7 +229,7 @@ func (e *Case) Number(name string) float64 {
 }
 
 // xlaWords are what XLA prints, in JAX and in TensorFlow.
-var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_dnn\.cc|cuda_blas\.cc|cuda_driver\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|\bGPU_\d+_bfc\b`)
+var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_dnn\.cc|cuda_blas\.cc|cuda_driver\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|%[\w.-]+ = .*custom-call\(|best cudnn convolution algorithm|\bGPU_\d+_bfc\b`)
 
 // XLAWords reports whether the log has words that XLA alone prints.
 func (e *Case) XLAWords() bool {

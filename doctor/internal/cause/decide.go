@@ -18,6 +18,7 @@ const (
 	seeCuDNN      Command = `python -c 'import ctypes; c = ctypes.CDLL("libcudnn.so.9"); print(c.cudnnGetVersion())'; pip list | grep -i -E 'jax|cudnn'    # is cuDNN there, and the version that jaxlib was built for?`
 	seeLibraries  Command = "pip list | grep -i -E 'jax|nvidia'; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # are the libraries there, and of the versions that jaxlib was built for?"
 	seeFree       Command = "python -c 'import torch; print(torch.cuda.mem_get_info())'    # beside nvidia-smi: less means that something caps the process"
+	seeCap        Command = "nvidia-smi    # beside what the program is told to be free: less means that something caps the process"
 	seeSummary    Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
 	seeLive       Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'    # in the program, before it fails: much is held by itself; little: by another process"
 	seeReport     Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log    # the pool then prints its report before the error"
@@ -84,6 +85,30 @@ func (c *view) tryLess() Command {
 		return tryGrowing
 	}
 	return c.processes()
+}
+
+// onPool is a command of PyTorch's where the program is that.
+func (c *view) onPool(torch Command) Command {
+	if c.usesFramework("torch") {
+		return torch
+	}
+	return c.processes()
+}
+
+// seeWall shows whether somebody caps what the program sees.
+func (c *view) seeWall() Command {
+	if c.usesFramework("torch") {
+		return seeFree
+	}
+	return seeCap
+}
+
+// needCap is what would tell of a cap that the program set.
+func (c *view) needCap() []Need {
+	if c.usesFramework("torch") {
+		return []Need{needFraction}
+	}
+	return []Need{needEnv}
 }
 
 // seeHeld shows what the program itself holds.

@@ -34,7 +34,7 @@ func (c *view) messageOccupied() []Explanation {
 	case restUnknown:
 		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
 	case othersAndHoles:
-		return []Explanation{fits(639, "others and holes together", c.endOthers(), seeSummary, s.St.Quoted(bothShort(s)))}
+		return []Explanation{fits(639, "others and holes together", c.endOthers(), c.onPool(seeSummary), s.St.Quoted(bothShort(s)))}
 	case listedOthers:
 		return []Explanation{sure(632, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.Own()))...).certainly(c.hint()...)}
 	case restMaybe, ownMaybe:

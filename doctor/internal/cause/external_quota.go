@@ -51,7 +51,7 @@ func externalQuota(c *view) []Explanation {
 		}
 	}
 	if c.who() == enoughIsFree {
-		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), seeFree, c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
+		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), c.seeWall(), c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ func fragmentation(c *view) (all []Explanation) {
 	case holes:
 		all = append(all, sure(640, "holes in the pool", c.fillHoles(), s.St.Quoted(fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but not in one piece", human(s.Idle), holesAnd(s), human(s.Want)))))
 	case holesMaybe:
-		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), seeSummary, s.St.Quoted(lostInRounding(s))))
+		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s))))
 	case holesHardly:
-		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), seeSummary, s.St.Quoted(lostInRounding(s))))
+		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s))))
 	case othersAndHoles:
-		all = append(all, fits(638, "others and holes together", c.fillHoles(), seeSummary, s.St.Quoted(bothShort(s))))
+		all = append(all, fits(638, "others and holes together", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(bothShort(s))))
 	case restAsync, restUnknown:
 		if !s.Async {
 			break

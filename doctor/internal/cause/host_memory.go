@@ -86,7 +86,7 @@ func hostShared(c *view) []Explanation {
 }
 
 var largerShm = steps("make it larger: docker run --shm-size 8g (or --ipc host); in Kubernetes an emptyDir with medium: Memory at /dev/shm",
-	"or use fewer workers: DataLoader(num_workers=0) shows whether that is it")
+	"or use fewer loader workers: none at all shows whether that is it")
 
 // killers are those that end a process for memory, by a word of their lines.
 var killers = []struct{ word, name string }{
@@ -191,7 +191,7 @@ func (c *view) hostRemedy(r *account.Refusal) Remedy {
 			"keep that below the memory of the machine, and of its container if it has a limit")
 	case st.Words["paging"]:
 		return steps("make Windows' paging file larger: System, Advanced system settings, Performance, Advanced, Virtual memory",
-			"start fewer processes: each loads the libraries once more; DataLoader(num_workers=0) has none")
+			"start fewer processes, loader workers among them: each loads the libraries once more")
 	case st.HasAny("locked", "ibv"):
 		return steps("raise the limit of locked memory, which InfiniBand pins: ulimit -l unlimited; docker run --ulimit memlock=-1; in Slurm PropagateResourceLimitsExcept=MEMLOCK")
 	case pinned:

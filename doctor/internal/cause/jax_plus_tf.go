@@ -11,7 +11,7 @@ func jaxAndTensorFlow(c *view) (all []Explanation) {
 		return all
 	}
 	both := c.JAXAndTF()
-	apart := !c.OnTensorFlow() && !c.FrameworksTold() && l.From == nil
+	apart := c.onJAX() && !c.FrameworksTold() && l.From == nil
 	starts := l.Name == "cuBLAS" && !l.Call
 	switch {
 	case both != nil && c.framed(l):

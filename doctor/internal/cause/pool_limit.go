@@ -33,7 +33,7 @@ func poolLimit(c *view) (all []Explanation) {
 		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part), s.St.Quoted(fmt.Sprintf("%s is free, and %s was refused: the pool has %s, and with the request it would pass %d %% of %s, a limit as programs set it",
 			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	case enoughIsFree:
-		all = append(all, fits(667, "refused while enough is free", c.raiseCap(s.Refusal, 0), seeFree, s.St.Quoted(enoughFree(s))).needs(needFraction).
+		all = append(all, fits(667, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
 			certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	}
 	all = append(all, c.engineLimit()...)

@@ -40,9 +40,9 @@ func (c *view) messageTooBig() []Explanation {
 	case aboveMachine:
 		return []Explanation{sure(680, "a request above the limit", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the %s that may be taken of the machine's memory", human(s.Want), human(s.Limit))))}
 	case holesMaybe, holesHardly:
-		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), seeSummary, s.St.Quoted(lostInRounding(s)))}
+		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s)))}
 	case othersAndHoles:
-		return []Explanation{fits(637, "others and holes together", c.smaller(), seeSummary, s.St.Quoted(bothShort(s)))}
+		return []Explanation{fits(637, "others and holes together", c.smaller(), c.onPool(seeSummary), s.St.Quoted(bothShort(s)))}
 	case ownFills:
 		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(), s.St.Quoted(s.Own())).certainly(c.hint()...)}
 	case restMaybe:

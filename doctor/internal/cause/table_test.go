@@ -1,8 +1,12 @@
 package cause
 
 import (
+	"regexp"
 	"strings"
 	"testing"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/internal/test/doctortest"
 )
 
 // TestRemediesAreSourced: every line of the table is one, with a source, a need that is known,
@@ -64,4 +68,69 @@ func TestReleasesOfRemedies(t *testing.T) {
 			t.Errorf("%s to %s in %q: %q, want %q", tt.since, tt.until, tt.release, got, tt.want)
 		}
 	}
+}
+
+// named is what only one framework has.
+var named = regexp.MustCompile(`(?i)\bXLA_|\bTF_|\bjax\b|PYTORCH|\btorch\b|tensorflow|FLAGS_|JULIA_|OLLAMA|-ngl|num_gpu|--gpu-memory|--mem-fraction|cupy|DataLoader`)
+
+// TestUnknownFrameworksGetNeutralWords: where nothing in a log shows which framework it is, no
+// setting is proposed, and no step and no command is of one framework. All causes are covered
+// but those that name a framework themselves.
+func TestUnknownFrameworksGetNeutralWords(t *testing.T) {
+	logs := append([]string(nil), neutralLogs...)
+	for _, c := range doctortest.Cases() {
+		if c.State == "" {
+			logs = append(logs, c.Log)
+		}
+	}
+	seen := map[string]bool{}
+	for _, log := range logs {
+		e := account.New(nil)
+		if err := e.Read(strings.NewReader(log), nil); err != nil {
+			t.Fatal(err)
+		}
+		if len(e.Marks) > 0 || e.XLAWords() || len(e.Env) > 0 || len(newView(e).othersLines()) > 0 || wordOfFramework.MatchString(log) {
+			continue
+		}
+		for _, x := range Explain(e) {
+			if seen[x.Cause] = true; x.Cause == "bad_setting" {
+				continue // the log names the setting
+			}
+			for _, s := range append([]string{string(x.Decide), x.Remedy.Check}, x.Remedy.Steps...) {
+				if m := named.FindString(s); m != "" && !strings.Contains(s, "if it is "+m) {
+					t.Errorf("%s (%s) says %q for\n%s", x.Cause, x.Argument, s, log)
+				}
+			}
+			if x.Cause != "unified_memory" && len(x.Remedy.Settings) > 0 {
+				t.Errorf("%s (%s) sets %+v for\n%s", x.Cause, x.Argument, x.Remedy.Settings, log)
+			}
+		}
+	}
+	for _, f := range finders {
+		if !seen[f.id] && !ofOneFramework[f.id] {
+			t.Errorf("no log without a framework has the cause %s", f.id)
+		}
+	}
+}
+
+// wordOfFramework is evidence in a refusal's own words.
+var wordOfFramework = regexp.MustCompile(`(?i)torch|tensorflow|xla|jax|mem_fraction|_bfc`)
+
+// ofOneFramework are causes whose texts are of one framework.
+var ofOneFramework = map[string]bool{"bad_setting": true, "vmm_unsupported": true, "remat_insufficient": true, "jax_plus_tf": true, "same_process_second_pool": true, "estimator_underestimates": true}
+
+// neutralLogs are of programs that do not say what they are.
+var neutralLogs = []string{
+	"error: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY\n",
+	"ERROR: failed to allocate 209715200 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY\n",
+	"ERROR: cudnn_handle failed: CUDNN_STATUS_NOT_INITIALIZED\n",
+	"ERROR: cublasCreate failed: CUBLAS_STATUS_ALLOC_FAILED\n",
+	"ERROR: cublasCreate failed: CUBLAS_STATUS_NOT_INITIALIZED\n",
+	"step 1 gpu memory used 1.00 GiB\nstep 2 gpu memory used 2.00 GiB\nstep 3 gpu memory used 3.00 GiB\nstep 4 gpu memory used 4.00 GiB\nstep 5 gpu memory used 5.00 GiB\nstep 6 gpu memory used 6.00 GiB\nCUDA error: out of memory\n",
+	"cuGraphInstantiate failed: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n",
+	"Failed to load in-memory module: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n",
+	"my_engine: GPU out of memory: requested 2.00 GiB, total 16.00 GiB, free 100.00 MiB, allocated 8.00 GiB, reserved 15.50 GiB\n",
+	"my_engine: GPU out of memory: requested 2.00 GiB, total 16.00 GiB, free 12.00 GiB, allocated 2.00 GiB, reserved 2.50 GiB\n",
+	"my_engine: GPU out of memory: requested 2.00 GiB, total 16.00 GiB, free 100.00 MiB, allocated 2.00 GiB, reserved 2.50 GiB\n",
+	"WARNING: failed to allocate 512.00 MB of pinned memory: out of memory\n",
 }
