@@ -41,11 +41,11 @@ const (
 type extent struct {
 	quotes int // lines quoted for a cause
 	rows   int // on the screen for each of them
-	advice int // settings, and as many steps, for each of several causes; steps for one that is shortened
+	advice int // settings, and as many steps, for each of several causes; steps for one that is shortened; 0: one of both
 }
 
 // extents are tried until the answer fits.
-var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 2, 1}}
+var extents = []extent{{5, 3, 3}, {4, 2, 2}, {2, 2, 2}, {2, 2, 1}, {2, 2, 0}}
 
 // onScreen returns an answer, and the summary of a pool's dump or a program's buffers.
 func (a Answer) onScreen(width int) string {
@@ -184,8 +184,11 @@ func (a *text) several() {
 			title = report.Fold("If "+letter(i)+", "+report.OneLine(c.Title), a.Width)
 		}
 		a.Section(title)
-		a.settings(c.Settings[:min(len(c.Settings), a.advice)])
-		a.steps(c.Steps[:min(len(c.Steps), a.advice)])
+		settings := min(len(c.Settings), max(a.advice, 1))
+		a.settings(c.Settings[:settings])
+		if a.advice > 0 || settings == 0 {
+			a.steps(c.Steps[:min(len(c.Steps), max(a.advice, 1))])
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ type Case struct {
 	Env        map[string]string             // of the program that failed, as far as known
 	envFrom    map[string]statement.Evidence // where the log shows it
 	Failed     []*Refusal                    // in the order of the log
+	Sticky     *statement.Statement          // the first error after which every later call fails, and nil
 	End        string                        // what the log ends with
 
 	// What follows from them, nil if there is nothing of the kind.
@@ -90,7 +91,8 @@ const maxSeries = 100
 
 // Add adds what a text of the log says.
 func (e *Case) Add(st *statement.Statement) {
-	if st.Refused || st.Faint || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
+	e.sticky(st)
+	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
 		e.statements.add(st)
 	}
 	e.Said = e.Said || st.Refused || st.Faint || st.Topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil
@@ -125,6 +127,13 @@ func (e *Case) Add(st *statement.Statement) {
 		if _, ok := e.Marks[f]; !ok {
 			e.Marks[f] = st.Quoted("")
 		}
+	}
+}
+
+// sticky keeps the first error after which every later call fails, whoever makes it.
+func (e *Case) sticky(st *statement.Statement) {
+	if st.Sticky && (e.Sticky == nil || e.Sticky.Topic("other") == nil) && st.Topic("other") != nil {
+		e.Sticky = st
 	}
 }
 

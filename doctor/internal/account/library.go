@@ -141,7 +141,7 @@ func (h *Library) Short() bool { return !h.Tried && !h.Plenty() && (h.Memory || 
 
 // Open reports whether the text leaves memory and library open.
 func (h *Library) Open() bool {
-	return !h.Plenty() && !h.Short() && (h.From == nil || h.Scarce() || h.Tried)
+	return !h.Plenty() && !h.Short() && (h.From == nil || h.Scarce() || h.Tried || h.Left < h.Total*15/100)
 }
 
 // Certain is what is sure of the failure.

@@ -229,7 +229,8 @@ func (e *Case) Number(name string) float64 {
 }
 
 // xlaWords are what XLA prints, in JAX and in TensorFlow.
-var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_dnn\.cc|cuda_blas\.cc|cuda_driver\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|%[\w.-]+ = .*custom-call\(|best cudnn convolution algorithm|\bGPU_\d+_bfc\b`)
+var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_(?:dnn|blas|driver)\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|\bGPU_\d+_bfc\b` +
+	`|%[\w.-]+ = .*custom-call\(|best cudnn convolution algorithm|[Ff]ailed to create cublas handle|[Cc]ould not create cudnn handle|launch cuBLAS gemm|without BLAS support|cusolverDnCreate\(&handle\)`)
 
 // XLAWords reports whether the log has words that XLA alone prints.
 func (e *Case) XLAWords() bool {

@@ -102,6 +102,9 @@ func (e *Case) gather() {
 			continue
 		}
 		r := &Refusal{St: st, Layer: st.Layer, Device: DeviceOf(st.Text), Mild: st.Mild}
+		if (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool) && len(st.Amounts) == 0 && makesContext(all[i+1:], st) {
+			r.Layer = statement.LayerContext
+		}
 		r.take(st)
 		for _, next := range all[i+1 : min(len(all), i+1+4*nearby)] {
 			if next.Line > st.Line+nearby || next.From == st.From && next.Refused && (next.Amount(statement.RoleWant) != nil && r.Want > 0 || next.Line > st.Line+2 && next.Amount(statement.RoleWant) != nil) {
@@ -157,6 +160,20 @@ func (e *Case) gather() {
 	e.recovered()
 }
 
+// makesContext reports whether the stack below a line without a size is that of a context that
+// is made.
+func makesContext(below []*statement.Statement, st *statement.Statement) bool {
+	for _, next := range below {
+		if next.Line > st.Line+nearby || next.From != st.From {
+			break
+		}
+		if next.Words["ctx"] && next.HasAny("create", "retain") {
+			return true
+		}
+	}
+	return false
+}
+
 // mostHeld is how many times the GPU's memory a program may hold: on Windows the driver spills
 // into the host's memory. What is more is no size.
 const mostHeld = 4
@@ -186,6 +203,9 @@ func (r *Refusal) believe(total uint64) {
 func (e *Case) recovered() {
 	before := 0 // the last line of progress
 	for _, st := range e.Statements() {
+		if st.Again && !st.Refused {
+			e.goesOn(st)
+		}
 		if st.Topic("success") == nil || st.Refused {
 			continue
 		}
@@ -202,6 +222,16 @@ func (e *Case) recovered() {
 			if r.St.Line < st.Line && r.St.From == st.From && r.St.Level != "F" && !exception.MatchString(r.St.Text) {
 				r.Mild, r.WentOn = true, st
 			}
+		}
+	}
+}
+
+// goesOn marks the refusals right before a line that says that the program tries again, or with
+// something else.
+func (e *Case) goesOn(st *statement.Statement) {
+	for _, r := range e.Failed {
+		if r.St.Line < st.Line && r.St.Line+nearby >= st.Line && r.St.From == st.From && !exception.MatchString(r.St.Text) {
+			r.Mild, r.WentOn = true, st
 		}
 	}
 }

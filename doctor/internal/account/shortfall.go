@@ -145,7 +145,14 @@ func (s *Shortfall) AboveMachine() bool { return s.passes() && s.Want > s.Limit 
 const margin = 64 * statement.Mib
 
 // FreeEnough reports whether the GPU had room for the request.
-func (s *Shortfall) FreeEnough() bool { return s.HasFree && s.Free >= s.Want+margin }
+// Where a named process holds much, a few hundred MiB more may have come free since.
+func (s *Shortfall) FreeEnough() bool {
+	more := uint64(margin)
+	if s.Others >= s.Total*2/5 {
+		more = max(margin, s.Total/50)
+	}
+	return s.HasFree && s.Free >= s.Want+more
+}
 
 // OthersDecide reports whether processes that the message names hold what was lacking.
 func (s *Shortfall) OthersDecide() bool {
@@ -199,6 +206,9 @@ func (s *Shortfall) OwnDecides(told bool, held uint64) bool {
 	if !s.HasUse || !s.TotalTold {
 		return false
 	}
+	if s.HasFree && s.Free >= s.WantUp+s.Round {
+		return false // it would have fitted, as far as is told
+	}
 	full := s.Alloc+s.Want+ContextMost/3+s.Round > s.Total || s.Alloc >= s.Total*9/10
 	return full || s.InMessage() && s.Others < s.Lacking || told && held < s.Lacking
 }
@@ -251,7 +261,7 @@ func (e *Case) Arena() (uint64, *statement.Statement) {
 // AbsurdRequest is the first request that no program means, in bytes, and its line.
 func (e *Case) AbsurdRequest() (uint64, *statement.Statement) {
 	for _, r := range e.Failed {
-		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > Absurd && r.Layer != statement.LayerHost {
+		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > Absurd && r.Layer != statement.LayerHost && !r.St.HasAny("compilation", "compile") {
 			return want, r.St
 		}
 	}

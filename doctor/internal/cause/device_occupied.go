@@ -76,7 +76,7 @@ func (c *view) engineOccupied() []Explanation {
 			together = human(p.Parts) + " and " + together + " more"
 		}
 		return []Explanation{sure(721, "most of the GPU was taken before", c.endOthers(), p.FreeFrom, p.St.Quoted(together+" would fit into "+human(p.Total.Bytes)), p.Total.From)}
-	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, p.Compute && p.Runner != nil:
+	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate():
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
 		return []Explanation{sure(714, "others on the machine", c.endOthers(), append(c.othersLines(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"))...)}
 	case !c.planOneBuffer():
@@ -118,6 +118,8 @@ func (c *view) contextOccupied() (all []Explanation) {
 		case total > 0 && used > total*3/4:
 			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), append(l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
 				Reading: fmt.Sprintf("%s of %s is in use, and no process is listed", human(used), human(total))})...))
+		case !c.told && !c.onJAX() && !c.OnTensorFlow():
+			all = append(all, sure(582, "no context: the GPU is full", c.endOthers(), l...))
 		case !c.told:
 			all = append(all, fits(540, "no context", c.endOthers(), c.processes(), l...).needs(NeedProcesses).certainly("not even a context could be made on the GPU: it was full before this program took any"))
 		}

@@ -23,7 +23,7 @@ func underestimate(c *view) []Explanation {
 		from := p.From
 		from.Reading = fmt.Sprintf("%s was thought enough, with %s free", human(p.Planned), human(p.Available))
 		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p.Compute), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
-	case p.Compute && p.Runner != nil:
+	case c.runnerEstimate():
 		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(true), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),
 			p.Runner.Quoted("the runner was started because its estimate said that this fits"))}
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4, c.planOneBuffer():
@@ -46,6 +46,13 @@ func (c *view) planTooBig() bool {
 func (c *view) planOccupied() bool {
 	p := c.Plan
 	return p.Free > 0 && p.Total.Bytes > 0 && p.Planned == 0 && p.Parts+p.Want > p.Free && p.Free < p.Total.Bytes*6/10 && !c.planTooBig()
+}
+
+// runnerEstimate reports whether a runner was started, and its buffer for the computation, of a
+// usual size, was refused.
+func (c *view) runnerEstimate() bool {
+	p := c.Plan
+	return p.Compute && p.Runner != nil && p.Want < 16*statement.Gib
 }
 
 // planOneBuffer reports whether the weights were to go into one large buffer of a GPU whose size

@@ -49,7 +49,7 @@ func (c *view) hostFirst(r *account.Refusal) (first, last bool, gpu *account.Ref
 
 func hostRefused(c *view) []Explanation {
 	r := c.hostRefusal()
-	if r == nil {
+	if r == nil || c.About("tegra") != nil {
 		return nil
 	}
 	asked := "the memory asked for is the host's, not the GPU's"

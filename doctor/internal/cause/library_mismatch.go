@@ -22,7 +22,7 @@ func libraryMismatch(c *view) (all []Explanation) {
 		l = c.Library
 		all = append(all, fits(335, "a smaller pool did not help", c.pair(), c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...))
 	case l == nil || !l.Open():
-	case !c.framed(l), !(l.Name == "cuBLAS" && !l.Call):
+	default:
 		rank := 342
 		if c.StatementWith("insufficient", "driver", "version") != nil {
 			rank = 350

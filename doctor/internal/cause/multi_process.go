@@ -61,7 +61,7 @@ func (c *view) multiLibrary() []Explanation {
 		return []Explanation{x.only().certainly(l.Certain()...)}
 	case l.Short() && !c.OnTensorFlow():
 		return []Explanation{fits(348, "a library without room", c.smallerPools(), c.processes(), l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
-	case l.Open() && starts && !c.OnTensorFlow():
+	case l.Open() && (starts || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
 		return []Explanation{fits(347, "a library that failed", c.smallerPools(), c.processes(), l.Quotes()...).certainly(l.Certain()...)}
 	}
 	return nil

@@ -13,6 +13,11 @@ func notMemory(c *view) (all []Explanation) {
 		x.Verdict = "not_memory"
 		all = append(all, x)
 	}
+	if st := c.Sticky; st != nil && (c.Shortfall == nil || st.Line < c.Shortfall.St.Line) {
+		x := sure(975, "an error after which every call fails", otherFailure, st.Quoted("the failure is "+st.Topic("other").Name+": every later call of the process fails for it, whichever library makes it"))
+		x.Alone = true
+		add(x)
+	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
 		add(sure(695, "a size that no program means", steps("see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
 			"no setting of memory, and no larger GPU, helps"), st.Quoted(human(bytes)+" in one piece: a wrong shape, or a number that overflowed")))

@@ -15,11 +15,14 @@ func tooBig(c *view) (all []Explanation) {
 	all = append(all, c.driverTooBig()...)
 	all = append(all, c.poolTooBig()...)
 	all = append(all, c.compiledTooBig()...)
-	if l := c.Library; l != nil && !l.Plenty() && !l.Tried && l.Short() && !c.framed(l) {
+	if l := c.libraryOpen(); l != nil && l.Open() && !c.framed(l) && !l.Torch {
+		all = append(all, fits(341, "a library that failed", c.smaller(), c.processes(), l.Quotes()...))
+	}
+	if l := c.libraryOpen(); l != nil && l.Short() && !c.framed(l) {
 		switch {
 		case c.told:
 			all = append(all, sure(362, "the program's own arrays leave a library too little", c.smaller(), l.Quotes()...).only().certainly(l.Certain()...))
-		case l.Bare:
+		case l.Bare || !l.Torch:
 			all = append(all, fits(341, "a library without room", c.smaller(), c.processes(), l.Quotes()...))
 		}
 	}
@@ -84,7 +87,7 @@ func (c *view) engineTooBig() []Explanation {
 		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p.Compute), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"), p.Total.From)}
 	case c.planTooBig():
 		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p.Compute), p.FreeFrom, p.St.Quoted(p.LoadedText()))}
-	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, p.Compute && p.Runner != nil, c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
+	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate(), c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
 	case c.planOneBuffer():
 		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(false), p.St.Quoted("one buffer of "+human(p.Want)+", the layers that are to go to this GPU, was refused"))}
 	default:

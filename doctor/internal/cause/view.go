@@ -10,7 +10,15 @@ import (
 )
 
 // framed reports whether a library's framework preallocates, as far as is known.
-func (c *view) framed(l *account.Library) bool { return !l.Torch && !l.Bare }
+func (c *view) framed(l *account.Library) bool {
+	return !l.Torch && !l.Bare && (c.Uses("jax", "tensorflow", "exla") || c.XLAWords() || l.Conv || c.frameworkless(l))
+}
+
+// frameworkless reports whether nothing tells the framework, and the library's words are those of
+// XLA's and TensorFlow's logs: a handle that could not be created.
+func (c *view) frameworkless(l *account.Library) bool {
+	return l.From != nil || c.State() != nil || l.Memory && l.Early
+}
 
 // framedProgram reports whether the program's framework preallocates, as far as is known.
 func (c *view) framedProgram() bool { return !c.OnTorch() && !c.PreallocatesNothing() }

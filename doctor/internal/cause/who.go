@@ -133,6 +133,8 @@ func (c *view) whoByArithmetic() giver {
 	s := c.Shortfall
 	known := s.HasUse && s.TotalTold
 	switch {
+	case known && s.HasFree && s.Free >= s.WantUp+s.Round && s.Want > 0 && s.Capture == nil:
+		return nobodyKnown // it would have fitted, as far as is told
 	case s.HolesDecide():
 		return holes
 	case s.Holes() && s.Idle+s.Free >= s.Want:

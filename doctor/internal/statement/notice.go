@@ -8,6 +8,7 @@ package statement
 
 import (
 	_ "embed"
+	"gpumem/doctor/internal/vocabulary"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,6 +39,9 @@ type Statement struct {
 	Refused bool // it says that memory was refused
 	Faint   bool // by a word that may mean something else
 	Mild    bool // it says itself that the program goes on
+	Again   bool // it says that it tries again, or with something else
+	Sticky  bool // every later call fails too, whoever makes it
+	Codes   []vocabulary.Hit
 	Advice  bool // it only advises, or guesses
 	Over    bool // a pool is at its limit, in words
 	Stats   bool // it has figures of a pool's report
@@ -132,7 +136,8 @@ func readPassage(p passage) *Statement {
 			st.Topics = append(st.Topics, t)
 		}
 	}
-	st.judgeWords()
+	st.readCodes(Clipped64(whole))
+	st.judge()
 	return st
 }
 
@@ -204,124 +209,234 @@ func (st *Statement) Amount(r role) *amount {
 // calledRoutine is the routine of a library that PyTorch called when it failed.
 var calledRoutine = regexp.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+|roc\\w+)\\(")
 
-// judgeWords finds whether memory was refused, and by whom.
-func (st *Statement) judgeWords() {
-	toks := st.toks
-	for i := 1; i < len(toks); i++ { // "90 allocations, 0 refused, 20 calls" counts them
-		if n := &toks[i-1]; toks[i].class&CFail != 0 && n.kind == 'n' && n.unit == "" && (i == 1 || toks[i-2].kind != 'w') && (i+1 == len(toks) || strings.IndexByte(",;)|", toks[i+1].kind) >= 0) {
-			toks[i].class &^= CFail
+// words are those of a text, by their place among its tokens.
+type words struct {
+	toks tokenList
+	at   []int
+}
+
+// is reports whether word k is one of these.
+func (w *words) is(k int, any ...string) bool {
+	return k >= 0 && k < len(w.at) && w.toks[w.at[k]].is(any...)
+}
+
+// has reports whether word k has one of these classes.
+func (w *words) has(k int, c class) bool {
+	return k >= 0 && k < len(w.at) && w.toks[w.at[k]].class&c != 0
+}
+
+// within reports whether word k is followed by one of a class, or one of these, within n words
+// of the same sentence.
+func (w *words) within(k, n int, c class, any ...string) bool {
+	for j := k + 1; j < len(w.at) && j <= k+n; j++ {
+		for m := w.at[j-1] + 1; m < w.at[j]; m++ {
+			if t := &w.toks[m]; t.kind == '.' && !w.toks[m+1].glued || t.kind == ';' || t.kind == '|' {
+				return false
+			}
+		}
+		if w.has(j, c) || w.is(j, any...) {
+			return true
 		}
 	}
-	var w []int // the words
-	for i := range toks {
-		if toks[i].kind == 'w' {
-			w = append(w, i)
-		}
-	}
-	// A word k is followed by one of a class within n words of the same sentence.
-	within := func(k, n int, c class, words ...string) bool {
-		for j := k + 1; j < len(w) && j <= k+n; j++ {
-			for m := w[j-1] + 1; m < w[j]; m++ {
-				if toks[m].kind == '.' && !toks[m+1].glued || toks[m].kind == ';' || toks[m].kind == '|' {
-					return false
-				}
-			}
-			if toks[w[j]].class&c != 0 || toks[w[j]].is(words...) {
-				return true
-			}
-		}
+	return false
+}
+
+// counts reports whether word k is the name of a count: "CUDA OOMs: 0", "num_ooms = 3".
+func (w *words) counts(k int) bool {
+	i := w.at[k] + 1
+	if i+1 >= len(w.toks) || w.toks[i].kind != ':' && w.toks[i].kind != '=' {
 		return false
 	}
-	at := func(k int, words ...string) bool { return k >= 0 && k < len(w) && toks[w[k]].is(words...) }
-	class_ := func(k int, c class) bool { return k >= 0 && k < len(w) && toks[w[k]].class&c != 0 }
-	hedged := func(k int) bool {
-		for j := k - 1; j >= 0 && j >= k-4; j-- {
-			if at(j, "avoid", "prevent", "due", "if", "avoids", "preventing", "avoiding", "reduce", "see", "cause", "caused") {
-				return true
-			}
+	n := &w.toks[i+1]
+	return n.kind == 'n' && n.unit == "" && n.integer && n.value < 1e6
+}
+
+// hedged reports whether word k is what is to be avoided, or guessed.
+func (w *words) hedged(k int) bool {
+	for j := k - 1; j >= 0 && j >= k-4; j-- {
+		if w.is(j, "avoid", "prevent", "due", "if", "avoids", "preventing", "avoiding", "reduce", "see", "cause", "caused") {
+			return true
 		}
-		return false
 	}
-	memoryish := st.HasAny("memory", "mem", "vram", "bytes", "gpu", "cuda", "device", "buffer", "hip", "xpu", "mps", "pool", "alloc", "malloc", "pinned") || len(st.Amounts) > 0
-	strong := false // "out of memory", whatever else the text speaks of
-	yes := func(k int) {
-		if hedged(k) {
-			st.Advice = true
-			return
+	return false
+}
+
+// memoryish reports whether the text speaks of memory: in so many words, or of a GPU and of no
+// other thing that is given out.
+func (st *Statement) memoryish() bool {
+	if len(st.Amounts) > 0 || st.HasAny("memory", "mem", "vram", "bytes", "buffer", "pool", "alloc", "malloc", "pinned") {
+		return true
+	}
+	return st.HasAny("gpu", "cuda", "device", "hip", "xpu", "mps") && !st.Says(cThing)
+}
+
+// judge finds whether memory was refused, whether the program goes on, and whose failure it is.
+func (st *Statement) judge() {
+	w := &words{toks: st.toks}
+	for i := range st.toks {
+		// "90 allocations, 0 refused, 20 calls" counts them.
+		if i > 0 && st.toks[i].class&CFail != 0 && w.toks.counted(i) {
+			st.toks[i].class &^= CFail
 		}
-		st.Refused = true
+		if st.toks[i].kind == 'w' {
+			w.at = append(w.at, i)
+		}
 	}
-	for k := range w {
-		t := &toks[w[k]]
+	strong := st.judgeRefusal(w)
+	st.judgeTopics(strong)
+	st.judgeNumbers()
+	st.judgeOutcome(w)
+	st.judgeLibrary(w)
+	st.Layer = st.layerOf()
+}
+
+// counted reports whether word i stands behind the number that it counts.
+func (toks tokenList) counted(i int) bool {
+	n := &toks[i-1]
+	alone := n.kind == 'n' && n.unit == "" && (i == 1 || toks[i-2].kind != 'w')
+	return alone && (i+1 == len(toks) || strings.IndexByte(",;)|", toks[i+1].kind) >= 0)
+}
+
+// judgeRefusal finds whether the words say that memory was refused. strong is "out of memory",
+// whatever else the text speaks of.
+func (st *Statement) judgeRefusal(w *words) (strong bool) {
+	for k := range w.at {
+		out := w.is(k, "out") && w.is(k+1, "of")
 		switch {
-		case t.is("out") && at(k+1, "of") && at(k+2, "shared") && st.Topic("shm") == nil:
+		case out && w.is(k+2, "shared") && st.Topic("shm") == nil:
 			st.Faint = true // a database's locks, a kernel's shared memory, or /dev/shm
-		case t.is("out") && at(k+1, "of") && within(k+1, 3, cMemory):
-			yes(k)
-			strong = st.Refused
-		case t.class&cOOM != 0 && !at(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !at(k-1, "to", "avoid"):
-			yes(k)
-		case t.class&cSpent != 0 && (within(k, 4, cMemory) || class_(k-1, cMemory) || class_(k-2, cMemory)):
-			yes(k)
-		case t.class&cSpent != 0 && at(k-1, "resource", "resources"):
+			continue
+		case w.has(k, cSpent) && w.is(k-1, "resource", "resources") && !st.spent(w, k):
 			st.Faint = true
-		case t.class&(CFail|CNot) != 0 && within(k, 5, cAcquire|cAlloc) && memoryish && !at(k+1, "reserved") && (t.class&CFail != 0 || at(k-1, "could", "did", "was", "were", "ca", "can", "is", "does")):
-			yes(k)
-		case t.class&(cAcquire|cAlloc) != 0 && (within(k, 2, CFail) || within(k, 2, 0, "not") && within(k, 3, 0, "succeed", "possible", "succeeded")) && memoryish && !at(k+1, "retry"):
-			yes(k)
-		case t.class&cTry != 0 && within(k, 2, cAcquire):
-			for i := range st.Amounts {
-				if st.Amounts[i].Role == RoleWant {
-					yes(k)
-				}
-			}
-		case (t.class&cScarce != 0 || t.class&CNot != 0 && (at(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space"))) && (within(k, 4, cMemory|cLimit|cAcquire, "vram") || within(k, 2, 0, "room", "space") && len(st.Amounts) > 0):
-			if t.is("not") && class_(k+1, cFree) && !within(k+1, 1, cMemory) || t.is("low", "little", "less", "short") && !within(k, 2, cMemory) {
-				break
-			}
-			yes(k)
-		case t.class&cAsk != 0 && within(k, 1, CFail) && memoryish, t.is("memory") && at(k+1, "error") && !at(k+2, "in"), t.is("bad") && at(k+1, "alloc"), t.is("no") && at(k+1, "memory"), t.is("no") && within(k, 3, cMemory) && within(k, 5, cFree):
-			yes(k)
-		case t.is("not") && at(k+1, "available") && st.Words["memory"] && st.HasAny("cache", "blocks", "device", "gpu"):
-			yes(k)
-		case t.is("memory") && at(k+1, "allocation") && (at(k-1, "error") || within(k+1, 1, CFail)):
-			yes(k)
-		case t.class&cBeyond != 0 && (within(k, 5, cLimit|cTotal|cFree|cPeak) || class_(k-1, cLimit|cTotal|cSize) || class_(k-2, cLimit|cTotal|cSize) || within(k, 4, cAsk)) && st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu"):
-			if !st.HasAny("message", "shared", "connection", "connections", "queue") && (len(st.Amounts) > 0 || st.HasAny("pool", "cache", "allowed")) {
-				yes(k)
-				st.Over = st.Over || st.Words["pool"] && (class_(k-1, cSize|cLimit) || class_(k-2, cSize|cLimit) || within(k, 4, cLimit|cPeak))
-			}
-		case t.is("errno") && w[k]+1 < len(toks) && (toks[w[k]+1].kind == 'n' && toks[w[k]+1].value == 12):
-			yes(k)
+			continue
+		}
+		short := out && w.within(k+1, 3, cMemory)
+		said := short || st.spent(w, k) || st.namesOOM(w, k) || st.notAllocated(w, k) || st.tooLittle(w, k) || st.noMemory(w, k) || st.beyondLimit(w, k)
+		switch {
+		case !said:
+		case w.hedged(k):
+			st.Advice = true
+		default:
+			st.Refused = true
+			strong = strong || short
 		}
 	}
-	if st.HasAny("sentencepiece") {
-		st.Refused = false
+	return strong
+}
+
+// spent is memory that is exhausted.
+func (st *Statement) spent(w *words, k int) bool {
+	return w.has(k, cSpent) && (w.within(k, 4, cMemory) || w.has(k-1, cMemory) || w.has(k-2, cMemory))
+}
+
+// namesOOM is a word for a refusal, and no count of them.
+func (st *Statement) namesOOM(w *words, k int) bool {
+	return w.has(k, cOOM) && !w.is(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !w.is(k-1, "to", "avoid") && !w.counts(k)
+}
+
+// notAllocated is memory that could not be got.
+func (st *Statement) notAllocated(w *words, k int) bool {
+	if !st.memoryish() {
+		return false
 	}
-	if st.Topic("other") != nil && !st.Words["oom"] || st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong {
-		st.Refused = false
+	switch {
+	case w.has(k, CFail|CNot) && w.within(k, 5, cAcquire|cAlloc) && !w.is(k+1, "reserved"):
+		return w.has(k, CFail) || w.is(k-1, "could", "did", "was", "were", "ca", "can", "is", "does")
+	case w.has(k, cAcquire|cAlloc) && !w.is(k+1, "retry"):
+		return w.within(k, 2, CFail) || w.within(k, 2, 0, "not") && w.within(k, 3, 0, "succeed", "possible", "succeeded")
+	case w.has(k, cTry) && w.within(k, 2, cAcquire):
+		return st.Amount(RoleWant) != nil
+	case w.has(k, cAsk):
+		return w.within(k, 1, CFail)
 	}
-	if st.Topic("hami", "nvml", "paging") != nil {
+	return false
+}
+
+// tooLittle is memory that is not enough.
+func (st *Statement) tooLittle(w *words, k int) bool {
+	none := w.has(k, CNot) && w.is(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space")
+	unlikely := w.is(k, "unlikely") && w.within(k, 3, 0, "enough")
+	if !none && !unlikely && !w.has(k, cScarce) {
+		return false
+	}
+	if !w.within(k, 4, cMemory|cLimit|cAcquire, "vram") && !(w.within(k, 2, 0, "room", "space") && len(st.Amounts) > 0) {
+		return false
+	}
+	notFree := w.is(k, "not") && w.has(k+1, cFree) && !w.within(k+1, 1, cMemory)
+	return !notFree && !(w.is(k, "low", "little", "less", "short") && !w.within(k, 2, cMemory))
+}
+
+// noMemory is what programs and libraries call it besides.
+func (st *Statement) noMemory(w *words, k int) bool {
+	switch {
+	case w.is(k, "memory"):
+		return w.is(k+1, "error") && !w.is(k+2, "in") || w.is(k+1, "allocation") && (w.is(k-1, "error") || w.within(k+1, 1, CFail))
+	case w.is(k, "bad"):
+		return w.is(k+1, "alloc")
+	case w.is(k, "no"):
+		return w.is(k+1, "memory") || w.within(k, 3, cMemory) && w.within(k, 5, cFree)
+	case w.is(k, "not"):
+		return w.is(k+1, "available") && st.Words["memory"] && st.HasAny("cache", "blocks", "device", "gpu")
+	case w.is(k, "errno"):
+		i := w.at[k] + 1
+		return i < len(w.toks) && w.toks[i].kind == 'n' && w.toks[i].value == 12
+	}
+	return false
+}
+
+// beyondLimit is a request, or what is taken, beyond a limit.
+func (st *Statement) beyondLimit(w *words, k int) bool {
+	beside := w.has(k-1, cLimit|cTotal|cSize) || w.has(k-2, cLimit|cTotal|cSize)
+	if !w.has(k, cBeyond) || !beside && !w.within(k, 5, cLimit|cTotal|cFree|cPeak) && !w.within(k, 4, cAsk) {
+		return false
+	}
+	ours := st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu") && !st.HasAny("message", "shared", "connection", "connections", "queue")
+	if !ours || len(st.Amounts) == 0 && !st.HasAny("pool", "cache", "allowed") {
+		return false
+	}
+	atMost := w.has(k-1, cSize|cLimit) || w.has(k-2, cSize|cLimit) || w.within(k, 4, cLimit|cPeak)
+	if !w.hedged(k) {
+		st.Over = st.Over || st.Words["pool"] && atMost
+	}
+	return true
+}
+
+// judgeTopics lets what has one meaning go before the words.
+func (st *Statement) judgeTopics(strong bool) {
+	other := st.Topic("other") != nil && !st.Words["oom"]
+	quiet := st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong
+	switch {
+	case st.Topic("hami", "nvml", "paging", "cpuclient") != nil:
+		st.Refused = true
+	case other || quiet || st.HasAny("sentencepiece"):
+		st.Refused = false
+	case !st.Advice && st.memoryCode() && !st.Says(CNot):
 		st.Refused = true
 	}
-	if free := st.Amount(RoleFree); free != nil && free.N == 0 && st.Amount(RoleTotal) != nil && st.Words["capacity"] {
+}
+
+// judgeNumbers finds a refusal that follows from the numbers alone.
+func (st *Statement) judgeNumbers() {
+	want, free := st.Amount(RoleWant), st.Amount(RoleFree)
+	empty := free != nil && free.N == 0 && st.Amount(RoleTotal) != nil && st.Words["capacity"]
+	more := want != nil && free != nil && want.low > free.High && st.Words["memory"] && st.Topic("exceeds", "remat") == nil
+	if empty || more {
 		st.Derived = !st.Refused
 		st.Refused = true
 	}
-	if want, free := st.Amount(RoleWant), st.Amount(RoleFree); want != nil && free != nil && want.low > free.High && st.Words["memory"] && st.Topic("exceeds", "remat") == nil {
-		st.Derived = !st.Refused
-		st.Refused = true
-	}
-	// The tail that takes it back.
-	for k := range w {
-		if at(k, "failure") && (class_(k-1, CNot) || class_(k-2, CNot)) && !class_(k+1, cFree) {
+}
+
+// judgeOutcome finds whether the text says itself that the program goes on.
+func (st *Statement) judgeOutcome(w *words) {
+	for k := range w.at {
+		noFailure := w.is(k, "failure") && (w.has(k-1, CNot) || w.has(k-2, CNot)) && !w.has(k+1, cFree)
+		if noFailure || w.is(k, "performance") && w.is(k+1, "gains") {
 			st.Mild = true
 		}
-		if at(k, "performance") && at(k+1, "gains") {
-			st.Mild = true
-		}
-		if at(k, "fallback", "fall", "falling") && at(k+1, "back", "to") || at(k, "will") && at(k+1, "retry") || at(k, "retrying") {
+		back := w.is(k, "fallback", "fall", "falling") && w.is(k+1, "back", "to")
+		if again := w.is(k, "will") && w.is(k+1, "retry") || w.is(k, "retrying"); back || again {
 			st.Mild = st.Mild || st.Level != "E" && st.Level != "F"
+			st.Again = st.Again || again || back
 		}
 	}
 	if st.HasAny("tactic", "tactics") && st.Refused {
@@ -330,21 +445,26 @@ func (st *Statement) judgeWords() {
 	if st.HasAny("growth", "may", "might") && st.HasAny("due") && st.Words["oom"] {
 		st.Advice, st.Refused = true, false
 	}
-	// A library.
+}
+
+// judgeLibrary finds a library that failed.
+func (st *Statement) judgeLibrary(w *words) {
 	fails := false
-	handle := st.HasAny("handle", "create", "creating", "created", "initialize", "initialized", "initialise", "init", "initialization", "make", "cudnncreate", "support")
-	for k := range w {
-		t := &toks[w[k]]
-		if name := libraryNames[strings.TrimRight(t.word, "0123456789")]; name != "" && (st.Library == "" || st.Library == "cuDNN" && name != "cuDNN" && !at(k+1, "status")) {
+	for k := range w.at {
+		t := &w.toks[w.at[k]]
+		if name := libraryNames[strings.TrimRight(t.word, "0123456789")]; name != "" && (st.Library == "" || st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status")) {
 			st.Library = name
 		}
 		if t.is("blas") && st.Library == "" && st.HasAny("gemm", "stream", "algorithms", "launch") {
 			st.Library = "cuBLAS"
 		}
+		if next := w.at[k] + 1; t.is("cu", "roc", "hip") && st.Library == "" && next < len(w.toks) && w.toks[next].glued {
+			st.Library = libraryNames[t.word+w.toks[next].word]
+		}
 		if t.is("dnn") && st.Library == "" {
 			st.Library = "cuDNN"
 		}
-		fails = fails || t.class&CFail != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check") || t.class&CNot != 0
+		fails = fails || t.class&(CFail|CNot) != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check")
 	}
 	switch {
 	case st.Library == "" && st.Words["convolution"] && st.HasAny("algorithm", "engine") && fails:
@@ -352,17 +472,18 @@ func (st *Statement) judgeWords() {
 	case st.Library != "" && !fails && !st.Refused, st.Topic("missing", "version") != nil:
 		st.Library = ""
 	}
-	if st.Library != "" {
-		st.Memory = st.Refused || st.HasAny("alloc") && st.HasAny("failed", "failure") || st.Words["resource"] && st.Words["allocation"] || st.Words["insufficient"] && st.HasAny("resources", "resource") || st.Words["allocate"] && st.Words["work"]
-		st.Handle = handle && !st.Words["routine"]
-		if c := calledRoutine.FindStringSubmatch(st.Text); c != nil && !strings.Contains(c[1], "Create") {
-			st.Handle = false // it had its handle, and passed it on
-		}
-		if st.Advice {
-			st.Library = ""
-		}
+	if st.Library == "" {
+		return
 	}
-	st.Layer = st.layerOf()
+	st.Memory = st.Refused || st.HasAny("alloc") && st.HasAny("failed", "failure") || st.Words["resource"] && st.Words["allocation"] || st.Words["allocate"] && st.Words["work"] ||
+		st.Words["insufficient"] && st.HasAny("resources", "resource")
+	st.Handle = st.HasAny("handle", "create", "creating", "created", "initialize", "initialized", "initialise", "init", "initialization", "make", "cudnncreate", "support") && !st.Words["routine"]
+	if c := calledRoutine.FindStringSubmatch(st.Text); c != nil && !strings.Contains(c[1], "Create") {
+		st.Handle = false // it had its handle, and passed it on
+	}
+	if st.Advice && !st.Handle {
+		st.Library = ""
+	}
 }
 
 // layerOf finds who refused.
@@ -394,7 +515,7 @@ func (st *Statement) layerOf() Layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *Statement) hostMemory() bool {
 	s := st.Words
-	if st.Topic("shm", "paging") != nil {
+	if st.Topic("shm", "paging", "cpuclient") != nil || st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip") {
 		return true
 	}
 	if st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {

@@ -31,8 +31,9 @@ const (
 	maxRegionLines, maxRegionBytes = 400, 64 << 10
 	// tail is how much of the log's end is read whatever came before.
 	tail = 64 << 10
-	// fullBytes bounds what is read in full before the end.
-	fullBytes = 320 << 10
+	// fullBytes bounds what is read in full before the end, and failingBytes what of it is
+	// read for words of failures alone.
+	fullBytes, failingBytes = 320 << 10, 96 << 10
 	// repeatsRead is how often a shape is read; then every power of two.
 	repeatsRead = 24
 	maxShapes   = 1 << 14
@@ -100,13 +101,23 @@ var triggers = func() (t [1 << 12]uint64) {
 		unrecognized fraction hami nvshare limit llama ollama ggml cupy rmm numba backend backends capture
 		profiling rematerialization buffer pin available usage shm signal exit exitcode exited address illegal assert
 		space timeout image launch assertion host capacity enough gpumem inuse reserved free used requested
-		xpu mps hip rocm miopen onnxruntime paddle mxnet xgboost device devices`)
+		xpu mps hip rocm miopen onnxruntime paddle mxnet xgboost device devices
+		dnn solver convolution nvenc encode opencl vulkan vk cl dxgi hresult directx metal xid errno hsa sycl level_zero`)
 	return t
 }()
 
-// look reports whether a line has a word that matters, and gives its shape: a hash of
-// its words without those that touch a digit.
-func look(line []byte) (matters bool, shape uint64) {
+// failing are words of failures of any kind, which are read as far as a part of the budget goes.
+var failing = func() (t [1 << 12]uint64) {
+	for _, w := range strings.Fields("error errors failed failure fatal exception terminate terminated aborted abort segmentation panic traceback cannot unable refused retrying") {
+		h := wordHash(w) >> 14
+		t[h>>6] |= 1 << (h & 63)
+	}
+	return t
+}()
+
+// look reports whether a line has a word that matters, or one of a failure, and gives its shape:
+// a hash of its words without those that touch a digit.
+func look(line []byte) (matters, fails bool, shape uint64) {
 	var h uint32
 	var before byte // the byte before the word
 	last := byte(0)
@@ -118,9 +129,9 @@ func look(line []byte) (matters bool, shape uint64) {
 		}
 		if l := letters[c]; l != 0 {
 			if h != 0 && c < 'a' && last >= 'a' { // aB
-				if t := h >> 14; triggers[t>>6]&(1<<(t&63)) != 0 {
-					matters = true
-				}
+				t := h >> 14
+				matters = matters || triggers[t>>6]&(1<<(t&63)) != 0
+				fails = fails || failing[t>>6]&(1<<(t&63)) != 0
 				shape = (shape ^ uint64(h)) * 1099511628211
 				h, before = 0, last
 			} else if h == 0 {
@@ -128,9 +139,9 @@ func look(line []byte) (matters bool, shape uint64) {
 			}
 			h = (h ^ uint32(l)) * hashFactor
 		} else if h != 0 {
-			if t := h >> 14; triggers[t>>6]&(1<<(t&63)) != 0 {
-				matters = true
-			}
+			t := h >> 14
+			matters = matters || triggers[t>>6]&(1<<(t&63)) != 0
+			fails = fails || failing[t>>6]&(1<<(t&63)) != 0
 			if !digit(c) && !digit(before) {
 				shape = (shape ^ uint64(h)) * 1099511628211
 			}
@@ -138,7 +149,7 @@ func look(line []byte) (matters bool, shape uint64) {
 		}
 		last = c
 	}
-	return matters, shape
+	return matters, fails, shape
 }
 
 // A scanner goes through one log.
@@ -153,6 +164,7 @@ type scanner struct {
 	until   int
 	done    int // entries before this were read in full
 	full    int // bytes read in full
+	failing int // of those, in lines with words of failures alone
 	skipped bool
 	shapes  map[uint64]int
 }
@@ -191,7 +203,11 @@ func (s *scanner) line(number int, text []byte) {
 	k := s.base + len(s.entries)
 	s.entries = append(s.entries, entry{number, len(s.text), len(s.text) + len(text)})
 	s.text = append(s.text, text...)
-	if matters, shape := look(text); matters {
+	matters, fails, shape := look(text)
+	if fails = fails && !matters && s.failing < failingBytes; fails {
+		s.failing += len(text)
+	}
+	if matters || fails {
 		n := s.shapes[shape] + 1
 		if n > 1 || len(s.shapes) < maxShapes {
 			s.shapes[shape] = n

@@ -51,6 +51,7 @@ const (
 	cLibrary  // cudnn, cublas
 	cFiller   // says nothing: of, is, the
 	cHarmless // a word of messages that says nothing here by itself
+	cThing    // something else that is given out: a job, a port
 )
 
 // lexicon is the classes of words.
@@ -82,6 +83,7 @@ var lexicon = func() map[string]class {
 		cPool:     "pool pools arena bfc allocator heap workspace",
 		cLibrary:  "cudnn cublas cublaslt cusolver cufft cusparse curand nccl rccl rocblas hipblas hipblaslt miopen hipfft cudnn8 cutlass gpublas gpusolver gpublaslt",
 		cFiller:   "of is was are were be been the a an to at in on by has have had it its with only just about set that which this and so far up for memory mem bytes byte amount still currently already as further additional another more gpu device cuda vram usable",
+		cThing:    "job jobs task tasks port ports address addresses socket sockets thread threads node nodes pod pods license licenses slot slots worker workers replica replicas tty session sessions partition partitions rank ranks ip lock locks",
 		cHarmless: "ordinal chunks chunk convolution algorithm handle create created library dynamic symbol fragmentation utilization startup desired initialization implicit primary retain context process processes autotuning capture capturing graphs module instantiate support busy unavailable killed virtual management driver performance rematerialization reduce fraction environment variable profiling compiled runtime caller indicates weights blocks",
 	} {
 		for _, w := range strings.Fields(words) {
@@ -122,7 +124,7 @@ func (t *token) is(words ...string) bool {
 // interval of a number in KB, MB, GB or TB reaches down to powers of 1000.
 var units = map[string]float64{
 	"b": 1, "byte": 1, "bytes": 1, "k": kib, "kb": kib, "kib": kib, "ki": kib, "m": Mib, "mb": Mib, "mib": Mib, "mi": Mib,
-	"g": Gib, "gb": Gib, "gib": Gib, "gi": Gib, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40, "ti": 1 << 40, "p": 1 << 50, "pib": 1 << 50,
+	"g": Gib, "gb": Gib, "gib": Gib, "gi": Gib, "t": 1 << 40, "tb": 1 << 40, "tib": 1 << 40, "ti": 1 << 40, "p": 1 << 50, "pb": 1 << 50, "pib": 1 << 50, "e": 1 << 60, "eb": 1 << 60, "eib": 1 << 60,
 }
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
@@ -233,7 +235,7 @@ func number(text string, i int) token {
 	word := text[k:e]
 	factor := units[strings.ToLower(word)]
 	follows := e < len(text) && (digit(text[e]) || text[e] == '_')
-	if factor > 0 && !follows && (k == j || len(word) > 2 || word == "B" || len(word) == 2 && word[1]|0x20 == 'b') && !(strings.EqualFold(word, "b") && word == "b") {
+	if factor > 0 && !follows && (k == j || len(word) > 2 || word == "B" || len(word) == 2 && word[1]|0x20 == 'b') && word != "b" && word != "e" {
 		t.unit, t.end = strings.ToLower(word), e
 	} else {
 		factor = 1

@@ -1,0 +1,82 @@
+package statement
+
+// Codes, the names of errors that a text has by the vocabulary: what each is about, and whether
+// later errors follow from it.
+
+import (
+	"slices"
+
+	"gpumem/doctor/internal/vocabulary"
+)
+
+// failures are kinds of errors that are none of memory, in words.
+var failures = map[vocabulary.Kind]string{
+	vocabulary.AboutAddress: "an illegal address", vocabulary.AboutAssert: "an assertion in a kernel", vocabulary.AboutTimeout: "a timeout", vocabulary.AboutLaunch: "a failed launch",
+	vocabulary.AboutDevice: "a device that is missing, lost or faulty", vocabulary.AboutDriver: "a driver that does not fit", vocabulary.AboutDisk: "a full disk",
+	vocabulary.AboutArgument: "an argument that was refused", vocabulary.AboutLimit: "a limit on something other than memory",
+}
+
+// plain are families whose names stand in logs that did not fail for them.
+var plain = []vocabulary.Family{"common", "exception", "errno", "signal", "exit status", "Linux", "absl", "Kubernetes", "Slurm", "Win32", "NTSTATUS", "NVML"}
+
+// used are what runs out besides memory, in words.
+var used = map[vocabulary.Resource]string{
+	vocabulary.Disk: "a full disk", vocabulary.Files: "too many open files", vocabulary.Processes: "too many processes or threads", vocabulary.Sessions: "too many sessions", vocabulary.Handles: "too many handles",
+}
+
+// readCodes looks the text up.
+func (st *Statement) readCodes(text string) {
+	st.Codes = vocabulary.Find(text)
+	for _, h := range st.Codes {
+		name := failures[h.Row.Kind]
+		if what := used[h.Row.Resource]; what != "" && h.Row.Kind != vocabulary.AboutMemory && h.Row.Kind != vocabulary.Open {
+			name = what
+		}
+		foreign := slices.Contains(plain, h.Row.Family) && used[h.Row.Resource] == ""
+		st.Sticky = st.Sticky || h.Row.Sticky && h.Row.Family != "Xid"
+		switch {
+		case h.Row.Kind == vocabulary.AboutBusy && (h.Row.Family == "cudaError" || h.Row.Family == "CUresult" || h.Row.Family == "hipError" || h.Row.Family == "Kubernetes"):
+			st.topic("busy", string(h.Row.Layer))
+		case h.Row.Kind == vocabulary.AboutCode && !foreign:
+			st.topic("image", h.Row.Name)
+		case name != "" && !foreign && h.Row.Fatal && !st.denies(h):
+			st.topic("other", name)
+		}
+	}
+	if t := st.Topic("other"); t != nil && t.Name == "an assertion" {
+		st.Sticky = true
+	}
+}
+
+// topic adds a topic that the table did not find.
+func (st *Statement) topic(id, name string) {
+	if st.Topic(id) == nil {
+		st.Topics = append(st.Topics, topic{Id: id, Name: name})
+	}
+}
+
+// denies reports whether the clause says that the failure did not come.
+func (st *Statement) denies(h vocabulary.Hit) bool {
+	text := Clipped64(st.head + st.Text)
+	return absent.MatchString(text[h.End:]) || lacking.MatchString(text[:h.At])
+}
+
+// memoryCode reports whether the text names an error that is one of memory.
+func (st *Statement) memoryCode() bool {
+	return slices.ContainsFunc(st.Codes, func(h vocabulary.Hit) bool { return h.Row.Kind == vocabulary.AboutMemory && h.Row.Family != "common" })
+}
+
+// hostCode reports whether it names one of the host's memory, and none of the GPU's.
+func (st *Statement) hostCode() bool {
+	host := false
+	for _, h := range st.Codes {
+		switch {
+		case h.Row.Kind != vocabulary.AboutMemory:
+		case h.Row.Resource == vocabulary.HostMemory:
+			host = true
+		case h.Row.Resource == vocabulary.DeviceMemory:
+			return false
+		}
+	}
+	return host
+}
