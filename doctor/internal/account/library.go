@@ -159,35 +159,49 @@ func (h *Library) Certain() []string {
 	return c
 }
 
-// OwnPool explains what is free by the program's own setting, where the log or the state
-// shows one.
+// OwnPool explains what is free, or that little can be, by the program's own pool, where its
+// setting or its own word shows how large that is.
 func (e *Case) OwnPool(h *Library) (statement.Evidence, bool) {
-	if h.From == nil {
-		return statement.Evidence{}, false
-	}
 	for _, name := range []string{newFraction, oldFraction} {
 		f, err := strconv.ParseFloat(e.Env[name], 64)
 		if err != nil || !(f > 0 && f <= 1) {
 			continue
 		}
-		pool := uint64(f * float64(h.Total))
-		if pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
-			q := statement.Evidence{Text: "process.env: " + name + "=" + e.Env[name]}
-			if seen, ok := e.envFrom[name]; ok {
-				q = seen
-			}
-			q.Reading = fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))
+		q := statement.Evidence{Text: "process.env: " + name + "=" + e.Env[name]}
+		if seen, ok := e.envFrom[name]; ok {
+			q = seen
+		}
+		if q.Reading = e.poolLeaves(h, uint64(f*float64(h.Total))); q.Reading != "" {
 			return q, true
 		}
 	}
 	for _, st := range e.Statements() {
 		if t := st.Topic("announced"); t != nil {
-			if pool := statement.SizeOf(t.Name); pool+h.Left <= h.Total+statement.Mib && h.Total-pool-h.Left < ContextMost {
-				return st.Quoted(fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))), true
+			if reading := e.poolLeaves(h, statement.SizeOf(t.Name)); reading != "" {
+				return st.Quoted(reading), true
 			}
 		}
 	}
 	return statement.Evidence{}, false
+}
+
+// poolLeaves is what a pool of these bytes shows of a GPU: that it and a context leave what was
+// free, or, where what was free is not told, nothing for a library. A pool of two thirds of the
+// GPU is what has the rest, whatever a desktop takes beside it.
+func (e *Case) poolLeaves(h *Library, pool uint64) string {
+	if h.From == nil {
+		if total := e.Total().Bytes; pool > 0 && pool <= total && total-pool < 2*FirstLibrary {
+			return fmt.Sprintf("%s of %s is the program's own pool; what it leaves is too little for a context and a library", Human(pool), Human(total))
+		}
+		return ""
+	}
+	if pool == 0 || pool+h.Left > h.Total+statement.Mib {
+		return ""
+	}
+	if rest := Less(h.Total, pool+h.Left); rest >= ContextMost && (rest > pool/4 || pool < h.Total*2/3) {
+		return ""
+	}
+	return fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))
 }
 
 // A Mismatch is a library that is missing, or of another version.

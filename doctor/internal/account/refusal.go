@@ -203,7 +203,7 @@ func (r *Refusal) believe(total uint64) {
 func (e *Case) recovered() {
 	before := 0 // the last line of progress
 	for _, st := range e.Statements() {
-		if st.Again && !st.Refused {
+		if st.Again {
 			e.goesOn(st)
 		}
 		if st.Topic("success") == nil || st.Refused {
@@ -224,7 +224,25 @@ func (e *Case) recovered() {
 			}
 		}
 	}
+	e.alike()
 }
+
+// alike marks refusals that say what another said after which the program went on.
+func (e *Case) alike() {
+	survived := map[string]*statement.Statement{}
+	for _, r := range e.Failed {
+		if r.WentOn != nil {
+			survived[figures.ReplaceAllString(r.St.Text, "0")] = r.WentOn
+		}
+	}
+	for _, r := range e.Failed {
+		if st := survived[figures.ReplaceAllString(r.St.Text, "0")]; st != nil && !exception.MatchString(r.St.Text) {
+			r.Mild, r.WentOn = true, st
+		}
+	}
+}
+
+var figures = regexp.MustCompile(`[0-9a-f]*\d[0-9a-f]*`)
 
 // goesOn marks the refusals right before a line that says that the program tries again, or with
 // something else.

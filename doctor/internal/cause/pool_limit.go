@@ -20,9 +20,12 @@ func poolLimit(c *view) (all []Explanation) {
 		}
 		all = append(all, sure(690, "the pool's own maximum", c.raiseCap(s.Refusal, s.Refusal.Limit()), l...))
 	case ownArena:
+		l := one(s.St, fmt.Sprintf("%s requested, and %s is what the arena may still take", human(s.Want), human(s.Free)))
 		limit, st := c.Arena()
-		all = append(all, sure(688, "an arena's limit", c.raiseCap(s.Refusal, limit), st.Quoted("the arena may take "+human(limit)),
-			s.St.Quoted(fmt.Sprintf("%s requested, and %s is what it may still take", human(s.Want), human(s.Free)))))
+		if limit > 0 {
+			l = append(one(st, "the arena may take "+human(limit)), l...)
+		}
+		all = append(all, sure(688, "an arena's limit", c.raiseCap(s.Refusal, limit), l...))
 	case ownLimit:
 		free := ""
 		if s.HasFree {

@@ -46,7 +46,7 @@ func (c *view) starvedByPool() []Explanation {
 		return []Explanation{fits(331, "a smaller pool may not have been small enough", triedAlready, c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...)}
 	case l.Helped && (!c.told || alone):
 		x = sure(368, "a smaller pool helped", c.asTried(l), append(l.Quotes(), l.TriedBy)...)
-	case l.Short() && ownKnown && c.framed(l):
+	case (l.Short() || l.From == nil) && ownKnown && c.framed(l):
 		x = sure(366, "the pool leaves a library too little", c.smallerPool(0), append(l.Quotes(), own)...)
 	case l.Short() && alone && c.framed(l):
 		x = sure(364, "the pool leaves a library too little", c.smallerPool(c.displayHeld()), append(l.Quotes(), c.desktopLines()...)...)

@@ -94,7 +94,9 @@ func (c *view) whoByWords() giver {
 	if over := c.Over(); s != nil && over != nil && s.Refusal == over {
 		return ownMaximum
 	}
-	if limit, _ := c.Arena(); limit > 0 && s != nil && s.St.Words["arena"] && s.HasFree && s.Free < s.Want {
+	limit, _ := c.Arena()
+	toldFull := s != nil && s.St.HasAny("smaller", "less") && s.Total == 0 // ONNX Runtime's word for what its limit leaves
+	if s != nil && s.St.Words["arena"] && s.HasFree && s.Free < s.Want && (limit > 0 || toldFull) {
 		return ownArena
 	}
 	return nobodyKnown

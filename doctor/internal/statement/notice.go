@@ -116,6 +116,7 @@ func readPassage(p passage) *Statement {
 			st.Words[t.word] = true
 		}
 	}
+	markBytes(st.toks)
 	st.Amounts = amounts(st.toks)
 	whole := p.head + p.Text
 	for i := range topics {

@@ -103,6 +103,7 @@ type token struct {
 	high    float64
 	unit    string // of a number; empty without one
 	integer bool
+	bytes   bool // a number without a unit that the words before it call bytes
 	glued   bool // no blank between this and the token before
 	at, end int
 }
@@ -264,7 +265,18 @@ func (t *token) quantity(before *token) bool {
 	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#' || t.unit == "" && (before.kind == '[' || before.kind == ',')) || t.unit == "" && before.is(counted...)) {
 		return false
 	}
-	return t.unit != "" || t.integer && t.value >= Mib
+	return t.unit != "" || t.bytes || t.integer && t.value >= Mib
+}
+
+// markBytes finds numbers that the words before them call bytes, however small: "requested bytes
+// of 2048", "available memory of 0".
+func markBytes(toks []token) {
+	for i := 2; i < len(toks); i++ {
+		of := toks[i-1].kind == ':' || toks[i-1].kind == '=' || toks[i-1].is("of")
+		if of && toks[i].kind == 'n' && toks[i].integer && toks[i].unit == "" && (toks[i-2].is("bytes") || toks[i-2].is("memory") && toks[i-1].is("of")) {
+			toks[i].bytes = true
+		}
+	}
 }
 
 // counted are words before numbers that are no sizes.
