@@ -34,7 +34,8 @@ type Library struct {
 }
 
 // preallocateNothing are frameworks whose pools grow as needed.
-var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt", "llama.cpp", "comfyui", "rust"}
+var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt", "llama.cpp", "comfyui", "rust",
+	"ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal"}
 
 // PreallocatesNothing reports whether the program's framework takes no memory in advance.
 func (e *Case) PreallocatesNothing() bool {

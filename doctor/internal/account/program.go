@@ -47,7 +47,9 @@ func (e *Case) FrameworksTold() bool {
 func (e *Case) OnTensorFlow() bool { return e.Uses("tensorflow") && !e.Uses("jax") }
 
 // OnTorch reports whether the program is PyTorch and not JAX.
-func (e *Case) OnTorch() bool { return e.Uses("torch", "vllm", "sglang") && !e.Uses("jax") }
+func (e *Case) OnTorch() bool {
+	return e.Uses("torch", "vllm", "sglang", "tgi", "deepspeed", "fsdp", "lightning", "transformers", "diffusers", "a1111") && !e.Uses("jax")
+}
 
 // jaxAndTF gives the readings that show both in one process, or nil.
 func (e *Case) JAXAndTF() []statement.Evidence {

@@ -82,7 +82,7 @@ func parseTopics(text string) (topics, marks []sign) {
 		if len(f) != 4 {
 			continue
 		}
-		t := sign{f[0], strings.TrimPrefix(f[1], "-"), strings.Fields(f[2]), regexp.MustCompile(f[3])}
+		t := sign{f[0], strings.TrimPrefix(f[1], "-"), strings.Fields(f[2]), regexp.MustCompile(programName.ReplaceAllString(f[3], programItself))}
 		if t.id == "uses" {
 			marks = append(marks, t)
 		} else {
@@ -91,6 +91,12 @@ func parseTopics(text string) (topics, marks []sign) {
 	}
 	return topics, marks
 }
+
+// programName is how topics.txt writes the name of a program, and programItself what shows it and
+// not a host, a container or a folder of that name.
+var programName = regexp.MustCompile(`\{([a-z]+)\}`)
+
+const programItself = `(?i:(?:^|[^\w/.@-])$1(?:$$|[^\w/@.-]|\.\s)|\b$1(?:==|/(?:[\w.-]+/)*[\w-]+\.(?:py|cc|cpp|cu|rs|go|so)\b|\.(?:[a-z_]\w*\.)+[A-Za-z_]))`
 
 // libraryNames are the libraries of CUDA and ROCm by the words for them.
 var libraryNames = map[string]string{
