@@ -18,12 +18,20 @@ const noRefusal = "no line of the log says that memory was refused"
 // weigh makes a verdict of what fits.
 func weigh(e *account.Case) *Diagnosis {
 	var sure, maybe []cause.Explanation
+	held, refuted := newClaims(e), []int{} // refuted are the lines of what was sure, and is not borne out
 	for _, x := range cause.Explain(e) {
 		if !slices.ContainsFunc(x.Evidence, func(q Evidence) bool { return q.Line > 0 }) && !e.Binary() {
 			continue // nothing is claimed without a line
 		}
+		x, shows := held.keep(x)
+		if !shows {
+			if x.Sure && len(sure) == 0 {
+				refuted = append(refuted, x.Evidence[0].Line)
+			}
+			continue
+		}
 		list := &maybe
-		if x.Sure {
+		if x.Sure && len(refuted) == 0 {
 			list = &sure
 		}
 		if !slices.ContainsFunc(*list, func(y cause.Explanation) bool { return y.Cause == x.Cause }) {
@@ -40,6 +48,13 @@ func weigh(e *account.Case) *Diagnosis {
 		d.ask(e, maybe)
 	default:
 		d.abstain(e)
+		d.Certain = held.certain(d.Certain)
+	}
+	for _, line := range refuted {
+		d.Certain = appendNew(d.Certain, fmt.Sprintf("the numbers of line %d do not agree: nothing is claimed by them", line))
+	}
+	if d.Verdict == VerdictUnknown && len(d.Certain) == 0 {
+		d.Certain = []string{"the log speaks of memory that was refused, and its numbers do not agree"}
 	}
 	if st := e.About("unread"); st != nil && e.Fatal() {
 		d.Certain = append(d.Certain, fmt.Sprintf("the setting of line %d could not be read: it is as if it were not there", st.Line))

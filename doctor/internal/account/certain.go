@@ -61,8 +61,9 @@ func (e *Case) Certainty() []string {
 	}
 	if h := e.Library; h != nil {
 		c = append(c, h.Certain()...)
-		if h.From != nil && !h.Short() && !h.Plenty() && !h.Scarce() {
-			c = append(c, fmt.Sprintf("%d %% free is what JAX's default pool leaves by design (a quarter, less a context), and a library would fit into it", percent(h.Left, h.Total)))
+		if byDesign := h.From != nil && h.Left+ContextMost >= h.Total/4; byDesign && !h.Short() && !h.Plenty() && !h.Scarce() {
+			c = append(c, fmt.Sprintf("%s of %s free (%d %%) is what JAX's default pool leaves by design (a quarter, less a context), and a library would fit into it",
+				Human(h.Left), Human(h.Total), percent(h.Left, h.Total)))
 		}
 	}
 	if r := e.Last(func(r *Refusal) bool { return !r.Mild }); r != nil && len(c) == 0 {

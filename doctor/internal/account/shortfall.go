@@ -272,13 +272,16 @@ func (e *Case) AbsurdRequest() (uint64, *statement.Statement) {
 // is free (XPU's) tells only what this program has.
 func (s *Shortfall) Own() string {
 	free, end := ", "+Human(s.Free)+" is free", "does not fit"
-	if !s.HasFree {
+	switch {
+	case !s.HasFree:
 		free, end = "", "was refused"
+	case s.Free >= s.Want: // by less than a context's growth
+		end = "was refused"
 	}
 	if s.Idle > 0 {
 		free = ", " + Human(s.Idle) + " of its pool is unused" + free
 	}
-	return fmt.Sprintf("the program's own allocations hold %s of %s%s: %s more %s", Human(s.Alloc), Human(s.Total), free, Human(s.Want), end)
+	return fmt.Sprintf("the program's own allocations hold %s of %s%s: %s more %s", Human(min(s.Alloc, s.Total)), Human(s.Total), free, Human(s.Want), end)
 }
 
 // InUse is what is in use of the GPU, and what of it is this program's, in words.

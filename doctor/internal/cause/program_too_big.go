@@ -128,8 +128,10 @@ func (c *view) poolTooBig() (all []Explanation) {
 		switch {
 		case device.Bytes > 0:
 			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)), with(device, "TensorFlow's device got "+human(device.Bytes))))
-		case total > 0 && t.Bytes > total, t.Bytes > account.LargestGPU:
-			all = append(all, sure(488, "a tensor above the GPU", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU has")))
+		case t.Bytes > account.LargestGPU:
+			all = append(all, sure(488, "a tensor above any GPU", c.smaller(), with(t, human(t.Bytes)+" in one piece is more than any GPU has")))
+		case total > 0 && t.Bytes > total:
+			all = append(all, sure(488, "a tensor above the GPU", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU's "+human(total))))
 		}
 	}
 	if r := c.tpuRefusal(); r != nil && r.Total > 0 && r.Alloc > r.Total {
@@ -207,10 +209,10 @@ func (c *view) bareTooBig() []Explanation {
 	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
-		return []Explanation{sure(290, "a request above the total", c.smaller(), append(one(r.St, human(r.Want)+" in one piece is more than the GPU has"), c.totalLine()...)...).only()}
+		return []Explanation{sure(290, "a request above the total", c.smaller(), append(one(r.St, human(r.Want)+" in one piece is more than the GPU's "+human(total)), c.totalLine()...)...).only()}
 	}
 	if card := c.NamedCard(); total == 0 && card.Bytes > 0 && r.Want > card.Bytes && !c.Unified() {
-		return []Explanation{sure(288, "a request above the card", c.smaller(), r.St.Quoted(human(r.Want)+" in one piece is more than the GPU has"), with(card, "no GPU of this name has more than "+human(card.Bytes))).only()}
+		return []Explanation{sure(288, "a request above the card", c.smaller(), r.St.Quoted(human(r.Want)+" in one piece is more than the GPU's "+human(card.Bytes)), with(card, "no GPU of this name has more than "+human(card.Bytes))).only()}
 	}
 	switch {
 	case c.bareKnown():

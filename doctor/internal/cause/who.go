@@ -207,8 +207,11 @@ func freeOf(s *account.Shortfall) string {
 	return fmt.Sprintf("%s requested, %s%s free; who holds the rest is unknown", human(s.Want), human(s.Free), of)
 }
 
-// lostInRounding is for holes that are enough or just too few.
+// lostInRounding is for holes that are enough or just too few, or a small part of the pool.
 func lostInRounding(s *account.Shortfall) string {
+	if sum := s.Idle + s.Free; sum > s.Want+s.Want/20 {
+		return fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but what is not in use is a small part of the pool's %s", human(s.Idle), holesAnd(s), human(s.Want), human(s.Reserved))
+	}
 	return fmt.Sprintf("%s is reserved and not in use, and %s is free: whether that is enough for the %s requested is lost in the rounding", human(s.Idle), human(s.Free), human(s.Want))
 }
 
