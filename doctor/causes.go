@@ -18,6 +18,7 @@ const (
 	DeviceOccupied    CauseID = "device_occupied"
 	StartupRace       CauseID = "startup_race"
 	SecondPool        CauseID = "same_process_second_pool"
+	StreamPending     CauseID = "stream_pending"
 	OtherAllocator    CauseID = "other_allocator_same_process"
 	ModuleLoad        CauseID = "no_headroom_module_load"
 	NCCLHeadroom      CauseID = "nccl_headroom"
@@ -48,6 +49,7 @@ var titles = map[CauseID]string{
 	DeviceOccupied:    "other programs hold the GPU's memory",
 	StartupRace:       "another program took or released memory while this one started",
 	SecondPool:        "the process asked for a second pool while it still has the first",
+	StreamPending:     "freed memory waits for another stream",
 	OtherAllocator:    "another allocator in the same process holds the memory",
 	ModuleLoad:        "no room was left to load compiled code",
 	NCCLHeadroom:      "no room was left for NCCL's buffers",

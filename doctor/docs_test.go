@@ -52,7 +52,7 @@ var pageStatus = regexp.MustCompile(`^(CUDA_ERROR|CUDNN_STATUS|CUBLAS_STATUS|CUF
 // fields, options.
 var pageWords = strings.Fields(`
 	bytes_limit cuda_async cuda_host_bfc cudagraph_capture_sizes
-	enable_remat_opt_pass expandable_segments memory_limit num_workers
+	enable_remat_opt_pass expandable_segments memory_limit num_workers record_stream
 	temp_size_in_bytes tensorflow_datasets`)
 
 var (

@@ -112,15 +112,21 @@ func (d *Diagnosis) ask(e *account.Case, maybe []cause.Explanation) {
 func (d *Diagnosis) abstain(e *account.Case) {
 	d.Certain = e.Certainty()
 	d.Missing, d.Decide = cause.Unknown(e)
+	last := e.LastError
 	switch {
 	case len(d.Certain) > 0:
+		return
 	case e.Said:
 		d.Certain = []string{"the log speaks of memory that was refused, and not of how much or whose"}
 	default:
 		d.Certain = []string{noRefusal}
-		if e.End != "" {
-			d.Certain = append(d.Certain, "it ends with: "+statement.Clip(e.End))
-		}
+	}
+	switch {
+	case last != nil:
+		d.Certain = append(d.Certain, fmt.Sprintf("the last failure in it is line %d: %s", last.Line, statement.Clip(last.Quote())))
+		d.Decide = cmp.Or(d.Decide, cause.Neutral)
+	case e.End != "":
+		d.Certain = append(d.Certain, "it ends with: "+statement.Clip(e.End))
 	}
 }
 

@@ -61,6 +61,7 @@ type Case struct {
 	envFrom    map[string]statement.Evidence // where the log shows it
 	Failed     []*Refusal                    // in the order of the log
 	Sticky     *statement.Statement          // the first error after which every later call fails, and nil
+	LastError  *statement.Statement          // the last line that looks like a failure of any kind, and nil
 	End        string                        // what the log ends with
 
 	// What follows from them, nil if there is nothing of the kind.
@@ -92,6 +93,9 @@ const maxSeries = 100
 // Add adds what a text of the log says.
 func (e *Case) Add(st *statement.Statement) {
 	e.sticky(st)
+	if st.Fails() {
+		e.LastError = st
+	}
 	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
 		e.statements.add(st)
 	}

@@ -28,7 +28,6 @@ type Refusal struct {
 	Alloc    uint64
 	HasAlloc bool
 	kept     uint64 // with what is allocated
-	active   uint64 // in PyTorch's words: allocated, or freed and waiting for a stream
 	idle     uint64
 	hasIdle  bool
 	other    uint64 // allocated by others in the process
@@ -38,6 +37,7 @@ type Refusal struct {
 	Pinning  bool
 	Capture  *statement.Statement
 	WentOn   *statement.Statement // the progress after it
+	subject  string               // the device or heap that its amounts are of, empty if none is named
 	Round    uint64               // how far its sizes are rounded
 }
 
@@ -264,7 +264,13 @@ func (r *Refusal) take(st *statement.Statement) {
 		if a.Private && a.Role != statement.RoleWant || a.Cache && a.Role != statement.RoleWant && r.Layer != statement.LayerEngine || a.Initial || a.N >= saneTotal && a.Role != statement.RoleWant && a.Role != statement.RoleTotal {
 			continue
 		}
+		if a.Subject != "" && r.subject != "" && a.Subject != r.subject {
+			continue // of another device, or another heap
+		}
 		used = true
+		if r.subject == "" {
+			r.subject = a.Subject
+		}
 		fill := func(at *uint64) bool {
 			if *at > 0 {
 				return false
@@ -420,6 +426,26 @@ func tensorBytes(text string) uint64 {
 		n *= s
 	}
 	return n
+}
+
+// Ranks are processes that the message lists with nearly the same size, three of them at least, and
+// that size: the ranks of one job look so. It is 0 where there are none.
+func (r *Refusal) Ranks() (n int, each uint64) {
+	for _, p := range r.listed {
+		alike := 0
+		for _, q := range r.listed {
+			if q.used <= p.used+p.used/50+8*statement.Mib && p.used <= q.used+q.used/50+8*statement.Mib {
+				alike++
+			}
+		}
+		if alike > n {
+			n, each = alike, p.used
+		}
+	}
+	if n < 3 || each == 0 {
+		return 0, 0
+	}
+	return n, each
 }
 
 // Limit is the limit that the message tells, in bytes; 0 if it tells none.

@@ -46,6 +46,9 @@ type Shortfall struct {
 	Async     bool   // the driver's pool, whose idle memory PyTorch does not tell
 	Untold    bool   // the message does not say how much was wanted
 	Estimated bool   // by llama.cpp, whose buffers are planned
+
+	Waiting     uint64 // freed, and waiting for another stream; 0 if not told
+	WaitingFrom statement.Evidence
 }
 
 // shortfall is the account of the last refusal with numbers, and nil.
@@ -71,6 +74,7 @@ func (e *Case) shortfall() *Shortfall {
 		s.Total, s.TotalTold = sum, true // together they are a whole GPU
 	}
 	s.Reserved, s.Idle = r.reserved(), r.unallocated()
+	s.Waiting, s.WaitingFrom = e.waiting()
 	s.HasUse = r.HasAlloc || r.kept > 0
 	s.Async = s.HasUse && r.kept == 0 && !r.hasIdle && e.Uses("torch")
 	s.Process, s.Others, s.Names = r.owners(s.Reserved, s.HasUse)
@@ -113,9 +117,20 @@ func (s *Shortfall) limits(e *Case) {
 // InMessage reports whether the message names processes.
 func (s *Shortfall) InMessage() bool { return len(s.listed) > 0 || s.this > 0 || s.programs > 0 }
 
-// Waiting is what is freed and waits for another stream: active in PyTorch's words, and not
-// allocated. It is 0 if nothing is known of it.
-func (s *Shortfall) Waiting() uint64 { return Less(s.active, s.Alloc) }
+// waiting is what is freed and waits for another stream, in PyTorch's summary: active, and not
+// allocated. It is 0 if no summary tells.
+func (e *Case) waiting() (uint64, statement.Evidence) {
+	active := e.pick("torch summary", func(f *statement.Fact) bool { return f.Name == "Active" })
+	allocated := e.pick("torch summary", func(f *statement.Fact) bool { return f.Name == "Allocated" })
+	if active == nil || allocated == nil {
+		return 0, statement.Evidence{}
+	}
+	return Less(active.InUse, allocated.InUse), active.Quoted(fmt.Sprintf("%s is active, and %s allocated: the rest is freed, and waits for another stream", Human(active.InUse), Human(allocated.InUse)))
+}
+
+// MayWait reports whether so much is reserved and not allocated that the gaps between blocks are
+// a poor reason: freed blocks that wait for another stream count as not allocated, too.
+func (s *Shortfall) MayWait() bool { return s.Idle >= 10*s.Want && s.Want >= 100*statement.Mib }
 
 // LimitLeaves reports whether what is called free may be what the limit leaves.
 func (s *Shortfall) LimitLeaves() bool {

@@ -76,7 +76,7 @@ var finders = []finder{
 	{"unified_memory", unifiedMemory}, {"host_memory", hostMemory}, {"leak", leak}, {"nccl_headroom", ncclHeadroom}, {"cuda_graph_headroom", graphHeadroom},
 	{"no_headroom_module_load", moduleLoad}, {"startup_race", startupRace}, {"estimator_underestimates", underestimate}, {"remat_insufficient", rematShort},
 	{"jax_plus_tf", jaxAndTensorFlow}, {"same_process_second_pool", secondPool}, {"multi_process_preallocation", multiProcess}, {"prealloc_starves_library", starvedLibrary},
-	{"fragmentation", fragmentation}, {"program_too_big", tooBig}, {"pool_limit", poolLimit}, {"other_allocator_same_process", otherAllocator}, {"device_occupied", occupied},
+	{"fragmentation", fragmentation}, {"program_too_big", tooBig}, {"pool_limit", poolLimit}, {"stream_pending", streamPending}, {"other_allocator_same_process", otherAllocator}, {"device_occupied", occupied},
 	{"library_mismatch", libraryMismatch}, {"not_memory", notMemory}, {"nonfatal_warning", warning},
 }
 

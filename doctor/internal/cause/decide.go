@@ -20,6 +20,7 @@ const (
 	seeFree       Command = "python -c 'import torch; print(torch.cuda.mem_get_info())'    # beside nvidia-smi: less means that something caps the process"
 	seeCap        Command = "nvidia-smi    # beside what the program is told to be free: less means that something caps the process"
 	seeSummary    Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
+	seeActive     Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: active far above allocated waits for a stream; inactive and split is holes"
 	seeLive       Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'    # in the program, before it fails: much is held by itself; little: by another process"
 	seeReport     Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log    # the pool then prints its report before the error"
 	seeProcess    Command = "gpumem doctor --pid PID LOG    # while the program runs: it sees both libraries in the process"
@@ -30,6 +31,9 @@ const (
 	seeNCCL       Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
 	waitAndSee    Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
 )
+
+// Neutral asks the question that is always open: the program, a neighbour, or a limit?
+const Neutral = "nvidia-smi; free -h    # while it fails: is it the GPU's memory or the host's, and who has it: the program, a neighbour, or neither (then it is a limit, or not memory)?"
 
 func (c Command) String() string { return string(c) }
 

@@ -27,7 +27,7 @@ func (c *view) messageOccupied() []Explanation {
 	s := c.Shortfall
 	switch c.who() {
 	case namedOthers:
-		return []Explanation{sure(656, "others in the message", c.endOthers(), s.St.Quoted(fmt.Sprintf("%s requested, %s free: %s was lacking, and others hold %s of %s (%s)",
+		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal), s.St.Quoted(fmt.Sprintf("%s requested, %s free: %s was lacking, and others hold %s of %s (%s)",
 			human(s.Want), human(s.Free), human(s.Lacking), human(s.Others), human(s.Total), strings.Join(s.Names, ", ")))).certainly(c.hint()...)}
 	case restListed:
 		return []Explanation{sure(649, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.InUse()))...)}
@@ -242,6 +242,17 @@ func (c *view) bareOccupied() []Explanation {
 		return []Explanation{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	}
 	return nil
+}
+
+// ranksOr is what to do about processes that a message lists: where they have one size they are
+// the job's own ranks, most likely, which all took this GPU.
+func (c *view) ranksOr(r *account.Refusal) Remedy {
+	n, each := r.Ranks()
+	if n == 0 {
+		return c.endOthers()
+	}
+	return steps(fmt.Sprintf("%d of the processes hold %s each: the ranks of one job look so. Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)", n, human(each)),
+		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them").step(c.endOthers().Steps...)
 }
 
 // endOthers is what to do about other programs.

@@ -17,6 +17,8 @@ func fragmentation(c *view) (all []Explanation) {
 	switch g := c.who(); g {
 	case holes:
 		all = append(all, sure(640, "holes in the pool", c.fillHoles(), s.St.Quoted(fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but not in one piece", human(s.Idle), holesAnd(s), human(s.Want)))))
+	case holesOrWaiting:
+		all = append(all, fits(640, "holes in the pool", c.fillHoles(), seeActive, s.St.Quoted(fmt.Sprintf("%s is reserved and not allocated, many times the %s requested", human(s.Idle), human(s.Want)))))
 	case holesMaybe:
 		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s))))
 	case holesHardly:

@@ -33,6 +33,7 @@ const (
 	restUnknown          // somebody who is not named
 	pendingFrees         // blocks that are freed and wait for another stream
 	holes                // holes in the pool
+	holesOrWaiting       // holes, or blocks that wait
 	holesMaybe           // holes, or nobody
 	holesHardly          // nobody, or holes
 	othersAndHoles       // others and holes together
@@ -80,7 +81,7 @@ func (c *view) who() giver {
 		return namedOthers
 	case s.BesideDecides():
 		return besidePool
-	case s.Waiting() >= s.Lacking && s.Waiting() > 0:
+	case s.Waiting >= s.Lacking && s.Waiting > 0:
 		return pendingFrees
 	case s.RestDecides():
 		return c.whoHasRest()
@@ -137,6 +138,8 @@ func (c *view) whoByArithmetic() giver {
 	switch {
 	case known && s.HasFree && s.Free >= s.WantUp+s.Round && s.Want > 0 && s.Capture == nil:
 		return nobodyKnown // it would have fitted, as far as is told
+	case s.HolesDecide() && s.MayWait() && c.onTorch(s.Refusal):
+		return holesOrWaiting
 	case s.HolesDecide():
 		return holes
 	case s.Holes() && s.Idle+s.Free >= s.Want:

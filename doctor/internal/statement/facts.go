@@ -67,6 +67,7 @@ var patterns = []struct {
 	// What pools and engines print of themselves.
 	{"tf device", "", "created creating", false, regexp.MustCompile(`(?:Created|Creating) (?:TensorFlow )?device .*?GPU:(?P<device>\d+) with (?P<limit>\d+ ?M\w*) memory(?:.*?name: (?P<name>[^,:]{2,80}?)(?:,|$))?`)},
 	{"pool stats", "", "limit inuse in reserved sum available", true, regexp.MustCompile(`(?:^|[\s'{"])(?P<name>Limit|InUse|Reserved|LargestFreeBlock|memory_limit_|Total bytes in pool|Total size in pool|Sum Total of in-use chunks|total_region_allocated_bytes_|bytes_limit|bytes_in_use|bytes_reserved|pool_bytes|largest_free_block_bytes|total free in pool|largest free chunk usable by (?:lower|upper) end|pool size|pool limit|rounded request)['"]?:? +(?P<value>\d[\d.,]*\d ?[KMGT]?i?B?|\d+B?)`)},
+	{"torch summary", "", "active allocated", true, regexp.MustCompile(`\| *(?P<name>Active|Allocated) memory +\| +(?P<inuse>[\d.]+ ?\w+)`)},
 	{"chunks", "", "chunks chunk", false, regexp.MustCompile(`(?P<value>\d+) Chunks of size (?P<inuse>\d+) totalling`)},
 	{"arguments", "", "arguments", false, regexp.MustCompile(`byte size of input/output arguments \((?P<want>\d+)\) exceeds the base limit \((?P<limit>\d+)\)`)},
 	{"estimate", "", "memory available msg", false, regexp.MustCompile(`memory\.available="\[(?P<list>[^\]]*)\]".*?(?:memory\.required\.full="(?P<want>[\d.]+ ?\w+)")?(?:.*?memory\.required\.partial="(?P<limit>[\d.]+ ?\w+)")?(?:.*?memory\.required\.allocations="\[(?P<value>[^\]]*)\]")?`)},

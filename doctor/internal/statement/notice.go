@@ -191,6 +191,17 @@ func (st *Statement) Says(c class) bool {
 	return slices.ContainsFunc(st.toks, func(t token) bool { return t.class&c != 0 })
 }
 
+// failure is how the line of an error begins or ends.
+var failure = regexp.MustCompile(`\w(?:Error|Exception)\b(?::|$)|(?i)^\W*(?:error|fatal|panic)\b|\b(?:failed|aborted|terminated)\b|\berror:`)
+
+// Fails reports whether the text looks like a failure of any kind.
+func (st *Statement) Fails() bool {
+	if st.Report || st.Advice || st.Mild {
+		return false
+	}
+	return st.Level == "E" || st.Level == "F" || st.Says(CFail) && failure.MatchString(Clipped64(st.Text))
+}
+
 // Topic is the statement's topic of that name, and nil.
 func (st *Statement) Topic(ids ...string) *topic {
 	for i := range st.Topics {
@@ -427,7 +438,7 @@ func (st *Statement) judgeNumbers() {
 	want, free := st.Amount(RoleWant), st.Amount(RoleFree)
 	empty := free != nil && free.N == 0 && st.Amount(RoleTotal) != nil && st.Words["capacity"]
 	more := want != nil && free != nil && want.low > free.High && st.Words["memory"] && st.Topic("exceeds", "remat") == nil
-	if empty || more {
+	if planned := st.Words["offload"] && st.Words["layers"]; (empty || more) && !planned {
 		st.Derived = !st.Refused
 		st.Refused = true
 	}

@@ -8,7 +8,10 @@ package statement
 // one before the number does, for in a list of labels and numbers the label comes
 // first.
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // A role is what a number says of memory.
 type role uint8
@@ -44,6 +47,7 @@ type amount struct {
 	Pair      bool   // the first of A/B
 	Initial   bool
 	Label     string // the word that gave the role
+	Subject   string // the device or heap that the words beside it name, such as gpu 1; empty if they name none
 	token     int
 }
 
@@ -492,12 +496,32 @@ func (toks tokenList) roleAt(k, i int) role {
 	return roleNone
 }
 
+// numbered is the word at k with the number that it has, as in "GPU 1", "cuda:1" and "heap 2"; "" if
+// it has none, or if that is the amount at token i.
+func (toks tokenList) numbered(k, i int) string {
+	n := k + 1
+	if n < len(toks) && (toks[n].kind == ':' || toks[n].kind == '#') {
+		n++
+	}
+	if n >= len(toks) || n == i || toks[n].kind != 'n' || !toks[n].integer || toks[n].unit != "" || toks[n].value > 64 {
+		return ""
+	}
+	word := toks[k].word
+	if word != "heap" {
+		word = "gpu"
+	}
+	return fmt.Sprintf("%s %d", word, int(toks[n].value))
+}
+
 // about looks at the words around a number for whose memory it is.
 func (a *amount) about(toks tokenList, from, i, to int) {
 	for k := from; k <= to && k < len(toks); k++ {
 		t := &toks[k]
 		if t.kind != 'w' {
 			continue
+		}
+		if t.is("gpu", "device", "cuda", "card", "heap") && a.Subject == "" {
+			a.Subject = toks.numbered(k, i)
 		}
 		switch {
 		case t.is("process", "pid"):
