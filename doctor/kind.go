@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -72,6 +73,9 @@ var kinds = []kind{
 	{0, "ARROW1", "data (Arrow)", printed},
 }
 
+// stateFile is how gpumem ps --json begins.
+var stateFile = regexp.MustCompile(`^\s*\{\s*"devices": ?\[\s*(?:\{\s*"index"|\])`)
+
 // notLog says what content is that is no log, and what reads it; "" for what may be a log: all
 // text that no reader of recordings and modules takes, and the dumps of pools.
 func notLog(ctx context.Context, path string, head []byte) string {
@@ -105,6 +109,8 @@ func kindOf(ctx context.Context, path string, head []byte) (what, next string) {
 		return "a model (safetensors)", models
 	case isONNX(head):
 		return "a model (ONNX)", models
+	case stateFile.Match(head):
+		return "a state of gpumem ps --json", "gpumem doctor LOG --state FILE reads it"
 	case hasPrefix(bytes.TrimSpace(head), "module @"):
 		return "a module (StableHLO), which XLA has not compiled", "jitted.lower(...).compile().as_text() is one that gpumem hlo reads"
 	case measure.LooksNamed(head), measure.Looks(bytes.TrimSpace(head)): // no text begins with a tag then

@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 					return err
 				}
 			}
-			files := []string{"../../xla/internal/load/testdata/whole-0.12.0.1.opt.pb"}
+			files := []string{"../../xla/internal/load/testdata/whole-0.12.0.1.opt.pb", "../../record/leaks/testdata/masks.gpumem", "../../examples/training.txt.gz"}
 			for _, name := range []string{"torch2025.pickle", "torch2026.pickle", "torch280.pickle", "jax012.log.gz", "tensorflow.xplane.pb", "tensorflow.memdump", "jax.pprof", "memdebug.log", "jax092.memdump"} {
 				files = append(files, "../../record/trace/testdata/"+name)
 			}

@@ -52,6 +52,7 @@ type finder struct {
 // Explain returns what fits a log, the most telling first.
 func Explain(e *account.Case) (all []Explanation) {
 	c := newView(e)
+	all = own(c)
 	for _, f := range finders {
 		for _, x := range f.find(c) {
 			x.Cause = f.id
