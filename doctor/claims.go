@@ -135,6 +135,11 @@ func (c *claims) near(lines []int) (list []figure) {
 	for _, st := range c.Statements() {
 		if len(st.Amounts) > 0 && (lines == nil || slices.ContainsFunc(lines, func(l int) bool { return l > 0 && st.Line >= l-8 && st.Line <= l+12 })) {
 			list = figures(list, st.Text, account.DeviceOf(st.Head()))
+			for _, a := range st.Amounts {
+				if a.N < statement.Mib { // without a unit
+					list = append(list, figure{float64(a.N), -1, -1})
+				}
+			}
 		}
 	}
 	return list
@@ -168,6 +173,9 @@ var fractionName = regexp.MustCompile(`\b0?\.\d+\b`)
 
 // bear reports whether the numbers bear a sentence. value is that of the setting it is about.
 func (c *claims) bear(near []figure, sentence, value string) bool {
+	if strings.HasPrefix(sentence, "it ends with: ") {
+		return true // a quotation
+	}
 	var sizes []claim
 	var told [][]figure // for each that is told
 	var made []float64  // of those that are not

@@ -90,7 +90,7 @@ var relations = []relation{
 	say(`@ requested, @ free: @ was lacking, and others hold @ of @`, func(v []claim) bool {
 		return less(plus(v[1], v[2]), v[0]) && less(v[0], plus(v[1], v[2])) && less(v[2], v[3]) && less(v[3], v[4])
 	}),
-	say(`@ was lacking: others hold @, and @...; neither alone is enough`, func(v []claim) bool { return v[1].n < v[0].n && v[2].n < v[0].n }),
+	say(`@ was lacking: others hold @, and @...; neither alone is enough`, func(v []claim) bool { return less(v[1], v[0]) && less(v[2], v[0]) }),
 	say(`@ taken and @ requested pass the limit of @`, func(v []claim) bool { return less(v[2], plus(plus(v[0], v[1]), slack(v[2]))) }),
 	say(`the pool has @, and with the request it would pass & % of @`, func(v []claim) bool {
 		return less(v[0], plus(times(v[1].n/100, v[2]), slack(v[2])))

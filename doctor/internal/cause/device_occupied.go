@@ -27,8 +27,8 @@ func (c *view) messageOccupied() []Explanation {
 	s := c.Shortfall
 	switch c.who() {
 	case namedOthers:
-		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal), s.St.Quoted(fmt.Sprintf("%s requested, %s free: %s was lacking, and others hold %s of %s (%s)",
-			human(s.Want), human(s.Free), human(s.Lacking), human(s.Others), human(s.Total), strings.Join(s.Names, ", ")))).certainly(c.hint()...)}
+		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal), s.St.Quoted(fmt.Sprintf("%s requested, %s free%s, and others hold %s of %s (%s)",
+			human(s.Want), human(s.Free), when(s.Lacking > 0, ": "+human(s.Lacking)+" was lacking"), human(s.Others), human(s.Total), strings.Join(s.Names, ", ")))).certainly(c.hint()...)}
 	case restListed:
 		return []Explanation{sure(649, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.InUse()))...)}
 	case restUnknown:

@@ -45,7 +45,8 @@ func fragmentation(c *view) (all []Explanation) {
 
 // bothShort is for others and holes of which neither alone is enough.
 func bothShort(s *account.Shortfall) string {
-	return fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use; neither alone is enough", human(s.Lacking), human(s.Others), human(s.Idle))
+	neither := when(s.Others < s.Lacking && s.Idle < s.Lacking, "; neither alone is enough")
+	return fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use%s", human(s.Lacking), human(s.Others), human(s.Idle), neither)
 }
 
 var releaseAsync = steps("torch.cuda.empty_cache() releases what the driver's pool keeps",
