@@ -123,6 +123,16 @@ func (e *Case) loading(r *Refusal) (free, parts uint64, start statement.Evidence
 	return free, parts, start
 }
 
+// StatementBefore is the last statement before a line for which is holds, and nil.
+func (e *Case) StatementBefore(line int, is func(*statement.Statement) bool) (found *statement.Statement) {
+	for _, st := range e.Statements() {
+		if st.Line < line && is(st) {
+			found = st
+		}
+	}
+	return found
+}
+
 // StatementWith is the last statement with all these words, and nil.
 func (e *Case) StatementWith(words ...string) *statement.Statement {
 	for _, st := range e.Statements() {

@@ -224,7 +224,7 @@ func (s *Shortfall) OwnDecides(told bool, held uint64) bool {
 	if s.HasFree && s.Free >= s.WantUp+s.Round {
 		return false // it would have fitted, as far as is told
 	}
-	full := s.Alloc+s.Want+ContextMost/3+s.Round > s.Total || s.Alloc >= s.Total*9/10
+	full := s.Alloc+s.Want+ContextMost/3+s.Round > s.Total || s.Alloc >= s.Total*9/10 || s.Alloc >= s.Total*3/4 && s.Rest <= ContextMost && s.HasFree
 	return full || s.InMessage() && s.Others < s.Lacking || told && held < s.Lacking
 }
 

@@ -17,7 +17,8 @@ func graphHeadroom(c *view) (all []Explanation) {
 		all = append(all, sure(860, "graphs without room", c.fewerGraphs(), r.St.Quoted("the driver keeps a graph outside of the pool, and had no more for it")))
 	}
 	r := c.Last(func(r *account.Refusal) bool {
-		return r.Capture != nil && r.Want == 0 && r.Total == 0 && !r.Mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
+		small := r.Want == 0 || c.Shortfall == nil && r.Want <= 2*statement.Gib
+		return r.Capture != nil && small && r.Total == 0 && !r.Mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
 	})
 	if r != nil {
 		all = append(all, sure(855, "an error while graphs are captured", c.fewerGraphs(), r.Capture.Quoted("CUDA graphs are captured"),

@@ -13,6 +13,9 @@ func underestimate(c *view) []Explanation {
 	p := c.Plan
 	switch {
 	case p == nil:
+		if l := c.ranBefore(); l != nil && c.bareLlama() {
+			return []Explanation{sure(238, "refused after the model was loaded", c.fewerLayers(true), l.Quoted("the model was loaded: the plan said that it fits"), c.bare.St.Quoted("and the first computation was refused memory"))}
+		}
 		if c.bareLlama() && c.Uses("ollama") {
 			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(false), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
 		}
@@ -32,6 +35,17 @@ func underestimate(c *view) []Explanation {
 		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p.Compute), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses, needTotal)}
 	}
 	return nil
+}
+
+// ranBefore is the line before a refusal that says that the model was loaded, and nil.
+func (c *view) ranBefore() *statement.Statement {
+	if c.bare == nil {
+		return nil
+	}
+	st := c.StatementBefore(c.bare.St.Line, func(st *statement.Statement) bool {
+		return st.Topic("success") != nil && st.HasAny("runner", "loaded", "slots")
+	})
+	return st
 }
 
 // planTooBig reports whether the parts of the model are more than the GPU, or than what was free

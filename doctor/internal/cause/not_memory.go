@@ -3,8 +3,10 @@ package cause
 // not_memory: this is no failure of memory.
 
 import (
+	"regexp"
 	"strings"
 
+	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
 
@@ -15,6 +17,11 @@ func notMemory(c *view) (all []Explanation) {
 	}
 	if st := c.Sticky; st != nil && (c.Shortfall == nil || st.Line < c.Shortfall.St.Line) {
 		x := sure(975, "an error after which every call fails", otherFailure, st.Quoted("the failure is "+st.Topic("other").Name+": every later call of the process fails for it, whichever library makes it"))
+		x.Alone = true
+		add(x)
+	}
+	if st := c.driverStart(); st != nil {
+		x := sure(966, "the driver did not start", repairDriver, st.Quoted("the driver itself could not be initialised: that takes nothing of the GPU's memory for the program, whatever its status says"))
 		x.Alone = true
 		add(x)
 	}
@@ -41,6 +48,20 @@ func notMemory(c *view) (all []Explanation) {
 	}
 	return all
 }
+
+// driverStart is the line of a refusal in cuInit, which comes before any memory.
+func (c *view) driverStart() *statement.Statement {
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost })
+	if r == nil || r.Want > 0 || !driverInit.MatchString(r.St.Text) {
+		return nil
+	}
+	return r.St
+}
+
+var driverInit = regexp.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGetDeviceCount)\b`)
+
+var repairDriver = steps("see that the driver answers at all: nvidia-smi; in WSL the Windows driver and the kernel of WSL have to fit (wsl --update), and its memory limit is .wslconfig's",
+	"see that the program finds the right libcuda (ldconfig -p | grep libcuda), and that the host has memory: free -h")
 
 // otherFailure is the line of a failure that is none of memory, if no memory was refused and no
 // library's failure comes before it.

@@ -36,6 +36,11 @@ func poolLimit(c *view) (all []Explanation) {
 		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part), s.St.Quoted(fmt.Sprintf("%s is free, and %s was refused: the pool has %s, and with the request it would pass %d %% of %s, a limit as programs set it",
 			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	case enoughIsFree:
+		if c.Uses("xpu") && s.Want >= 4*statement.Gib {
+			return []Explanation{sure(667, "one allocation of 4 GiB", steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
+				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1", "Intel's runtime refuses a single allocation of 4 GiB and more without it"),
+				s.St.Quoted(fmt.Sprintf("%s is free, and one allocation of %s was refused: Intel's runtime has a limit of 4 GiB for one", human(s.Free), human(s.Want))))}
+		}
 		all = append(all, fits(667, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
 			certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	}
