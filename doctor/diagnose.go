@@ -48,6 +48,7 @@ func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diag
 		return nil, err
 	}
 	d := weigh(e)
+	d.account(e)
 	if said := beside.said(); said != "" {
 		d.Certain = append(d.Certain, said)
 	}

@@ -68,7 +68,7 @@ func TestDiagnoseEdges(t *testing.T) {
 		{"UTF-16", utf16le(cudnn), "", VerdictNeeds, ""},
 		{"an empty state", cudnn, "{}", VerdictNeeds, ""},
 		{"a state of no GPU", cudnn, `{"devices": []}`, VerdictNeeds, ""},
-		{"a state without a log", "", `{"devices": [{"total_bytes": 8589934592, "processes": [{"pid": 1, "used_bytes": 8000000000}]}]}`, VerdictUnknown, ""},
+		{"a state without a log", "", `{"devices": [{"total_bytes": 8589934592, "processes": [{"pid": 1, "used_bytes": 8000000000}]}]}`, VerdictAccount, ""},
 		{"sizes at the end of 64 bits", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 18446744073709551615 bytes.\n", "", VerdictNotMemory, NotMemory},
 		{"one byte on a GPU of one byte", "RESOURCE_EXHAUSTED: Failed to allocate request for 1B (1B) on device ordinal 0\n", `{"devices": [{"total_bytes": 1, "processes": []}]}`, "", ""},
 		{"the failure is in the last of many lines", strings.Repeat("step 1, loss 0.5\n", 10_000) + cudnn, "", VerdictNeeds, ""},

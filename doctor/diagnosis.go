@@ -21,6 +21,7 @@ const (
 	VerdictNeeds     Verdict = "needs"      // a fact in Missing is wanted; Causes are candidates
 	VerdictNonfatal  Verdict = "nonfatal"   // a warning, not the failure
 	VerdictNotMemory Verdict = "not_memory" // words or numbers rule memory out
+	VerdictAccount   Verdict = "account"    // no failure; Account says where the memory is
 	VerdictUnknown   Verdict = "unknown"    // nothing in reach decides; Certain is what is sure
 )
 
@@ -38,6 +39,9 @@ type Diagnosis struct {
 	Decide string `json:"decide"`
 	// Certain is what is sure in any case, a sentence each.
 	Certain []string `json:"certain"`
+	// Account is where the memory is, if the log or the state says: always with VerdictAccount,
+	// and beside another verdict if it has two rows at least.
+	Account *Account `json:"account,omitempty"`
 
 	// Dump is the pool's report in the log, and nil without one.
 	Dump *dump.Dump `json:"-"`

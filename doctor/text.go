@@ -107,6 +107,8 @@ type text struct {
 
 func (a *text) write() {
 	switch {
+	case a.Verdict == VerdictAccount:
+		a.inventory()
 	case len(a.Causes) == 0:
 		a.unknown()
 	case a.Verdict == VerdictEither || a.Verdict == VerdictNeeds || a.Verdict == VerdictUnknown:

@@ -65,7 +65,9 @@ func sound(d *Diagnosis, log string) error {
 	switch {
 	case d.Verdict == VerdictUnknown && (len(d.Causes) > 0 || len(d.Certain) == 0):
 		return fmt.Errorf("unknown with causes %v, certain %v", ids(d), d.Certain)
-	case d.Verdict != VerdictUnknown && len(d.Causes) == 0:
+	case d.Verdict == VerdictAccount && (d.Account == nil || len(d.Account.Rows) == 0 || len(d.Causes) > 0):
+		return fmt.Errorf("account without an account: %+v", d)
+	case d.Verdict != VerdictUnknown && d.Verdict != VerdictAccount && len(d.Causes) == 0:
 		return fmt.Errorf("%s without a cause", d.Verdict)
 	case d.Verdict == VerdictEither && (len(d.Causes) < 2 || d.Decide == ""):
 		return fmt.Errorf("either of %v, decide %q", ids(d), d.Decide)

@@ -95,7 +95,7 @@ func (o *doctorOptions) logs(files []string, terminal bool) ([]string, error) {
 		return nil, errors.New("--device says which GPUs of this machine to look at; it goes with --machine or --pid")
 	case len(files) > 1 && o.save != "":
 		return nil, fmt.Errorf("--save-trace saves the pool of one log, and %d were given", len(files))
-	case len(files) == 0 && terminal && o.looks():
+	case len(files) == 0 && terminal && (o.looks() || o.state != ""):
 		return []string{""}, nil
 	case len(files) == 0 && terminal:
 		return nil, errors.New("no log: name its FILE, or pipe it in, as in python train.py 2>&1 | gpumem doctor; " +

@@ -39,7 +39,7 @@ func TestDoctorLogs(t *testing.T) {
 		{"a pipe", doctorOptions{}, nil, false, "[-]"},
 		{"pasted", doctorOptions{}, []string{"-"}, true, "[-]"},
 		{"nothing", doctorOptions{}, nil, true, "no log: name its FILE"},
-		{"a state alone", doctorOptions{state: "s"}, nil, true, "no log: name its FILE"},
+		{"a state alone", doctorOptions{state: "s"}, nil, true, "[]"},
 		{"the machine alone", doctorOptions{machine: true}, nil, true, "[]"},
 		{"a process alone", doctorOptions{hasPID: true}, nil, true, "[]"},
 		{"the machine and a pipe", doctorOptions{machine: true}, nil, false, "[-]"},

@@ -107,7 +107,7 @@ def _explain_once(error: Optional[BaseException]) -> None:
         texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
         if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
             answer = doctor(error)
-            if answer.verdict in ("not_memory", "unknown", "nonfatal"):
+            if answer.verdict in ("not_memory", "unknown", "nonfatal", "account"):
                 return
             texts.insert(0, str(answer))
         print("\n" + "\n".join(texts), file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"gpumem/doctor/internal/inventory"
 	"gpumem/doctor/internal/statement"
 	"gpumem/node/machine"
 	"gpumem/record/dump"
@@ -72,6 +73,8 @@ type Case struct {
 	Plan      *Plan
 	Pool      *Pool
 	Compiled  *Compiled // never nil
+
+	Inventory *inventory.Reader // where the memory is, whether or not it was refused; nil without a log
 
 	Said bool // some line may speak of refused memory
 }

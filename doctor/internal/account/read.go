@@ -8,13 +8,14 @@
 package account
 
 import (
+	"gpumem/doctor/internal/inventory"
 	"gpumem/doctor/internal/statement"
 	"gpumem/record/dump"
 	"io"
 )
 
-// Read reads the log for facts, for a pool's dump and for a program's buffers,
-// all at once.
+// Read reads the log for facts, for a pool's dump, for a program's buffers, and for where the
+// memory is, all at once.
 func (e *Case) Read(log io.Reader, besideLog *dump.Dump) error {
 	in, out := io.Pipe()
 	var d *dump.Dump
@@ -26,9 +27,18 @@ func (e *Case) Read(log io.Reader, besideLog *dump.Dump) error {
 		done <- err
 		in.CloseWithError(err) // so that the writer does not wait for a reader that left
 	}()
-	end, err := statement.Read(log, quiet{out}, e.Add)
+	lines, all := io.Pipe()
+	told := make(chan *inventory.Reader, 1)
+	go func() {
+		r, err := inventory.ReadAll(lines)
+		lines.CloseWithError(err)
+		told <- r
+	}()
+	end, err := statement.Read(log, io.MultiWriter(quiet{out}, all), e.Add)
 	e.End = end
 	out.CloseWithError(err) // nil is the end
+	all.CloseWithError(err)
+	e.Inventory = <-told
 	if failed := <-done; err == nil {
 		err = failed
 	}

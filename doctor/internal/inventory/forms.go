@@ -1,0 +1,233 @@
+package inventory
+
+// The lines that are read. Each has a form, whose groups are named for the figures; the layouts are
+// those of the programs' own sources and logs, old and new.
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// A form is a line, or a part of one, with figures. Groups of its expression are figures, but for
+// gpu and device (the subject), count_X (a number), word_X (a text), and key, when and value
+// (figures by name, as often as they stand in the line). unit is that of numbers without one.
+type form struct {
+	source *source
+	needle string // stands in each such line
+	unit   string
+	re     *regexp.Regexp
+	how    how
+}
+
+// how is what a form is besides.
+type how uint8
+
+const (
+	ordinary how = iota
+	begins       // a report begins, and what the last one said is no longer so
+	inTable      // a row of PyTorch's table, whose head names the GPU
+	ownWords     // what people print themselves; messages about refused memory look alike
+)
+
+func with(pattern string) *regexp.Regexp {
+	return regexp.MustCompile(strings.ReplaceAll(pattern, "SIZE", `\d[\d.,]*\s?(?:[KMGT]i?B|[Bb]ytes|[KMGTB]\b)`))
+}
+
+var forms = []form{
+	// torch/cuda/memory.py: memory_summary, memory_stats, and what people print themselves.
+	{torch, "memory summary, device ID", "", with(`device ID (?P<gpu>\d+)`), begins},
+	{torch, "CUDA OOMs", "", with(`OOMs: +(?P<count_ooms>\d+) `), inTable},
+	{torch, " memory ", "", with(`\|\s*(?P<key>Allocated|Active|Requested|GPU reserved|Non-releasable) memory\s*\|\s*(?P<value>SIZE)\s*\|\s*(?P<peak>SIZE)`), inTable},
+	{torch, "_bytes.all.", "", with(`\b(?P<key>allocated|reserved|active|inactive_split|requested)_bytes\.all\.(?P<when>current|peak)['"]?\s*[,:=]\s*(?P<value>\d+)`), ordinary},
+	{torch, "MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA (?P<peak_reserved>\d+ GB)`), ordinary},
+	{torch, "Allocated ", "GiB", with(`\b(?P<peak>[Mm]ax )?(?P<key>Memory|[Cc]ache) Allocated\s+(?P<value>[\d.]+)\s+GigaBytes`), ordinary},
+	{torch, "MemAllocated=", "", with(`\bMemAllocated=(?P<allocated>SIZE), MaxMemAllocated=(?P<peak_allocated>SIZE)`), ordinary},
+	{torch, "memory.used (MB)", "MiB", with(`(?:gpu_id|device_id): (?P<gpu>\d+)/memory\.used \(MB\)['"]?\s*[:=,]\s*(?P<used>[\d.]+)`), ordinary},
+	{device, "mem_get_info", "", with(`\((?P<free>\d{6,}), (?P<total>\d{6,})\)`), ordinary},
+	{host, "CPU Virtual Memory", "", with(`used = (?P<used>[\d.]+ GB), percent`), ordinary},
+	{trainer, "_mem_gpu", "", with(`\b(?P<key>before_init_mem_gpu|(?:init|train)_mem_gpu_(?:alloc|peaked)_delta)['"]?\s*[=:]\s*(?P<value>-?\d+(?:MB)?)`), ordinary},
+	// jaxlib/py_device.cc: memory_stats; CompiledMemoryStats; xla/service/buffer_assignment.cc.
+	{jax, "bytes_", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
+	{jax, "_bytes", "", with(`\b(?P<key>pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
+	{compiled, "_size_in_bytes=", "", with(`\b(?P<key>generated_code|argument|output|alias|temp)_size_in_bytes=(?P<value>\d+)`), ordinary},
+	{bufferAssignment, "BufferAssignment:", "", with(`^BufferAssignment:`), begins},
+	{bufferAssignment, "allocation ", "", with(`^allocation \d+: size (?P<value>\d+),.*?(?P<key>parameter|constant|maybe-live-out|preallocated-temp|thread-local)`), ordinary},
+	{memoryUsage, "Total bytes", "", with(`^Total bytes(?: used)?: (?P<total>\d+)`), ordinary},
+	// vLLM's workers, 0.4 to 0.33. "GB" is GiB.
+	{vllm, "gpu_memory_utilization (", "", with(`total_gpu_memory \((?P<total>SIZE)\) x gpu_memory_utilization \((?P<word_share>[\d.]+)\) = (?P<requested>SIZE)`), ordinary},
+	{vllm, "model weights take", "", with(`model weights take (?P<weights>SIZE); non_torch_memory takes (?P<nontorch>SIZE); PyTorch activation peak memory takes (?P<activations>SIZE); the rest of the memory reserved for KV Cache is (?P<cache>SIZE)`), ordinary},
+	{vllm, "Memory profiling results", "", with(`total_gpu_memory=(?P<total>SIZE) initial_memory_usage=(?:SIZE) peak_torch_memory=(?P<peaktorch>SIZE) .*non_torch_memory=(?P<nontorch>SIZE) kv_cache_size=(?P<cache>SIZE)`), ordinary},
+	{vllm, "oading model weights took", "", with(`weights took (?P<weights>SIZE)`), ordinary},
+	{vllm, "Model loading took", "", with(`Model loading took (?P<weights>SIZE)`), ordinary},
+	{vllm, "Available KV cache memory", "", with(`KV cache memory: (?P<cache>SIZE)`), ordinary},
+	{vllm, "Graph capturing finished", "", with(`took (?P<graphs>SIZE)`), ordinary},
+	{vllm, "Desired GPU memory utilization", "GiB", with(`Free memory on device \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).*utilization is \((?P<word_share>[\d.]+), (?P<requested>[\d.]+ GiB)\)\. Actual usage is (?:(?P<weights>SIZE) for weight|(?P<consumed>SIZE) for consumed memory[^,]*), (?P<activations>SIZE) for peak activation,(?: (?P<nontorch>SIZE) for non-torch memory,)? and (?P<graphs>SIZE) for CUDAGraph memory.*Current kv cache memory in use is (?P<cache>SIZE)`), ordinary},
+	// SGLang: free memory is the whole device's, other programs included.
+	{sglang, "Load weight begin", "", with(`avail mem=(?P<begin>SIZE)`), begins},
+	{sglang, "Load weight end", "", with(`avail mem=(?P<loaded>SIZE)(?:, mem usage=(?P<weights>SIZE))?`), ordinary},
+	{sglang, "Cache is allocated", "", with(`K size: (?P<k>SIZE), V size: (?P<v>SIZE)`), ordinary},
+	{sglang, "Cache is allocated", "", with(`KV size: (?P<k>SIZE)`), ordinary},
+	{sglang, "Memory pool end", "", with(`avail mem=(?P<pooled>SIZE)`), ordinary},
+	{sglang, "apture cuda graph end", "", with(`mem usage=(?P<graphs>SIZE)\. avail mem=(?P<captured>SIZE)`), ordinary},
+	// llama.cpp, alone and under Ollama. "MB" is MiB.
+	{llama, "buffer size", "", with(`(?P<device>[A-Za-z]\w*)\s+(?P<key>model |KV |RS |compute |output |LoRA )?buffer size\s*=\s*(?P<value>[\d.]+ Mi?B)`), ordinary},
+	{llama, "offloaded ", "", with(`offloaded (?P<count_offload>\d+)/(?P<count_layers>\d+) layers to GPU`), ordinary},
+	{llama, "|   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
+	{llama, "- Host ", "MiB", with(`- (?P<device>Host)\s*\|\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+) `), ordinary},
+	{llama, " device=", "", with(`msg="(?P<key>model weights|kv cache|compute graph)" device=(?P<device>\w+) size="(?P<value>SIZE)"`), ordinary},
+	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"(?: memory\.required\.kv="(?P<kv>SIZE)")?(?: memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]")?`), ordinary},
+	// TensorRT-LLM, its C++ runtime and its PyTorch backend.
+	{tensorrt, "Loaded engine size", "", with(`Loaded engine size: (?P<weights>SIZE)`), ordinary},
+	{tensorrt, "calculating max tokens in paged", "", with(`total: (?P<total>SIZE), available: (?P<free>SIZE)`), ordinary},
+	{tensorrt, "for max tokens in paged KV", "", with(`Allocated (?P<cache>SIZE) for`), ordinary},
+	{tensorrt, "for k/v cache", "", with(`Allocate (?P<cache>\d+ bytes) for`), ordinary},
+	{tensorrt, "(inside torch) in memory usage", "", with(`after loading model weights .*: (?P<weights>SIZE)`), ordinary},
+	{tensorrt, "dynamically allocated during inf", "", with(`profiling: (?P<activations>SIZE)`), ordinary},
+	{tensorrt, "Memory used outside torch", "", with(`profiling: (?P<nontorch>SIZE)`), ordinary},
+	{tensorrt, "device total memory", "", with(`available KV cache memory when calculating max tokens: (?P<cache>SIZE).*device total memory (?P<total>SIZE)`), ordinary},
+	{jetson, "RAM ", "MiB", with(`\bRAM (?P<used>\d+)/(?P<total>\d+)MB \(lfb `), ordinary},
+	// What people print with words of their own, last.
+	{torch, "llocated", "", ownPrint, ownWords},
+	{torch, "eserved", "", ownPrint, ownWords},
+	{torch, "ached", "", ownPrint, ownWords},
+	{program, "eak", "", with(`(?i)\bpeak(?: (?:gpu |cuda |device )?(?:mem(?:ory)?)?(?: usage| use)?)?\s*[:=]?\s+(?P<peak_allocated>\d[\d.]*\s?[MG]i?B)\b`), ownWords},
+}
+
+// ownPrint is a counter of PyTorch by its name or by a word, with its size.
+var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[ _])?(?:mem(?:ory)?[ _])?(?P<key>allocated|reserved|cached)(?:[ _](?:mem(?:ory)?|bytes))?(?:\(\w*\))?['"]?\s*(?:[\[(](?P<unit>[KMG]i?B)[\])])?\s*(?:[:=]|is)?\s+(?P<value>\d[\d.]*\s?(?:[KMGT]i?B|bytes|B)?)(?:[\s,;|)]|$)`)
+
+// keys are figures under the names that the forms have.
+var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
+	"cache", "reserved", "memory", "allocated", "peak_bytes_in_use", "peak_allocated", "bytes_in_use", "allocated", "bytes_limit", "limit",
+	"peak_pool_bytes", "peak_reserved", "pool_bytes", "reserved", "bytes_reserved", "programs", "largest_free_block_bytes", "largest")
+
+var (
+	escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+	// rank is how the prefix of a line names the process among others of its kind.
+	rank   = regexp.MustCompile(`(?i)\brank[ :=_]*(\d+)|(?:^|[^A-Za-z])((?:DP\d+ )?TP\d+)|\bpid=(\d+)`)
+	digits = regexp.MustCompile(`\d+$`)
+	plain  = regexp.MustCompile(`^[\d.]+$`)
+	failed = regexp.MustCompile(`(?i)out of (?:\w+ )?memory|tried to allocate|\bOOM\b|exhausted|\ballocat\w* .*\bfail|\bfail\w* .*\balloc|not enough|no (?:available |free )?memory|unable to|insufficient|larger than|peak memory bandwidth`)
+)
+
+// take reads a line of this form. It reports whether the line is one.
+func (f *form) take(r *Reader, n int, text string) bool {
+	if f.how == ownWords && failed.MatchString(text) {
+		return false
+	}
+	all := f.re.FindAllStringSubmatchIndex(text, 40)
+	var s *subject
+	from := From{n, text}
+	for _, at := range all {
+		group := func(name string) string {
+			for i, g := range f.re.SubexpNames() {
+				if g == name && at[2*i] >= 0 {
+					return strings.TrimSpace(text[at[2*i]:at[2*i+1]])
+				}
+			}
+			return ""
+		}
+		if f.source == llama && group("device") != "" || s == nil {
+			if s = r.of(f.source, r.named(f, text[:at[0]], group)); s == nil {
+				return true
+			}
+			if f.how == begins {
+				s.clear()
+				r.table = s.name
+			}
+		}
+		if key := strings.ToLower(group("key")); key != "" {
+			f.setNamed(s, key, group, from)
+			continue
+		}
+		for i, name := range f.re.SubexpNames() {
+			if name == "" || name == "gpu" || name == "device" || at[2*i] < 0 {
+				continue
+			}
+			value := text[at[2*i]:at[2*i+1]]
+			if word, ok := strings.CutPrefix(name, "word_"); ok {
+				s.words[word] = value
+			} else if count, ok := strings.CutPrefix(name, "count_"); ok {
+				s.counts[count], _ = strconv.ParseUint(value, 10, 64)
+			} else if b, ok := bytesOf(value, f.unit); ok {
+				s.set(name, figure{b, from})
+			}
+		}
+	}
+	return len(all) > 0
+}
+
+// setNamed sets a figure that the line names.
+func (f *form) setNamed(s *subject, key string, group func(string) string, from From) {
+	if f.source != llama && f.source != bufferAssignment && f.source != trainer && f.source != compiled {
+		key = keys.Replace(key)
+	}
+	unit := group("unit")
+	if unit == "" {
+		unit = f.unit
+	}
+	value := group("value")
+	if f.re == ownPrint && unit == "" && plain.MatchString(value) && len(value) < 7 {
+		return // no unit, and too small for bytes
+	}
+	if less, ok := strings.CutPrefix(value, "-"); ok {
+		key, value = key+" less", less
+	}
+	b, ok := bytesOf(value, unit)
+	if !ok {
+		return
+	}
+	peak := group("peak")
+	if group("when") == "peak" || peak != "" && !strings.ContainsAny(peak, "0123456789") {
+		key = "peak_" + key
+	}
+	s.set(key, figure{b, from})
+	if p, ok := bytesOf(peak, ""); ok {
+		s.set("peak_"+key, figure{p, from})
+	}
+}
+
+// named is the name of a line's subject.
+func (r *Reader) named(f *form, prefix string, group func(string) string) string {
+	if g := group("gpu"); g != "" {
+		return "GPU " + g
+	}
+	if d := group("device"); d != "" {
+		if n := digits.FindString(d); n != "" {
+			return "GPU " + n
+		}
+		if strings.Contains(d, "CPU") || strings.Contains(d, "ost") {
+			return "host"
+		}
+		return d
+	}
+	if f.how == inTable {
+		return r.table
+	}
+	m := rank.FindStringSubmatch(prefix)
+	switch {
+	case m == nil:
+		return ""
+	case m[1] != "":
+		return "rank " + m[1]
+	case m[2] != "":
+		return m[2]
+	}
+	return "pid " + m[3]
+}
+
+// bytesOf reads a size as lines have it; all units are powers of 1024.
+func bytesOf(text, unit string) (uint64, bool) {
+	text = strings.TrimSpace(strings.ReplaceAll(strings.TrimSuffix(strings.ToLower(text), "ytes"), ",", ""))
+	if text == "" {
+		return 0, false
+	}
+	if plain.MatchString(text) {
+		text += unit
+	}
+	n, err := size.Parse(text)
+	return n, err == nil
+}

@@ -1,0 +1,278 @@
+// Package inventory answers where the memory is, from what programs print of it without a failure:
+// counters of frameworks, lines of engines at their start, tables of nvidia-smi, and the state of
+// a machine.
+//
+// Three steps. forms.go has the lines that are read, and which figure of which subject each part
+// of them is. parts.go makes rows of a subject's figures: parts that do not overlap, and totals.
+// odd.go compares them, and says what would return memory. Figures of different subjects (a
+// process, a GPU, the host) never meet.
+package inventory
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"gpumem/internal/input"
+	"gpumem/node/machine"
+	"gpumem/record/smi"
+)
+
+// Account is where memory is.
+type Account struct {
+	// Rows are by subject. Those that are a part of it do not overlap, and are together at most
+	// its total.
+	Rows []Row `json:"rows"`
+	// Odd is what stands out, and Returns what would return memory, a sentence each.
+	Odd     []string `json:"odd"`
+	Returns []string `json:"returns"`
+	// Notes are further figures that the lines have, and NotTold is what none of them has.
+	Notes   []string `json:"notes"`
+	NotTold []string `json:"not_told"`
+}
+
+// Row is one figure.
+type Row struct {
+	Subject string `json:"subject"`
+	What    string `json:"what"`
+	Bytes   uint64 `json:"bytes"`
+	From    From   `json:"from"`
+	Kind    string `json:"kind"` // part, total or other; others, such as peaks, are not of the same moment
+}
+
+// From is the line of the log that has the figure, or the larger one of a difference. Line is 0 if
+// it is a field of the state, which Text names then.
+type From struct {
+	Line int    `json:"line"`
+	Text string `json:"text"`
+}
+
+// The kinds of a row.
+const (
+	Part  = "part"
+	Total = "total"
+	Other = "other"
+)
+
+// A figure is an amount with the line that has it.
+type figure struct {
+	bytes uint64
+	From
+}
+
+// A subject is what figures are of: one process, GPU or host, as one source of lines describes it.
+type subject struct {
+	*source
+	name    string
+	figures map[string]figure
+	counts  map[string]uint64 // numbers that are no bytes
+	words   map[string]string
+	growth  map[string]*growth
+}
+
+// growth follows a figure over time.
+type growth struct {
+	n, rises    int
+	first, last figure
+}
+
+func (s *subject) set(key string, f figure) {
+	if s.source == bufferAssignment {
+		f.bytes += s.figures[key].bytes
+	}
+	if _, known := s.figures[key]; !known && len(s.figures) >= maxFigures {
+		return
+	}
+	s.figures[key] = f
+	g := s.growth[key]
+	if g == nil || f.bytes < g.last.bytes {
+		g = &growth{first: f}
+		s.growth[key] = g
+	} else if f.bytes > g.last.bytes {
+		g.rises++
+	}
+	g.n++
+	g.last = f
+}
+
+func (s *subject) has(keys ...string) bool {
+	return !slices.ContainsFunc(keys, func(k string) bool { _, ok := s.figures[k]; return !ok })
+}
+
+// Bounds of what is kept of a log.
+const (
+	maxSubjects = 64
+	maxFigures  = 64
+	maxText     = 200
+	maxTexts    = 4096
+)
+
+// Reader takes the lines of a log. The zero Reader is ready.
+type Reader struct {
+	subjects []*subject
+	smi      smi.Reader
+	read     map[int]bool   // lines with figures
+	texts    map[int]string // of the last lines that smi has read
+	refused  bool           // a line that is not the account's speaks of a failure
+	table    string         // the subject of the report that is being read
+}
+
+// ReadAll reads a log to its end.
+func ReadAll(in io.Reader) (*Reader, error) {
+	r := &Reader{}
+	lines := input.NewLines(in)
+	for lines.Next() {
+		r.Line(lines.Number(), string(lines.Text()))
+	}
+	return r, lines.Err()
+}
+
+// Line takes one line.
+func (r *Reader) Line(n int, text string) {
+	if r.smi.Line(n, text) {
+		r.mark(n, text)
+		r.texts[n] = clip(text)
+		delete(r.texts, n-maxTexts)
+		return
+	}
+	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && !gate(text) {
+		return
+	}
+	if strings.IndexByte(text, 0x1b) >= 0 {
+		text = escapes.ReplaceAllLiteralString(text, "")
+	}
+	for i := range forms {
+		if f := &forms[i]; strings.Contains(text, f.needle) && f.take(r, n, text) {
+			if f.how != ownWords {
+				r.mark(n, text)
+			}
+			return
+		}
+	}
+	if text[0] == '|' && text[len(text)-1] == '|' {
+		r.mark(n, text) // of a table
+	}
+	r.refused = r.refused || failed.MatchString(text)
+}
+
+// Refused reports whether a line that is not the account's speaks of a failure.
+func (r *Reader) Refused() bool { return r.refused }
+
+// gate reports whether a line may have a figure; most lines of a log do not.
+func gate(text string) bool {
+	for _, mark := range [...]string{"iB", "emory", "GB", "MB", "_bytes", "bytes_", "mem", " OOM", "eak", "OOMs", "GigaB", "allocation", "Total bytes", "layers", "llocated", "eserved", "BufferA"} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// mark remembers that a line was understood, and speaks of no failure.
+func (r *Reader) mark(n int, text string) {
+	if r.read == nil {
+		r.read, r.texts = map[int]bool{}, map[int]string{}
+	}
+	if len(r.read) < 1<<16 && !failed.MatchString(text) {
+		r.read[n] = true
+	}
+}
+
+// Read reports whether a line of the log is one of those that the account is from.
+func (r *Reader) Read(line int) bool { return r.read[line] }
+
+// of returns the subject of a name, as a source describes it; nil if there are too many.
+func (r *Reader) of(src *source, name string) *subject {
+	for _, s := range r.subjects {
+		if s.source == src && s.name == name {
+			return s
+		}
+	}
+	if len(r.subjects) == maxSubjects {
+		return nil
+	}
+	s := &subject{source: src, name: name}
+	s.clear()
+	r.subjects = append(r.subjects, s)
+	return s
+}
+
+func (s *subject) clear() {
+	s.figures, s.counts, s.words, s.growth = map[string]figure{}, map[string]uint64{}, map[string]string{}, map[string]*growth{}
+}
+
+// Account is where the memory is, by the log and by the state; nil if neither says. Either may be
+// nil. A failure's log is asked for two rows at least.
+func (r *Reader) Account(state *machine.Snapshot) *Account {
+	a := &Account{Rows: []Row{}, Odd: []string{}, Returns: []string{}, Notes: []string{}, NotTold: []string{}}
+	var cards []card
+	if r != nil {
+		for _, s := range r.subjects {
+			a.subject(s)
+		}
+		cards = r.cards()
+	}
+	pid := 0
+	if state != nil {
+		cards = append(cards, cardsIn(state)...)
+		if state.Process != nil {
+			pid = state.Process.PID
+		}
+	}
+	for _, c := range cards {
+		a.card(c, pid)
+	}
+	a.between(cards)
+	for _, c := range cards {
+		a.oddOfCard(c)
+	}
+	if r != nil {
+		for _, s := range r.smi.Summary() {
+			if s.Index >= 0 || s.Name != "" || s.UUID != "" || row.MatchString(r.texts[s.LastLine]) {
+				a.overTime(s)
+			}
+		}
+	}
+	if len(a.Rows) == 0 {
+		return nil
+	}
+	for i := range a.Rows {
+		if from := &a.Rows[i].From; from.Line > 0 && from.Text == "" {
+			from.Text = r.texts[from.Line]
+		}
+	}
+	return a
+}
+
+// add adds rows of a subject. Parts that exceed the total are not of one moment: then the total
+// goes, and the account says so.
+func (a *Account) add(name string, total Row, rows []Row) {
+	var sum uint64
+	for _, row := range rows {
+		if row.Kind == Part {
+			sum += row.Bytes
+		}
+	}
+	if total.Bytes > 0 {
+		slack := total.Bytes/200 + 1<<20 // lines round
+		switch {
+		case sum > total.Bytes+slack:
+			a.Notes = append(a.Notes, name+": its parts are more than "+total.What+", "+human(total.Bytes)+" (line "+
+				number(total.From.Line)+"): they are not of one moment")
+			total.Kind = Other
+		case sum > total.Bytes:
+			total.Bytes = sum
+		}
+		rows = append(rows, total)
+	}
+	for _, row := range rows {
+		row.Subject, row.From.Text = name, clip(row.From.Text)
+		a.Rows = append(a.Rows, row)
+	}
+}
+
+// clip bounds a line that is kept.
+func clip(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.ToValidUTF8(text[:min(len(text), maxText)], "")
+}

@@ -1,0 +1,309 @@
+package inventory
+
+// Rows from figures: for each source of lines its parts in their order, and what is left.
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"gpumem/size"
+)
+
+// A source is who prints lines.
+type source struct {
+	title   string
+	parts   []part
+	total   part
+	rest    string // what the total has beside the parts; empty if that would say nothing
+	others  []part // figures of another moment, such as peaks
+	returns []string
+	notTold string
+	derive  func(s *subject) // makes figures of others first
+}
+
+type part struct{ key, what string }
+
+var peaks = []part{{"peak_allocated", "allocated at its peak"}, {"peak_reserved", "reserved at its peak"}}
+
+var (
+	torch = &source{
+		title: "PyTorch", others: append([]part{{"requested", "of it requested, before rounding"}}, peaks...), derive: ofPyTorch,
+		parts: []part{
+			{"allocated", "allocated"}, {"waiting", "freed, waiting for a stream"}, {"pinned", "cached beside live blocks"}, {"cached", "cached, free"},
+			{"used", "used on the device, by all programs"},
+		},
+		total:   part{"reserved", "reserved by its pool"},
+		notTold: "the CUDA context and libraries, other programs, and the size of the GPU: nvidia-smi has them",
+	}
+	jax = &source{
+		title: "JAX's pool", others: []part{{"peak_allocated", "in use at its peak"}, {"peak_reserved", "taken at its peak"}, {"largest", "the largest free block"}, {"programs", "reserved for programs"}},
+		parts: []part{{"allocated", "in use"}, {"cached", "free in the pool"}, {"untaken", "not yet taken from the GPU"}},
+		total: part{"limit", "the pool's limit"}, derive: ofJAX,
+		notTold: "what programs and libraries hold outside the pool, other processes, and the size of the GPU: nvidia-smi has them",
+	}
+	compiled = &source{
+		title: "A compiled function", total: part{"sum", "together"}, derive: ofCompiled,
+		parts:   []part{{"argument", "arguments"}, {"output", "results"}, {"temp", "temporaries"}, {"generated_code", "code"}},
+		notTold: "what the process has beside this function",
+	}
+	bufferAssignment = &source{
+		title: "A program, as XLA placed its buffers", total: part{"sum", "together"}, derive: addUp,
+		parts:   []part{{"parameter", "parameters"}, {"maybe-live-out", "results"}, {"preallocated-temp", "temporaries"}, {"constant", "constants"}, {"thread-local", "of threads"}},
+		notTold: "what the process has beside this program",
+	}
+	memoryUsage = &source{title: "A program, as XLA placed its buffers", total: part{"total", "together"}, notTold: "the parts of it"}
+	vllm        = &source{
+		title: "vLLM at its start", total: part{"total", "total of the GPU"}, rest: "not taken by vLLM", derive: ofVLLM,
+		parts: []part{
+			{"weights", "weights"}, {"consumed", "weights and outside PyTorch"}, {"peaktorch", "weights and activations, PyTorch's peak"},
+			{"nontorch", "outside PyTorch"}, {"activations", "activations at their peak"}, {"cache", "KV cache"}, {"graphs", "CUDA graphs"},
+		},
+		others:  []part{{"requested", "what it may use"}},
+		returns: []string{"the KV cache takes what is left: a smaller --gpu-memory-utilization returns memory, and so does sleep mode (/sleep) between requests"},
+		notTold: "what the other programs on the GPU hold",
+	}
+	sglang = &source{
+		title: "SGLang at its start", total: part{"begin", "free when it began"}, derive: ofSGLang,
+		parts:   []part{{"weights", "weights"}, {"cache", "KV cache"}, {"pools", "tables of requests and others"}, {"graphs", "CUDA graphs"}, {"left", "free"}},
+		returns: []string{"a smaller --mem-fraction-static makes the KV cache smaller"},
+		notTold: "what other programs hold, and the size of the GPU",
+	}
+	llama = &source{
+		title: "llama.cpp", total: part{"total", "total of the GPU"}, derive: ofLlama,
+		parts: []part{
+			{"model", "weights"}, {"model weights", "weights"}, {"", "weights"}, {"lora", "LoRA"}, {"kv", "KV cache"}, {"kv cache", "KV cache"}, {"rs", "recurrent state"},
+			{"compute", "compute buffers"}, {"compute graph", "compute buffers"}, {"output", "output buffers"}, {"unaccounted", "not llama.cpp's own: context, other programs"}, {"free", "free"},
+		},
+		returns: []string{"a smaller context (-c, Ollama's num_ctx) makes the KV cache smaller; a smaller -ngl (num_gpu) leaves layers on the host"},
+		notTold: "the CUDA context, other programs, and what is free",
+	}
+	ollama = &source{
+		title: "Ollama's plan", total: part{"full", "the model, its cache and graphs"}, derive: ofOllama,
+		parts: []part{{"partial", "on the GPUs"}, {"host", "on the host"}}, notTold: "what other programs hold",
+		others: []part{{"kv", "of it KV cache"}, {"on0", "on GPU 0"}, {"on1", "on GPU 1"}, {"on2", "on GPU 2"}, {"on3", "on GPU 3"}},
+	}
+	tensorrt = &source{
+		title: "TensorRT-LLM at its start", total: part{"total", "total of the GPU"}, rest: "the rest",
+		parts:   []part{{"weights", "weights"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
+		others:  []part{{"free", "free before the KV cache"}},
+		returns: []string{"a smaller free_gpu_memory_fraction of kv_cache_config makes the KV cache smaller"},
+		notTold: "what other programs hold",
+	}
+	trainer = &source{
+		title: "Hugging Face's Trainer", total: part{"sum", "at the peak of training"}, derive: ofTrainer,
+		parts: []part{
+			{"before_init_mem_gpu", "before the Trainer"}, {"init_mem_gpu_alloc_delta", "the Trainer's start"},
+			{"train_mem_gpu_alloc_delta", "kept by training"}, {"train_mem_gpu_peaked_delta", "more at its peak"},
+		},
+		notTold: "PyTorch's cache and context, other GPUs and ranks: these figures are of rank 0, and of what is allocated",
+	}
+	device  = &source{title: "mem_get_info", parts: []part{{"used", "in use, by all programs"}, {"free", "free"}}, total: part{"total", "total of the GPU"}, derive: ofDevice, notTold: "who uses it"}
+	host    = &source{title: "The host", parts: []part{{"used", "in use by all programs"}}, notTold: "how much it has"}
+	jetson  = &source{title: "RAM, the CPU's and the GPU's", parts: []part{{"used", "in use"}, {"free", "free"}}, total: part{"total", "there is"}, derive: ofDevice, notTold: "who uses it"}
+	program = &source{title: "The program", others: peaks, notTold: "what is in use now"}
+)
+
+func human(n uint64) string { return size.Format(n) }
+
+func number(n int) string { return strconv.Itoa(n) }
+
+// less sets a figure to the difference of two, if both are known and it is not negative.
+func (s *subject) less(key, from string, others ...string) {
+	f, ok := s.figures[from]
+	for _, o := range others {
+		n := s.figures[o].bytes
+		if ok = ok && n <= f.bytes; ok {
+			f.bytes -= n
+		}
+	}
+	if ok {
+		s.figures[key] = f
+	}
+}
+
+// addUp sets the sum of the parts, on the line of the last one.
+func addUp(s *subject) {
+	var sum figure
+	n := 0
+	for _, p := range s.parts {
+		if f, ok := s.figures[p.key]; ok {
+			n++
+			sum.bytes = size.Add(sum.bytes, f.bytes)
+			sum.From = f.From
+		}
+	}
+	if n > 1 {
+		s.figures["sum"] = sum
+	}
+}
+
+func ofPyTorch(s *subject) {
+	inUse := "allocated"
+	if a, b := s.figures["allocated"], s.figures["reserved"]; s.has("allocated", "reserved") && a.bytes > b.bytes+b.bytes/100 {
+		if a.Line < b.Line { // of different moments: the later one counts
+			delete(s.figures, "allocated")
+		} else {
+			delete(s.figures, "reserved")
+		}
+	}
+	if s.has("active", "allocated") {
+		inUse = "active"
+		if s.less("waiting", "active", "allocated"); s.figures["waiting"].bytes == 0 {
+			delete(s.figures, "waiting")
+		}
+	}
+	if !s.has(inUse) {
+		return
+	}
+	s.less("pool", "reserved", inUse)
+	if s.less("cached", "reserved", inUse, "nonreleasable"); s.has("cached", "nonreleasable") {
+		s.figures["pinned"] = s.figures["nonreleasable"]
+	} else {
+		s.less("cached", "reserved", inUse)
+	}
+}
+
+func ofJAX(s *subject) {
+	if s.figures["reserved"].bytes > 0 {
+		s.less("cached", "reserved", "allocated")
+		s.less("untaken", "limit", "reserved")
+	} else {
+		s.less("untaken", "limit", "allocated")
+	}
+	for _, key := range []string{"programs", "largest", "untaken"} {
+		if s.figures[key].bytes == 0 {
+			delete(s.figures, key)
+		}
+	}
+}
+
+// ofCompiled leaves out results that are written over arguments.
+func ofCompiled(s *subject) {
+	s.less("output", "output", "alias")
+	addUp(s)
+}
+
+func ofVLLM(s *subject) {
+	if s.has("consumed") {
+		delete(s.figures, "weights")
+		delete(s.figures, "nontorch")
+	}
+	if s.has("peaktorch") {
+		delete(s.figures, "weights")
+	}
+}
+
+func ofSGLang(s *subject) {
+	if !s.has("weights") {
+		s.less("weights", "begin", "loaded")
+	}
+	if k, ok := s.figures["k"]; ok {
+		k.bytes = size.Add(k.bytes, s.figures["v"].bytes)
+		s.figures["cache"] = k
+	}
+	if s.has("pooled", "cache") {
+		s.less("pools", "loaded", "cache", "pooled")
+	}
+	for _, key := range []string{"begin", "loaded", "pooled", "captured"} {
+		if f, ok := s.figures[key]; ok {
+			s.figures["left"] = f
+		}
+	}
+	if !s.has("begin") && s.has("loaded", "weights") {
+		f := s.figures["loaded"]
+		f.bytes = size.Add(f.bytes, s.figures["weights"].bytes)
+		s.figures["begin"] = f
+	}
+}
+
+func ofLlama(s *subject) {
+	n, err := strconv.ParseInt(s.words["unaccounted"], 10, 64)
+	switch {
+	case err != nil:
+	case n < 0: // a plan: what is free was measured before
+		delete(s.figures, "total")
+		delete(s.figures, "free")
+	default:
+		s.figures["unaccounted"] = figure{uint64(n) << 20, s.figures["total"].From}
+	}
+}
+
+func ofOllama(s *subject) {
+	s.less("host", "full", "partial")
+	for i, text := range strings.Split(strings.ReplaceAll(s.words["allocations"], "iB ", "iB,"), ",") {
+		if b, ok := bytesOf(text, ""); ok {
+			s.figures[fmt.Sprintf("on%d", i)] = figure{b, s.figures["partial"].From}
+		}
+	}
+}
+
+// ofTrainer heeds that a stage may end with less than it began.
+func ofTrainer(s *subject) {
+	s.less("train_mem_gpu_peaked_delta", "train_mem_gpu_peaked_delta", "train_mem_gpu_alloc_delta less")
+	addUp(s)
+}
+
+func ofDevice(s *subject) {
+	if s.has("used") {
+		s.less("free", "total", "used")
+	} else {
+		s.less("used", "total", "free")
+	}
+}
+
+// subject adds the rows of a subject of the log.
+func (a *Account) subject(s *subject) {
+	if s.derive != nil {
+		s.derive(s)
+	}
+	name := s.title
+	if s.name != "" {
+		name += ", " + s.name
+	}
+	var rows []Row
+	sum := uint64(0)
+	add := func(list []part, kind string) {
+		for _, p := range list {
+			f, ok := s.figures[p.key]
+			if !ok || f.bytes == 0 && kind == Other || f.bytes == 0 && p.key != "allocated" && len(rows) > 0 {
+				continue
+			}
+			rows = append(rows, Row{What: p.what, Bytes: f.bytes, From: f.From, Kind: kind})
+			if kind == Part {
+				sum = size.Add(sum, f.bytes)
+			}
+		}
+	}
+	add(s.parts, Part)
+	t, told := s.figures[s.total.key]
+	if rest := t.bytes - min(sum, t.bytes); told && s.rest != "" && rest > 0 && len(rows) > 0 {
+		rows = append(rows, Row{What: s.rest, Bytes: rest, From: t.From, Kind: Part})
+	}
+	add(s.others, Other)
+	if len(rows) == 0 && !told {
+		if len(s.counts) > 0 {
+			a.oddOf(name, s)
+		}
+		return
+	}
+	a.add(name, Row{What: s.total.what, Bytes: t.bytes, From: t.From, Kind: Total}, rows)
+	if s.notTold != "" {
+		a.NotTold = appendNew(a.NotTold, s.notTold)
+	}
+	a.oddOf(name, s)
+	a.Returns = appendNew(a.Returns, s.returns...)
+}
+
+func appendNew(list []string, more ...string) []string {
+	for _, m := range more {
+		known := false
+		for _, l := range list {
+			known = known || l == m
+		}
+		if !known {
+			list = append(list, m)
+		}
+	}
+	return list
+}
