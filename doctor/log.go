@@ -111,7 +111,7 @@ func openLog(ctx context.Context, path, kind string, progress func(read, total i
 }
 
 // maxUnbroken is how many bytes without the end of a line are still taken for text. A device
-// such as /dev/zero has no other end.
+// such as /dev/zero has no other end. What bars of progress draw over ends with a return.
 const maxUnbroken = 64 << 20
 
 // maxBeside bounds a pool's dump that was taken beside a log, in bytes.
@@ -135,7 +135,7 @@ func ReadDump(ctx context.Context, path string) (*dump.Dump, error) {
 // Read reads the log's text.
 func (l *logReader) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
-	if l.unbroken += int64(n); bytes.IndexByte(p[:n], '\n') >= 0 || l.wide {
+	if l.unbroken += int64(n); bytes.IndexByte(p[:n], '\n') >= 0 || bytes.IndexByte(p[:n], '\r') >= 0 || l.wide {
 		l.unbroken = 0
 	}
 	switch {

@@ -210,3 +210,17 @@ func TestOpenLog(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBarsOfProgressAreText: bars draw over themselves for more than maxUnbroken bytes, and end
+// no line.
+func TestBarsOfProgressAreText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "train.log")
+	bar := strings.Repeat("\r 42%|####      | 420/1000 [03:12<01:10, 1.71it/s]", 1+(maxUnbroken+1<<20)/50)
+	if err := os.WriteFile(path, []byte(bar+"\n"+refused), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Read(t.Context(), path, nil, nil, nil)
+	if err != nil || len(a.Causes) == 0 {
+		t.Errorf("%v, %v", a.Diagnosis, err)
+	}
+}
