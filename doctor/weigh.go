@@ -128,6 +128,7 @@ func (d *Diagnosis) abstain(e *account.Case) {
 	case e.End != "":
 		d.Certain = append(d.Certain, "it ends with: "+statement.Clip(e.End))
 	}
+	d.Certain = append(d.Certain, cause.Advised(e)...)
 }
 
 // appendNew appends what the list does not have.

@@ -5,6 +5,8 @@ package account
 
 import (
 	"cmp"
+	"fmt"
+	"strings"
 
 	"gpumem/doctor/internal/statement"
 )
@@ -24,6 +26,28 @@ type Engine struct {
 	Before   Sized // in use before it loaded anything, by its own count
 	BeforeOf uint64
 	More     uint64 // needed beyond its share
+	What     string // too small, by its own words: cache, tokens, ...; empty if unknown
+	Asked    uint64 // tokens of one request, layers, ...
+	Fits     uint64 // tokens that fit, by its own count
+	Stages   *Stages
+}
+
+// Stages are what TensorRT-LLM tells of the parts that it had made when one was refused, in bytes.
+type Stages struct {
+	Component   string // refused
+	Total, Left Sized  // of the GPU, and free before the refused part
+	Start       uint64 // free before the first part
+	Largest     string // part
+	LargestTook uint64
+}
+
+// CacheShort reports whether it is the cache that has too little.
+func (g *Engine) CacheShort() bool {
+	switch g.What {
+	case "warmup", "requests", "prefill", "layout", "executor":
+		return false
+	}
+	return !g.AtStart
 }
 
 // engine is the account of an engine's check, nil if none failed.
@@ -36,10 +60,17 @@ func (e *Case) engine() *Engine {
 		return &Engine{Refusal: r, AtStart: true, Used: Less(r.Total, r.Free), Lacking: Less(r.Want, r.Free)}
 	}
 	r = e.Last(func(r *Refusal) bool { return isEngine(r) && r.St.Library == "" })
-	if r == nil || e.Uses("llama.cpp") {
+	if r == nil || e.Uses("llama.cpp") && r.St.Topic("engine") == nil {
 		return nil
 	}
 	g := &Engine{Refusal: r, Share: e.Number("gpu_memory_utilization"), Static: e.Number("mem_fraction_static")}
+	if t := r.St.Topic("engine"); t != nil {
+		g.What = t.Name
+		_, _ = fmt.Sscan(t.Value, &g.Asked, &g.Fits) // some have one number, or none
+	}
+	if g.What == "executor" {
+		g.Stages = e.stages(r.St)
+	}
 	for _, st := range e.Statements() {
 		if st.Words["weights"] && st.HasAny("took", "loaded", "loading") && len(st.Amounts) > 0 && !st.Refused {
 			g.Weights = Sized{st.Amounts[0].N, st.Quoted("")}
@@ -59,6 +90,49 @@ func (e *Case) engine() *Engine {
 	return g
 }
 
+// CacheText is what a request needs of the cache and what there is, in words; empty if it is unknown.
+func (g *Engine) CacheText() string {
+	switch {
+	case g.Fits > 0 && g.Want > 0 && g.HasFree:
+		return fmt.Sprintf("one request of %d tokens needs %s of cache, and the cache has %s: %d tokens fit", g.Asked, Human(g.Want), Human(g.Free), g.Fits)
+	case g.Fits > 0:
+		return fmt.Sprintf("one request may have %d tokens, and %d fit into the cache", g.Asked, g.Fits)
+	case g.What == "total":
+		return fmt.Sprintf("one request may have %d tokens, and the cache has no room for them", g.Asked)
+	case g.What == "pool":
+		return "the engine's own cache is full: requests take more tokens than it has"
+	}
+	return ""
+}
+
+// stages are the parts that are told after a refusal.
+func (e *Case) stages(after *statement.Statement) *Stages {
+	s := &Stages{}
+	for _, st := range e.Statements() {
+		t := st.Topic("stage")
+		if t == nil || st.Line < after.Line {
+			continue
+		}
+		var one, two float64
+		_, _ = fmt.Sscan(t.Value, &one, &two)
+		before, left := uint64(one*statement.Gib), uint64(two*statement.Gib)
+		switch {
+		case t.Name == "component":
+			s.Component = t.Value
+		case t.Name == "total":
+			s.Total = Sized{before, st.Quoted("")}
+		case t.Name == "free":
+			s.Left = Sized{before, st.Quoted("")}
+		case Less(before, left) > s.LargestTook:
+			s.Largest, s.LargestTook = t.Name, before-left
+			fallthrough
+		default:
+			s.Start = max(s.Start, before)
+		}
+	}
+	return s
+}
+
 // Plan is a refusal of a program that plans which layers go to the GPU.
 type Plan struct {
 	*Refusal
@@ -70,6 +144,7 @@ type Plan struct {
 	Available uint64 // when it was
 	From      statement.Evidence
 	Compute   bool // the buffer for the computation
+	Cache     bool // the cache of keys and values, or recurrent states
 	Runner    *statement.Statement
 }
 
@@ -85,6 +160,11 @@ func (e *Case) plan() *Plan {
 		}
 	}
 	p := &Plan{Refusal: r, Total: e.Total(), Compute: r.St.HasAny("gallocr", "compute", "reserve"), Runner: e.StatementWith("runner", "terminated")}
+	for _, st := range e.Statements() {
+		near := st.Line >= r.St.Line && st.Line <= r.St.Line+4
+		p.Cache = p.Cache || near && (strings.Contains(st.Text, "buffer for kv cache") || strings.Contains(st.Text, "buffer for rs cache"))
+		p.Compute = p.Compute || near && strings.Contains(st.Text, "failed to allocate compute")
+	}
 	p.Free, p.Parts, p.FreeFrom = e.loading(r)
 	if found := e.pick("found", nil); found != nil {
 		if p.Total.Bytes == 0 {

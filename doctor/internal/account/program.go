@@ -158,12 +158,19 @@ func (e *Case) Fraction() (fraction float64, set bool) {
 	return 1 - defaultLeft, false
 }
 
+// engineShares are what engines call their share of the GPU.
+var engineShares = []struct{ engine, name string }{
+	{"sglang", "--mem-fraction-static"}, {"vllm", "gpu_memory_utilization"}, {"tgi", "--cuda-memory-fraction"}, {"trtllm", "free_gpu_memory_fraction"},
+}
+
 // EngineShare is what an engine calls its share of the GPU.
 func (e *Case) EngineShare() string {
-	if e.Uses("sglang") {
-		return "--mem-fraction-static"
+	for _, s := range engineShares {
+		if e.Uses(s.engine) {
+			return s.name
+		}
 	}
-	return "gpu_memory_utilization"
+	return "share of the GPU"
 }
 
 // Other vendors.

@@ -50,8 +50,15 @@ type finder struct {
 }
 
 // Explain returns what fits a log, the most telling first.
-func Explain(e *account.Case) (all []Explanation) {
+func Explain(e *account.Case) []Explanation {
 	c := newView(e)
+	all := c.weighed()
+	c.repeatAdvice(all)
+	return all
+}
+
+// weighed are the explanations that count.
+func (c *view) weighed() (all []Explanation) {
 	all = own(c)
 	for _, f := range finders {
 		for _, x := range f.find(c) {

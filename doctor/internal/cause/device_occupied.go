@@ -67,6 +67,14 @@ func (c *view) engineOccupied() []Explanation {
 		x.Decide = c.processes()
 		return []Explanation{x}
 	}
+	if g := c.Engine; g != nil && !g.CacheShort() && g.What != "requests" && c.Shortfall == nil {
+		if s := g.Stages; s != nil && c.startOccupied(s) {
+			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(), g.St.Quoted("the "+s.Component+" could not be made"), with(s.Total, fmt.Sprintf("%s of %s was free before the engine made its first part", human(s.Start), human(s.Total.Bytes))))}
+		}
+		if g.Stages == nil || g.Stages.Total.Bytes == 0 {
+			return []Explanation{fits(731, "a part of an engine", c.endOthers(), c.processes(), g.St.Quoted("what others hold is lacking to the engine")).needs(NeedProcesses)}
+		}
+	}
 	p := c.Plan
 	switch {
 	case p == nil:

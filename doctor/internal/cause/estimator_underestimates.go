@@ -6,6 +6,7 @@ package cause
 import (
 	"fmt"
 
+	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
 
@@ -17,7 +18,7 @@ func underestimate(c *view) []Explanation {
 			return []Explanation{sure(238, "refused after the model was loaded", c.fewerLayers(true), l.Quoted("the model was loaded: the plan said that it fits"), c.bare.St.Quoted("and the first computation was refused memory"))}
 		}
 		if c.bareLlama() && c.Uses("ollama") {
-			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(false), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
+			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
 		}
 		return nil
 	case c.planTooBig() || c.planOccupied():
@@ -25,14 +26,14 @@ func underestimate(c *view) []Explanation {
 	case p.Planned > 0 && p.Planned <= p.Available:
 		from := p.From
 		from.Reading = fmt.Sprintf("%s was thought enough, with %s free", human(p.Planned), human(p.Available))
-		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p.Compute), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
+		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
 	case c.runnerEstimate():
-		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(true), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),
+		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(p), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),
 			p.Runner.Quoted("the runner was started because its estimate said that this fits"))}
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4, c.planOneBuffer():
 		return nil
 	case c.Uses("ollama"):
-		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p.Compute), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses, needTotal)}
+		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses, needTotal)}
 	}
 	return nil
 }
@@ -78,8 +79,11 @@ func (c *view) planOneBuffer() bool {
 
 // fewerLayers lets less go to the GPU. A buffer for the computation does not become smaller with
 // fewer layers there.
-func (c *view) fewerLayers(compute bool) Remedy {
-	if compute {
+func (c *view) fewerLayers(p *account.Plan) Remedy {
+	switch {
+	case p.Cache:
+		return c.advise("cache", "weights", "beside")
+	case p.Compute:
 		return c.advise("batch", "cache", "beside")
 	}
 	return c.advise("weights", "cache", "beside")

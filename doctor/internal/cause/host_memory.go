@@ -5,6 +5,7 @@ package cause
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -55,6 +56,9 @@ func hostRefused(c *view) []Explanation {
 	asked := "the memory asked for is the host's, not the GPU's"
 	if r.Want > 0 {
 		asked = human(r.Want) + " of the host's memory was requested, not of the GPU's"
+	}
+	if r.HasFree && r.Free < r.Want {
+		asked = fmt.Sprintf("%s of the host's memory was requested, and %s is free: %s is lacking", human(r.Want), human(r.Free), human(r.Want-r.Free))
 	}
 	first, last, gpu := c.hostFirst(r)
 	switch {

@@ -56,7 +56,9 @@ func poolLimit(c *view) (all []Explanation) {
 func (c *view) engineLimit() []Explanation {
 	g, total := c.Engine, c.total.Bytes
 	switch {
-	case g == nil || g.AtStart:
+	case g != nil && g.What == "requests":
+		return []Explanation{sure(752, "the engine's own pool of requests", c.advise("requests"), g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory"))}
+	case g == nil || !g.CacheShort():
 		return nil
 	case c.loadedFree(g):
 		return []Explanation{sure(755, "the engine's share", c.raiseShare(), g.Loaded.Quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(g.LoadUsed), human(g.LoadFree))),

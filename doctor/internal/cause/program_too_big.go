@@ -3,7 +3,9 @@ package cause
 // program_too_big: the program needs more memory than there is.
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
@@ -69,31 +71,98 @@ func (c *view) messageTooBig() []Explanation {
 // engineTooBig is for an engine's own check or plan.
 func (c *view) engineTooBig() []Explanation {
 	total := c.total.Bytes
-	if g := c.Engine; g != nil && !g.AtStart && !c.loadedFree(g) && !c.shareRaises(g) {
+	if g := c.Engine; g != nil && !g.CacheShort() {
+		return c.enginePart(g)
+	}
+	if g := c.Engine; g != nil && !c.loadedFree(g) && !c.shareRaises(g) {
 		switch {
 		case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
-			return []Explanation{sure(751, "no share has room for the cache", c.smaller(), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
+			return []Explanation{sure(751, "no share has room for the cache", c.shorter(g), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
 		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return []Explanation{sure(740, "no room for the cache", c.smaller(), g.St.Quoted("nothing is left for the cache"), with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
+			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
 		default:
-			return []Explanation{fits(732, "no room for the cache", c.smaller(), c.processes(), g.St.Quoted("the model and what was there before it left no room for the cache")).needs(needTotal, NeedProcesses)}
+			return []Explanation{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache"))).needs(needTotal, NeedProcesses)}
 		}
 	}
 	p := c.Plan
 	switch {
 	case p == nil:
 	case c.planTooBig() && p.Total.Bytes > 0 && p.Want > p.Total.Bytes:
-		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p.Compute), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"), p.Total.From)}
+		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"), p.Total.From)}
 	case c.planTooBig():
-		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p.Compute), p.FreeFrom, p.St.Quoted(p.LoadedText()))}
+		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p), p.FreeFrom, p.St.Quoted(p.LoadedText()))}
 	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate(), c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
 	case c.planOneBuffer():
-		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(false), p.St.Quoted("one buffer of "+human(p.Want)+", the layers that are to go to this GPU, was refused"))}
+		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(p), p.St.Quoted("one buffer of "+human(p.Want)+", the layers that are to go to this GPU, was refused"))}
 	default:
-		return []Explanation{fits(711, "a buffer of llama.cpp", c.fewerLayers(p.Compute), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(711, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(needTotal, NeedProcesses)}
 	}
 	return nil
+}
+
+// enginePart is for a part of an engine that is none of its cache.
+func (c *view) enginePart(g *account.Engine) []Explanation {
+	s := g.Stages
+	switch {
+	case g.AtStart || g.What == "requests" || c.Shortfall != nil:
+		return nil
+	case s == nil || s.Total.Bytes == 0:
+		return []Explanation{fits(733, "a part of an engine", c.partSmaller(g), c.processes(), g.St.Quoted(partText(g))).needs(needTotal, NeedProcesses)}
+	case c.startOccupied(s):
+		return nil
+	case s.LargestTook > s.Total.Bytes/2 && s.Left.Bytes < s.Total.Bytes/10:
+		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g), g.St.Quoted("what could not be made is the "+s.Component), with(s.Total, fmt.Sprintf("%s of %s was free at the start", human(s.Start), human(s.Total.Bytes))),
+			with(s.Left, fmt.Sprintf("%s was left for the %s; the %s took %s", human(s.Left.Bytes), s.Component, s.Largest, human(s.LargestTook))))}
+	}
+	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(), g.St.Quoted("what could not be made is the "+s.Component), with(s.Left, human(s.Left.Bytes)+" was left for it")).needs(NeedProcesses)}
+}
+
+// startOccupied reports whether much of the GPU was taken before an engine made its first part.
+func (c *view) startOccupied(s *account.Stages) bool {
+	return s.Start > 0 && s.Total.Bytes > 0 && s.Start < s.Total.Bytes*8/10
+}
+
+// partText is what an engine lacked room for.
+func partText(g *account.Engine) string {
+	switch g.What {
+	case "warmup":
+		return fmt.Sprintf("a trial with %d requests did not fit beside weights and cache", g.Asked)
+	case "executor":
+		return "what the engine makes at its start did not fit"
+	case "prefill":
+		return fmt.Sprintf("a trial with %d tokens, the setting, did not fit beside the weights", g.Asked)
+	case "layout":
+		if g.Asked > 0 {
+			return fmt.Sprintf("num_gpu asks for %d layers on the GPU, and the plan found no room for them", g.Asked)
+		}
+		return "the plan found no room for the layers that are asked for"
+	}
+	return "a part of the engine was refused"
+}
+
+// partSmaller makes a part of an engine smaller.
+func (c *view) partSmaller(g *account.Engine) Remedy {
+	switch component := strings.ToLower(g.What + componentOf(g)); {
+	case strings.Contains(component, "layout"), strings.Contains(component, "model"):
+		return c.advise("weights", "cache")
+	case strings.Contains(component, "cache"), strings.Contains(component, "kv"):
+		return c.advise("cache", "weights", "beside")
+	}
+	return c.advise("batch", "beside", "weights")
+}
+
+func componentOf(g *account.Engine) string {
+	if g.Stages == nil {
+		return ""
+	}
+	return g.Stages.Component
+}
+
+// shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
+func (c *view) shorter(g *account.Engine) Remedy {
+	fitting := when(g.Fits > 0, fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d", g.Fits))
+	return steps(fitting).step(c.advise("cache", "weights").Steps...)
 }
 
 // driverAbove reports whether the driver was asked for more than any GPU has, or this one.
@@ -222,7 +291,7 @@ func (c *view) bareTooBig() []Explanation {
 	case c.bareXLAWords():
 		return nil
 	case c.bareLlama():
-		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(false), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	case c.bareProgram():
 		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	}

@@ -21,7 +21,7 @@ func startupRace(c *view) []Explanation {
 	case g.AtStart:
 		x := fits(759, "a neighbour at its start or end", waitForOthers, waitAndSee, g.St.Quoted("whoever held the rest may be just starting, or on its way out"))
 		return []Explanation{x.beside()}
-	case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1) && !c.shareRaises(g):
+	case g.CacheShort() && g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1) && !c.shareRaises(g):
 		return []Explanation{sure(745, "an engine counts what was there before it", waitForOthers,
 			with(g.Before, fmt.Sprintf("%s of %s was in use before this engine had loaded anything, and it counts that as its own", human(g.Before.Bytes), human(g.BeforeOf))),
 			g.St.Quoted("so nothing of its share is left for the cache"))}

@@ -37,7 +37,7 @@ func parseRows(text string) (all []row) {
 var leads = map[string]string{
 	"weights": "make the weights smaller: ", "cache": "make the cache smaller: ", "batch": "make it smaller: ", "graphs": "capture fewer graphs: ",
 	"beside": "leave more room beside it: ", "limit": "raise the limit: ", "holes": "leave fewer holes: ", "look": "see what holds it: ",
-	"unified": "make it smaller: ", "block": "make it smaller: ", "leak": "see what stays alive between steps: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
+	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "leak": "see what stays alive between steps: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
 }
 
 // advise is what the program's framework has for each of the needs.
@@ -92,13 +92,21 @@ func (r row) of(release string) (string, bool) {
 	case release != "":
 		return r.text, (r.since == "" || !older(release, r.since)) && (r.until == "" || !older(r.until, release))
 	case r.until == "":
-		return r.text + " (since " + r.since + ")", true
+		return noted(r.text, "since "+r.since), true
 	case r.since == "":
-		return r.text + " (up to " + r.until + ")", true
+		return noted(r.text, "up to "+r.until), true
 	default:
-		return r.text + " (" + r.since + " to " + r.until + ")", true
+		return noted(r.text, r.since+" to "+r.until), true
 	}
 	return r.text, true
+}
+
+// noted adds a note in brackets, or to those that end the text.
+func noted(text, note string) string {
+	if bracketed, ok := strings.CutSuffix(text, ")"); ok {
+		return bracketed + ", " + note + ")"
+	}
+	return text + " (" + note + ")"
 }
 
 // older reports whether a release is before another, in the parts that both have: 0.17.1 is

@@ -62,7 +62,7 @@ var patterns = []struct {
 	{"version", "", "sglang ollama", false, regexp.MustCompile(`\b(?P<name>sglang|ollama)(?:==| version(?: is)? )` + versionText)},
 	{"version", "ollama", "listening", false, regexp.MustCompile(`Listening on \S+:11434 \(version ` + versionText)},
 	{"setting seen", "", "xla jax tf pytorch cupy memory torch rmm", true, regexp.MustCompile(`(?:(?P<unless>\$\{|(?i:try|use|using|set|setting|variable|reducing|increasing) ["'` + "`" + `]?))?\b(?P<name>(?:` + settingNames + `)(?:_\d{1,2})?)\b["'` + "`" + `]?\]?(?: ?= ?(?:"(?P<value>[^"]*)"|'(?P<value>[^']*)'|(?P<value>[^\s"'` + "`" + `=,;)}\]]+))| ?: {0,40}(?:"(?P<value>[^"]*)"|'(?P<value>[^']*)'|(?P<value>[^\s"'` + "`" + `=,;)}\]]+)["',}\] ]*$)| +(?P<value>[\d.]+)$)`)},
-	{"setting seen", "gpu_memory_utilization", "utilization", true, regexp.MustCompile(`gpu[-_]memory[-_]utilization["']?[ =:]{1,3}(?P<value>\d?\.\d+)`)},
+	{"setting seen", "gpu_memory_utilization", "utilization", true, regexp.MustCompile(`gpu[-_]memory[-_]utilization["']?[ =:(]{1,3}(?P<value>\d?\.\d+)`)},
 	{"setting seen", "mem_fraction_static", "static", true, regexp.MustCompile(`mem[-_]fraction[-_]static["']?[ =:]{1,3}(?P<value>\d?\.\d+)`)},
 	// What pools and engines print of themselves.
 	{"tf device", "", "created creating", false, regexp.MustCompile(`(?:Created|Creating) (?:TensorFlow )?device .*?GPU:(?P<device>\d+) with (?P<limit>\d+ ?M\w*) memory(?:.*?name: (?P<name>[^,:]{2,80}?)(?:,|$))?`)},

@@ -424,6 +424,8 @@ func (st *Statement) judgeTopics(strong bool) {
 	other := st.Topic("other") != nil && !st.Words["oom"]
 	quiet := st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong
 	switch {
+	case st.Topic("engine") != nil:
+		st.Refused, st.Advice = true, false
 	case st.Topic("hami", "nvml", "paging", "cpuclient") != nil:
 		st.Refused = true
 	case other || quiet || st.HasAny("sentencepiece"):
@@ -508,6 +510,8 @@ func (st *Statement) judgeLibrary(w *words) {
 func (st *Statement) layerOf() Layer {
 	s := st.Words
 	switch {
+	case st.Topic("engine") != nil:
+		return LayerEngine
 	case (s["nccl"] || s["rccl"]) && s["cannot"] && s["allocate"] && s["memory"] && !s["cuda"]:
 		return LayerHost // what the C library prints for ENOMEM
 	case s["nccl"] || s["rccl"] || s["ncclunhandledcudaerror"]:

@@ -1,0 +1,84 @@
+package cause
+
+// The program's own advice, where it prints one and the numbers do not speak against it.
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
+
+// advises is a sentence that says what to do. Its quotes and dots inside words stay.
+var advises = regexp.MustCompile(`(?:^|[.;:,!?]\s+|\n\s*)((?:(?i:please) )?(?:Try|try|Use|use|Set|set|Reduce|reduce|Decrease|decrease|Increase|increase|Consider|consider|Lower|lower|You need to|you need to)\b[^.!?;]*(?:[.][\w][^.!?;]*)*)`)
+
+// mostQuoted is how much of it is repeated, in bytes.
+const mostQuoted = 160
+
+// ownAdvice is what a text advises, quoted, and empty if it does not advise, or of what is known to
+// be no help: the hint at fragmentation is printed whatever the cause, and is weighed there.
+func ownAdvice(text string) string {
+	for _, m := range advises.FindAllStringSubmatch(statement.Clipped64(text), 4) {
+		said := strings.TrimSpace(m[1])
+		if strings.Contains(said, " ") && !strings.Contains(said, "fragmentation") && !strings.Contains(said, "TF_GPU_ALLOCATOR") && len(strings.Fields(said)) > 3 {
+			return shortened(said)
+		}
+	}
+	return ""
+}
+
+// shortened cuts a text between words.
+func shortened(text string) string {
+	if len(text) <= mostQuoted {
+		return text
+	}
+	cut := strings.LastIndexByte(text[:mostQuoted-3], ' ')
+	return strings.ToValidUTF8(text[:max(cut, 0)], "") + "..."
+}
+
+// refuted reports whether the numbers, or the cause, speak against what a text advises: a larger
+// share is for a limit, and what a pool does not have it cannot give back.
+func (c *view) refuted(x *Explanation, said string) bool {
+	low := strings.ToLower(said)
+	share := strings.Contains(low, "increas") && strings.Contains(low, "gpu_memory_utilization") || strings.Contains(low, "increase --mem-fraction")
+	s := c.Shortfall
+	return share && x.Cause != "pool_limit" || strings.Contains(said, "empty_cache") && s != nil && s.Idle < s.Want
+}
+
+// repeatAdvice adds the program's own advice to the first explanation of its line that it suits,
+// behind the first step.
+func (c *view) repeatAdvice(all []Explanation) {
+	for i := range all {
+		x := &all[i]
+		said := c.adviceOf(x)
+		if said == "" || x.Verdict != "" || x.Cause == "bad_setting" || c.refuted(x, said) {
+			continue
+		}
+		x.Remedy.Steps = slices.Insert(slices.Clone(x.Remedy.Steps), min(len(x.Remedy.Steps), 1), c.programName()+" itself advises: "+said)
+		return
+	}
+}
+
+// adviceOf is what the lines of an explanation advise.
+func (c *view) adviceOf(x *Explanation) string {
+	for _, st := range c.Statements() {
+		if slices.ContainsFunc(x.Evidence, func(q statement.Evidence) bool { return q.Line > 0 && q.Line == st.Line }) {
+			if said := ownAdvice(st.Text); said != "" {
+				return said
+			}
+		}
+	}
+	return ""
+}
+
+// Advised is what the last refusal advises, where no cause is found.
+func Advised(e *account.Case) []string {
+	for _, st := range slices.Backward(e.Statements()) {
+		if said := ownAdvice(st.Text); said != "" && (st.Refused || st.Faint) {
+			return []string{newView(e).programName() + " itself advises: " + said}
+		}
+	}
+	return nil
+}
