@@ -70,6 +70,9 @@ func newClaims(e *account.Case) *claims {
 	}
 	if g := e.Engine; g != nil {
 		know(g.Device, g.More)
+		if s := g.Stages; s != nil { // whose unit is in the line's label
+			know(-1, s.Total.Bytes, s.Left.Bytes, s.Start, s.LargestTook)
+		}
 	}
 	if p := e.Plan; p != nil {
 		know(p.Device, p.Parts, p.Planned, p.Available)
