@@ -11,8 +11,11 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-// advises is a sentence that says what to do. Its quotes and dots inside words stay.
-var advises = regexp.MustCompile(`(?:^|[.;:,!?]\s+|\n\s*)((?:(?i:please) )?(?:Try|try|Use|use|Set|set|Reduce|reduce|Decrease|decrease|Increase|increase|Consider|consider|Lower|lower|You need to|you need to)\b[^.!?;]*(?:[.][\w][^.!?;]*)*)`)
+// advises is where a sentence begins that says what to do, and ends is where it ends.
+var (
+	advises = regexp.MustCompile("(?:^|[.;:,!?]\\s+|\n\\s*)((?:(?i:please) )?(?i:try|use|set|reduce|decrease|increase|consider|lower|you need to)\\b)")
+	ends    = regexp.MustCompile("[.!?;](?:\\s+[A-Z\"'`(]|\\s*$)|\n")
+)
 
 // mostQuoted is how much of it is repeated, in bytes.
 const mostQuoted = 160
@@ -20,9 +23,14 @@ const mostQuoted = 160
 // ownAdvice is what a text advises, quoted, and empty if it does not advise, or of what is known to
 // be no help: the hint at fragmentation is printed whatever the cause, and is weighed there.
 func ownAdvice(text string) string {
-	for _, m := range advises.FindAllStringSubmatch(statement.Clipped64(text), 4) {
-		said := strings.TrimSpace(m[1])
-		if strings.Contains(said, " ") && !strings.Contains(said, "fragmentation") && !strings.Contains(said, "TF_GPU_ALLOCATOR") && len(strings.Fields(said)) > 3 {
+	text = statement.Clipped64(text)
+	for _, at := range advises.FindAllStringSubmatchIndex(text, 4) {
+		said := text[at[2]:]
+		if end := ends.FindStringIndex(said); end != nil {
+			said = said[:end[0]]
+		}
+		said = strings.TrimSpace(said)
+		if !strings.Contains(said, "fragmentation") && !strings.Contains(said, "TF_GPU_ALLOCATOR") && len(strings.Fields(said)) > 3 {
 			return shortened(said)
 		}
 	}

@@ -15,7 +15,7 @@ func underestimate(c *view) []Explanation {
 	switch {
 	case p == nil:
 		if l := c.ranBefore(); l != nil && c.bareLlama() {
-			return []Explanation{sure(238, "refused after the model was loaded", c.fewerLayers(true), l.Quoted("the model was loaded: the plan said that it fits"), c.bare.St.Quoted("and the first computation was refused memory"))}
+			return []Explanation{sure(238, "refused after the model was loaded", c.fewerLayers(&account.Plan{Compute: true}), l.Quoted("the model was loaded: the plan said that it fits"), c.bare.St.Quoted("and the first computation was refused memory"))}
 		}
 		if c.bareLlama() && c.Uses("ollama") {
 			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
