@@ -40,8 +40,7 @@ func TestEverySentenceIsBorne(t *testing.T) {
 		if i%5 == 0 {
 			for _, b := range doctortest.Breakages() {
 				for _, d := range drops(func() { diagnose(t, b.Apply(s.Log, i), s.State) }) {
-					broken[b.Name]++
-					println(b.Name, d)
+					broken[b.Name+": "+d]++
 				}
 			}
 		}

@@ -3,13 +3,26 @@ package doctor
 // What words say of sizes: what must hold between the numbers of a sentence.
 
 import (
+	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 )
+
+// sizesOf are the words of a sentence, with # and a number in place of each size, and the sizes.
+func sizesOf(sentence string) (words string, sizes []claim) {
+	last := 0
+	for i, s := range statement.Sizes(sentence) {
+		words += fmt.Sprintf("%s#%d", sentence[last:s.At], i)
+		last, sizes = s.End, append(sizes, claim{s.N, s.Half})
+	}
+	return words + sentence[last:], sizes
+}
 
 // A relation is a form of words with sizes (@) and other numbers (&) in it, and what it says.
 type relation struct {
@@ -101,23 +114,21 @@ var relations = []relation{
 	say(`@ after & readings`, func(v []claim) bool { return v[1].n > 1 }),
 }
 
+// Nothing derives a whole or a request, and no heap is all of the GPU.
 var (
+	ofGPU    = say(`GPU(?:'s| has) @`, nil).re
 	wholes   = say(`#\d+ OF @`, nil).re
 	requests = say(`@ (?:was )?(?:requested|refused|in one piece|more (?:does|was|refused|while))`, nil).re
 )
 
-// toldOnly reports whether the words take a size for a whole or a request, which nothing derives.
-func toldOnly(words, size string) bool {
-	is := func(m []string) bool { return m[1] == size }
-	return slices.ContainsFunc(wholes.FindAllStringSubmatch(words, -1), is) || slices.ContainsFunc(requests.FindAllStringSubmatch(words, -1), is)
+// marked reports whether an expression finds size i in the words.
+func marked(re *regexp.Regexp, words string, i int) bool {
+	return slices.ContainsFunc(re.FindAllStringSubmatch(words, -1), func(m []string) bool { return m[1] == fmt.Sprintf("#%d", i) })
 }
 
 // holds reports whether all that a sentence says of its sizes is so. In words each of them is #
 // and its number.
 func holds(words string, sizes []claim) bool {
-	if len(sizes) == 0 {
-		return true
-	}
 	for _, r := range relations {
 		for _, m := range r.re.FindAllStringSubmatch(words, -1) {
 			var v []claim
@@ -137,3 +148,56 @@ func holds(words string, sizes []claim) bool {
 	}
 	return true
 }
+
+// constants are what the doctor's pages name: see package account, and 64 MiB of /dev/shm.
+var constants = []float64{account.FirstLibrary, 1.5 * account.FirstLibrary, account.ContextMost, 256 << 20, 64 << 20, 20 << 20, 8 << 30, 20 << 30}
+
+// follows returns what a claim says, where that is a constant, a sum, a difference, or a fraction of
+// what is told, or of what was made of it before. each is what one reading has of a difference.
+func follows(a claim, terms []figure, made, fractions []float64, each float64) (float64, bool) {
+	n := slices.Clone(made)
+	for _, t := range terms {
+		if len(n) < mostTerms && !slices.Contains(n, t.n) {
+			n = append(n, t.n)
+		}
+	}
+	fits := slices.Clone(constants)
+	for i, x := range n {
+		fits = append(fits, math.Exp2(64)-x)
+		for _, f := range fractions {
+			fits = append(fits, f*x, x-f*x)
+			for _, m := range made {
+				fits = append(fits, f*x-m)
+			}
+		}
+		for k, y := range n[:i] {
+			fits = append(fits, x+y, math.Abs(x-y)*each)
+			for _, z := range n[:k] {
+				if len(n) <= maxTerms {
+					fits = append(fits, x+y+z, math.Abs(x-y-z), math.Abs(y-x-z), math.Abs(z-x-y))
+				}
+			}
+		}
+	}
+	if i := slices.IndexFunc(fits, a.is); i >= 0 {
+		return fits[i], true
+	}
+	return 0, false
+}
+
+var readings = regexp.MustCompile(`after (\d+) readings`)
+
+// each is what one of several readings has of a difference.
+func each(words string) float64 {
+	if m := readings.FindStringSubmatch(words); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		return 1 / float64(max(n-1, 1))
+	}
+	return 1
+}
+
+// Of three figures together only few count, for of many some fit by chance; of two not so few.
+const (
+	maxTerms  = 16
+	mostTerms = 100
+)

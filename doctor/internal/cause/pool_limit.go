@@ -107,8 +107,12 @@ func (c *view) reportLimit() []Explanation {
 		x := fits(438, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only()
 		return []Explanation{x.certainly(fmt.Sprintf("the pool is full: %s of its limit of %s is in use, and %s more was requested", human(p.InUse.Bytes), human(p.Limit.Bytes), human(p.Want)))}
 	case c.poolFull(p) && !c.poolAboveGPU(p):
+		var outside []string
+		if n := less(c.total.Bytes, p.Limit.Bytes); n > 0 { // else the pool is of unified memory
+			outside = []string{human(n) + " of the GPU lies outside of the pool"}
+		}
 		return []Explanation{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), append(one(p.Refused.St, human(p.Want)+" requested"), lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only().
-			certainly(human(less(c.total.Bytes, p.Limit.Bytes)) + " of the GPU lies outside of the pool")}
+			certainly(outside...)}
 	}
 	return nil
 }

@@ -237,7 +237,10 @@ func (c *view) compiledTooBig() []Explanation {
 	case c.rematTooBig():
 		m := k.Remat
 		said := fmt.Sprintf("recomputing brings %s to %s, and the limit is %s", human(m.From), human(m.To), human(m.Limit))
-		if m.Saved() == 0 {
+		switch {
+		case m.From == 0:
+			said = "the compiler's limit is " + human(m.Limit)
+		case m.Saved() == 0:
 			said = fmt.Sprintf("recomputing saves nothing of %s, and the limit is %s", human(m.To), human(m.Limit))
 		}
 		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(), m.St.Quoted(said), p.Refused.St.Quoted("one buffer of "+human(p.Want)+" is refused"))}

@@ -26,5 +26,5 @@ func rematShort(c *view) []Explanation {
 // finds nothing to save: there is nothing to recompute then.
 func (c *view) rematTooBig() bool {
 	m, p := c.Compiled.Remat, c.Pool
-	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.Saved() <= m.From/100)
+	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.From > 0 && m.Saved() <= m.From/100)
 }
