@@ -99,7 +99,7 @@ func (e *Case) Add(st *statement.Statement) {
 	if st.Fails() {
 		e.LastError = st
 	}
-	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
+	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || contextCall.MatchString(st.Text) || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
 		e.statements.add(st)
 	}
 	e.Said = e.Said || st.Refused || st.Faint || st.Topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil

@@ -102,7 +102,7 @@ func (e *Case) gather() {
 			continue
 		}
 		r := &Refusal{St: st, Layer: st.Layer, Device: DeviceOf(st.Text), Mild: st.Mild}
-		if (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool) && len(st.Amounts) == 0 && makesContext(all[i+1:], st) {
+		if (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool) && len(st.Amounts) == 0 && makesContext(all, i) {
 			r.Layer = statement.LayerContext
 		}
 		r.take(st)
@@ -160,14 +160,17 @@ func (e *Case) gather() {
 	e.recovered()
 }
 
-// makesContext reports whether the stack below a line without a size is that of a context that
+// contextCall is a call that makes a context and takes no memory besides.
+var contextCall = regexp.MustCompile(`\bset_device\(|\bcudaSetDevice\b|\bcudaFree\(0\)|torch\._C\._cuda_init|\bcuda\.init\(|_lazy_init\(`)
+
+// makesContext reports whether the stack beside a line without a size is that of a context that
 // is made.
-func makesContext(below []*statement.Statement, st *statement.Statement) bool {
-	for _, next := range below {
-		if next.Line > st.Line+nearby || next.From != st.From {
-			break
+func makesContext(all []*statement.Statement, i int) bool {
+	for _, next := range all[max(0, i-2*nearby):min(len(all), i+2*nearby)] {
+		if st := all[i]; next.From != st.From || next.Line > st.Line+nearby || next.Line+nearby < st.Line {
+			continue
 		}
-		if next.Words["ctx"] && next.HasAny("create", "retain") {
+		if next.Words["ctx"] && next.HasAny("create", "retain") || contextCall.MatchString(next.Text) {
 			return true
 		}
 	}
@@ -431,9 +434,13 @@ func tensorBytes(text string) uint64 {
 // Ranks are processes that the message lists with nearly the same size, three of them at least, and
 // that size: the ranks of one job look so. It is 0 where there are none.
 func (r *Refusal) Ranks() (n int, each uint64) {
-	for _, p := range r.listed {
+	list := r.listed
+	if r.this > 0 {
+		list = append(slices.Clone(list), listedProcess{used: r.this})
+	}
+	for _, p := range list {
 		alike := 0
-		for _, q := range r.listed {
+		for _, q := range list {
 			if q.used <= p.used+p.used/50+8*statement.Mib && p.used <= q.used+q.used/50+8*statement.Mib {
 				alike++
 			}

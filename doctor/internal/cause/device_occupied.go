@@ -236,6 +236,9 @@ func (c *view) bareOccupied() []Explanation {
 	if r == nil {
 		return nil
 	}
+	if st := c.About("sessions"); st != nil && r.Want == 0 {
+		return []Explanation{fits(319, "a session without room", c.endOthers(), c.processes(), st.Quoted("a session takes memory of the GPU, which may be full"))}
+	}
 	used, total := c.GPUUsed()
 	switch {
 	case c.told && c.total.Bytes > 0 && c.held > c.total.Bytes/2:

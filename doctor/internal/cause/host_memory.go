@@ -186,7 +186,7 @@ func (c *view) moreHost(raise string) Remedy {
 // hostRemedy is what to do about a refusal of the host's memory, by what was asked for.
 func (c *view) hostRemedy(r *account.Refusal) Remedy {
 	st := r.St
-	pinned := r.Pinning || st.HasAny("pinned", "pin", "bfc", "alloc", "register") && st.HasAny("pinned", "bfc", "host", "register")
+	pinned := r.Pinning || st.HasAny("pinned", "pin", "bfc", "alloc", "malloc", "register") && st.HasAny("pinned", "bfc", "host", "register")
 	switch {
 	case st.Topic("shm") != nil:
 		return largerShm

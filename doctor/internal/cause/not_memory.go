@@ -38,6 +38,10 @@ func notMemory(c *view) (all []Explanation) {
 	if st := c.otherFailure(); st != nil {
 		add(sure(390, "another failure", otherFailure, st.Quoted("the failure is "+st.Topic("other").Name+", whatever is free")))
 	}
+	if st := c.About("sessions"); st != nil && c.bare != nil && c.bare.Want == 0 {
+		all = append(all, fits(320, "too many sessions", steps("count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
+			"end other encoders, or update the driver"), "nvidia-smi encodersessions; nvidia-smi    # while it fails: are the sessions all taken, or is the memory?", st.Quoted("the encoder says so where a session is refused, for their number or for memory")))
+	}
 	l := c.Library
 	switch {
 	case l == nil:

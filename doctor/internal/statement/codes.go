@@ -5,6 +5,7 @@ package statement
 
 import (
 	"slices"
+	"strings"
 
 	"gpumem/doctor/internal/vocabulary"
 )
@@ -35,8 +36,12 @@ func (st *Statement) readCodes(text string) {
 		foreign := slices.Contains(plain, h.Row.Family) && used[h.Row.Resource] == ""
 		st.Sticky = st.Sticky || h.Row.Sticky && h.Row.Family != "Xid"
 		switch {
+		case h.Row.Kind == vocabulary.AboutBusy && h.Row.Family == "Kubernetes" && !strings.Contains(h.Row.Name, "gpu"):
+			st.topic("other", "a scheduler that has no node for what the pod requests")
 		case h.Row.Kind == vocabulary.AboutBusy && (h.Row.Family == "cudaError" || h.Row.Family == "CUresult" || h.Row.Family == "hipError" || h.Row.Family == "Kubernetes"):
 			st.topic("busy", string(h.Row.Layer))
+		case h.Row.Kind == vocabulary.Open && h.Row.Resource == vocabulary.Sessions:
+			st.topic("sessions", h.Row.Name)
 		case h.Row.Kind == vocabulary.AboutCode && !foreign:
 			st.topic("image", h.Row.Name)
 		case name != "" && !foreign && h.Row.Fatal && !st.denies(h):
@@ -64,6 +69,15 @@ func (st *Statement) denies(h vocabulary.Hit) bool {
 // memoryCode reports whether the text names an error that is one of memory.
 func (st *Statement) memoryCode() bool {
 	return slices.ContainsFunc(st.Codes, func(h vocabulary.Hit) bool { return h.Row.Kind == vocabulary.AboutMemory && h.Row.Family != "common" })
+}
+
+// DeviceCode reports whether the text names an error that is one of the GPU's memory, or, where it
+// does not say whose, one that a GPU's interface has.
+func (st *Statement) DeviceCode() bool {
+	return slices.ContainsFunc(st.Codes, func(h vocabulary.Hit) bool {
+		ours := h.Row.Kind == vocabulary.AboutMemory || h.Row.Kind == vocabulary.Open
+		return ours && h.Row.Resource != vocabulary.HostMemory && !slices.Contains(plain, h.Row.Family) && h.Row.Family != "NV_STATUS"
+	})
 }
 
 // hostCode reports whether it names one of the host's memory, and none of the GPU's.

@@ -540,7 +540,8 @@ func (st *Statement) hostMemory() bool {
 	if st.Topic("shm", "paging", "cpuclient") != nil || st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip") {
 		return true
 	}
-	if st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu", "pyopencl", "opencl", "clcreatebuffer") && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {
+	ofGPU := st.DeviceCode() || st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu", "pyopencl", "opencl")
+	if ofGPU && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {
 		return false
 	}
 	if st.HasAny("java", "javascript", "jvm") {
