@@ -31,6 +31,10 @@ func TestEnginesSayWhatFits(t *testing.T) {
 		"llama-weights":           {"program_too_big device_occupied", "weights smaller: fewer layers on the GPU (-ngl)"},
 		"llama-cache":             {"program_too_big device_occupied", "cache smaller: a shorter context (-c)"},
 		"llama-compute":           {"program_too_big device_occupied", "-ub below 512"},
+		"tpu-padding":             {"program_too_big", "4.20 GiB of one buffer is padding", "multiples of 128"},
+		"tpu-kernel":              {"program_too_big", "--xla_tpu_scoped_vmem_limit_kib"},
+		"onnx-arena":              {"pool_limit", "gpu_mem_limit"},
+		"paddle":                  {"program_too_big device_occupied", "paddle.amp.auto_cast"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := diagnose(t, cases[name], "")

@@ -204,7 +204,7 @@ func (c *view) poolTooBig() (all []Explanation) {
 		}
 	}
 	if r := c.tpuRefusal(); r != nil && r.Total > 0 && r.Alloc > r.Total {
-		all = append(all, sure(480, "a TPU's memory", c.smaller(), r.St.Quoted(fmt.Sprintf("the program needs %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(r.Alloc), human(r.Total)))))
+		all = append(all, c.onTPU(r))
 	}
 	p := c.poolAccount()
 	switch {
@@ -220,6 +220,32 @@ func (c *view) poolTooBig() (all []Explanation) {
 			lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only())
 	}
 	return all
+}
+
+// onTPU is for a program that is too large for a TPU, or a kernel's block for the memory beside it.
+func (c *view) onTPU(r *account.Refusal) Explanation {
+	if strings.Contains(r.St.Text, "memory space vmem") || strings.Contains(r.St.Text, "memory space smem") {
+		return sure(480, "a kernel's memory on a TPU", c.advise("block"), r.St.Quoted(fmt.Sprintf("a kernel needs %s of the memory beside the TPU's cores, which has %s; the TPU's own memory is not short", human(r.Alloc), human(r.Total))))
+	}
+	l := one(r.St, fmt.Sprintf("the program needs %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(r.Alloc), human(r.Total)))
+	remedy := c.smaller()
+	if most, st := c.padding(); st != nil {
+		l = append(l, st.Quoted(human(most)+" of one buffer is padding"))
+		remedy = c.advise("padding", "batch", "weights")
+	}
+	return sure(480, "a TPU's memory", remedy, l...)
+}
+
+// padding is the most that a buffer has of it, and its line; nil if none is told.
+func (c *view) padding() (most uint64, from *statement.Statement) {
+	for _, st := range c.Statements() {
+		if t := st.Topic("padding"); t != nil {
+			if n := statement.SizeOf(strings.TrimSuffix(t.Value, "B") + "iB"); n > most {
+				most, from = n, st
+			}
+		}
+	}
+	return most, from
 }
 
 // tpuRefusal is a refusal on a TPU.
