@@ -205,6 +205,21 @@ func TestAccountsPrintOnlyTheirFigures(t *testing.T) {
 	}
 }
 
+// TestAccountOfALongLog: the last figures count, however many there were, and growth is said
+// without a rate where lines were left out.
+func TestAccountOfALongLog(t *testing.T) {
+	var log strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&log, "MA %d.5 GB         Max_MA 1.5 GB         CA %d.0 GB         Max_CA 2 GB \n", i, i+1)
+	}
+	got := accountWords(diagnose(t, log.String(), ""))
+	for _, want := range []string{"account\nPyTorch | allocated | 19.53 TiB | 20000 | part\n", "grows from 512 MiB (line 1) to 19.53 TiB (line 20000)\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+}
+
 // TestAccountJSON is the promise to scripts: rows with what, bytes and from, and odd.
 func TestAccountJSON(t *testing.T) {
 	d := diagnose(t, "MA 0.0 GB         Max_MA 1.5 GB         CA 2.0 GB         Max_CA 2 GB \n", "")

@@ -110,12 +110,22 @@ var (
 	rank   = regexp.MustCompile(`(?i)\brank[ :=_]*(\d+)|(?:^|[^A-Za-z])((?:DP\d+ )?TP\d+)|\bpid=(\d+)`)
 	digits = regexp.MustCompile(`\d+$`)
 	plain  = regexp.MustCompile(`^[\d.]+$`)
-	failed = regexp.MustCompile(`(?i)out of (?:\w+ )?memory|tried to allocate|\bOOM\b|exhausted|\ballocat\w* .*\bfail|\bfail\w* .*\balloc|not enough|no (?:available |free )?memory|unable to|insufficient|larger than|peak memory bandwidth`)
 )
+
+// fails reports whether a line may speak of memory that was refused. It is asked of many lines.
+func fails(text string) bool {
+	for _, words := range [...]string{"ut of memory", "ut of CUDA memory", "ried to allocate", "xhausted", "ot enough", "nsufficient", "o available memory", "o free memory",
+		"nable to", "larger than", "bandwidth", "OOM "} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return strings.Contains(text, "lloc") && (strings.Contains(text, "ail") || strings.Contains(text, "annot"))
+}
 
 // take reads a line of this form. It reports whether the line is one.
 func (f *form) take(r *Reader, n int, text string) bool {
-	if f.how == ownWords && failed.MatchString(text) {
+	if f.how == ownWords && fails(text) {
 		return false
 	}
 	all := f.re.FindAllStringSubmatchIndex(text, 40)

@@ -113,8 +113,10 @@ type Reader struct {
 	smi      smi.Reader
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
-	refused  bool           // a line that is not the account's speaks of a failure
-	table    string         // the subject of the report that is being read
+	tries    []tries
+	left     int    // lines that were not read
+	refused  bool   // a line that is not the account's speaks of a failure
+	table    string // the subject of the report that is being read
 }
 
 // ReadAll reads a log to its end.
@@ -124,6 +126,7 @@ func ReadAll(in io.Reader) (*Reader, error) {
 	for lines.Next() {
 		r.Line(lines.Number(), string(lines.Text()))
 	}
+	r.end()
 	return r, lines.Err()
 }
 
@@ -135,6 +138,11 @@ func (r *Reader) Line(n int, text string) {
 		delete(r.texts, n-maxTexts)
 		return
 	}
+	r.line(n, text)
+}
+
+// line takes a line that is not of nvidia-smi.
+func (r *Reader) line(n int, text string) {
 	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && !gate(text) {
 		return
 	}
@@ -142,7 +150,17 @@ func (r *Reader) Line(n int, text string) {
 		text = escapes.ReplaceAllLiteralString(text, "")
 	}
 	for i := range forms {
-		if f := &forms[i]; strings.Contains(text, f.needle) && f.take(r, n, text) {
+		f := &forms[i]
+		if !strings.Contains(text, f.needle) {
+			continue
+		}
+		if r.tries == nil {
+			r.tries = make([]tries, len(forms))
+		}
+		t := &r.tries[i]
+		if t.n++; t.n > maxTries && t.n&(t.n-1) != 0 {
+			t.put(n, text)
+		} else if f.take(r, n, text) {
 			if f.how != ownWords {
 				r.mark(n, text)
 			}
@@ -152,15 +170,61 @@ func (r *Reader) Line(n int, text string) {
 	if text[0] == '|' && text[len(text)-1] == '|' {
 		r.mark(n, text) // of a table
 	}
-	r.refused = r.refused || failed.MatchString(text)
+	r.refused = r.refused || fails(text)
+}
+
+// maxTries is how many lines a form is tried on; then only some, and the last ones.
+const maxTries = 256
+
+// tries are the lines that a form was tried on.
+type tries struct {
+	n     int
+	last  [32]numbered
+	ended int // of last, in all
+}
+
+type numbered struct {
+	n    int
+	text string
+}
+
+func (t *tries) put(n int, text string) {
+	t.last[t.ended%len(t.last)] = numbered{n, text}
+	t.ended++
+}
+
+// end reads the last lines of forms that came too often to read them all.
+func (r *Reader) end() {
+	var rest []numbered
+	for i := range r.tries {
+		t := &r.tries[i]
+		r.sampled = r.sampled || t.ended > len(t.last)
+		rest = append(rest, t.last[:min(t.ended, len(t.last))]...)
+		*t = tries{}
+	}
+	slices.SortFunc(rest, func(a, b numbered) int { return a.n - b.n })
+	for i, l := range rest {
+		if i == 0 || rest[i-1].n != l.n {
+			r.line(l.n, l.text)
+		}
+	}
 }
 
 // Refused reports whether a line that is not the account's speaks of a failure.
 func (r *Reader) Refused() bool { return r.refused }
 
-// gate reports whether a line may have a figure; most lines of a log do not.
+// gate reports whether a line may have a figure; most lines of a log do not. A unit ends in B.
 func gate(text string) bool {
-	for _, mark := range [...]string{"iB", "emory", "GB", "MB", "_bytes", "bytes_", "mem", " OOM", "eak", "OOMs", "GigaB", "allocation", "Total bytes", "layers", "llocated", "eserved", "BufferA"} {
+	for at := 0; ; at++ {
+		i := strings.IndexByte(text[at:], 'B')
+		if i < 0 {
+			break
+		}
+		if at += i; at > 0 && strings.IndexByte("iMG", text[at-1]) >= 0 {
+			return true
+		}
+	}
+	for _, mark := range [...]string{"emory", "ytes", "mem_g", "OOMs", "layers to GPU", "allocation ", "BufferAssignment"} {
 		if strings.Contains(text, mark) {
 			return true
 		}
@@ -173,7 +237,7 @@ func (r *Reader) mark(n int, text string) {
 	if r.read == nil {
 		r.read, r.texts = map[int]bool{}, map[int]string{}
 	}
-	if len(r.read) < 1<<16 && !failed.MatchString(text) {
+	if len(r.read) < 1<<16 && !fails(text) {
 		r.read[n] = true
 	}
 }
@@ -208,7 +272,7 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 	var cards []card
 	if r != nil {
 		for _, s := range r.subjects {
-			a.subject(s)
+			a.subject(s, r.sampled)
 		}
 		cards = r.cards()
 	}

@@ -15,7 +15,7 @@ const (
 )
 
 // oddOf compares the figures of a subject of the log.
-func (a *Account) oddOf(name string, s *subject) {
+func (a *Account) oddOf(name string, s *subject, sampled bool) {
 	odd := func(format string, args ...any) { a.Odd = appendNew(a.Odd, name+": "+fmt.Sprintf(format, args...)) }
 	get := func(key string) uint64 { return s.figures[key].bytes }
 	switch s.source {
@@ -46,7 +46,7 @@ func (a *Account) oddOf(name string, s *subject) {
 	if peak, now := get("peak_allocated"), get("allocated"); s.has("allocated", "peak_allocated") && peak > now+now/2 && peak-now >= gib {
 		odd("at its peak it had %s, now %s: the peak decides whether it fits, and %s of it has gone", human(peak), human(now), human(peak-now))
 	}
-	a.growing(s, odd)
+	a.growing(s, sampled, odd)
 }
 
 func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
@@ -80,15 +80,19 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 }
 
 // growing is a figure that only rises.
-func (a *Account) growing(s *subject, odd func(string, ...any)) {
+func (a *Account) growing(s *subject, sampled bool, odd func(string, ...any)) {
 	for _, key := range []string{"allocated", "used"} {
 		g := s.growth[key]
 		if g == nil || g.n < 5 || g.rises < g.n-1 || g.last.bytes-g.first.bytes < 16*mib {
 			continue
 		}
 		step := (g.last.bytes - g.first.bytes) / uint64(g.n-1)
-		text := fmt.Sprintf("grows by %s a reading, from %s (line %d) to %s (line %d)", human(step), human(g.first.bytes), g.first.Line, human(g.last.bytes), g.last.Line)
-		if t, ok := s.figures[s.total.key]; ok && s.total.key != "reserved" && t.bytes > g.last.bytes {
+		by := "by " + human(step) + " a reading, "
+		if sampled {
+			by = ""
+		}
+		text := fmt.Sprintf("grows %sfrom %s (line %d) to %s (line %d)", by, human(g.first.bytes), g.first.Line, human(g.last.bytes), g.last.Line)
+		if t, ok := s.figures[s.total.key]; ok && s.total.key != "reserved" && !sampled && t.bytes > g.last.bytes {
 			text += fmt.Sprintf("; %s more lasts for about %d readings", human(t.bytes-g.last.bytes), (t.bytes-g.last.bytes)/step)
 		}
 		odd("%s", text)

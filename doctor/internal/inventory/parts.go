@@ -253,7 +253,7 @@ func ofDevice(s *subject) {
 }
 
 // subject adds the rows of a subject of the log.
-func (a *Account) subject(s *subject) {
+func (a *Account) subject(s *subject, sampled bool) {
 	if s.derive != nil {
 		s.derive(s)
 	}
@@ -283,7 +283,7 @@ func (a *Account) subject(s *subject) {
 	add(s.others, Other)
 	if len(rows) == 0 && !told {
 		if len(s.counts) > 0 {
-			a.oddOf(name, s)
+			a.oddOf(name, s, sampled)
 		}
 		return
 	}
@@ -291,7 +291,7 @@ func (a *Account) subject(s *subject) {
 	if s.notTold != "" {
 		a.NotTold = appendNew(a.NotTold, s.notTold)
 	}
-	a.oddOf(name, s)
+	a.oddOf(name, s, sampled)
 	a.Returns = appendNew(a.Returns, s.returns...)
 }
 
