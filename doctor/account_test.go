@@ -140,7 +140,7 @@ func TestAccountsOfTheField(t *testing.T) {
 		{"instructlab-summary.txt", []string{"PyTorch, GPU 0 | allocated | 13.99 GiB | 12 | part", "PyTorch, GPU 0 | reserved by its pool | 14.24 GiB | 14 | total"}},
 		{"ollama-9181.log", []string{"Ollama's plan | on the GPUs | 87.10 GiB | 1 | part", "44 of 81 layers are on the GPU"}},
 		{"torch-35901.txt", []string{"PyTorch, GPU 0 | allocated | 1.04 GiB | 8 | part", "PyTorch, GPU 0 | reserved by its pool | 12.13 GiB | 16 | total"}},
-		{"deepspeed-2899.log", []string{"PyTorch | allocated | 0 B | 7 | part", "PyTorch | cached, free | 55.83 GiB | 7 | part", "torch.cuda.empty_cache(), for example after initialisation"}},
+		{"deepspeed-2899.log", []string{"PyTorch | allocated | 0 B | 7 | part", "PyTorch | cached, free | 55.83 GiB | 7 | part", "torch.cuda.empty_cache() returns up to 55.83 GiB to the driver; call it after initialisation"}},
 		{"vllm-11251-start.log", []string{"| weights | 7.51 GiB", "| outside PyTorch | 399.36 MiB", "| activations at their peak | 2.53 GiB", "| KV cache | 3.76 GiB", "| total of the GPU | 15.77 GiB"}},
 		{"smi-rpf.csv", []string{"GPU | in use | 10.65 GiB | 9 | part", "in use rose by 318 MiB", "the most of the recording"}},
 		{"jax-18954.txt", []string{"A compiled function | code | 2.79 KiB"}},

@@ -114,7 +114,7 @@ type Reader struct {
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
 	tries    []tries
-	left     int    // lines that were not read
+	sampled  bool   // some lines were left out
 	refused  bool   // a line that is not the account's speaks of a failure
 	table    string // the subject of the report that is being read
 }

@@ -70,9 +70,9 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 	if cached >= 256*mib {
 		when := ""
 		if s.words["deepspeed"] != "" || allocated <= reserved/20 {
-			when = ", for example after initialisation"
+			when = "; call it after initialisation"
 		}
-		a.Returns = appendNew(a.Returns, "torch.cuda.empty_cache()"+when+" returns up to "+human(cached)+" to the driver")
+		a.Returns = appendNew(a.Returns, "torch.cuda.empty_cache() returns up to "+human(cached)+" to the driver"+when)
 	}
 	if s.has("allocated") {
 		a.Returns = appendNew(a.Returns, "what is allocated returns to the pool when its last reference goes: del, and detach() or item() for what is kept of a step")
