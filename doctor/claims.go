@@ -6,22 +6,21 @@ package doctor
 // subjects; and what the words say of them is so: see claims_words.go.
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/cause"
-	"gpumem/doctor/internal/statement"
 )
 
 // dropped is called with every sentence that is not borne out, and why: tests count them.
 var dropped = func(why, sentence string) {}
 
-// A figure is a size that is told, and of what: gpu1, heap2; empty if nothing is named.
+// A figure is a size that is told, and of what: gpu 1, heap 2; empty if nothing is named.
 type figure struct {
 	n  float64
 	of string
@@ -52,7 +51,7 @@ func newClaims(e *account.Case) *claims {
 		}
 	}
 	total := e.Total()
-	if c.known = those(claim{float64(total.Bytes), 0}, figures(nil, total.From.Text, "")); c.known == nil {
+	if those(claim{float64(total.Bytes), 0}, c.near([]int{total.From.Line})) == nil {
 		know("", total.Bytes) // by a card's name
 	}
 	for _, r := range e.Failed {
@@ -85,7 +84,7 @@ func newClaims(e *account.Case) *claims {
 		for _, d := range s.Devices {
 			of := ""
 			if len(s.Devices) > 1 {
-				of = fmt.Sprintf("gpu%d", d.Index)
+				of = fmt.Sprintf("gpu %d", d.Index)
 			}
 			know(of, d.Total, d.InUse())
 			for _, p := range d.Programs {
@@ -99,11 +98,13 @@ func newClaims(e *account.Case) *claims {
 // keep drops of an explanation what is not borne out. It is false if no line shows anything then.
 func (c *claims) keep(x cause.Explanation) (kept cause.Explanation, shows bool) {
 	var lines []int
-	var near []figure
 	for _, q := range x.Evidence {
-		lines, near = append(lines, q.Line), figures(near, q.Text, "")
+		lines = append(lines, q.Line)
 	}
-	near = append(near, c.near(lines)...)
+	near := c.near(lines)
+	for _, q := range x.Evidence {
+		near = quoted(near, q.Text)
+	}
 	x.Evidence = slices.Clone(x.Evidence)
 	for i := range x.Evidence {
 		q := &x.Evidence[i]
@@ -127,14 +128,18 @@ func (c *claims) certain(all []string) []string {
 // near are the figures of these lines, and of those beside them.
 func (c *claims) near(lines []int) (list []figure) {
 	for _, st := range c.Statements() {
-		beside := func(l int) bool { return l == everywhere || l > 0 && st.Line >= l-8 && st.Line <= l+12 }
-		if len(st.Amounts) == 0 || !slices.ContainsFunc(lines, beside) {
-			continue
-		}
-		list = figures(list, st.Text, subject(st.Head()))
-		for _, a := range st.Amounts {
-			if a.N < statement.Mib { // without a unit
-				list = append(list, figure{float64(a.N), ""})
+		if slices.ContainsFunc(lines, func(l int) bool { return l == everywhere || l > 0 && st.Line >= l-8 && st.Line <= l+12 }) {
+			var named []string
+			for _, a := range st.Amounts {
+				named = appendNew(named, a.Subject)
+			}
+			of := "" // the only subject that is named, else the last before it
+			if named = slices.DeleteFunc(named, func(n string) bool { return n == "" }); len(named) == 1 {
+				of = named[0]
+			}
+			for _, a := range st.Amounts {
+				of = cmp.Or(a.Subject, of)
+				list = append(list, figure{float64(a.N), of})
 			}
 		}
 	}
@@ -143,32 +148,6 @@ func (c *claims) near(lines []int) (list []figure) {
 
 // everywhere is beside every line.
 const everywhere = -1
-
-var subjectName = regexp.MustCompile(`(?i)\b(gpu|cuda|device|heap)(?:[ _:#]|\[){0,2}(\d{1,2})\b`)
-
-// subject is what a text names last.
-func subject(text string) (of string) {
-	for _, m := range subjectName.FindAllStringSubmatch(text, -1) {
-		if of = "gpu" + m[2]; strings.EqualFold(m[1], "heap") {
-			of = "heap" + m[2]
-		}
-	}
-	return of
-}
-
-// figures adds the sizes of a text, each of the only subject that is named, else of the last before it.
-func figures(list []figure, text, of string) []figure {
-	text = statement.Clipped64(text)
-	marks := subjectName.FindAllStringIndex(text, -1)
-	single := !slices.ContainsFunc(marks, func(m []int) bool { return text[m[0]:m[1]] != text[marks[0][0]:marks[0][1]] })
-	for _, s := range statement.Sizes(text) {
-		for ; len(marks) > 0 && (single || marks[0][0] < s.At); marks = marks[1:] {
-			of = subject(text[marks[0][0]:marks[0][1]])
-		}
-		list = append(list, figure{s.N, of})
-	}
-	return list
-}
 
 // bear reports whether the numbers bear a sentence. value is that of the setting it is about.
 func (c *claims) bear(near []figure, sentence, value string) bool {
@@ -216,33 +195,4 @@ func (c *claims) bear(near []figure, sentence, value string) bool {
 	}
 	dropped(why, sentence)
 	return false
-}
-
-var (
-	fractionName = regexp.MustCompile(`\b0?\.\d+\b`)
-	quotation    = regexp.MustCompile(`^(?:it ends with|the last failure in it is line \d+|the program itself advises): `)
-)
-
-// those are the figures that are printed like a claim.
-func those(a claim, all []figure) (list []figure) {
-	for _, f := range all {
-		if a.is(f.n) {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
-// together reports whether sizes, each told by one of some figures, may be of one subject.
-func together(told [][]figure) bool {
-	named := false
-	for _, one := range slices.Concat(told...) {
-		named = named || one.of != ""
-		if one.of != "" && !slices.ContainsFunc(told, func(list []figure) bool {
-			return !slices.ContainsFunc(list, func(f figure) bool { return f.of == "" || f.of == one.of })
-		}) {
-			return true
-		}
-	}
-	return !named
 }

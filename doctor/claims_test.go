@@ -235,3 +235,15 @@ func TestClaimsOffByTenPercent(t *testing.T) {
 		t.Error("more than a twentieth")
 	}
 }
+
+// TestClaimsOfTwoDevices: what one GPU has is not said of another, and where that was all that
+// spoke for a cause nothing is sure.
+func TestClaimsOfTwoDevices(t *testing.T) {
+	const log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.25 GiB. GPU 0 has a total capacity of 15.56 GiB of which 1.00 GiB is free.\nstep 1\nstep 2\n" +
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 30.25 GiB. GPU 1 has 12.50 GiB free.\n"
+	d := diagnose(t, log, "")
+	if text := inWords(d); strings.Contains(text, "30.25 GiB is more than the GPU's 15.56 GiB") {
+		t.Error(text)
+	}
+	t.Log(inWords(d))
+}

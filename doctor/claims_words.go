@@ -1,6 +1,6 @@
 package doctor
 
-// What words say of sizes: what must hold between the numbers of a sentence.
+// What words say of sizes, and what follows from which numbers: see claims.go.
 
 import (
 	"fmt"
@@ -200,4 +200,43 @@ func each(words string) float64 {
 const (
 	maxTerms  = 16
 	mostTerms = 100
+)
+
+// those are the figures that are printed like a claim.
+func those(a claim, all []figure) (list []figure) {
+	for _, f := range all {
+		if a.is(f.n) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// together reports whether sizes, each told by one of some figures, may be of one subject.
+func together(told [][]figure) bool {
+	named := false
+	for _, one := range slices.Concat(told...) {
+		named = named || one.of != ""
+		if one.of != "" && !slices.ContainsFunc(told, func(list []figure) bool {
+			return !slices.ContainsFunc(list, func(f figure) bool { return f.of == "" || f.of == one.of })
+		}) {
+			return true
+		}
+	}
+	return !named
+}
+
+// quoted adds what a text has that is not among the figures.
+func quoted(list []figure, text string) []figure {
+	for _, s := range statement.Sizes(statement.Clipped64(text)) {
+		if those(claim{s.N, 0}, list) == nil {
+			list = append(list, figure{s.N, ""})
+		}
+	}
+	return list
+}
+
+var (
+	fractionName = regexp.MustCompile(`\b0?\.\d+\b`)
+	quotation    = regexp.MustCompile(`^(?:it ends with|the last failure in it is line \d+|the program itself advises): `)
 )

@@ -4,7 +4,8 @@
 // statement reads the log: passages, numbers and their roles, who refused memory. Package
 // account says who lacks bytes, and who has them. Package cause has the explanations, a file
 // each, with what to do in the words of the program's release. Here weigh.go makes one diagnosis
-// of what fits, and text.go and json.go write it.
+// of what fits, claims.go drops each sentence that its numbers do not bear, and text.go and
+// json.go write it.
 //
 // A walk. The log of a JAX program ends with
 //

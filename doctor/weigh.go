@@ -51,7 +51,7 @@ func weigh(e *account.Case) *Diagnosis {
 		d.Certain = held.certain(d.Certain)
 	}
 	for _, line := range refuted {
-		d.Certain = appendNew(d.Certain, fmt.Sprintf("the numbers of line %d do not agree: nothing is claimed by them", line))
+		d.Certain = appendNew(d.Certain, fmt.Sprintf("the numbers at line %d do not agree: nothing is claimed by them", line))
 	}
 	if d.Verdict == VerdictUnknown && len(d.Certain) == 0 {
 		d.Certain = []string{"the log speaks of memory that was refused, and its numbers do not agree"}
