@@ -39,11 +39,12 @@ func ownAdvice(text string) string {
 
 // shortened cuts a text between words.
 func shortened(text string) string {
+	text = strings.ToValidUTF8(text, "")
 	if len(text) <= mostQuoted {
 		return text
 	}
 	cut := strings.LastIndexByte(text[:mostQuoted-3], ' ')
-	return strings.ToValidUTF8(text[:max(cut, 0)], "") + "..."
+	return text[:max(cut, 0)] + "..."
 }
 
 // refuted reports whether the numbers, or the cause, speak against what a text advises: a larger

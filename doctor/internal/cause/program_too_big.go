@@ -143,20 +143,14 @@ func partText(g *account.Engine) string {
 
 // partSmaller makes a part of an engine smaller.
 func (c *view) partSmaller(g *account.Engine) Remedy {
-	switch component := strings.ToLower(g.What + componentOf(g)); {
-	case strings.Contains(component, "layout"), strings.Contains(component, "model"):
-		return c.advise("weights", "cache")
-	case strings.Contains(component, "cache"), strings.Contains(component, "kv"):
+	s := g.Stages
+	switch {
+	case g.What == "layout", s != nil && s.LargestTook > s.Total.Bytes*7/10:
+		return c.advise("weights", "cache", "beside")
+	case s != nil && strings.Contains(strings.ToLower(s.Component), "cache"):
 		return c.advise("cache", "weights", "beside")
 	}
 	return c.advise("batch", "beside", "weights")
-}
-
-func componentOf(g *account.Engine) string {
-	if g.Stages == nil {
-		return ""
-	}
-	return g.Stages.Component
 }
 
 // shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
