@@ -119,6 +119,9 @@ func (e *Case) gather() {
 			r.Want = tensorBytes(st.Text)
 			r.wantHigh = r.Want
 		}
+		if i > 0 && r.Want == 0 && r.Total == 0 && asksFor(all[i-1], st) {
+			r.take(all[i-1])
+		}
 		for _, before := range slices.Backward(all[max(0, i-100):i]) {
 			if before.Line < st.Line-60 {
 				break
@@ -158,6 +161,11 @@ func (e *Case) gather() {
 	}
 	e.autotuned()
 	e.recovered()
+}
+
+// asksFor reports whether the line right before a refusal says how much is asked for.
+func asksFor(before, st *statement.Statement) bool {
+	return before.Line == st.Line-1 && !before.Refused && before.Library == "" && before.Amount(statement.RoleWant) != nil && len(before.Amounts) == 1
 }
 
 // contextCall is a call that makes a context and takes no memory besides.

@@ -207,7 +207,9 @@ func (s *Shortfall) HolesDecide() bool {
 }
 
 // HolesMay reports whether they may have.
-func (s *Shortfall) HolesMay() bool { return s.Holes() && s.Idle+s.Free+s.Round >= s.Want }
+func (s *Shortfall) HolesMay() bool {
+	return s.Holes() && s.Idle+s.Free+s.Round >= s.Want && 2*s.Idle >= s.Lacking
+}
 
 // OthersAndHoles reports whether others and holes together hold what was lacking, and each a part
 // of it that counts.

@@ -279,7 +279,7 @@ func (c *view) endOthers() Remedy {
 		return steps(left, "see who it is: "+v.Processes, "end what is left over, wait for it, or use another GPU: "+v.Visible)
 	}
 	return steps(left, "see who it is: gpumem ps (or nvidia-smi): whose, how old, and whether the one that started it is gone",
-		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to live side by side give each its share: gpumem run --mem SIZE -- python PROGRAM")
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to live side by side give each its share: gpumem run --mem SIZE -- COMMAND")
 }
 
 // useWhatIsFree lets an engine take what fits beside the others.

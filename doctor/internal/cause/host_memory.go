@@ -13,6 +13,11 @@ import (
 )
 
 func hostMemory(c *view) []Explanation {
+	if c.who() == enoughIsFree {
+		s := c.Shortfall
+		return []Explanation{fits(606, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg; on Windows the paging file (the driver commits there what it gives), in WSL the limit of .wslconfig, on a GPU that shares memory what the host has left",
+			"see that driver, runtime and framework fit each other: a build for another release of ROCm or CUDA refuses so, too"), seeBoth, s.St.Quoted(enoughFree(s)))}
+	}
 	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver, hostCPU} {
 		if all := f(c); all != nil {
 			return all

@@ -40,6 +40,8 @@ func warning(c *view) (all []Explanation) {
 		add(sure(140, "a warning", nothingToDo, r.St.Quoted("an algorithm that was tried did not fit; another is taken")))
 	case r.WentOn != nil:
 		add(sure(140, "a warning", nothingToDo, r.St.Quoted("memory was refused here"), r.WentOn.Quoted("and the program went on after it")))
+	case r.St.Again:
+		add(sure(140, "a warning", nothingToDo, r.St.Quoted("the program says that it tries again, or with something else")))
 	default:
 		add(sure(140, "a warning", nothingToDo, r.St.Quoted("the caller can do without this memory, and says so: it may be slower, and goes on")))
 	}

@@ -1,6 +1,6 @@
 package cause
 
-// pool_limit: the pool's own limit is the wall; the GPU has more.
+// pool_limit: the pool's own limit is the wall.
 
 import (
 	"fmt"

@@ -142,7 +142,7 @@ func (c *view) whoByArithmetic() giver {
 		return holesOrWaiting
 	case s.HolesDecide():
 		return holes
-	case s.Holes() && s.Idle+s.Free >= s.Want:
+	case s.HolesMay() && s.Idle+s.Free >= s.Want:
 		return holesMaybe
 	case s.HolesMay():
 		return holesHardly

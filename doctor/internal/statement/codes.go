@@ -33,7 +33,9 @@ func (st *Statement) readCodes(text string) {
 		if what := used[h.Row.Resource]; what != "" && h.Row.Kind != vocabulary.AboutMemory && h.Row.Kind != vocabulary.Open {
 			name = what
 		}
-		foreign := slices.Contains(plain, h.Row.Family) && used[h.Row.Resource] == ""
+		telling := slices.Contains([]vocabulary.Kind{vocabulary.AboutDevice, vocabulary.AboutTimeout, vocabulary.AboutLaunch, vocabulary.AboutDriver}, h.Row.Kind)
+		anyone := h.Row.Family == "common" || h.Row.Family == "exception"
+		foreign := slices.Contains(plain, h.Row.Family) && used[h.Row.Resource] == "" && !(anyone && telling)
 		st.Sticky = st.Sticky || h.Row.Sticky && h.Row.Family != "Xid"
 		switch {
 		case h.Row.Kind == vocabulary.AboutBusy && h.Row.Family == "Kubernetes" && !strings.Contains(h.Row.Name, "gpu"):
@@ -48,10 +50,16 @@ func (st *Statement) readCodes(text string) {
 			st.topic("other", name)
 		}
 	}
+	if slices.Contains(killedWords, strings.TrimSpace(st.Text)) {
+		st.topic("sigkill", "")
+	}
 	if t := st.Topic("other"); t != nil && t.Name == "an assertion" {
 		st.Sticky = true
 	}
 }
+
+// killedWords are what shells of other languages print for SIGKILL, alone in its line.
+var killedWords = []string{"已杀死", "已杀死 (核心已转储)", "已殺死", "Getötet", "Tué", "Processus arrêté", "Ucciso", "Morto", "Terminado (killed)", "Убито", "강제 종료", "強制終了"}
 
 // topic adds a topic that the table did not find.
 func (st *Statement) topic(id, name string) {

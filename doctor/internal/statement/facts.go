@@ -170,7 +170,7 @@ var exceptionName = regexp.MustCompile(`^(?:\w+\.)*\w+(?:Error|Exception): `)
 
 // Quote is the statement as it is quoted: clipped behind its numbers where it is long.
 func (st *Statement) Quote() string {
-	text := strings.TrimSpace(st.Text)
+	text := strings.TrimSpace(st.Text[min(st.from, len(st.Text)):])
 	if text == "" {
 		text = strings.TrimSpace(st.head)
 	}

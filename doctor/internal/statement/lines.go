@@ -29,7 +29,12 @@ type passage struct {
 	From  string // who wrote it, by a prefix: rank3, pid=812
 	Level string // I, W, E or F; empty if unknown
 	Pid   int
+	parts []part // the lines that it was joined of
+	from  int    // where its quotation begins
 }
+
+// A part is a line of a passage, and where it begins in its text.
+type part struct{ at, line int }
 
 // piece is a line on its way to a passage.
 type piece struct {
@@ -263,6 +268,7 @@ func joined(pieces []piece) (out []passage) {
 		first := &pieces[i]
 		b.Reset()
 		b.WriteString(first.text)
+		parts := []part{{0, first.line}}
 		i++
 		for ; i < len(pieces); i++ {
 			before, next := &pieces[i-1], &pieces[i]
@@ -274,9 +280,10 @@ func joined(pieces []piece) (out []passage) {
 			if !glue && !strings.HasSuffix(before.text, "-") && !strings.HasSuffix(before.text, " ") {
 				b.WriteByte(' ')
 			}
+			parts = append(parts, part{b.Len(), next.line})
 			b.WriteString(next.text)
 		}
-		out = append(out, divided(passage{Line: first.line, Text: b.String(), head: first.bare}, first.prefix)...)
+		out = append(out, divided(passage{Line: first.line, Text: b.String(), head: first.bare, parts: parts}, first.prefix)...)
 	}
 	return out
 }
@@ -506,9 +513,32 @@ func divided(p passage, outer prefix) (out []passage) {
 		body := part[q.length:]
 		q.or(outer)
 		outer = q
-		out = append(out, passage{Line: p.Line, Text: body, head: p.head + part[:len(part)-len(body)], From: q.from, Level: q.level, Pid: q.pid})
+		d := passage{Line: p.Line, Text: body, head: p.head + part[:len(part)-len(body)], From: q.from, Level: q.level, Pid: q.pid}
+		d.linesFrom(p.parts, cuts[i+1]-len(body))
+		out = append(out, d)
 	}
 	return out
+}
+
+// linesFrom takes the lines of a text of which the passage begins at an offset.
+func (p *passage) linesFrom(parts []part, offset int) {
+	for _, l := range parts {
+		switch {
+		case l.at <= offset:
+			p.Line, p.parts = l.line, []part{{0, l.line}}
+		case l.at < offset+len(p.Text):
+			p.parts = append(p.parts, part{l.at - offset, l.line})
+		}
+	}
+}
+
+// startAt lets the passage be told from the line on in which an offset of its text is.
+func (p *passage) startAt(offset int) {
+	for _, l := range p.parts {
+		if l.at > 0 && l.at <= offset {
+			p.Line, p.from = l.line, l.at
+		}
+	}
 }
 
 // Lines of JSON, as collectors write them: Docker's json-file and Kubernetes

@@ -335,6 +335,9 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 		case w.hedged(k):
 			st.Advice = true
 		default:
+			if !st.Refused {
+				st.startAt(st.toks[w.at[k]].at)
+			}
 			st.Refused = true
 			strong = strong || short
 		}
@@ -454,7 +457,8 @@ func (st *Statement) judgeOutcome(w *words) {
 			st.Mild = true
 		}
 		back := w.is(k, "fallback", "fall", "falling") && w.is(k+1, "back", "to")
-		if again := w.is(k, "will") && w.is(k+1, "retry") || w.is(k, "retrying"); back || again {
+		frees := w.has(k, cTry) && w.within(k, 3, 0, "free", "reclaim", "again") && w.within(k, 6, cMemory)
+		if again := w.is(k, "will") && w.is(k+1, "retry") || w.is(k, "retrying") || frees; back || again {
 			st.Mild = st.Mild || st.Level != "E" && st.Level != "F"
 			st.Again = st.Again || again || back
 		}

@@ -284,11 +284,12 @@ func (s *scanner) finish() {
 	if s.open {
 		s.flush(end)
 	}
-	if !s.skipped {
-		return
+	most := linesAfter // the last words count, whatever they are
+	if s.skipped {
+		most = maxRegionLines
 	}
 	from := end
-	for from > max(s.done, s.base) && len(s.text)-s.entries[from-1-s.base].at <= tail && end-from < maxRegionLines {
+	for from > max(s.done, s.base) && len(s.text)-s.entries[from-1-s.base].at <= tail && end-from < most {
 		from--
 	}
 	s.read(from, end)
