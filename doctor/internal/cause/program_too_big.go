@@ -258,6 +258,8 @@ func (c *view) compiledTooBig() []Explanation {
 		m := k.Remat
 		said := fmt.Sprintf("recomputing brings %s to %s, and the limit is %s", human(m.From), human(m.To), human(m.Limit))
 		switch {
+		case m.From == 0 && m.Limit == 0:
+			said = "the compiler could not bring the program below its limit"
 		case m.From == 0:
 			said = "the compiler's limit is " + human(m.Limit)
 		case m.Saved() == 0:

@@ -10,7 +10,12 @@ func rematShort(c *view) []Explanation {
 		return nil
 	}
 	saves := fmt.Sprintf("the pass does not reach the limit of %s", human(m.Limit))
-	if m.From > 0 {
+	switch {
+	case m.Limit == 0:
+		saves = "the pass does not reach its limit"
+	case m.From > 0 && m.Saved() == 0:
+		saves = fmt.Sprintf("the pass saves nothing of %s; to reach the limit of %s it would have to save %s", human(m.From), human(m.Limit), human(less(m.From, m.Limit)))
+	case m.From > 0:
 		saves = fmt.Sprintf("the pass saves %s of %s; to reach the limit of %s it would have to save %s", human(m.Saved()), human(m.From), human(m.Limit), human(less(m.From, m.Limit)))
 	}
 	l := one(m.St, saves)
