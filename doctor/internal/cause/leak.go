@@ -38,4 +38,6 @@ func (c *view) gpuHalfEmpty() bool {
 	return used > 0 && used < total/2
 }
 
-func (c *view) mendLeak() Remedy { return c.advise("leak") }
+func (c *view) mendLeak() Remedy {
+	return steps("see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers").step(c.advise("leak").Steps...)
+}

@@ -45,14 +45,12 @@ func (c *view) decideLibrary(l *account.Library) Command {
 		return tryTensorFlow
 	case l.Torch:
 		return seeVersions
-	case l.Bare:
+	case l.Bare, !c.onJAX():
 		return seeCopies
 	case l.Tried && l.Name == "cuDNN":
 		return seeCuDNN
 	case l.Tried:
 		return seeLibraries
-	case !c.onJAX():
-		return seeCopies
 	case l.Name == "cuDNN" && l.Call:
 		return tryFraction
 	}

@@ -115,5 +115,5 @@ func otherRemedy(st *statement.Statement) Remedy {
 var otherFailure = steps("look for the failure that this line names; memory settings do not change it")
 
 var leaveSettings = steps("leave the memory settings as they are",
-	"compare the library's version with the one that the framework was built for: pip list | grep -i -E 'jax|cudnn|nvidia'",
+	"compare the library's version with the one that the framework was built for: pip list | grep -i -E 'cudnn|cublas|nvidia'",
 	"look for a second copy of the library: ldconfig -p | grep -i cudnn; echo $LD_LIBRARY_PATH")

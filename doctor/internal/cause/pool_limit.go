@@ -214,6 +214,6 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition (" + v.Processes + ")"
 	}
 	_, set := c.TorchFraction()
-	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit, "it needs more than "+human(r.Alloc+r.Want)), when(!set && limit == 0, outside))
+	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit, "it needs more than "+human(r.Alloc+r.Want)), when(!set && limit == 0 && c.who() != ownMaximum, outside))
 	return remedy.step(when(c.Simulated().Bytes > 0, "for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
 }

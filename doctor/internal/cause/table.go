@@ -37,7 +37,7 @@ func parseRows(text string) (all []row) {
 var leads = map[string]string{
 	"weights": "make the weights smaller: ", "cache": "make the cache smaller: ", "batch": "make it smaller: ", "graphs": "capture fewer graphs: ",
 	"beside": "leave more room beside it: ", "limit": "raise the limit: ", "holes": "leave fewer holes: ", "look": "see what holds it: ",
-	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "padding": "make the padding smaller: ", "leak": "see what stays alive between steps: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
+	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "padding": "make the padding smaller: ", "leak": "list it: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
 }
 
 // advise is what the program's framework has for each of the needs.
@@ -103,8 +103,8 @@ func (r row) of(release string) (string, bool) {
 
 // noted adds a note in brackets, or to those that end the text.
 func noted(text, note string) string {
-	if bracketed, ok := strings.CutSuffix(text, ")"); ok {
-		return bracketed + ", " + note + ")"
+	if at := strings.LastIndexByte(text, '('); at > 0 && text[at-1] == ' ' && strings.HasSuffix(text, ")") {
+		return strings.TrimSuffix(text, ")") + ", " + note + ")"
 	}
 	return text + " (" + note + ")"
 }
