@@ -104,6 +104,7 @@ func TestClaims(t *testing.T) {
 			"5.50 GiB of 14.74 GiB is neither free nor of this program's pool",
 			"2.60 GiB requested, 2.44 GiB of 14.74 GiB free; who holds the rest is unknown",
 			"2.44 GiB of 14.74 GiB was free (17 %)",
+			"12.30 GiB of 14.74 GiB was in use before this engine took any, and it wants 2.60 GiB",
 			"9.10 GiB taken by request and pool of 14.74 GiB",
 			"a pool of 11.05 GiB: 9.10 GiB are needed, and 3.69 GiB of the GPU's 14.74 GiB are left to libraries",
 			"2.60 GiB and a reserve of 256 MiB are 20 % of 14.74 GiB: take that off the 0.9 of now",
