@@ -123,8 +123,8 @@ func TestClaims(t *testing.T) {
 			"the program's own allocations hold 7.15 GiB of 14.74 GiB, 2.44 GiB is free: 2.60 GiB more does not fit",
 			"2.60 GiB is reserved and unused, too little for 310 MiB",
 			"one request of 2.60 GiB is more than the GPU's 14.74 GiB",
-			"2.44 GiB is free and 2.60 GiB was requested: the GPU was not the wall",
-			"the GPU had 2.44 GiB free when 2.60 GiB was refused, so its size was not the wall",
+			"2.44 GiB is free and 2.60 GiB was requested: the GPU was not full",
+			"the GPU had 2.44 GiB free when 2.60 GiB was refused, so the GPU was not full",
 			"2.44 GiB of 14.74 GiB was free (23 %)",
 			"163.84 MiB was lacking: others hold 5 GiB, and 310 MiB is reserved and not in use; neither alone is enough",
 			"2.60 GiB taken and 2.44 GiB requested pass the limit of 14.74 GiB",
@@ -144,7 +144,7 @@ func TestClaims(t *testing.T) {
 			"the program's own allocations hold 9.10 GiB of 15.56 GiB: 1.25 GiB more was refused",
 		}, []string{
 			"15.56 GiB of 15.56 GiB is not of this program's pool",
-			"1.25 GiB in one piece is more than any GPU has",
+			"1.25 GiB in one piece is more than any device has",
 		}},
 		{"gpus", []string{
 			"3.50 GiB of 24 GiB is free",
@@ -172,13 +172,13 @@ func TestClaims(t *testing.T) {
 			"less was free than the 520 MiB that cuDNN takes with its first convolution",
 			"5.22 GiB of 7.79 GiB, 637.89 MiB less than before, leave libraries 780 MiB; a fraction of 0.67",
 			"a pool of 5.84 GiB takes 0.75 of 7.79 GiB",
-			"in both programs: two times (2.34 GiB and 1.50 GiB for its context and libraries) fit into 7.79 GiB; 0.30 of it",
+			"in both programs: each then takes 2.34 GiB, and up to 1.50 GiB for its context and libraries; both fit into 7.79 GiB; 0.30 of it",
 			"7.79 GiB is what the GPU has",
 		}, []string{
 			"205 MiB of 7.79 GiB was free (6 %)",
 			"205 MiB of 7.79 GiB free (3 %) is what JAX's default pool leaves by design (a quarter, less a context)",
 			"less was free than the 570 MiB that cuDNN takes with its first convolution",
-			"in both programs: two times (3.12 GiB and 1.50 GiB for its context and libraries) fit into 7.79 GiB; 0.40 of it",
+			"in both programs: each then takes 3.12 GiB, and up to 1.50 GiB for its context and libraries; both fit into 7.79 GiB; 0.40 of it",
 			"225.50 MiB of 7.79 GiB was free (3 %)",
 		}},
 	} {

@@ -82,17 +82,17 @@ var relations = []relation{
 	say(`needs @; its pool may take[^#]*@[^#]*which is @`, func(v []claim) bool { return less(v[2], v[0]) }),
 	say(`needs @ only, and @ was live`, below),
 	say(`recomputing brings @ to @`, above),
-	say(`@ in one piece is more than any GPU has`, func(v []claim) bool { return v[0].n > 80<<30 }),
+	say(`@ in one piece is more than any device has`, func(v []claim) bool { return v[0].n > 80<<30 }),
 	// Fits, and does not.
 	say(`@ is free: @ more does not fit`, below),
 	say(`@ and @ more would fit into @`, func(v []claim) bool { return less(plus(v[0], v[1]), v[2]) }),
 	say(`@ would fit into @`, below),
-	say(`two times \(@ and @[^#]*\) fit into @`, func(v []claim) bool { return less(times(2, plus(v[0], v[1])), v[2]) }),
+	say(`each then takes @, and up to @[^#]*; both fit into @`, func(v []claim) bool { return less(times(2, plus(v[0], v[1])), v[2]) }),
 	say(`@...in use, and @ is free: together enough for the @`, func(v []claim) bool {
 		return less(v[2], plus(v[0], v[1])) && less(v[1], plus(v[2], claim{64 << 20, 0}))
 	}),
 	say(`@...in use: enough for the @`, above),
-	say(`@ is free,? and @ was (?:requested|refused): the GPU was not the wall`, above),
+	say(`@ is free,? and @ was (?:requested|refused): the GPU was not full`, above),
 	say(`@ is reserved and not in use, and @ is free: whether that is enough for the @`, func(v []claim) bool {
 		return less(v[2], times(1.05, plus(v[0], v[1]))) && less(times(.95, plus(v[0], v[1])), v[2])
 	}),

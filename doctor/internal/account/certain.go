@@ -21,7 +21,7 @@ func (e *Case) Certainty() []string {
 	case n > 2:
 		c = append(c, fmt.Sprintf("lines %d to %d are one request: each is nine tenths of the one before, from %s down to %s; the driver had less than each of them", first.St.Line, last.St.Line, Human(first.Want), Human(last.Want)))
 	case lead != nil && lead.HasFree && lead.Free > lead.Want:
-		c = append(c, fmt.Sprintf("line %d: the GPU had %s free when %s was refused, so its size was not the wall", lead.St.Line, Human(lead.Free), Human(lead.Want)))
+		c = append(c, fmt.Sprintf("line %d: the GPU had %s free when %s was refused, so the GPU was not full", lead.St.Line, Human(lead.Free), Human(lead.Want)))
 	case lead != nil:
 		c = append(c, fmt.Sprintf("line %d is the failure: %s was refused", lead.St.Line, Human(lead.Want)))
 	}
@@ -70,7 +70,7 @@ func (e *Case) Certainty() []string {
 		c = append(c, fmt.Sprintf("memory was refused (line %d); how much was requested is unknown", r.St.Line))
 	}
 	if f := e.pick("chunks", nil); f != nil && len(c) == 0 {
-		c = append(c, fmt.Sprintf("line %d is one of a pool's report, which is printed when it refused a request; the rest is not there", f.Line))
+		c = append(c, fmt.Sprintf("line %d belongs to a pool's report, which is printed when the pool refuses a request; the rest of the report is missing", f.Line))
 	}
 	return slices.Compact(c)
 }

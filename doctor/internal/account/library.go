@@ -107,7 +107,8 @@ func (h *Library) Quotes(more ...statement.Evidence) []statement.Evidence {
 	reading := h.Name + " could not " + h.what()
 	switch {
 	case h.Memory:
-		reading += ": its status is that of memory"
+		reading += ": the status says that memory was missing"
+	case strings.HasSuffix(h.Status, "_SUCCESS"): // a check for it, that failed
 	case h.Status != "":
 		reading += ": " + h.Status + " is printed for missing memory and for a broken library alike"
 	}

@@ -16,7 +16,7 @@ func badSetting(c *view) []Explanation {
 			set(account.TorchConf, "expandable_segments:True", "without max_split_size_mb; expandable segments do what it was for").
 			check("gpumem explain --as pytorch"), l...)}
 	}
-	if l := c.about("setting", "the setting could not be used; the program never came to ask for memory with it"); l != nil {
+	if l := c.about("setting", "the program does not know this setting, and stopped before it requested any memory"); l != nil {
 		return []Explanation{sure(990, "a setting that was refused", c.mendSetting("setting"), l...)}
 	}
 	if l := c.about("unread", "the setting could not be read; the program goes on as if it were not there"); l != nil && !c.fatal && c.Library == nil {

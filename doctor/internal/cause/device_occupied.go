@@ -276,10 +276,10 @@ func (c *view) endOthers() Remedy {
 	}
 	left := when(gone != nil, "process "+strings.Join(gone, ", ")+" has lost the one that started it: a left-over, most likely")
 	if v := c.OtherVendor(); v != nil {
-		return steps(left, "see who it is: "+v.Processes, "end what is left over, wait for it, or use another GPU: "+v.Visible)
+		return steps(left, "see who holds it: "+v.Processes, "end what is left over, wait for it, or use another GPU: "+v.Visible)
 	}
-	return steps(left, "see who it is: gpumem ps (or nvidia-smi): whose, how old, and whether the one that started it is gone",
-		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to live side by side give each its share: gpumem run --mem SIZE -- COMMAND")
+	return steps(left, "see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone",
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
 }
 
 // useWhatIsFree lets an engine take what fits beside the others.

@@ -15,8 +15,8 @@ import (
 func hostMemory(c *view) []Explanation {
 	if c.who() == enoughIsFree {
 		s := c.Shortfall
-		return []Explanation{fits(606, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg; on Windows the paging file (the driver commits there what it gives), in WSL the limit of .wslconfig, on a GPU that shares memory what the host has left",
-			"see that driver, runtime and framework fit each other: a build for another release of ROCm or CUDA refuses so, too"), seeBoth, s.St.Quoted(enoughFree(s)))}
+		return []Explanation{fits(606, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg. On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
+			"check that driver, runtime and framework fit each other: a build for another release of ROCm or CUDA fails in the same way"), seeBoth, s.St.Quoted(enoughFree(s)))}
 	}
 	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver, hostCPU} {
 		if all := f(c); all != nil {
@@ -152,7 +152,7 @@ func hostKilled(c *view) []Explanation {
 }
 
 func hostDriver(c *view) []Explanation {
-	l := c.about("nvrm", "the driver's part in the kernel could not get pages of the host")
+	l := c.about("nvrm", "the driver's kernel module could not get pages of the host's memory")
 	if l == nil {
 		return nil
 	}

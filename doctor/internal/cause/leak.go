@@ -23,7 +23,7 @@ func leak(c *view) []Explanation {
 			return []Explanation{sure(455, "a small program, and much that is live", c.mendLeak(), with(b, fmt.Sprintf("the program needs %s only, and %s was live when %s was taken", human(b.Bytes), human(live), source))).only()}
 		case source == "":
 			return []Explanation{fits(455, "a small program that does not fit", c.mendLeak(), c.seeHeld(),
-				with(b, fmt.Sprintf("the program needs %s only: what fills the GPU is held elsewhere, by this process from before or by another", human(b.Bytes)))).needs(NeedProcesses)}
+				with(b, fmt.Sprintf("the program needs %s only: what fills the GPU is something else, earlier allocations of this process or another program", human(b.Bytes)))).needs(NeedProcesses)}
 		}
 	}
 	if r := c.bare; r != nil && c.bareXLA() && r.Want <= 4*statement.Gib {

@@ -98,7 +98,7 @@ func (c *view) smallerPools() Remedy {
 	value, why := "0.40", "in both programs: half of the GPU less what a context and libraries take"
 	if t > 4*account.ContextMost {
 		value = down(float64((t-2*account.ContextMost)/2) / float64(t))
-		why = fmt.Sprintf("in both programs: two times (%s and %s for its context and libraries) fit into %s", human(uint64(number(value)*float64(t))), human(account.ContextMost), human(t))
+		why = fmt.Sprintf("in both programs: each then takes %s, and up to %s for its context and libraries; both fit into %s", human(uint64(number(value)*float64(t))), human(account.ContextMost), human(t))
 	}
 	return c.fraction(value, why).step("let each have its share without guessing: gpumem run --share 0.5 -- python PROGRAM, for each of them",
 		"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other. JAX takes memory on every GPU that it sees")

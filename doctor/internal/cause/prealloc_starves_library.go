@@ -16,10 +16,10 @@ func starvedLibrary(c *view) (all []Explanation) {
 	if d := c.Driver; d != nil && !d.Collected && d.Past && d.Want <= statement.Gib {
 		switch {
 		case c.told && c.held < account.FirstLibrary && c.framedProgram():
-			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held), d.St.Quoted(human(d.Want)+" asked of the driver, past the pool, which is alone on the GPU")).only())
+			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held), d.St.Quoted(human(d.Want)+" was requested from the driver, outside the pool, which is alone on the GPU")).only())
 		case c.smallPast():
 			all = append(all, fits(521, "a small request past the pool", c.smallerPool(0), c.tryLess(),
-				d.St.Quoted(human(d.Want)+" asked of the driver, past the pool: the pool left less than that, or another process did")).only())
+				d.St.Quoted(human(d.Want)+" was requested from the driver, outside the pool: the pool, or another process, left less than that")).only())
 		}
 	}
 	if r := c.bare; r != nil && c.jaxlibCall() {
@@ -111,7 +111,7 @@ func (c *view) poolLess(display uint64) (value, why string) {
 		left = l.Left
 	}
 	if total == 0 {
-		return down(fraction - .1), "a tenth of the GPU less than now; with the GPU's size (--state) the number can be computed"
+		return down(fraction - .1), "a tenth of the GPU less than now; if the GPU's size is known (--state), the number is exact"
 	}
 	pool := uint64(fraction * float64(total))
 	if l != nil && l.From != nil {

@@ -38,7 +38,7 @@ func (c *view) messageTooBig() []Explanation {
 	case aboveGPU:
 		return []Explanation{sure(686, "a request above the total", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the GPU's %s", human(s.Want), human(s.Total))))}
 	case aboveAny:
-		return []Explanation{sure(684, "a request above any GPU", c.smaller(), s.St.Quoted(human(s.Want)+" in one piece is more than any GPU has"))}
+		return []Explanation{sure(684, "a request above any GPU", c.smaller(), s.St.Quoted(human(s.Want)+" in one piece is more than any device has"))}
 	case spilled:
 		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(), s.St.Quoted(fmt.Sprintf("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(s.Alloc), human(s.Total)))).
 			certainly("on Windows the driver spills into the host's memory before a program is refused")}
@@ -174,7 +174,7 @@ func (c *view) driverTooBig() []Explanation {
 	switch {
 	case d == nil || d.Collected:
 	case c.driverAbove() && d.Want > account.LargestThen(d.Refusal):
-		return []Explanation{sure(545, "a request above any GPU", c.smaller(), d.St.Quoted(human(d.Want)+" in one piece is more than any GPU has, or had when this was printed")).only()}
+		return []Explanation{sure(545, "a request above any GPU", c.smaller(), d.St.Quoted(human(d.Want)+" in one piece is more than any device has, or had when this was printed")).only()}
 	case c.driverAbove():
 		return []Explanation{sure(543, "a request above the total", c.smaller(), append(one(d.St, human(d.Want)+" in one piece"), c.totalLine()...)...).only()}
 	case d.Past && !c.told && d.Want > statement.Gib && !c.poolSizeRefused():
@@ -192,7 +192,7 @@ func (c *view) poolTooBig() (all []Explanation) {
 		case device.Bytes > 0:
 			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)), with(device, "TensorFlow's device got "+human(device.Bytes))))
 		case t.Bytes > account.LargestGPU:
-			all = append(all, sure(488, "a tensor above any GPU", c.smaller(), with(t, human(t.Bytes)+" in one piece is more than any GPU has")))
+			all = append(all, sure(488, "a tensor above any GPU", c.smaller(), with(t, human(t.Bytes)+" in one piece is more than any device has")))
 		case total > 0 && t.Bytes > total:
 			all = append(all, sure(488, "a tensor above the GPU", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU's "+human(total))))
 		}
@@ -204,7 +204,7 @@ func (c *view) poolTooBig() (all []Explanation) {
 	switch {
 	case p == nil:
 	case p.aboveAny(c):
-		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any GPU has")).only())
+		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any device has")).only())
 	case p.above(c):
 		all = append(all, sure(444, "a request above the total", c.smaller(), append(one(p.Refused.St, human(p.Want)+" requested"), c.totalLine()...)...).only())
 	case c.poolFull(p) && total == 0:

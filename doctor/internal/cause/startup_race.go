@@ -8,7 +8,7 @@ import (
 	"gpumem/doctor/internal/account"
 )
 
-var waitForOthers = steps("start one after the other, and the next only when the first is ready: gpumem run --wait -- COMMAND measures what is free under a lock, and waits until it stands still",
+var waitForOthers = steps("start them one after another, each when the one before is ready: gpumem run --wait -- COMMAND measures free memory under a lock, and waits until it stands still",
 	"after an engine was ended, wait until nvidia-smi shows its memory free")
 
 func startupRace(c *view) []Explanation {

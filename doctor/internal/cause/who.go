@@ -190,7 +190,7 @@ func holesAnd(s *account.Shortfall) string {
 
 // enoughFree is what is free and was refused, in words.
 func enoughFree(s *account.Shortfall) string {
-	return fmt.Sprintf("%s is free and %s was requested: the GPU was not the wall", human(s.Free), human(s.Want))
+	return fmt.Sprintf("%s is free and %s was requested: the GPU was not full", human(s.Free), human(s.Want))
 }
 
 // poolRefused is what a pool has and what it was refused, in words.
