@@ -16,7 +16,7 @@ func notMemory(c *view) (all []Explanation) {
 		all = append(all, x)
 	}
 	if st := c.Sticky; st != nil && (c.Shortfall == nil || st.Line < c.Shortfall.St.Line) {
-		x := sure(975, "an error after which every call fails", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+": every later call of the process fails for it, whichever library makes it"))
+		x := sure(975, "an error after which every call fails", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+": after it every call of this process fails, whichever library makes it"))
 		x.Alone = true
 		add(x)
 	}
@@ -36,7 +36,7 @@ func notMemory(c *view) (all []Explanation) {
 		add(sure(838, "compiled code that was refused", otherFailure, st.Quoted("the driver's status is not that of memory")))
 	}
 	if st := c.otherFailure(); st != nil {
-		add(sure(390, "another failure", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+", whatever is free")))
+		add(sure(390, "another failure", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
 	}
 	if st := c.About("sessions"); st != nil && c.bare != nil && c.bare.Want == 0 {
 		all = append(all, fits(320, "too many sessions", steps("count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
@@ -86,6 +86,17 @@ var otherSteps = map[string][]string{
 	"a timeout": {"see which call, or which rank, did not come: the first failure of the other ranks, a kernel that never ends, a display that shares the GPU"},
 	"a device that is missing, lost or faulty": {"see that the driver has it: nvidia-smi; dmesg | grep -i -E 'xid|nvrm'. One that fell off the bus, or has an ECC error, wants a reset, a reboot, or other hardware (power, slot, cable)",
 		"see that CUDA_VISIBLE_DEVICES names only GPUs that are there"},
+	"a kernel's shared memory": {"make the kernel's block smaller, or use fewer stages: BLOCK sizes and num_stages in Triton",
+		"a kernel from a library: take a release that knows this GPU, or a smaller head or tile size"},
+	"a kernel's registers": {"launch fewer threads in a block, or compile with __launch_bounds__ or -maxrregcount"},
+	"a collective operation that timed out": {"find the rank that did not come: its own log has the first failure, or it is slower, or takes another branch",
+		"if it only takes long: a longer timeout in init_process_group; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records what each rank did (PyTorch)"},
+	"a fabric that is not ready": {"start the fabric manager of the driver's release: systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric"},
+	"CUDA in a forked process":   {"start workers by spawn: torch.multiprocessing.set_start_method('spawn'); and use no GPU before they are started"},
+	"a quota of a service":       {"wait, or raise the quota of the service that answered; nothing on this machine is short"},
+	"a database's own limit":     {"raise the limit in the database's own configuration, as the line names it"},
+	"thread-local storage":       {"import the library that the line names first, before the others; or LD_PRELOAD it"},
+	"the size of a message":      {"raise the limit of the messages' size (gRPC: grpc.max_receive_message_length), or send less at once"},
 	"a driver that does not fit": {"see the driver's version and the newest CUDA that it runs: nvidia-smi. Update the driver, or take a build for an older CUDA; after an update reboot",
 		"in a container leave libraries of cuda-compat out of LD_LIBRARY_PATH: the host's driver counts"},
 	"a full disk":                                            {"see which is full: df -h; df -i. /dev/shm and /tmp are of their own: docker run --shm-size 8g, TMPDIR"},
@@ -103,7 +114,7 @@ func otherRemedy(st *statement.Statement) Remedy {
 		name = "an assertion in a kernel"
 	case "a failed launch", "a wrong address space", "an illegal instruction":
 		name = "an illegal address"
-	case "no device", "an ECC error":
+	case "a GPU that is not there", "an ECC error":
 		name = "a device that is missing, lost or faulty"
 	}
 	if all := otherSteps[name]; all != nil {
