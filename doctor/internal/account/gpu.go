@@ -76,6 +76,11 @@ func (e *Case) Total() Sized {
 			return Sized{a.N, st.Quoted("the GPU has " + Human(a.N))}
 		}
 	}
+	for _, st := range e.Statements() {
+		if a := st.Amount(statement.RoleLimit); a != nil && st.Words["working"] && st.Words["set"] && a.N < saneTotal {
+			return Sized{a.N, st.Quoted("Metal's working set has " + Human(a.N))}
+		}
+	}
 	for _, kind := range []string{"tf device", "device", "smi gpu"} {
 		f := e.pick(kind, func(f *statement.Fact) bool {
 			least, most, ok := cardTotals(f.Name)

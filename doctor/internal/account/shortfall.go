@@ -114,6 +114,9 @@ func (s *Shortfall) limits(e *Case) {
 	}
 }
 
+// OtherHere is what others in the same process have allocated, as far as the message says.
+func (s *Shortfall) OtherHere() uint64 { return s.other }
+
 // InMessage reports whether the message names processes.
 func (s *Shortfall) InMessage() bool { return len(s.listed) > 0 || s.this > 0 || s.programs > 0 }
 

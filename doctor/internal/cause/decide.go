@@ -21,6 +21,7 @@ const (
 	seeCap        Command = "nvidia-smi    # beside what the program is told to be free: less means that something caps the process"
 	seeSummary    Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
 	seeActive     Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: active far above allocated waits for a stream; inactive and split is holes"
+	seeMetal      Command = "python -c 'import torch; print(torch.mps.driver_allocated_memory(), torch.mps.current_allocated_memory())'    # in the program, before it fails: what the driver has above PyTorch's own"
 	seeLive       Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'    # in the program, before it fails: much is held by itself; little: by another process"
 	seeReport     Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log    # the pool then prints its report before the error"
 	seeProcess    Command = "gpumem doctor --pid PID LOG    # while the program runs: it sees both libraries in the process"

@@ -159,6 +159,8 @@ func (c *view) driverOccupied() []Explanation {
 		return []Explanation{fits(531, "a whole pool is refused", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	case c.smallPast():
 		return []Explanation{fits(522, "a small request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).only()}
+	case c.regionRefused():
+		return []Explanation{fits(512, "a region that the driver refused", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(0))).needs(NeedProcesses, needTotal).only()}
 	case d.Past && !c.told:
 		return []Explanation{fits(514, "a request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	}

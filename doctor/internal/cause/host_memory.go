@@ -23,6 +23,9 @@ func hostMemory(c *view) []Explanation {
 			return all
 		}
 	}
+	if st := c.About("sigkill"); st != nil && st.Words["worker"] && !c.fatal && c.Library == nil {
+		return []Explanation{sure(301, "a worker that was killed", c.moreHost(""), st.Quoted("a worker was killed from outside (SIGKILL), and nobody but the kernel does so: the host's memory was full")).only()}
+	}
 	if l := c.about("sigkill", "the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
 		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
 			certainly("the program was killed from outside; it did not fail by itself")}
@@ -34,10 +37,21 @@ func hostMemory(c *view) []Explanation {
 // and on MPS there is one memory.
 func (c *view) hostRefusal() *account.Refusal {
 	r := c.Last(func(r *account.Refusal) bool { return r.Layer == statement.LayerHost && !r.Mild })
-	if r == nil || r.St.HasAny("rmm", "mps") || c.Uses("rmm") && r.St.Words["bad"] {
+	if r == nil || r.St.HasAny("rmm", "mps") || c.Uses("rmm") && r.St.Words["bad"] || c.echoes(r.St) {
 		return nil
 	}
 	return r
+}
+
+// echoes reports whether a line with the words of ENOMEM follows from a failure of the GPU right
+// before it: ffmpeg passes every one on so.
+func (c *view) echoes(st *statement.Statement) bool {
+	if st.Amount(statement.RoleWant) != nil {
+		return false
+	}
+	return c.StatementBefore(st.Line, func(b *statement.Statement) bool {
+		return b.Line+12 >= st.Line && (b.Topic("sessions") != nil || b.Refused && b.Layer != statement.LayerHost || b.DeviceCode())
+	}) != nil
 }
 
 // hostFirst reports whether the host was refused first, with a warning or a size, and the GPU
@@ -152,9 +166,12 @@ func hostKilled(c *view) []Explanation {
 }
 
 func hostDriver(c *view) []Explanation {
-	l := c.about("nvrm", "the driver's kernel module could not get pages of the host's memory")
+	l := c.about("nvrm", "the driver's kernel module could not get memory, the host's as far as it tells")
 	if l == nil {
 		return nil
+	}
+	if !c.Discrete() {
+		return []Explanation{fits(904, "the kernel's driver", moreMachine.step("if the host has memory left, update the driver: dmesg says who was refused"), seeBoth, l...)}
 	}
 	return []Explanation{sure(904, "the kernel's driver", moreMachine, l...)}
 }

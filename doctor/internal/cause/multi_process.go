@@ -4,6 +4,7 @@ package cause
 
 import (
 	"fmt"
+	"strings"
 
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
@@ -25,6 +26,8 @@ func (c *view) multiDriver() []Explanation {
 	d := c.Driver
 	switch {
 	case d == nil || d.Collected:
+	case c.refusedAtOnce() != nil:
+		return []Explanation{sure(552, "pools of several processes", c.smallerPools(), c.refusedAtOnce()...).only()}
 	case d.JAXOther != nil:
 		return []Explanation{sure(550, "another JAX on the GPU", c.smallerPools(), append(one(d.St, d.NotHad(c.total.Bytes)), d.JAXOther...)...).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
@@ -35,6 +38,22 @@ func (c *view) multiDriver() []Explanation {
 		return []Explanation{fits(523, "a small request past the pool", c.smallerPools(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
 	}
 	return nil
+}
+
+// refusedAtOnce are lines of two processes or more, by the prefix of their lines, whose pools the
+// driver refused a GiB and more: each takes what it finds.
+func (c *view) refusedAtOnce() (l []statement.Evidence) {
+	seen := map[string]bool{}
+	for _, r := range c.Failed {
+		if r.Layer == statement.LayerDriver && r.Want >= statement.Gib && r.St.From != "" && !seen[r.St.From] && !strings.HasPrefix(r.St.From, "rank") {
+			seen[r.St.From] = true
+			l = append(l, r.St.Quoted("the pool of "+r.St.From+" asks the driver for "+human(r.Want)))
+		}
+	}
+	if len(l) < 2 {
+		return nil
+	}
+	return l
 }
 
 // smallPast reports whether the driver refused a small request past every pool, and nothing tells

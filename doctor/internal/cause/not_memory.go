@@ -25,6 +25,10 @@ func notMemory(c *view) (all []Explanation) {
 		x.Alone = true
 		add(x)
 	}
+	if st := c.About("profiling"); st != nil && !freeRose(st) {
+		add(sure(821, "a check that failed by itself", steps("update the engine: the two readings are the same, so that nobody released memory; no setting of memory helps"),
+			st.Quoted("free memory is the same before and after, as far as it is printed: nobody released any")))
+	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
 		add(sure(695, "a size that no program means", steps("see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
 			"no setting of memory, and no larger GPU, helps"), st.Quoted(human(bytes)+" in one piece: a wrong shape, or a number that overflowed")))
@@ -56,11 +60,17 @@ func notMemory(c *view) (all []Explanation) {
 // driverStart is the line of a refusal in cuInit, which comes before any memory.
 func (c *view) driverStart() *statement.Statement {
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost })
-	if r == nil || r.Want > 0 || !driverInit.MatchString(r.St.Text) {
-		return nil
+	if r != nil && r.Want == 0 && driverInit.MatchString(r.St.Text) {
+		return r.St
 	}
-	return r.St
+	if h := c.Last(func(r *account.Refusal) bool { return !r.Mild && deviceFile.MatchString(r.St.Text) }); h != nil {
+		return h.St
+	}
+	return nil
 }
+
+// deviceFile is a file of a driver that could not be opened.
+var deviceFile = regexp.MustCompile(`open\w*\(.*/dev/(?:kfd|nvidia|dri)`)
 
 var driverInit = regexp.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGetDeviceCount)\b`)
 

@@ -10,6 +10,9 @@ func otherAllocator(c *view) []Explanation {
 	case besidePool:
 		return []Explanation{sure(652, "another allocator in the process", c.oneAllocator(), s.St.Quoted(fmt.Sprintf("this process holds %s, of which its pool reserved %s: %s belongs to another allocator in it",
 			human(s.Process), human(s.Reserved), human(less(s.Process, s.Reserved))))).certainly(c.hint()...)}
+	case limitByOthers:
+		return []Explanation{fits(672, "others in the process", steps("release what is not PyTorch's: other models, caches and Metal users of the process, or start it anew; torch.mps.empty_cache()", "or take a smaller workflow: batch, resolution, half precision"),
+			seeMetal, s.St.Quoted(fmt.Sprintf("%s of the %s that the process may take is not of PyTorch's own allocations, which are %s", human(s.OtherHere()), human(s.Limit), human(s.Alloc))))}
 	case restOwn:
 		return []Explanation{sure(647, "alone on the GPU", c.oneAllocator(), s.St.Quoted(s.InUse())).certainly(c.hint()...)}
 	case restUnknown:

@@ -32,6 +32,8 @@ func poolLimit(c *view) (all []Explanation) {
 			free = ", while " + human(s.Free) + " of the GPU is free"
 		}
 		all = append(all, sure(670, "the pool's own limit", c.raiseCap(s.Refusal, s.Limit), s.St.Quoted(fmt.Sprintf("%s taken and %s requested pass the limit of %s%s%s", human(s.Taken), human(s.Want), human(s.Limit), s.Whose, free))))
+	case limitByOthers:
+		all = append(all, fits(671, "the limit on the process", c.raiseCap(s.Refusal, s.Limit), seeMetal, s.St.Quoted(fmt.Sprintf("%s taken and %s requested pass the limit of %s", human(s.Taken), human(s.Want), human(s.Limit)))))
 	case roundPart:
 		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part), s.St.Quoted(fmt.Sprintf("%s is free, and %s was refused: the pool has %s, and with the request it would pass %d %% of %s, a limit as programs set it",
 			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))

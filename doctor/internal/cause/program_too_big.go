@@ -13,6 +13,9 @@ import (
 
 func tooBig(c *view) (all []Explanation) {
 	all = append(all, c.messageTooBig()...)
+	if st, e := c.About("workingset"), c.LastError; st != nil && e != nil && e.Line > st.Line && c.Shortfall == nil {
+		all = append(all, sure(626, "more than Metal's working set", c.smaller(), st.Quoted("more is allocated than Metal recommends for the GPU"), e.Quoted("and the GPU fails after it")))
+	}
 	all = append(all, c.engineTooBig()...)
 	all = append(all, c.driverTooBig()...)
 	all = append(all, c.poolTooBig()...)
@@ -168,6 +171,13 @@ func (c *view) driverAbove() bool {
 	return d.Want > account.LargestThen(d.Refusal) || d.Past && c.total.Bytes > 0 && d.Want > c.total.Bytes
 }
 
+// regionRefused reports whether a pool that had some memory was refused more by the driver, below a
+// size that tells something, and nothing else is known.
+func (c *view) regionRefused() bool {
+	d := c.Driver
+	return !d.Past && !d.Whole && !c.told && !d.Later && d.Steps <= 2 && !d.St.Words["unified"] && c.Warned()
+}
+
 // driverTooBig is for requests that the driver refused.
 func (c *view) driverTooBig() []Explanation {
 	d := c.Driver
@@ -177,6 +187,8 @@ func (c *view) driverTooBig() []Explanation {
 		return []Explanation{sure(545, "a request above any GPU", c.smaller(), d.St.Quoted(human(d.Want)+" in one piece is more than any device has, or had when this was printed")).only()}
 	case c.driverAbove():
 		return []Explanation{sure(543, "a request above the total", c.smaller(), append(one(d.St, human(d.Want)+" in one piece"), c.totalLine()...)...).only()}
+	case c.regionRefused():
+		return []Explanation{fits(513, "a region that the driver refused", c.smaller(), c.processes(), d.St.Quoted(d.NotHad(0))).needs(needTotal, NeedProcesses).only()}
 	case d.Past && !c.told && d.Want > statement.Gib && !c.poolSizeRefused():
 		return []Explanation{fits(515, "a request past the pool", c.smaller(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
 	}

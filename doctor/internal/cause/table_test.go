@@ -117,7 +117,7 @@ func TestUnknownFrameworksGetNeutralWords(t *testing.T) {
 var wordOfFramework = regexp.MustCompile(`(?i)torch|tensorflow|xla|jax|mem_fraction|_bfc`)
 
 // ofOneFramework are causes whose texts are of one framework.
-var ofOneFramework = map[string]bool{"bad_setting": true, "vmm_unsupported": true, "remat_insufficient": true, "jax_plus_tf": true, "same_process_second_pool": true, "multi_process_preallocation": true, "stream_pending": true, "estimator_underestimates": true}
+var ofOneFramework = map[string]bool{"bad_setting": true, "vmm_unsupported": true, "remat_insufficient": true, "jax_plus_tf": true, "same_process_second_pool": true, "multi_process_preallocation": true, "stream_pending": true, "unified_memory": true, "estimator_underestimates": true}
 
 // neutralLogs are of programs that do not say what they are.
 var neutralLogs = []string{

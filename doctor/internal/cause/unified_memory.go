@@ -14,7 +14,7 @@ func unifiedMemory(c *view) []Explanation {
 	if l := c.about("tegra", "the allocator of a Jetson, whose GPU has the host's memory, was refused (12 is ENOMEM)"); l != nil {
 		return []Explanation{sure(955, "the allocator of a Jetson", c.shareMemory(), l...)}
 	}
-	if l := c.about("nvrm", "the driver's kernel module could not get pages of the host's memory, which happens where GPU and host share one memory"); l != nil && (c.UnifiedDevice() != "" || !c.Discrete()) {
+	if l := c.about("nvrm", "the driver's kernel module could not get pages of the host's memory, which happens where GPU and host share one memory"); l != nil && c.UnifiedDevice() != "" {
 		return []Explanation{sure(905, "the kernel's driver", c.shareMemory(), l...).certainly("it is the host's memory that ran out")}
 	}
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost })

@@ -21,6 +21,7 @@ const (
 	spilled              // the driver has moved a part to the host already
 	aboveMachine         // more than may be taken of a machine with one memory
 	ownLimit             // the pool's own limit
+	limitByOthers        // the pool's own limit, most of which others in the process took
 	roundPart            // a round part of the GPU, which is what programs set
 	enoughIsFree         // the GPU itself
 	graphCapture         // an engine's cache, which left graphs too little
@@ -69,6 +70,8 @@ func (c *view) who() giver {
 		return nobodyKnown
 	case s.AboveMachine() && c.Uses("mps"):
 		return aboveMachine
+	case s.AtLimit() && c.Uses("mps") && s.OtherHere() >= max(s.Alloc, s.Limit/3):
+		return limitByOthers
 	case s.AtLimit():
 		return ownLimit
 	case s.FreeEnough():
