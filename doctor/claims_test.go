@@ -101,7 +101,7 @@ func TestClaims(t *testing.T) {
 			"310 MiB is reserved and not in use, and 2.44 GiB is free: together enough for the 2.60 GiB requested, but not in one piece",
 			"the program's own allocations hold 6.50 GiB of 14.74 GiB, 310 MiB of its pool is unused, 2.44 GiB is free: 2.60 GiB more does not fit",
 			"PyTorch's hint at fragmentation is printed whatever the cause; 310 MiB is reserved and unused, too little for 2.60 GiB",
-			"5.50 GiB of 14.74 GiB is neither free nor of this program's pool",
+			"5.50 GiB of 14.74 GiB is neither free nor in this program's pool",
 			"2.60 GiB requested, 2.44 GiB of 14.74 GiB free; who holds the rest is unknown",
 			"2.44 GiB of 14.74 GiB was free (17 %)",
 			"12.30 GiB of 14.74 GiB was in use before this engine took any, and it wants 2.60 GiB",

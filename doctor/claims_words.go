@@ -76,7 +76,7 @@ var relations = []relation{
 	say(`alone are @, and the limit is @`, above),
 	say(`alone take @ of @`, below),
 	say(`@ is allocated on a GPU of @: the driver has moved`, above),
-	say(`@ was thought enough, with @ free`, below),
+	say(`@ was estimated, and @ was free`, below),
 	say(`got @, and this GPU has @`, below),
 	say(`have @, and the GPU @`, below),
 	say(`needs @; its pool may take[^#]*@[^#]*which is @`, func(v []claim) bool { return less(v[2], v[0]) }),

@@ -90,7 +90,7 @@ func (e *Case) library() *Library {
 					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
 				case !t.Helped && (part && f <= .55 || grow):
 					h.Tried = true
-					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library room enough, and did not help"}
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library enough room, and did not help"}
 				}
 			}
 		}
@@ -229,7 +229,7 @@ func (e *Case) Mismatch() *Mismatch {
 		case "image":
 			return &Mismatch{st, "no code for this GPU", "the build has no code that this GPU can run"}
 		case "symbol":
-			return &Mismatch{st, "a symbol is missing", "the library that is loaded lacks a symbol that the program was built with: its version is another"}
+			return &Mismatch{st, "a symbol is missing", "the loaded library lacks a symbol that the program needs: it is of another version"}
 		}
 		if needed := t.Name == "" || cudaLibraries.MatchString(t.Name); needed && !e.Fatal() {
 			return &Mismatch{st, "a library is missing", cmp.Or(t.Name, "cuDNN") + " is not where the loader looks; no amount of memory starts it"}

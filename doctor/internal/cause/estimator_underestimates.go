@@ -25,7 +25,7 @@ func underestimate(c *view) []Explanation {
 		return nil
 	case p.Planned > 0 && p.Planned <= p.Available:
 		from := p.From
-		from.Reading = fmt.Sprintf("%s was thought enough, with %s free", human(p.Planned), human(p.Available))
+		from.Reading = fmt.Sprintf("%s was estimated, and %s was free", human(p.Planned), human(p.Available))
 		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
 	case c.runnerEstimate():
 		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(p), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),

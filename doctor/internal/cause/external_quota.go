@@ -29,7 +29,7 @@ func limiterBug(c *view) []Explanation {
 	}
 	return []Explanation{sure(962, "a count below zero", steps(
 		"upgrade the limiter: the count went below zero, which newer HAMi-core repairs (Project-HAMi/HAMi#1181)",
-		"until then remove its state and start again, or run without it (CUDA_DISABLE_CONTROL=true) to see that it is the limiter"),
+		"until then delete its state file and restart; a run without it (CUDA_DISABLE_CONTROL=true) proves that it is the limiter"),
 		one(st, fmt.Sprintf("%d is %s below 2^64: a count that went below zero, not a size", used, human(-used)))...)}
 }
 
@@ -108,7 +108,7 @@ func (c *view) nvshare() []Explanation {
 	if c.About("nvshare") == nil || view == nil {
 		return nil
 	}
-	remedy := steps("nvshare refuses one process more than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
+	remedy := steps("nvshare refuses a single process more memory than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
 	if asked > shown && shown > 0 && (real == 0 || asked <= real || shown < real) {
 		return []Explanation{sure(960, "a limiter's view", remedy, view...)}
 	}
@@ -118,11 +118,11 @@ func (c *view) nvshare() []Explanation {
 // raiseQuota is what to do about a quota of bytes; 0 is unknown.
 func (c *view) raiseQuota(quota uint64) Remedy {
 	if v := c.OtherVendor(); v != nil {
-		return steps("see what share of the GPU the container or partition has: " + v.Processes + "; the wall is that share and not the GPU")
+		return steps("see what share of the GPU the container or partition has: " + v.Processes + "; the limit is that share, not the GPU")
 	}
 	r := Remedy{}
 	if c.Uses("jax") && quota > 2*account.ContextMost && c.total.Bytes > quota {
 		r = c.fraction(down(float64(quota-account.ContextMost)/float64(c.total.Bytes)), "a pool within the quota of "+human(quota)+", a context left")
 	}
-	return r.step("raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the wall is the limiter's and not the GPU's")
+	return r.step("raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is the limiter's, not the GPU's")
 }

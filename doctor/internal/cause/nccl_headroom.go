@@ -51,7 +51,7 @@ func ncclHeadroom(c *view) []Explanation {
 func (c *view) leaveNCCL() Remedy {
 	const smaller = "NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller; NCCL_DEBUG=INFO shows what it asks for"
 	if c.Uses("jax") && !c.OnTensorFlow() {
-		return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: .85 in place of .9, and .65 in place of .75, were enough in the cases known").
+		return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: in known cases .85 instead of .9, and .65 instead of .75, were enough").
 			step(letJAXGrow, smaller)
 	}
 	return c.advise("beside").step(smaller)

@@ -8,7 +8,7 @@ import "gpumem/doctor/internal/account"
 var harmless = []struct{ topic, reading string }{
 	{"collection", "the pool releases free regions to ask for a larger one; it goes on"},
 	{"ignored", "a setting that this platform, or this release, does without; the program goes on"},
-	{"exceeds", "a large request on the host that was served"},
+	{"exceeds", "a large request for host memory, which was served"},
 	{"recovering", "a program that ended has not released its memory yet; the server waits, and goes on with what is free"},
 	{"reshard", `a slow way from one sharding to another; "rematerialization" here is not about memory that is short`},
 }

@@ -34,10 +34,10 @@ func notMemory(c *view) (all []Explanation) {
 			"no setting of memory, and no larger GPU, helps"), st.Quoted(human(bytes)+" in one piece: a wrong shape, or a number that overflowed")))
 	}
 	if _, memory, other := c.ncclLines(); memory == nil && other != nil && !c.fatal {
-		add(sure(870, "NCCL fails for another reason", steps("let NCCL say why: NCCL_DEBUG=INFO; the same version on all nodes; NCCL_CUMEM_ENABLE=0 and NCCL_P2P_DISABLE=1 show whether it is the way between GPUs"), other.Quoted("NCCL's error is not that of memory")))
+		add(sure(870, "NCCL fails for another reason", steps("see NCCL's own reason: NCCL_DEBUG=INFO; use one version on all nodes; NCCL_CUMEM_ENABLE=0 and NCCL_P2P_DISABLE=1 show whether the path between GPUs is to blame"), other.Quoted("NCCL's error is not about memory")))
 	}
 	if st := c.About("cubin"); st != nil && !st.Refused && !codeNamed(st) && strings.Contains(st.Text, "CUDA_ERROR_") {
-		add(sure(838, "compiled code that was refused", otherFailure, st.Quoted("the driver's status is not that of memory")))
+		add(sure(838, "compiled code that was refused", otherFailure, st.Quoted("the driver's status is not out of memory")))
 	}
 	if st := c.otherFailure(); st != nil {
 		add(sure(390, "another failure", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
@@ -90,7 +90,7 @@ func (c *view) otherFailure() *statement.Statement {
 // otherSteps are what to do about a failure that is none of memory, by what it is.
 var otherSteps = map[string][]string{
 	"an illegal address": {"find the call that fails: CUDA_LAUNCH_BLOCKING=1 before the program; then the access: compute-sanitizer PROGRAM. An index out of range, or a kernel that does not fit the library's version, is usual",
-		"start the process anew: nothing works in it after this"},
+		"restart the process: nothing works in it after this"},
 	"an assertion in a kernel": {"see what was asserted, in the lines above: an index out of range most often, such as a label against the number of classes, or a token against the size of the vocabulary",
 		"run one step on the CPU, which says which line it is; or CUDA_LAUNCH_BLOCKING=1"},
 	"a timeout": {"see which call, or which rank, did not come: the first failure of the other ranks, a kernel that never ends, a display that shares the GPU"},
@@ -109,7 +109,7 @@ var otherSteps = map[string][]string{
 	"the size of a message":      {"raise the limit of the messages' size (gRPC: grpc.max_receive_message_length), or send less at once"},
 	"a driver that does not fit": {"see the driver's version and the newest CUDA that it runs: nvidia-smi. Update the driver, or take a build for an older CUDA; after an update reboot",
 		"in a container leave libraries of cuda-compat out of LD_LIBRARY_PATH: the host's driver counts"},
-	"a full disk":                                            {"see which is full: df -h; df -i. /dev/shm and /tmp are of their own: docker run --shm-size 8g, TMPDIR"},
+	"a full disk":                                            {"see which is full: df -h; df -i. /dev/shm and /tmp may be separate: docker run --shm-size 8g, TMPDIR"},
 	"too many open files":                                    {"raise the limit: ulimit -n; in PyTorch also torch.multiprocessing.set_sharing_strategy('file_system')"},
 	"too many processes or threads":                          {"raise the limit: ulimit -u, the container's pids limit; or start fewer workers and threads (OMP_NUM_THREADS)"},
 	"an argument that was refused":                           {"see which call, and its shapes, strides and types: CUDA_LAUNCH_BLOCKING=1; of NCCL: NCCL_DEBUG=INFO, the same version on all nodes, NCCL_CUMEM_ENABLE=0"},

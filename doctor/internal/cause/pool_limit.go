@@ -159,9 +159,9 @@ func (c *view) compiledLimit() []Explanation {
 	}
 	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
 		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
-			l.Reading = "a pool's report, which is printed when it refused a request"
+			l.Reading = "a pool's report, which is printed when the pool refuses a request"
 			return []Explanation{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-				Reading: fmt.Sprintf("%s of %s is in use: the pool's part, and the rest of the GPU is free", human(used), human(of))}).only()}
+				Reading: fmt.Sprintf("%s of %s is in use: that is the pool's share, and the rest of the GPU is free", human(used), human(of))}).only()}
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ func secondPool(c *view) []Explanation {
 	return nil
 }
 
-var oneBackend = steps("do not make the backend again (clear_backends, or a new client) in the same process: the first pool is not released",
+var oneBackend = steps("do not create the backend again (clear_backends, or a new client) in the same process: the first pool is not released",
 	"where the memory must come back, do the work in a separate process, and let it end")
 
 // poolSizeRefused reports whether the driver refused what a pool takes at its start, and nothing

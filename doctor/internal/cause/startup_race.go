@@ -31,7 +31,7 @@ func startupRace(c *view) []Explanation {
 	switch {
 	case g == nil:
 	case g.AtStart:
-		x := fits(759, "a neighbour at its start or end", waitForOthers, waitAndSee, g.St.Quoted("whoever held the rest may be just starting, or on its way out"))
+		x := fits(759, "a neighbour at its start or end", waitForOthers, waitAndSee, g.St.Quoted("whoever holds the rest may be starting, or ending"))
 		return []Explanation{x.beside()}
 	case g.CacheShort() && g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1) && !c.shareRaises(g):
 		return []Explanation{sure(745, "an engine counts what was there before it", waitForOthers,

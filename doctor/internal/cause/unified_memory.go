@@ -29,7 +29,7 @@ func unifiedMemory(c *view) []Explanation {
 		return []Explanation{sure(880, "a GPU without memory of its own", c.shareMemory(), append(one(r.St, spare), shares...)...)}
 	}
 	if name, ok := account.UnifiedTotal(r.Total); ok && !r.St.HasAny("npu", "xpu", "hip", "mps") {
-		return []Explanation{sure(880, "a GPU without memory of its own", c.shareMemory(), r.St.Quoted(fmt.Sprintf("%s; %s is what %s shows, and no GPU with memory of its own", spare, human(r.Total), name)))}
+		return []Explanation{sure(880, "a GPU without memory of its own", c.shareMemory(), r.St.Quoted(fmt.Sprintf("%s; a total of %s is %s's, whose memory is the host's", spare, human(r.Total), name)))}
 	}
 	if c.Uses("metal") && r.Want == 0 && r.Total == 0 && r.Limit() == 0 {
 		return []Explanation{sure(880, "a GPU of Apple", c.shareMemory(), r.St.Quoted("Metal refused it, whose GPUs have no memory but the host's"))}
@@ -52,5 +52,5 @@ func (c *view) shareMemory() Remedy {
 		r = r.set("--gpu-memory-utilization", f, human(g.Free)+" was free at the start; this leaves the host "+human(left))
 	}
 	return r.step("the host's page cache and programs take from the same memory: drop the cache before the start (sync; echo 3 > /proc/sys/vm/drop_caches), and end what is not needed",
-		"leave the host its part: without it the machine wedges before CUDA reports anything")
+		"leave the host a part: without it the machine hangs before CUDA reports anything")
 }
