@@ -67,7 +67,9 @@ func (a *text) inventory() {
 			n = len(rows)
 		}
 		if room -= n + 2; room < 0 && !first {
-			a.Line("  more, in the JSON: %s", strings.Join(subjects(rows), "; "))
+			names := subjects(rows)
+			a.Section("")
+			a.Line("In the JSON only: %s", others(names))
 			break
 		}
 		a.subject(rows[:n])
@@ -91,6 +93,14 @@ func subjects(rows []inventory.Row) (names []string) {
 		names = appendNew(names, r.Subject)
 	}
 	return names
+}
+
+// others names the first of some subjects.
+func others(names []string) string {
+	if len(names) > 2 {
+		return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
+	}
+	return strings.Join(names, "; ")
 }
 
 // subject is a bar and a table.

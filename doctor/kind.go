@@ -110,7 +110,7 @@ func kindOf(ctx context.Context, path string, head []byte) (what, next string) {
 	case isONNX(head):
 		return "a model (ONNX)", models
 	case stateFile.Match(head):
-		return "a state of gpumem ps --json", "gpumem doctor LOG --state FILE reads it"
+		return "a state of gpumem ps --json", "gpumem doctor --state FILE reads it, with a log or alone"
 	case hasPrefix(bytes.TrimSpace(head), "module @"):
 		return "a module (StableHLO), which XLA has not compiled", "jitted.lower(...).compile().as_text() is one that gpumem hlo reads"
 	case measure.LooksNamed(head), measure.Looks(bytes.TrimSpace(head)): // no text begins with a tag then

@@ -66,7 +66,7 @@ func TestKinds(t *testing.T) {
 		"pickle":            {"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94K\x01s.", "a pickle; those of torch.cuda.memory._dump_snapshot are for gpumem replay"},
 		"module":            {"HloModule step, is_scheduled=true\n\nENTRY main {\n", "a module of XLA; gpumem hlo module, gpumem remat module and gpumem fit module read it"},
 		"stablehlo":         {"module @jit_f attributes {mhlo.num_partitions = 1 : i32} {\n", "a module (StableHLO)"},
-		"state":             {"{\n  \"devices\": [\n    {\n      \"index\": 0,\n", "a state of gpumem ps --json; gpumem doctor LOG --state state reads it"},
+		"state":             {"{\n  \"devices\": [\n    {\n      \"index\": 0,\n", "a state of gpumem ps --json; gpumem doctor --state state reads it, with a log or alone"},
 		"text recording":    {"# two blocks\na 1 512\na 2 512\nf 1\n", "a recording (text); gpumem replay 'text recording' and gpumem leaks 'text recording' read it"},
 		"noise":             {noise, "no text"},
 		"long noise":        {random(100_000), "no text"},

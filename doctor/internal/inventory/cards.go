@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/node/machine"
@@ -56,6 +57,45 @@ func (r *Reader) cards() (cards []card) {
 		}
 	}
 	return cards
+}
+
+// The list of gpumem ps: a line for each device, and a row for each program.
+var (
+	psDevice  = with(`^\s*(\S+)(?: .*)?: (SIZE), (SIZE) used, (SIZE) free`)
+	psProgram = with(`^ +(\d+) {2,}\S+ +\S+ {2,}\+?(SIZE) {2,}.* {2,}(\S+)`)
+)
+
+// maxListed bounds the processes of a device.
+const maxListed = 256
+
+// ps reads a line of the list. It reports whether the line is one.
+func (r *Reader) ps(n int, text string) bool {
+	fig := func(size string) *figure {
+		b, _ := bytesOf(size, "")
+		return &figure{b, From{n, text}}
+	}
+	if strings.Contains(text, " used, ") {
+		m := psDevice.FindStringSubmatch(text)
+		if m == nil || len(r.listed) == maxSubjects {
+			return false
+		}
+		name := strings.Replace(m[1], "cuda:", "GPU ", 1)
+		r.listed = append(r.listed, card{name: name, total: fig(m[2]), used: fig(m[3]), free: fig(m[4]), told: true})
+		r.listLine = n
+		return true
+	}
+	if len(r.listed) == 0 || n > r.listLine+2 {
+		return false
+	}
+	if m := psProgram.FindStringSubmatch(text); m != nil {
+		pid, _ := strconv.Atoi(m[1])
+		c := &r.listed[len(r.listed)-1]
+		if r.listLine = n; len(c.processes) < maxListed {
+			c.processes = append(c.processes, process{pid: pid, name: m[3], used: fig(m[2])})
+		}
+		return true
+	}
+	return false
 }
 
 // row is how a line of a table or of a recording begins.
@@ -257,11 +297,11 @@ func (a *Account) between(cards []card) {
 		if len(sizes) == 0 || slices.Max(sizes) > slices.Min(sizes)+slices.Min(sizes)/4 {
 			continue
 		}
-		who, hold := "processes that compute on other GPUs hold", fmt.Sprintf("%s together", human(sum))
+		odd := fmt.Sprintf("%s: %d processes that compute on other GPUs hold %s together here too: a context each", c.name, len(sizes), human(sum))
 		if len(sizes) == 1 {
-			who, hold = "process that computes on another GPU holds", human(sum)
+			odd = fmt.Sprintf("%s: a process that computes on another GPU holds %s here too: a context", c.name, human(sum))
 		}
-		a.Odd = append(a.Odd, fmt.Sprintf("%s: %d %s %s here too: a context each", c.name, len(sizes), who, hold))
+		a.Odd = append(a.Odd, odd)
 		a.Returns = appendNew(a.Returns, fmt.Sprintf("torch.cuda.set_device(local_rank) before the first CUDA call, and torch.load(..., map_location=...), return %s on %s", human(sum), c.name))
 	}
 	a.ranks(cards)
@@ -290,6 +330,10 @@ func (a *Account) ranks(cards []card) {
 	if high > low+low/20 {
 		return
 	}
-	a.Odd = append(a.Odd, fmt.Sprintf("pids %s hold %s to %s on %s: equal sizes, as ranks of one job have; they are not strangers",
-		strings.Join(list, ", "), human(low), human(high), strings.Join(on, ", ")))
+	held := human(low) + " each"
+	if human(low) != human(high) {
+		held = human(low) + " to " + human(high)
+	}
+	a.Odd = append(a.Odd, fmt.Sprintf("pids %s hold %s on %s: equal sizes, as ranks of one job have; they are not strangers",
+		strings.Join(list, ", "), held, strings.Join(on, ", ")))
 }

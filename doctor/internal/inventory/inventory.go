@@ -111,6 +111,8 @@ const (
 type Reader struct {
 	subjects []*subject
 	smi      smi.Reader
+	listed   []card // by gpumem ps
+	listLine int
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
 	tries    []tries
@@ -148,6 +150,10 @@ func (r *Reader) line(n int, text string) {
 	}
 	if strings.IndexByte(text, 0x1b) >= 0 {
 		text = escapes.ReplaceAllLiteralString(text, "")
+	}
+	if r.ps(n, text) {
+		r.mark(n, text)
+		return
 	}
 	for i := range forms {
 		f := &forms[i]
@@ -274,7 +280,7 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 		for _, s := range r.subjects {
 			a.subject(s, r.sampled)
 		}
-		cards = r.cards()
+		cards = append(r.cards(), r.listed...)
 	}
 	pid := 0
 	if state != nil {

@@ -210,6 +210,9 @@ func ofSGLang(s *subject) {
 			s.figures["left"] = f
 		}
 	}
+	if !s.has("pooled") && !s.has("captured") {
+		s.less("left", "loaded", "cache")
+	}
 	if !s.has("begin") && s.has("loaded", "weights") {
 		f := s.figures["loaded"]
 		f.bytes = size.Add(f.bytes, s.figures["weights"].bytes)
