@@ -134,6 +134,9 @@ func ReadAll(in io.Reader) (*Reader, error) {
 
 // Line takes one line.
 func (r *Reader) Line(n int, text string) {
+	if strings.IndexByte(text, 0x1b) >= 0 {
+		text = escapes.ReplaceAllLiteralString(text, "")
+	}
 	if r.smi.Line(n, text) {
 		r.mark(n, text)
 		r.texts[n] = clip(text)
@@ -147,9 +150,6 @@ func (r *Reader) Line(n int, text string) {
 func (r *Reader) line(n int, text string) {
 	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && !gate(text) {
 		return
-	}
-	if strings.IndexByte(text, 0x1b) >= 0 {
-		text = escapes.ReplaceAllLiteralString(text, "")
 	}
 	if r.ps(n, text) {
 		r.mark(n, text)
