@@ -50,7 +50,8 @@ var forms = []form{
 	{host, "CPU Virtual Memory", "", with(`used = (?P<used>[\d.]+ GB), percent`), ordinary},
 	{trainer, "_mem_gpu", "", with(`\b(?P<key>before_init_mem_gpu|(?:init|train)_mem_gpu_(?:alloc|peaked)_delta)['"]?\s*[=:]\s*(?P<value>-?\d+(?:MB)?)`), ordinary},
 	// jaxlib/py_device.cc: memory_stats; CompiledMemoryStats; xla/service/buffer_assignment.cc.
-	{jax, "bytes_", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
+	{jax, "bytes_", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+` +
+		`)`), ordinary},
 	{jax, "_bytes", "", with(`\b(?P<key>pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
 	{compiled, "_size_in_bytes=", "", with(`\b(?P<key>generated_code|argument|output|alias|temp)_size_in_bytes=(?P<value>\d+)`), ordinary},
 	{bufferAssignment, "BufferAssignment:", "", with(`^BufferAssignment:`), begins},
@@ -58,13 +59,19 @@ var forms = []form{
 	{memoryUsage, "Total bytes", "", with(`^Total bytes(?: used)?: (?P<total>\d+)`), ordinary},
 	// vLLM's workers, 0.4 to 0.33. "GB" is GiB.
 	{vllm, "gpu_memory_utilization (", "", with(`total_gpu_memory \((?P<total>SIZE)\) x gpu_memory_utilization \((?P<word_share>[\d.]+)\) = (?P<requested>SIZE)`), ordinary},
-	{vllm, "model weights take", "", with(`model weights take (?P<weights>SIZE); non_torch_memory takes (?P<nontorch>SIZE); PyTorch activation peak memory takes (?P<activations>SIZE); the rest of the memory reserved for KV Cache is (?P<cache>SIZE)`), ordinary},
-	{vllm, "Memory profiling results", "", with(`total_gpu_memory=(?P<total>SIZE) initial_memory_usage=(?:SIZE) peak_torch_memory=(?P<peaktorch>SIZE) .*non_torch_memory=(?P<nontorch>SIZE) kv_cache_size=(?P<cache>SIZE)`), ordinary},
+	{vllm, "model weights take", "", with(`model weights take (?P<weights>SIZE); non_torch_memory takes (?P<nontorch>SIZE); PyTorch activation peak memory takes` +
+		` (?P<activations>SIZE); the rest of the memory reserved for KV Cache is (?P<cache>SIZE)`), ordinary},
+	{vllm, "Memory profiling results", "", with(`total_gpu_memory=(?P<total>SIZE) initial_memory_usage=(?:SIZE) peak_torch_memory=(?P<peaktorch>SIZE) .*non_torch_memory=(?P<nontorch>SIZE)` +
+		` kv_cache_size=(?P<cache>SIZE)`), ordinary},
 	{vllm, "oading model weights took", "", with(`weights took (?P<weights>SIZE)`), ordinary},
 	{vllm, "Model loading took", "", with(`Model loading took (?P<weights>SIZE)`), ordinary},
 	{vllm, "Available KV cache memory", "", with(`KV cache memory: (?P<cache>SIZE)`), ordinary},
 	{vllm, "Graph capturing finished", "", with(`took (?P<graphs>SIZE)`), ordinary},
-	{vllm, "Desired GPU memory utilization", "GiB", with(`Free memory on device \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).*utilization is \((?P<word_share>[\d.]+), (?P<requested>[\d.]+ GiB)\)\. Actual usage is (?:(?P<weights>SIZE) for weight|(?P<consumed>SIZE) for consumed memory[^,]*), (?P<activations>SIZE) for peak activation,(?: (?P<nontorch>SIZE) for non-torch memory,)? and (?P<graphs>SIZE) for CUDAGraph memory.*Current kv cache memory in use is (?P<cache>SIZE)`), ordinary},
+	{vllm, "Desired GPU memory utilization", "GiB", with(`Free memory on device \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).*utilization is \((?P<word_share>[\d.]+), (?P<requested>[\d.]+ GiB)\)\.` +
+		` Actual usage is ` +
+		`(?:(?P<weights>SIZE) for weight|(?P<consumed>SIZE) for consumed memory[^,]*), (?P<activations>SIZE) for peak` +
+		` activation,(?: (?P<nontorch>SIZE) for non-torch memory,)? and (?P<graphs>SIZE) for CUDAGraph memory.*Current kv cache memory in use is` +
+		` (?P<cache>SIZE)`), ordinary},
 	// SGLang: free memory is the whole device's, other programs included.
 	{sglang, "Load weight begin", "", with(`avail mem=(?P<begin>SIZE)`), begins},
 	{sglang, "Load weight end", "", with(`avail mem=(?P<loaded>SIZE)(?:, mem usage=(?P<weights>SIZE))?`), ordinary},
@@ -75,10 +82,13 @@ var forms = []form{
 	// llama.cpp, alone and under Ollama. "MB" is MiB.
 	{llama, "buffer size", "", with(`(?P<device>[A-Za-z]\w*)\s+(?P<key>model |KV |RS |compute |output |LoRA )?buffer size\s*=\s*(?P<value>[\d.]+ Mi?B)`), ordinary},
 	{llama, "offloaded ", "", with(`offloaded (?P<count_offload>\d+)/(?P<count_layers>\d+) layers to GPU`), ordinary},
-	{llama, "|   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
+	{llama, "|   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+)` +
+		` \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
 	{llama, "- Host ", "MiB", with(`- (?P<device>Host)\s*\|\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+) `), ordinary},
 	{llama, " device=", "", with(`msg="(?P<key>model weights|kv cache|compute graph)" device=(?P<device>\w+) size="(?P<value>SIZE)"`), ordinary},
-	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"(?: memory\.required\.kv="(?P<kv>SIZE)")?(?: memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]")?`), ordinary},
+	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"` +
+		`(?: memory\.required\.kv="(?P<kv>SIZE)")?(?: memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]")` +
+		`?`), ordinary},
 	// TensorRT-LLM, its C++ runtime and its PyTorch backend.
 	{tensorrt, "Loaded engine size", "", with(`Loaded engine size: (?P<weights>SIZE)`), ordinary},
 	{tensorrt, "calculating max tokens in paged", "", with(`total: (?P<total>SIZE), available: (?P<free>SIZE)`), ordinary},
@@ -97,7 +107,9 @@ var forms = []form{
 }
 
 // ownPrint is a counter of PyTorch by its name or by a word, with its size.
-var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[ _])?(?:mem(?:ory)?[ _])?(?P<key>allocated|reserved|cached)(?:[ _](?:mem(?:ory)?|bytes))?(?:\(\w*\))?['"]?\s*(?:[\[(](?P<unit>[KMG]i?B)[\])])?\s*(?:[:=]|is)?\s+(?P<value>\d[\d.]*\s?(?:[KMGT]i?B|bytes|B)?)(?:[\s,;|)]|$)`)
+var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[ _])?(?:mem(?:ory)?[ _])?(?P<key>allocated|reserved|cached)` +
+	`(?:[ _](?:mem(?:ory)?|bytes))?(?:\(\w*\))?['"]?\s*(?:[\[(](?P<unit>[KMG]i?B)[\])])?\s*(?:[:=]|is)?\s+(?P<value>\d[\d.]*\s?(?:[KMGT]i?B|bytes|B)?)(?:[\s,;|)]|$` +
+	`)`)
 
 // keys are figures under the names that the forms have.
 var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
