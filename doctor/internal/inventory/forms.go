@@ -86,7 +86,8 @@ var forms = []form{
 		` \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
 	{llama, "- Host ", "MiB", with(`- (?P<device>Host)\s*\|\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+) `), ordinary},
 	{llama, " device=", "", with(`msg="(?P<key>model weights|kv cache|compute graph)" device=(?P<device>\w+) size="(?P<value>SIZE)"`), ordinary},
-	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"` +
+	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*` +
+		`memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"` +
 		`(?: memory\.required\.kv="(?P<kv>SIZE)")?(?: memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]")` +
 		`?`), ordinary},
 	// TensorRT-LLM, its C++ runtime and its PyTorch backend.
