@@ -125,7 +125,7 @@ func TestSeveral(t *testing.T) {
 func TestStepsStandAlone(t *testing.T) {
 	log := "E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nE cuda_dnn.cc:443] Memory usage: 214958080 bytes free, 8361017344 bytes total.\n"
 	full := "Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.00GiB (rounded to 3221225472) requested by op \nLimit:                     19327352832\nInUse:                     19320000000\n"
-	for text, want := range map[string]string{log: "  let the pool grow as needed", full: "  raise the limit where the GPU has more"} {
+	for text, want := range map[string]string{log: "  - in JAX: XLA_PYTHON_CLIENT_MEM_FRACTION=0.67", full: "  - in TensorFlow, whose code"} {
 		d, err := Diagnose(strings.NewReader(text), nil)
 		if err != nil || d.Verdict != VerdictNeeds {
 			t.Fatal(d, err)

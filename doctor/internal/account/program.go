@@ -245,3 +245,11 @@ var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cu
 func (e *Case) XLAWords() bool {
 	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return xlaWords.MatchString(st.Head() + st.Text) })
 }
+
+// xlaAlone are what XLA prints, and TensorFlow's own code does not.
+var xlaAlone = regexp.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: Out of memory|\bXLA\b|\bpjrt\b|\bxla/|in-memory CUBIN|custom-call\(|cusolverDnCreate\(&handle\)|xla_`)
+
+// XLAAlone reports whether the log has words of XLA's that TensorFlow's own code has not.
+func (e *Case) XLAAlone() bool {
+	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return xlaAlone.MatchString(st.Head() + st.Text) })
+}

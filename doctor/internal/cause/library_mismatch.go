@@ -47,6 +47,8 @@ func (c *view) decideLibrary(l *account.Library) Command {
 		return seeVersions
 	case l.Bare, !c.onJAX():
 		return seeCopies
+	case c.sharedCode() && !l.Tried:
+		return tryBoth
 	case l.Tried && l.Name == "cuDNN":
 		return seeCuDNN
 	case l.Tried:

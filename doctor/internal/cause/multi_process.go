@@ -119,6 +119,6 @@ func (c *view) smallerPools() Remedy {
 		value = down(float64((t-2*account.ContextMost)/2) / float64(t))
 		why = fmt.Sprintf("in both programs: each then takes %s, and up to %s for its context and libraries; both fit into %s", human(uint64(number(value)*float64(t))), human(account.ContextMost), human(t))
 	}
-	return c.fraction(value, why).step("give each a share without guessing: gpumem run --share 0.5 -- python PROGRAM, once for each",
+	return c.fraction(value, why).step(c.growInTensorFlow(), "give each a share without guessing: gpumem run --share 0.5 -- python PROGRAM, once for each",
 		"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other. JAX takes memory on every GPU that it sees")
 }

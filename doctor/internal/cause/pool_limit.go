@@ -188,7 +188,8 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 		return c.advise("limit")
 	case total == 0:
 		return c.fraction("0.95", "if the GPU has more than the pool's limit").
-			step("raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint")
+			step(when(c.sharedCode(), "in TensorFlow, whose code has the same words: a limit is set in code, by per_process_gpu_memory_fraction or memory_limit"),
+				"raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint")
 	}
 	value := up(1.05 * float64(needed) / float64(total))
 	unified := c.Unified()
@@ -198,7 +199,8 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 	pool := uint64(number(value) * float64(total))
 	if unified {
 		r := c.fraction(value, fmt.Sprintf("a pool of %s in unified memory, of which the GPU holds %s at a time: slow, but it runs", human(pool), human(total)))
-		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it").check(c.jaxCheck(r.Settings[0].Name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
+		name, _ := c.FractionName()
+		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it").check(c.jaxCheck(name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
 	}
 	r := c.fraction(value, fmt.Sprintf("a pool of %s: %s are needed, and %s of the GPU's %s are left to libraries", human(pool), human(needed), human(less(total, pool)), human(total)))
 	set := c.Env[account.Prealloc]

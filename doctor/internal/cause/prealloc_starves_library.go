@@ -96,7 +96,7 @@ func (c *view) smallerPool(display uint64) Remedy {
 		return c.advise("beside").step(when(c.screen(), displayHere))
 	}
 	value, why := c.poolLess(display)
-	return c.fraction(value, why).step(letJAXGrow, when(c.screen(), displayHere))
+	return c.fraction(value, why).step(c.growInTensorFlow(), letJAXGrow, when(c.screen(), displayHere))
 }
 
 // poolLess is a fraction that leaves libraries their room, and its reason.

@@ -84,7 +84,18 @@ func (c *view) onTorch(r *account.Refusal) bool {
 // fraction sets JAX's fraction, with the reason for the value.
 func (c *view) fraction(value, why string) Remedy {
 	name, whose := c.FractionName()
+	if c.sharedCode() {
+		return steps("in JAX: " + name + "=" + value + ", " + why)
+	}
 	return Remedy{}.set(name, value, joined(why, whose)).check(c.jaxCheck(name + "=" + value))
+}
+
+// sharedCode reports whether the log has only words that JAX and TensorFlow share.
+func (c *view) sharedCode() bool { return !c.Uses("jax", "exla") && !c.XLAAlone() }
+
+// growInTensorFlow is what stands beside JAX's fraction where it may be either.
+func (c *view) growInTensorFlow() string {
+	return when(c.sharedCode(), "in TensorFlow, whose code has the same words: TF_FORCE_GPU_ALLOW_GROWTH=true")
 }
 
 // joined are the reasons that there are.
@@ -116,11 +127,11 @@ func (c *view) jaxCheck(set string) string {
 // lessFraction sets JAX's fraction this much below what it is.
 func (c *view) lessFraction(by float64, why string) Remedy {
 	f, _ := c.Fraction()
-	return c.fraction(down(f-by), why)
+	return c.fraction(down(f-by), why).step(c.growInTensorFlow())
 }
 
 const (
-	letJAXGrow  = "let the pool grow as needed instead: XLA_PYTHON_CLIENT_PREALLOCATE=false"
+	letJAXGrow  = "let JAX's pool grow as needed instead: XLA_PYTHON_CLIENT_PREALLOCATE=false"
 	displayHere = "a display is on this GPU: gpumem run leaves it room by itself"
 )
 

@@ -134,3 +134,23 @@ var neutralLogs = []string{
 	"my_engine: GPU out of memory: requested 2.00 GiB, total 16.00 GiB, free 100.00 MiB, allocated 2.00 GiB, reserved 2.50 GiB\n",
 	"WARNING: failed to allocate 512.00 MB of pinned memory: out of memory\n",
 }
+
+// TestSharedCodeIsNoJAX: lines of code that JAX and TensorFlow share set nothing of one of them.
+func TestSharedCodeIsNoJAX(t *testing.T) {
+	for _, log := range []string{
+		"E cuda_dnn.cc:329] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\n",
+		"E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nE cuda_dnn.cc:443] Memory usage: 214958080 bytes free, 8361017344 bytes total.\n",
+		"Allocator (GPU_0_bfc) ran out of memory trying to allocate 3.00GiB (rounded to 3221225472) requested by op \nLimit:                     19327352832\nInUse:                     19320000000\n",
+	} {
+		both := ""
+		for _, x := range explainedLog(t, log) {
+			if len(x.Remedy.Settings) > 0 {
+				t.Errorf("%s sets %+v for\n%s", x.Cause, x.Remedy.Settings, log)
+			}
+			both += strings.Join(x.Remedy.Steps, "\n") + "\n"
+		}
+		if !strings.Contains(both, "in JAX: ") || !strings.Contains(both, "in TensorFlow, ") {
+			t.Errorf("not both are named:\n%s", both)
+		}
+	}
+}
