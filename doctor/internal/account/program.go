@@ -247,7 +247,7 @@ func (e *Case) XLAWords() bool {
 }
 
 // xlaAlone are what XLA prints, and TensorFlow's own code does not.
-var xlaAlone = regexp.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: Out of memory|\bXLA\b|\bpjrt\b|\bxla/|in-memory CUBIN|custom-call\(|cusolverDnCreate\(&handle\)|xla_`)
+var xlaAlone = regexp.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request)|\bXLA\b|\bpjrt\b|\bxla/|in-memory CUBIN|custom-call\(|cusolverDnCreate\(&handle\)|xla_`)
 
 // XLAAlone reports whether the log has words of XLA's that TensorFlow's own code has not.
 func (e *Case) XLAAlone() bool {
