@@ -60,6 +60,7 @@ type Case struct {
 	LiveSource string
 	Env        map[string]string             // of the program that failed, as far as known
 	envFrom    map[string]statement.Evidence // where the log shows it
+	Place      Place
 	Failed     []*Refusal                    // in the order of the log
 	Sticky     *statement.Statement          // the first error after which every later call fails, and nil
 	LastError  *statement.Statement          // the last line that looks like a failure of any kind, and nil
@@ -96,6 +97,7 @@ const maxSeries = 100
 // Add adds what a text of the log says.
 func (e *Case) Add(st *statement.Statement) {
 	e.sticky(st)
+	e.Place.see(st)
 	if st.Fails() {
 		e.LastError = st
 	}

@@ -180,20 +180,21 @@ func (e *Case) EngineShare() string {
 type vendor struct {
 	word      string // what PyTorch calls its GPUs in a refusal
 	Processes string // lists who is on the GPU
-	Visible   string // the variable that chooses GPUs
+	Visible   string // the variable that chooses GPUs; empty if there is one alone
 }
 
 var vendors = []vendor{
 	{"hip", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES"},
 	{"xpu", "xpu-smi ps", "ZE_AFFINITY_MASK"},
+	{"mps", "top -o mem -l 1 | head -30", ""}, {"metal", "top -o mem -l 1 | head -30", ""}, // a Mac's GPU has the Mac's memory
 }
 
 // OtherVendor is who made the GPU that a message calls out of memory; nil is NVIDIA, or
 // unknown.
 func (e *Case) OtherVendor() *vendor {
 	for i := range vendors {
-		if e.StatementWith(vendors[i].word, "out", "memory") != nil {
-			return &vendors[i]
+		if v := &vendors[i]; e.StatementWith(v.word, "out", "memory") != nil || e.Uses(v.word) && !e.Uses("cuda") {
+			return v
 		}
 	}
 	return nil

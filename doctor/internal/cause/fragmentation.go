@@ -132,7 +132,7 @@ func (c *view) fillHoles() Remedy {
 	}
 	name, value, why, already := c.torchSetting()
 	if already {
-		return steps(value+" is set already, and gaps are left: torch.cuda.empty_cache() before the large request, and fewer sizes of tensors (pad them)",
+		return steps(value+" is set already, and gaps are left: fewer sizes of tensors (pad them), and the large ones first",
 			"see that the program reads it: gpumem explain --pid PID, while it runs")
 	}
 	return c.advise("holes").set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")

@@ -4,7 +4,6 @@ package cause
 // memory, /dev/shm, or somebody who killed the process.
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -156,7 +155,7 @@ func hostKilled(c *view) []Explanation {
 		remedy = steps("run fewer tasks at a time on the node, or ask for more of it for each: @ray.remote(num_cpus=..., memory=BYTES)",
 			"the monitor kills at RAY_memory_usage_threshold, 0.95 of the node's memory by default; above it the kernel kills instead")
 	case machine || killer == "the kubelet" || killer == "systemd-oomd" || killer == "earlyoom":
-		reading, remedy = killer+" killed the process because the machine had no memory left", moreMachine
+		reading, remedy = killer+" killed the process because the machine had no memory left", c.moreMachine()
 	}
 	l := c.about("killed", reading)
 	if l == nil {
@@ -171,9 +170,9 @@ func hostDriver(c *view) []Explanation {
 		return nil
 	}
 	if !c.Discrete() {
-		return []Explanation{fits(904, "the kernel's driver", moreMachine.step("if the host has memory left, update the driver: dmesg says who was refused"), seeBoth, l...)}
+		return []Explanation{fits(904, "the kernel's driver", c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"), seeBoth, l...)}
 	}
-	return []Explanation{sure(904, "the kernel's driver", moreMachine, l...)}
+	return []Explanation{sure(904, "the kernel's driver", c.moreMachine(), l...)}
 }
 
 func hostCPU(c *view) []Explanation {
@@ -195,14 +194,42 @@ func hostCPU(c *view) []Explanation {
 	return []Explanation{x}
 }
 
-const whatTookIt = "see what took it: dmesg | grep -i -A20 oom; the number of loader workers, and whole datasets in memory, are the usual ones"
+// whatTookIt is how to see who took the host's memory.
+func (c *view) whatTookIt() string {
+	if c.Place.Windows && !c.Place.WSL {
+		return "see what took it: Task Manager, Details, Commit size"
+	}
+	return "see what took it: dmesg | grep -i -A20 oom" + when(c.Place.Training || c.Place.Loader, "; the number of loader workers, and whole datasets in memory, are the usual ones")
+}
 
-var moreMachine = steps("run less beside it, or use a machine with more memory: the whole machine was full, and not a container's share", whatTookIt)
+// moreMachine is for a machine that was full.
+func (c *view) moreMachine() Remedy {
+	return steps(when(c.Place.Loader, "use fewer loader workers: none at all shows whether that is it"),
+		"run less beside it, or use a machine with more memory: the whole machine was full, and not a container's share", c.whatTookIt())
+}
 
-// moreHost raises the limit of host memory, where it is set.
+// moreHost raises the limit of host memory, where the log shows that there is one.
 func (c *view) moreHost(raise string) Remedy {
-	raise = cmp.Or(raise, "docker run --memory, resources.limits.memory of the pod, --mem of slurm")
-	return steps("raise the limit of host memory: "+raise+"; or use a machine with more", whatTookIt)
+	p := c.Place
+	switch {
+	case raise != "":
+	case p.Slurm:
+		raise = "--mem of the job (sbatch, srun)"
+	case p.Kubernetes:
+		raise = "resources.limits.memory of the pod"
+	case p.Container:
+		raise = "docker run --memory"
+	}
+	first := "see what the host has left while it runs: free -h. Let the program take less of it, or use a machine with more, or swap; a container or a job may have a limit of its own"
+	switch {
+	case raise != "":
+		first = "raise the limit of host memory: " + raise + "; or use a machine with more"
+	case p.WSL:
+		first = "give WSL more of the host's memory (memory= in .wslconfig, then wsl --shutdown), or let the program take less"
+	case p.Windows:
+		first = "make Windows' paging file larger, or end other programs: System, Advanced system settings, Performance, Advanced, Virtual memory"
+	}
+	return steps(when(p.Loader, "use fewer loader workers: none at all shows whether that is it"), first, c.whatTookIt())
 }
 
 // hostRemedy is what to do about a refusal of the host's memory, by what was asked for.
@@ -217,7 +244,7 @@ func (c *view) hostRemedy(r *account.Refusal) Remedy {
 			"keep that below the memory of the machine, and of its container if it has a limit")
 	case st.Words["paging"]:
 		return steps("make Windows' paging file larger: System, Advanced system settings, Performance, Advanced, Virtual memory",
-			"start fewer processes, loader workers among them: each loads the libraries once more")
+			"start fewer processes"+when(c.Place.Loader || c.Place.Training, ", loader workers among them")+": each loads the libraries once more")
 	case st.HasAny("locked", "ibv"):
 		return steps("raise the limit of locked memory, which InfiniBand pins: ulimit -l unlimited; docker run --ulimit memlock=-1; in Slurm PropagateResourceLimitsExcept=MEMLOCK")
 	case pinned:

@@ -338,7 +338,7 @@ func (c *view) bareTooBig() []Explanation {
 // smaller makes the program smaller, in its own words.
 func (c *view) smaller() Remedy {
 	r := c.advise("batch", "weights", "cache")
-	if len(r.Steps) < 3 {
+	if len(r.Steps) < 3 && !c.Place.TPU && c.OtherVendor() == nil {
 		r = r.step(c.advise("look").Steps...)
 	}
 	return r

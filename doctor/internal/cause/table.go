@@ -74,7 +74,7 @@ var explained = map[string]string{"tensorflow": "tensorflow", "cupy": "cupy", "t
 // remedies are those for a need of the first framework that the program uses and that has any.
 func (c *view) remedies(need string) (framework string, texts []string) {
 	for _, row := range rows {
-		if row.need != need || framework != "" && row.framework != framework || !c.usesFramework(row.framework) {
+		if !c.meets(row.need, need) || framework != "" && row.framework != framework || !c.usesFramework(row.framework) {
 			continue
 		}
 		if text, ok := row.of(c.release(row.framework)); ok {
@@ -82,6 +82,14 @@ func (c *view) remedies(need string) (framework string, texts []string) {
 		}
 	}
 	return framework, texts
+}
+
+// meets reports whether a row is for a need: "batch.run" is one for "batch" where the log shows a
+// program that runs a model and does not train it, and "batch.train" elsewhere.
+func (c *view) meets(row, need string) bool {
+	base, when, _ := strings.Cut(row, ".")
+	runs := c.Place.Inference && !c.Place.Training
+	return base == need && (when == "" || (when == "run") == runs)
 }
 
 // of is the remedy for a release, if the release has it. Where the release is unknown, it says

@@ -28,7 +28,8 @@ func TestRemediesAreSourced(t *testing.T) {
 		}
 	}
 	for _, r := range rows {
-		known := leads[r.need] != "" || r.need == "name" || r.need == "host" || r.need == "handle"
+		need, _, _ := strings.Cut(r.need, ".")
+		known := leads[need] != "" || r.need == "name" || r.need == "host" || r.need == "handle"
 		if !known || r.text == "" || r.source == "" || r.source == "-" && r.need != "name" && r.framework != "any" {
 			t.Errorf("%+v", r)
 		}
