@@ -29,7 +29,8 @@ func graphHeadroom(c *view) (all []Explanation) {
 			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")))
 	}
 	if g := c.Engine; g != nil && g.What == "warmup" && c.Shortfall == nil {
-		all = append(all, fits(732, "a trial after the cache", c.advise("beside", "graphs"), c.processes(), g.St.Quoted("the cache and the graphs had taken their part when it was tried")).needs(needTotal, NeedProcesses))
+		all = append(all, fits(732, "a trial after the cache", c.advise("beside", "graphs"), c.processes(),
+			g.St.Quoted("the cache and the graphs had taken their part when it was tried")).needs(needTotal, NeedProcesses))
 	}
 	return all
 }

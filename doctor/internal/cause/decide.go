@@ -11,7 +11,7 @@ const (
 	seeProcesses  Command = "nvidia-smi    # while it fails: is another process on the GPU?"
 	giveState     Command = "gpumem ps --json > state.json; gpumem doctor --state state.json LOG"
 	tryGrowing    Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false python PROGRAM    # if it runs now, memory was the cause; if not, the library"
-	tryBoth       Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # JAX reads the one, TensorFlow the other: if it runs now, memory was the cause; if not, the library"
+	tryBoth       Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # JAX reads one, TensorFlow the other: if it runs now, memory was the cause"
 	tryFraction   Command = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM    # if it runs now, memory was the cause; if not, the library"
 	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # if it runs now, memory was the cause; if not, the library"
 	seeVersions   Command = "nvidia-smi; python -m torch.utils.collect_env    # is the GPU full, and do the versions fit?"

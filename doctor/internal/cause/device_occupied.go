@@ -61,15 +61,18 @@ func (c *view) engineOccupied() []Explanation {
 		}
 		// So little may be the engine's own context, or that of a program that leaves.
 		if g.Want > g.Total || g.Lacking < g.Total/50 && g.Used < g.Total/5 {
-			return []Explanation{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(), g.St.Quoted(fmt.Sprintf("%s of %s was in use before the engine took any, its own context included; %s was lacking", human(g.Used), human(g.Total), human(g.Lacking))))}
+			return []Explanation{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(),
+				g.St.Quoted(fmt.Sprintf("%s of %s was in use before the engine took any, its own context included; %s was lacking", human(g.Used), human(g.Total), human(g.Lacking))))}
 		}
-		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g), g.St.Quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(g.Used), human(g.Total), wants)))
+		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g),
+			g.St.Quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(g.Used), human(g.Total), wants)))
 		x.Decide = c.processes()
 		return []Explanation{x}
 	}
 	if g := c.Engine; g != nil && !g.CacheShort() && g.What != "requests" && c.Shortfall == nil {
 		if s := g.Stages; s != nil && c.startOccupied(s) {
-			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(), g.St.Quoted("the "+s.Component+" could not be made"), with(s.Total, fmt.Sprintf("%s of %s was free before the engine made its first part", human(s.Start), human(s.Total.Bytes))))}
+			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(), g.St.Quoted("the "+s.Component+" could not be made"),
+				with(s.Total, fmt.Sprintf("%s of %s was free before the engine made its first part", human(s.Start), human(s.Total.Bytes))))}
 		}
 		if g.Stages == nil || g.Stages.Total.Bytes == 0 {
 			return []Explanation{fits(731, "a part of an engine", c.endOthers(), c.processes(), g.St.Quoted("the engine lacks what others hold")).needs(NeedProcesses)}

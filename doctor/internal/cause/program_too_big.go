@@ -83,9 +83,11 @@ func (c *view) engineTooBig() []Explanation {
 			return []Explanation{sure(751, "no share has room for the cache", c.shorter(g), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
 		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
+			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
+				with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
 		default:
-			return []Explanation{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache"))).needs(needTotal, NeedProcesses)}
+			return []Explanation{fits(732, "no room for the cache", c.shorter(g), c.processes(),
+				g.St.Quoted(cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache"))).needs(needTotal, NeedProcesses)}
 		}
 	}
 	p := c.Plan
@@ -115,10 +117,12 @@ func (c *view) enginePart(g *account.Engine) []Explanation {
 	case c.startOccupied(s):
 		return nil
 	case s.LargestTook > s.Total.Bytes/2 && s.Left.Bytes < s.Total.Bytes/10:
-		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g), g.St.Quoted("what could not be made is the "+s.Component), with(s.Total, fmt.Sprintf("%s of %s was free at the start", human(s.Start), human(s.Total.Bytes))),
+		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g), g.St.Quoted("what could not be made is the "+s.Component),
+			with(s.Total, fmt.Sprintf("%s of %s was free at the start", human(s.Start), human(s.Total.Bytes))),
 			with(s.Left, fmt.Sprintf("%s was left for the %s; the %s took %s", human(s.Left.Bytes), s.Component, s.Largest, human(s.LargestTook))))}
 	}
-	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(), g.St.Quoted("what could not be made is the "+s.Component), with(s.Left, human(s.Left.Bytes)+" was left for it")).needs(NeedProcesses)}
+	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(), g.St.Quoted("what could not be made is the "+s.Component),
+		with(s.Left, human(s.Left.Bytes)+" was left for it")).needs(NeedProcesses)}
 }
 
 // startOccupied reports whether much of the GPU was taken before an engine made its first part.
