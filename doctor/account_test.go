@@ -142,6 +142,7 @@ func TestAccountsOfTheField(t *testing.T) {
 		{"torch-35901.txt", []string{"PyTorch, GPU 0 | allocated | 1.04 GiB | 8 | part", "PyTorch, GPU 0 | reserved by its pool | 12.13 GiB | 16 | total"}},
 		{"deepspeed-2899.log", []string{"PyTorch | allocated | 0 B | 7 | part", "PyTorch | cached, free | 55.83 GiB | 7 | part", "torch.cuda.empty_cache() returns up to 55.83 GiB to the driver; call it after initialisation"}},
 		{"vllm-11251-start.log", []string{"| weights | 7.51 GiB", "| outside PyTorch | 399.36 MiB", "| activations at their peak | 2.53 GiB", "| KV cache | 3.76 GiB", "| total of the GPU | 15.77 GiB"}},
+		{"doctor-zero-ooms.log", []string{"The program | allocated at its peak | 10.50 GiB | 3 | other"}},
 		{"smi-rpf.csv", []string{"GPU | in use | 10.65 GiB | 9 | part", "in use rose by 318 MiB", "the most of the recording"}},
 		{"jax-18954.txt", []string{"A compiled function | code | 2.79 KiB"}},
 		{"module_0006.jit_step.cpu_after_optimizations-buffer-assignment.txt", []string{"| parameters | 26 MiB", "| results | 24.00 MiB", "| temporaries | 4 MiB", "| together | 54.00 MiB"}},

@@ -259,9 +259,14 @@ func (w *words) within(k, n int, c class, any ...string) bool {
 	return false
 }
 
-// counts reports whether word k is the name of a count: "CUDA OOMs: 0", "num_ooms = 3".
+// counts reports whether word k is the name of a count: "CUDA OOMs: 0", "num_ooms = 3", "0 OOMs".
 func (w *words) counts(k int) bool {
 	i := w.at[k] + 1
+	if before := w.at[k] - 1; before >= 0 && w.is(k, "ooms") {
+		if n := &w.toks[before]; n.kind == 'n' && n.unit == "" && n.value == 0 {
+			return true
+		}
+	}
 	if i+1 >= len(w.toks) || w.toks[i].kind != ':' && w.toks[i].kind != '=' {
 		return false
 	}
