@@ -181,7 +181,7 @@ func Readings(list []Holder) []statement.Evidence {
 			r.Reading = "another process holds " + Human(h.Used)
 		}
 		if h.ParentGone {
-			r.Reading += "; the one that started it is gone"
+			r.Reading += "; its parent is gone"
 		}
 		q = append(q, r)
 	}

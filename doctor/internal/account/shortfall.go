@@ -307,7 +307,7 @@ func (s *Shortfall) Own() string {
 // InUse is what is in use of the GPU, and what of it is this program's, in words.
 func (s *Shortfall) InUse() string {
 	if s.Async {
-		return fmt.Sprintf("%s of %s is in use, and the program's tensors are %s of it: others, or what the driver's pool keeps", Human(Less(s.Total, s.Free)), Human(s.Total), Human(s.Alloc))
+		return fmt.Sprintf("%s of %s is in use, and the program's tensors are %s of it: the rest is other programs', or kept by the driver's pool", Human(Less(s.Total, s.Free)), Human(s.Total), Human(s.Alloc))
 	}
 	return fmt.Sprintf("%s of %s is in use, and this program's pool reserved %s of it", Human(Less(s.Total, s.Free)), Human(s.Total), Human(s.Reserved))
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func badSetting(c *view) []Explanation {
-	if l := c.about("unsplit", "memory was short, and PyTorch up to 2.4 fails so where max_split_size_mb and expandable_segments are both set"); l != nil {
+	if l := c.about("unsplit", "memory was short, and PyTorch up to 2.4 fails in this way where max_split_size_mb and expandable_segments are both set"); l != nil {
 		return []Explanation{sure(990, "two settings that fail together", steps("PyTorch 2.5 and later may have both",
 			"memory was short all the same: if it is then refused, give the doctor that message").
 			set(account.TorchConf, "expandable_segments:True", "without max_split_size_mb; expandable segments do what it was for").

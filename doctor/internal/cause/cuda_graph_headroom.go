@@ -53,9 +53,9 @@ func (c *view) fewerGraphs() Remedy {
 // known.
 func (c *view) lessCache(s *account.Shortfall) Remedy {
 	if c.Uses("sglang") || strings.Contains(s.Capture.Text, "CudaGraphRunner") || strings.Contains(s.Capture.Text, "Capture cuda graph") {
-		value, why := "0.8", "take five hundredths off what you use now"
+		value, why := "0.8", "lower what you use now by .05"
 		if f := c.Number("mem_fraction_static"); f > .1 {
-			value, why = down(f-.05), fmt.Sprintf("it is %v now: this is five hundredths less", f)
+			value, why = down(f-.05), fmt.Sprintf("it is %v now: this is .05 less", f)
 		}
 		return c.advise("graphs").set("--mem-fraction-static", value, "SGLang's share for weights and cache; graphs take memory beside it; "+why)
 	}

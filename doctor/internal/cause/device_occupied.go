@@ -250,7 +250,7 @@ func (c *view) bareOccupied() []Explanation {
 		return []Explanation{sure(286, "others on the machine", c.endOthers(), append(c.othersLines(), r.St.Quoted(r.Refused()))...).only()}
 	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
 		return []Explanation{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-			Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: one that died and is not gone, or one outside of this container", human(used), human(total))}).only()}
+			Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: its holder died without releasing it, or is outside of this container", human(used), human(total))}).only()}
 	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
 	case c.bareLlama():
 		return []Explanation{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}

@@ -96,7 +96,7 @@ func hostPinning(c *view) []Explanation {
 		return nil
 	}
 	return []Explanation{sure(930, "pinning host memory", c.hostRemedy(r), append(c.about("pinning", "host memory was to be pinned"),
-		r.St.Quoted("and the driver refused it: the GPU's memory was not asked for"))...)}
+		r.St.Quoted("and the driver refused: no memory of the GPU was requested"))...)}
 }
 
 func hostShared(c *view) []Explanation {
@@ -165,7 +165,7 @@ func hostKilled(c *view) []Explanation {
 }
 
 func hostDriver(c *view) []Explanation {
-	l := c.about("nvrm", "the driver's kernel module could not get memory, the host's as far as it tells")
+	l := c.about("nvrm", "the driver's kernel module could not get memory, of the host as far as the line says")
 	if l == nil {
 		return nil
 	}
