@@ -168,7 +168,7 @@ func (a *text) several() {
 		a.Line("One of %s; what is known fits each of them:", report.Counted(uint64(len(a.Causes)), "cause"))
 		tells = "This tells them apart"
 	default:
-		a.Line("Not certain yet; one of these, the likeliest first:")
+		a.Line("Not certain yet; one of these:")
 	}
 	if len(a.Causes) > 1 {
 		for i, c := range a.Causes {

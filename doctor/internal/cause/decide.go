@@ -151,7 +151,10 @@ func Unknown(e *account.Case) (missing []string, decide string) {
 	if len(missing) == 0 {
 		missing = []string{string(needLog)}
 	}
+	c := &view{Case: e}
 	switch lead := e.Lead(); {
+	case e.Library != nil && !e.Said:
+		return missing, string(c.decideLibrary(e.Library))
 	case !e.Said:
 		return missing, ""
 	case lead != nil && lead.HasFree && lead.Free > lead.Want && e.Uses("torch"):

@@ -14,7 +14,7 @@ import (
 func hostMemory(c *view) []Explanation {
 	if c.who() == enoughIsFree {
 		s := c.Shortfall
-		return []Explanation{fits(606, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg. On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
+		return []Explanation{fits(666, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg. On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
 			"check that driver, runtime and framework fit each other: a build for another release of ROCm or CUDA fails in the same way"), seeBoth, s.St.Quoted(enoughFree(s)))}
 	}
 	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver, hostCPU} {

@@ -43,7 +43,11 @@ func poolLimit(c *view) (all []Explanation) {
 				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1", "Intel's runtime refuses a single allocation of 4 GiB and more without it"),
 				s.St.Quoted(fmt.Sprintf("%s is free, and one allocation of %s was refused: Intel's runtime has a limit of 4 GiB for one", human(s.Free), human(s.Want))))}
 		}
-		all = append(all, fits(667, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
+		rank := 667
+		if c.Place.Windows || c.Place.WSL {
+			rank = 604 // there the driver wants the host's memory for all that it gives
+		}
+		all = append(all, fits(rank, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
 			certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	}
 	all = append(all, c.engineLimit()...)
