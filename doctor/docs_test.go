@@ -50,6 +50,7 @@ var pageVariables = map[string]string{
 	"OLLAMA_NUM_PARALLEL":                      "Ollama's",
 	"PJRT_ALLOCATOR_FRACTION":                  "PyTorch/XLA's",
 	"PJRT_ALLOCATOR_PREALLOCATE":               "PyTorch/XLA's",
+	"PYTORCH_MPS_HIGH_WATERMARK_RATIO":         "PyTorch's on Apple's GPUs",
 	"TF_CPP_MIN_LOG_LEVEL":                     "the log's of XLA and TensorFlow, no matter of memory",
 	"TF_CUDA_HOST_MEM_LIMIT_IN_MB":             "TensorFlow's up to 1.13, before the oldest that package policy knows",
 	"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "vLLM's",
@@ -62,7 +63,7 @@ var pageStatus = regexp.MustCompile(`^(CUDA_ERROR|CUDNN_STATUS|CUBLAS_STATUS|CUF
 // pageForeign are words in the form of an id that belong to other programs: calls,
 // fields, options.
 var pageForeign = strings.Fields(`
-	bytes_limit cuda_async cuda_host_bfc cudagraph_capture_sizes
+	bytes_limit cuda_async cuda_host_bfc cudagraph_capture_sizes gpu_mem_limit
 	enable_remat_opt_pass maximum_pool_size memory_limit record_stream
 	temp_size_in_bytes tensorflow_datasets`)
 
