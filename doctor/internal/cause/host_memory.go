@@ -169,10 +169,7 @@ func hostDriver(c *view) []Explanation {
 	if l == nil {
 		return nil
 	}
-	if !c.Discrete() {
-		return []Explanation{fits(904, "the kernel's driver", c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"), seeBoth, l...)}
-	}
-	return []Explanation{sure(904, "the kernel's driver", c.moreMachine(), l...)}
+	return []Explanation{sure(904, "the kernel's driver", c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"), l...)}
 }
 
 func hostCPU(c *view) []Explanation {

@@ -59,7 +59,7 @@ func (c *view) starvedByPool() []Explanation {
 	case l.Short():
 		x = fits(346, "a library without room", c.smallerPool(0), c.processes(), l.Quotes()...).needs(NeedProcesses)
 	case l.Open() && (!c.told || c.held <= 2*statement.Gib):
-		x = fits(345, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l), append(l.Quotes(), c.Display()...)...)
+		x = fits(351, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l), append(l.Quotes(), c.Display()...)...)
 	default:
 		return nil
 	}
