@@ -27,6 +27,7 @@ type process struct {
 	name, kind  string
 	command     string
 	orphan, jax bool
+	noJAX       bool // it has loaded other frameworks only
 	used        *figure
 	pool        *machine.PoolUse
 }
@@ -142,7 +143,7 @@ func cardsIn(state *machine.Snapshot) (cards []card) {
 		c := card{name: name, total: fig(&d.Total, "total_bytes"), used: fig(d.Used, "used_bytes"), free: fig(d.Free, "free_bytes"), told: d.Programs != nil}
 		for j, p := range d.Programs {
 			q := process{pid: p.PID, name: p.Name, kind: p.Kind, command: strings.Join(p.Command, " "), orphan: p.ParentGone != nil && *p.ParentGone,
-				jax: slices.Contains(p.Frameworks, "jax"), pool: p.Pool, used: fig(p.Used, fmt.Sprintf("processes[%d].used_bytes", j))}
+				jax: slices.Contains(p.Frameworks, "jax"), noJAX: len(p.Frameworks) > 0, pool: p.Pool, used: fig(p.Used, fmt.Sprintf("processes[%d].used_bytes", j))}
 			if p.Parent != nil {
 				q.parent = *p.Parent
 			}
@@ -151,6 +152,11 @@ func cardsIn(state *machine.Snapshot) (cards []card) {
 		cards = append(cards, c)
 	}
 	return cards
+}
+
+// has reports whether a process is on the card.
+func (c card) has(pid int) bool {
+	return slices.ContainsFunc(c.processes, func(p process) bool { return p.pid == pid })
 }
 
 // mostProcesses is how many processes of a card have a row of their own.
@@ -264,7 +270,7 @@ func (a *Account) oddOfCard(c card) {
 		if p.orphan && p.kind != "graphics" && held > 0 {
 			a.Odd = append(a.Odd, fmt.Sprintf("%s: the process that started pid %d is gone; it still holds %s", c.name, p.pid, human(held)))
 		}
-		if c.total == nil || !p.jax && !strings.Contains(strings.ToLower(p.name), "python") {
+		if c.total == nil || !p.jax && (p.noJAX || !strings.Contains(strings.ToLower(p.name), "python")) {
 			continue
 		}
 		if pool := c.total.bytes / 4 * 3; held >= pool && held <= pool+gib {

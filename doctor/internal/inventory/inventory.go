@@ -288,6 +288,9 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 		if state.Process != nil {
 			pid = state.Process.PID
 		}
+		if pid > 0 && len(cards) > 0 && !slices.ContainsFunc(cards, func(c card) bool { return !c.told || c.has(pid) }) {
+			a.Notes = append(a.Notes, "pid "+number(pid)+" is not among the processes on these GPUs")
+		}
 	}
 	for _, c := range cards {
 		a.card(c, pid)
