@@ -42,7 +42,7 @@ var forms = []form{
 	{torch, "CUDA OOMs", "", with(`OOMs: +(?P<count_ooms>\d+) `), inTable},
 	{torch, " memory ", "", with(`\|\s*(?P<key>Allocated|Active|Requested|GPU reserved|Non-releasable) memory\s*\|\s*(?P<value>SIZE)\s*\|\s*(?P<peak>SIZE)`), inTable},
 	{torch, "_bytes.all.", "", with(`\b(?P<key>allocated|reserved|active|inactive_split|requested)_bytes\.all\.(?P<when>current|peak)['"]?\s*[,:=]\s*(?P<value>\d+)`), ordinary},
-	{torch, "MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA (?P<peak_reserved>\d+ GB)`), ordinary},
+	{torch, "Max_MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA (?P<peak_reserved>\d+ GB)`), ordinary},
 	{torch, "Allocated ", "GiB", with(`\b(?P<peak>[Mm]ax )?(?P<key>Memory|[Cc]ache) Allocated\s+(?P<value>[\d.]+)\s+GigaBytes`), ordinary},
 	{torch, "MemAllocated=", "", with(`\bMemAllocated=(?P<allocated>SIZE), MaxMemAllocated=(?P<peak_allocated>SIZE)`), ordinary},
 	{torch, "memory.used (MB)", "MiB", with(`(?:gpu_id|device_id): (?P<gpu>\d+)/memory\.used \(MB\)['"]?\s*[:=,]\s*(?P<used>[\d.]+)`), ordinary},
@@ -104,13 +104,17 @@ var forms = []form{
 	{torch, "llocated", "", ownPrint, ownWords},
 	{torch, "eserved", "", ownPrint, ownWords},
 	{torch, "ached", "", ownPrint, ownWords},
-	{program, "eak", "", with(`(?i)\bpeak(?: (?:gpu |cuda |device )?(?:mem(?:ory)?)?(?: usage| use)?)?\s*[:=]?\s+(?P<peak_allocated>\d[\d.]*\s?[MG]i?B)\b`), ownWords},
+	{program, "peak", "", peakPrint, ownWords},
+	{program, "Peak", "", peakPrint, ownWords},
 }
 
 // ownPrint is a counter of PyTorch by its name or by a word, with its size.
 var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[ _])?(?:mem(?:ory)?[ _])?(?P<key>allocated|reserved|cached)` +
 	`(?:[ _](?:mem(?:ory)?|bytes))?(?:\(\w*\))?['"]?\s*(?:[\[(](?P<unit>[KMG]i?B)[\])])?\s*(?:[:=]|is)?\s+(?P<value>\d[\d.]*\s?(?:[KMGT]i?B|bytes|B)?)(?:[\s,;|)]|$` +
 	`)`)
+
+// peakPrint is a peak in the words of a program.
+var peakPrint = with(`(?i)\bpeak(?: (?:gpu |cuda |device )?(?:mem(?:ory)?)?(?: usage| use)?)?\s*[:=]?\s+(?P<peak_allocated>\d[\d.]*\s?[MG]i?B)\b`)
 
 // keys are figures under the names that the forms have.
 var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
@@ -125,15 +129,52 @@ var (
 	plain  = regexp.MustCompile(`^[\d.]+$`)
 )
 
-// fails reports whether a line may speak of memory that was refused. It is asked of many lines.
+// refusals are words of memory that was refused; those of an allocation stand beside failing.
+var refusals = []string{"ut of memory", "ut of CUDA memory", "ried to allocate", "xhausted", "ot enough", "nsufficient", "o available memory", "o free memory",
+	"nable to", "larger than", "bandwidth", "OOM "}
+
+// fails reports whether a line may speak of memory that was refused.
 func fails(text string) bool {
-	for _, words := range [...]string{"ut of memory", "ut of CUDA memory", "ried to allocate", "xhausted", "ot enough", "nsufficient", "o available memory", "o free memory",
-		"nable to", "larger than", "bandwidth", "OOM "} {
+	for _, words := range refusals {
 		if strings.Contains(text, words) {
 			return true
 		}
 	}
 	return strings.Contains(text, "lloc") && (strings.Contains(text, "ail") || strings.Contains(text, "annot"))
+}
+
+// windows has for four letters, by their hash, the forms whose needle begins so, a bit each; the
+// last bit is for refusals.
+var windows = func() (t [1 << 12]uint64) {
+	add := func(needle string, bit int) {
+		var w uint32
+		for i := range 4 {
+			w = w>>8 | uint32(needle[i])<<24
+		}
+		t[w*windowHash>>20] |= 1 << bit
+	}
+	for i := range forms {
+		add(forms[i].needle, i)
+	}
+	for _, words := range append(refusals, "lloc") {
+		add(words, refusalBit)
+	}
+	return t
+}()
+
+const (
+	windowHash = 0x9E3779B1
+	refusalBit = 63
+)
+
+// candidates are the forms that a line may have, a bit each.
+func candidates(text string) (bits uint64) {
+	var w uint32
+	for i := range len(text) {
+		w = w>>8 | uint32(text[i])<<24
+		bits |= windows[w*windowHash>>20]
+	}
+	return bits
 }
 
 // take reads a line of this form. It reports whether the line is one.

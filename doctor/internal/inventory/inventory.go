@@ -10,6 +10,7 @@ package inventory
 
 import (
 	"io"
+	mathbits "math/bits"
 	"slices"
 	"strings"
 
@@ -155,7 +156,9 @@ func (r *Reader) line(n int, text string) {
 		r.mark(n, text)
 		return
 	}
-	for i := range forms {
+	bits := candidates(text)
+	for rest := bits &^ (1 << refusalBit); rest != 0; rest &= rest - 1 {
+		i := mathbits.TrailingZeros64(rest)
 		f := &forms[i]
 		if !strings.Contains(text, f.needle) {
 			continue
@@ -176,7 +179,7 @@ func (r *Reader) line(n int, text string) {
 	if text[0] == '|' && text[len(text)-1] == '|' {
 		r.mark(n, text) // of a table
 	}
-	r.refused = r.refused || fails(text)
+	r.refused = r.refused || bits>>refusalBit != 0 && fails(text)
 }
 
 // maxTries is how many lines a form is tried on; then only some, and the last ones.
