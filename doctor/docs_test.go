@@ -283,6 +283,22 @@ func TestCausesPageRules(t *testing.T) {
 	}
 }
 
+// TestDoctorPageIsShort: 600 words of prose, besides the examples.
+func TestDoctorPageIsShort(t *testing.T) {
+	words, code := 0, false
+	for line := range strings.Lines(readPage(t, "../docs/doctor.md")) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			code = !code
+		case !code:
+			words += len(pageWord.FindAllString(line, -1))
+		}
+	}
+	if words > 600 {
+		t.Errorf("%d words", words)
+	}
+}
+
 func TestPageSlug(t *testing.T) {
 	for _, tt := range []struct{ heading, want string }{
 		{"pool_limit", "pool_limit"},

@@ -61,10 +61,10 @@ type Case struct {
 	Env        map[string]string             // of the program that failed, as far as known
 	envFrom    map[string]statement.Evidence // where the log shows it
 	Place      Place
-	Failed     []*Refusal                    // in the order of the log
-	Sticky     *statement.Statement          // the first error after which every later call fails, and nil
-	LastError  *statement.Statement          // the last line that looks like a failure of any kind, and nil
-	End        string                        // what the log ends with
+	Failed     []*Refusal           // in the order of the log
+	Sticky     *statement.Statement // the first error after which every later call fails, and nil
+	LastError  *statement.Statement // the last line that looks like a failure of any kind, and nil
+	End        string               // what the log ends with
 
 	// What follows from them, nil if there is nothing of the kind.
 	Shortfall *Shortfall
