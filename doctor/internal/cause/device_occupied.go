@@ -268,7 +268,8 @@ func (c *view) ranksOr(r *account.Refusal) Remedy {
 		return c.endOthers()
 	}
 	return steps(fmt.Sprintf("%d of the processes hold %s each: the ranks of one job look so. Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)", n, human(each)),
-		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them").step(c.endOthers().Steps...)
+		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them",
+		"if they are not of this job, see whose they are: "+strings.SplitN(string(c.processes()), "    # ", 2)[0])
 }
 
 // endOthers is what to do about other programs.

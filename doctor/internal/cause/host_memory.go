@@ -23,7 +23,7 @@ func hostMemory(c *view) []Explanation {
 		}
 	}
 	if st := c.About("sigkill"); st != nil && st.Words["worker"] && !c.fatal && c.Library == nil {
-		return []Explanation{sure(301, "a worker that was killed", c.moreHost(""), st.Quoted("a worker was killed from outside (SIGKILL), and nobody but the kernel does so: the host's memory was full")).only()}
+		return []Explanation{sure(301, "a worker that was killed", c.moreHost(""), st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).only()}
 	}
 	if l := c.about("sigkill", "the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
 		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
