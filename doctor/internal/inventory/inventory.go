@@ -222,21 +222,36 @@ func (r *Reader) end() {
 // Refused reports whether a line that is not the account's speaks of a failure.
 func (r *Reader) Refused() bool { return r.refused }
 
-// gate reports whether a line may have a figure; most lines of a log do not. A unit ends in B.
+// marks are what a line with figures has, most lines of a log do not: a unit, which ends in B, or one
+// of a few words. Each is looked for by a byte that is rare in text, at its place in the mark.
+var marks = []struct {
+	rare   byte
+	before string // what stands before that byte
+	after  string // and behind it
+}{
+	{'B', "i", ""}, {'B', "M", ""}, {'B', "G", ""}, {'B', "", "ufferAssignment"}, {'y', "emor", ""}, {'y', "", "tes"}, {'_', "mem", "g"}, {'O', "", "OMs"}, {'G', "layers to ", ""}, {'c', "allo", "ation "},
+}
+
+// gate reports whether a line may have a figure.
 func gate(text string) bool {
-	for at := 0; ; at++ {
-		i := strings.IndexByte(text[at:], 'B')
-		if i < 0 {
-			break
+	for m := 0; m < len(marks); {
+		rare, next := marks[m].rare, m
+		for next < len(marks) && marks[next].rare == rare {
+			next++
 		}
-		if at += i; at > 0 && strings.IndexByte("iMG", text[at-1]) >= 0 {
-			return true
+		for at := 0; ; at++ {
+			i := strings.IndexByte(text[at:], rare)
+			if i < 0 {
+				break
+			}
+			at += i
+			for _, k := range marks[m:next] {
+				if strings.HasSuffix(text[:at], k.before) && strings.HasPrefix(text[at+1:], k.after) {
+					return true
+				}
+			}
 		}
-	}
-	for _, mark := range [...]string{"emory", "ytes", "mem_g", "OOMs", "layers to GPU", "allocation ", "BufferAssignment"} {
-		if strings.Contains(text, mark) {
-			return true
-		}
+		m = next
 	}
 	return false
 }
