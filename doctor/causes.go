@@ -42,7 +42,7 @@ var titles = map[CauseID]string{
 	MultiProcess:      "several processes preallocate on one GPU",
 	JAXAndTensorFlow:  "JAX and TensorFlow share one process, and both take the GPU",
 	PreallocStarves:   "too little GPU memory was left for a CUDA library",
-	PoolLimit:         "the pool's own limit is the wall",
+	PoolLimit:         "the pool reached its own limit",
 	Fragmentation:     "enough is free, but not in one piece",
 	ProgramTooBig:     "the program needs more memory than there is",
 	RematShort:        "recomputing cannot bring the program below its limit",

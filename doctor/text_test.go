@@ -41,7 +41,7 @@ func readDump(t testing.TB, text string) *dump.Dump {
 
 // diagnoses are one of each kind, made by hand.
 func diagnoses(t testing.TB) map[string]*Diagnosis {
-	limit := causeOf(PoolLimit, "the pool's own limit is the wall", 1204, refusedLine, readingLine)
+	limit := causeOf(PoolLimit, "the pool reached its own limit", 1204, refusedLine, readingLine)
 	limit.Evidence = append(limit.Evidence,
 		Evidence{Line: 3, Text: "jax 0.4.30", Reading: "this release reads XLA_PYTHON_CLIENT_MEM_FRACTION"},
 		Evidence{Line: 0, Text: "devices[0].total_bytes 25769803776", Reading: "the GPU has 24 GiB"},

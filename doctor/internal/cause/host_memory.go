@@ -71,7 +71,14 @@ func hostRefused(c *view) []Explanation {
 	if r == nil || c.About("tegra") != nil {
 		return nil
 	}
-	asked := "the memory asked for is the host's, not the GPU's"
+	reaped := strings.Contains(r.St.Text, "oom_reaper")
+	if reaped && c.About("killed") != nil {
+		return nil // hostKilled knows more
+	}
+	asked := "the memory that was refused is the host's, not the GPU's"
+	if reaped {
+		asked = "the kernel killed a process for lack of host memory"
+	}
 	if r.Want > 0 {
 		asked = human(r.Want) + " of the host's memory was requested, not of the GPU's"
 	}

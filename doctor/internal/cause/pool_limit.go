@@ -1,6 +1,6 @@
 package cause
 
-// pool_limit: the pool's own limit is the wall.
+// pool_limit: the pool reached its own limit.
 
 import (
 	"fmt"
@@ -68,7 +68,7 @@ func (c *view) engineLimit() []Explanation {
 		return nil
 	case c.loadedFree(g):
 		return []Explanation{sure(755, "the engine's share", c.raiseShare(), g.Loaded.Quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(g.LoadUsed), human(g.LoadFree))),
-			g.St.Quoted("the engine's own share is the wall"))}
+			g.St.Quoted("the engine's own share is the limit"))}
 	case c.shareRaises(g):
 		return []Explanation{sure(753, "the engine's share", c.raiseShare(), append(one(g.St, fmt.Sprintf("%s more is needed; the engine may use %v of %s, and the GPU has more", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
 	case c.engineDecided(g):
