@@ -334,7 +334,7 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 			continue
 		}
 		short := out && w.within(k+1, 3, cMemory)
-		said := short || st.spent(w, k) || st.namesOOM(w, k) || st.notAllocated(w, k) || st.tooLittle(w, k) || st.noMemory(w, k) || st.beyondLimit(w, k)
+		said := short || st.spent(w, k) || st.namesOOM(w, k) || st.notAllocated(w, k) || st.tooLittle(w, k) || st.noMemory(w, k) || st.beyondLimit(w, k) || st.lacksRoom(w, k)
 		switch {
 		case !said:
 		case w.hedged(k):
@@ -380,7 +380,7 @@ func (st *Statement) notAllocated(w *words, k int) bool {
 
 // tooLittle is memory that is not enough.
 func (st *Statement) tooLittle(w *words, k int) bool {
-	none := w.has(k, CNot) && w.is(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space")
+	none := w.has(k, CNot) && w.is(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space") && !w.is(k+2, notShort...) || w.has(k, CNot) && w.is(k+2, "enough")
 	unlikely := w.is(k, "unlikely") && w.within(k, 3, 0, "enough")
 	if !none && !unlikely && !w.has(k, cScarce) {
 		return false
@@ -392,6 +392,9 @@ func (st *Statement) tooLittle(w *words, k int) bool {
 	return !notFree && !(w.is(k, "low", "little", "less", "short") && !w.within(k, 2, cMemory))
 }
 
+// notShort are words after "no memory" that do not speak of a lack.
+var notShort = []string{"leak", "leaks", "pressure", "access", "errors", "error", "issue", "issues", "problem", "problems", "limit", "limits", "overhead", "growth"}
+
 // noMemory is what programs and libraries call it besides.
 func (st *Statement) noMemory(w *words, k int) bool {
 	switch {
@@ -400,7 +403,7 @@ func (st *Statement) noMemory(w *words, k int) bool {
 	case w.is(k, "bad"):
 		return w.is(k+1, "alloc")
 	case w.is(k, "no"):
-		return w.is(k+1, "memory") || w.within(k, 3, cMemory) && w.within(k, 5, cFree)
+		return w.is(k+1, "memory") && !w.is(k+2, notShort...) || w.within(k, 3, cMemory) && w.within(k, 5, cFree)
 	case w.is(k, "not"):
 		return w.is(k+1, "available") && st.Words["memory"] && st.HasAny("cache", "blocks", "device", "gpu")
 	case w.is(k, "errno"):
@@ -413,10 +416,10 @@ func (st *Statement) noMemory(w *words, k int) bool {
 // beyondLimit is a request, or what is taken, beyond a limit.
 func (st *Statement) beyondLimit(w *words, k int) bool {
 	beside := w.has(k-1, cLimit|cTotal|cSize) || w.has(k-2, cLimit|cTotal|cSize)
-	if !w.has(k, cBeyond) || !beside && !w.within(k, 5, cLimit|cTotal|cFree|cPeak) && !w.within(k, 4, cAsk) {
+	if !w.has(k, cBeyond) || w.fewer(k) || !beside && !w.within(k, 5, cLimit|cTotal|cFree|cPeak) && !w.within(k, 4, cAsk) {
 		return false
 	}
-	ours := st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu") && !st.HasAny("message", "shared", "connection", "connections", "queue")
+	ours := st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu", "buffer", "allocatable") && !st.HasAny("message", "shared", "connection", "connections", "queue")
 	if !ours || len(st.Amounts) == 0 && !st.HasAny("pool", "cache", "allowed") {
 		return false
 	}

@@ -79,6 +79,7 @@ func scale(toks []token) {
 // amounts reads the numbers of a text.
 func amounts(toks tokenList) (list []amount) {
 	scale(toks)
+	sides := toks.compared()
 	previous := -1 // the last number that was read
 	taken := -1    // the word that the last number took
 	for i := range toks {
@@ -106,6 +107,8 @@ func amounts(toks tokenList) (list []amount) {
 			pick = post
 		}
 		switch {
+		case sides[i] != roleNone:
+			a.Role, a.Label = sides[i], "compared"
 		case previous >= 0 && i == previous+2 && toks[i-1].kind == '/' && len(list) > 0:
 			// The second of A/B.
 			first := &list[len(list)-1]
@@ -149,6 +152,38 @@ func amounts(toks tokenList) (list []amount) {
 		}
 	}
 	return list
+}
+
+// compared are the roles of numbers on the sides of > or < in a text that speaks of a failure, as in
+// "allocating <= available failed, 9663676416 > 1073741824": the larger is what was wanted.
+func (toks tokenList) compared() map[int]role {
+	var sides map[int]role
+	fails, free := false, false
+	for i := range toks {
+		fails = fails || toks[i].class&(CFail|cScarce|cBeyond) != 0
+		free = free || toks[i].class&cFree != 0 || toks[i].is("found")
+	}
+	for i := 1; fails && i+1 < len(toks); i++ {
+		if toks[i].kind != '>' && toks[i].kind != '<' || !toks[i+1].quantity(nil) {
+			continue
+		}
+		k := i - 1
+		for k > max(i-6, 0) && toks[k].kind == 'w' {
+			k--
+		}
+		less, more := k, i+1
+		if toks[i].kind == '>' {
+			less, more = more, less
+		}
+		if !toks[k].quantity(nil) || toks[less].value >= toks[more].value {
+			continue
+		}
+		sides = map[int]role{more: RoleWant, less: RoleLimit}
+		if free {
+			sides[less] = RoleFree
+		}
+	}
+	return sides
 }
 
 // ofCard reports whether the number is the size of a card that is named behind it, as in

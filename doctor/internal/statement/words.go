@@ -64,7 +64,7 @@ var lexicon = func() map[string]class {
 		cAlloc:    "allocated allocations allocs",
 		cFree:     "free available avail left remaining remains remain availability vacant headroom spare usable",
 		cTotal:    "total capacity capacty physical installed overall altogether global",
-		cLimit:    "limit limits limited budget cap caps capped allowed allowance quota ceiling threshold permitted allow highwatermark",
+		cLimit:    "limit limits limited budget cap caps capped allowed allowance quota ceiling threshold permitted allow highwatermark allocatable",
 		cUse:      "used use uses usage using taking occupied occupies occupying held holds hold holding consumed consumes consuming taken live active inuse utilized",
 		cKept:     "reserved committed pooled",
 		cIdle:     "unallocated unused idle cached caching",
