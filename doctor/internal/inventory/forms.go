@@ -101,6 +101,7 @@ var forms = []form{
 	{tensorrt, "device total memory", "", with(`available KV cache memory when calculating max tokens: (?P<cache>SIZE).*device total memory (?P<total>SIZE)`), ordinary},
 	{jetson, "RAM ", "MiB", with(`\bRAM (?P<used>\d+)/(?P<total>\d+)MB \(lfb `), ordinary},
 	// What people print with words of their own, last.
+	{torch, " cur ", "", with(`\b(?P<key>alloc|allocated|reserved) (?:(?P<when>peak)|cur|current) (?P<value>SIZE)`), ordinary},
 	{torch, "llocated", "", ownPrint, ownWords},
 	{torch, "eserved", "", ownPrint, ownWords},
 	{torch, "ached", "", ownPrint, ownWords},
@@ -116,8 +117,11 @@ var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[
 // peakPrint is a peak in the words of a program.
 var peakPrint = with(`(?i)\bpeak(?: (?:gpu |cuda |device )?(?:mem(?:ory)?)?(?: usage| use)?)?\s*[:=]?\s+(?P<peak_allocated>\d[\d.]*\s?[MG]i?B)\b`)
 
+// headUnit is the unit of a line's numbers, in its heading: "memory (MiB) | allocated: 512 | ...".
+var headUnit = regexp.MustCompile(`(?i)\bmemory(?: usage)? ?[(\[]([KMG]i?B)[)\]]`)
+
 // keys are figures under the names that the forms have.
-var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
+var keys = strings.NewReplacer("allocated", "allocated", "alloc", "allocated", "gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
 	"cache", "reserved", "memory", "allocated", "peak_bytes_in_use", "peak_allocated", "bytes_in_use", "allocated", "bytes_limit", "limit",
 	"peak_pool_bytes", "peak_reserved", "pool_bytes", "reserved", "bytes_reserved", "programs", "largest_free_block_bytes", "largest")
 
@@ -234,6 +238,9 @@ func (f *form) setNamed(s *subject, key string, group func(string) string, from 
 		unit = f.unit
 	}
 	value := group("value")
+	if m := headUnit.FindStringSubmatch(from.Text); f.re == ownPrint && unit == "" && m != nil {
+		unit = m[1]
+	}
 	if f.re == ownPrint && unit == "" && plain.MatchString(value) && len(value) < 7 {
 		return // no unit, and too small for bytes
 	}

@@ -75,6 +75,7 @@ type subject struct {
 type growth struct {
 	n, rises    int
 	first, last figure
+	all         []figure // every reading, up to maxReadings
 }
 
 func (s *subject) set(key string, f figure) {
@@ -86,14 +87,20 @@ func (s *subject) set(key string, f figure) {
 	}
 	s.figures[key] = f
 	g := s.growth[key]
-	if g == nil || f.bytes < g.last.bytes {
+	switch {
+	case g == nil:
 		g = &growth{first: f}
 		s.growth[key] = g
-	} else if f.bytes > g.last.bytes {
+	case f.bytes < g.last.bytes:
+		g.n, g.rises, g.first = 0, 0, f
+	case f.bytes > g.last.bytes:
 		g.rises++
 	}
 	g.n++
 	g.last = f
+	if len(g.all) < maxReadings {
+		g.all = append(g.all, f)
+	}
 }
 
 func (s *subject) has(keys ...string) bool {
@@ -103,6 +110,7 @@ func (s *subject) has(keys ...string) bool {
 // Bounds of what is kept of a log.
 const (
 	maxSubjects = 64
+	maxReadings = 256
 	maxFigures  = 64
 	maxText     = 200
 	maxTexts    = 4096

@@ -3,7 +3,9 @@ package inventory
 // What stands out in the figures of one subject, and what would return memory.
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"gpumem/record/smi"
@@ -83,7 +85,14 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 func (a *Account) growing(s *subject, sampled bool, odd func(string, ...any)) {
 	for _, key := range []string{"allocated", "used"} {
 		g := s.growth[key]
-		if g == nil || g.n < 5 || g.rises < g.n-1 || g.last.bytes-g.first.bytes < 16*mib {
+		if g == nil {
+			continue
+		}
+		if low, high, ok := g.floor(); ok && (g.n < 5 || g.rises < g.n-1) {
+			odd("the least that is %s between its peaks rises from %s (line %d) to %s (line %d): something is kept", key, human(low.bytes), low.Line, human(high.bytes), high.Line)
+			continue
+		}
+		if g.n < 5 || g.rises < g.n-1 || g.last.bytes-g.first.bytes < 16*mib {
 			continue
 		}
 		step := (g.last.bytes - g.first.bytes) / uint64(g.n-1)
@@ -97,6 +106,24 @@ func (a *Account) growing(s *subject, sampled bool, odd func(string, ...any)) {
 		}
 		odd("%s", text)
 	}
+}
+
+// floor is the least reading of the second and of the last quarter, where each quarter's is no less
+// than the one before and the last is half as much again. The first quarter is that of a start.
+func (g *growth) floor() (low, high figure, ok bool) {
+	n := len(g.all)
+	if n < 8 || n == maxReadings {
+		return low, high, false
+	}
+	var least [4]figure
+	for q := range least {
+		least[q] = slices.MinFunc(g.all[q*n/4:(q+1)*n/4], func(a, b figure) int { return cmp.Compare(a.bytes, b.bytes) })
+		if q > 0 && least[q].bytes < least[q-1].bytes {
+			return low, high, false
+		}
+	}
+	low, high = least[1], least[3]
+	return low, high, high.bytes >= low.bytes+low.bytes/2 && high.bytes-low.bytes >= 256*mib
 }
 
 // overTime is a recording of the use of a GPU.

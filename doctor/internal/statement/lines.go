@@ -52,7 +52,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // typography is what chats and word processors make of blanks and quotes.
@@ -353,7 +353,22 @@ func begins(before, next *piece) bool {
 	if next.starts && (strings.HasSuffix(before.text, ":") || next.text[0] == '[') && status.MatchString(next.text) {
 		return false
 	}
-	return next.starts && !strings.HasSuffix(before.text, "_")
+	return (next.starts || sameHead(before.text, next.text)) && !strings.HasSuffix(before.text, "_")
+}
+
+// sameHead reports whether two lines begin with the same label, or the same two words, as those of a
+// table or of a counter do.
+func sameHead(a, b string) bool {
+	a, b = strings.TrimSpace(a), strings.TrimSpace(b)
+	first, rest, _ := strings.Cut(a, " ")
+	if !strings.HasPrefix(b, first+" ") || len(first) < 4 {
+		return false
+	}
+	if strings.HasSuffix(first, ":") {
+		return true
+	}
+	second, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ")
+	return second != "" && strings.HasPrefix(strings.TrimLeft(b[len(first):], " "), second+" ")
 }
 
 // status is the name of an error before its text, or in brackets.

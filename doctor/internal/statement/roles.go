@@ -11,6 +11,7 @@ package statement
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // A role is what a number says of memory.
@@ -80,6 +81,10 @@ func scale(toks []token) {
 func amounts(toks tokenList) (list []amount) {
 	scale(toks)
 	sides := toks.compared()
+	if last := len(toks) - 1; toks.ofRequest() && toks[last].value >= 4*kib {
+		toks[last].bytes = true
+		sides = map[int]role{last: RoleWant}
+	}
 	previous := -1 // the last number that was read
 	taken := -1    // the word that the last number took
 	for i := range toks {
@@ -145,6 +150,7 @@ func amounts(toks tokenList) (list []amount) {
 		list = append(list, a)
 		previous = i
 	}
+	inherit(list)
 	// "It needs A, more than B": B is what is available.
 	for i := 1; i < len(list); i++ {
 		if a := &list[i-1]; a.Role == RoleWant && list[i].Role == roleNone && list[i].N < a.N && toks.beyond(list[i-1].token, list[i].token) {
@@ -152,6 +158,44 @@ func amounts(toks tokenList) (list []amount) {
 		}
 	}
 	return list
+}
+
+// inherit gives the amounts behind one of a heap, or of each bank, that subject, where the text names
+// no other.
+func inherit(list []amount) {
+	at, subject := -1, ""
+	for i := range list {
+		switch s := list[i].Subject; {
+		case s == "":
+		case subject == "":
+			at, subject = i, s
+		case s != subject:
+			return
+		}
+	}
+	if !strings.HasPrefix(subject, "heap ") && !strings.HasPrefix(subject, "each ") {
+		return
+	}
+	for i := range list[at:] {
+		list[at+i].Subject = subject
+	}
+}
+
+// ofRequest makes the number of a line that has nothing else than a request's size one:
+// "Size: 4102400", "requested size = 643840".
+func (toks tokenList) ofRequest() bool {
+	n := len(toks)
+	if n < 3 || n > 8 || toks[n-1].kind != 'n' || !toks[n-1].integer || toks[n-2].kind != ':' && toks[n-2].kind != '=' {
+		return false
+	}
+	size := false
+	for _, t := range toks[:n-2] {
+		size = size || t.is("size")
+		if t.kind == 'w' && !t.is("err", "error", "warn", "info", "requested", "request", "allocation", "alloc", "size", "in", "bytes") {
+			return false
+		}
+	}
+	return size
 }
 
 // compared are the roles of numbers on the sides of > or < in a text that speaks of a failure, as in
@@ -431,6 +475,16 @@ func (toks tokenList) roleAt(k, i int) role {
 	t := &toks[k]
 	c := t.class
 	peak := toks.near(k, 2, -1, cPeak) && !toks.near(k, 2, -1, cLimit)
+	if c&(cAlloc|cKept|cUse|cAcquire) != 0 && toks.next(k).is("cur", "curr", "current", "peak", "max") { // "alloc cur", "reserved peak"
+		switch {
+		case k > i:
+			return roleNone // the label of the next number
+		case toks.next(k).is("peak", "max"):
+			return rolePeak
+		case t.is("alloc"):
+			return RoleAlloc
+		}
+	}
 	switch {
 	case c&cLargest != 0:
 		return roleLargest
@@ -518,6 +572,8 @@ func (toks tokenList) roleAt(k, i int) role {
 		return RoleTotal
 	case c&cSize != 0:
 		switch {
+		case toks.prev(k).is("bank"):
+			return RoleTotal
 		case toks.prev(k).class&cPool != 0:
 			return RoleKept
 		case toks.near(k, 8, -1, cAcquire|cTry|cAsk) || k > 0 && toks.prev(k).is("allocation", "request", "tensor", "block", "rounded") || k > 1 && toks[k-2].is("buffer", "tensor", "array"):
@@ -557,6 +613,9 @@ func (a *amount) about(toks tokenList, from, i, to int) {
 		}
 		if t.is("gpu", "device", "cuda", "card", "heap") && a.Subject == "" {
 			a.Subject = toks.numbered(k, i)
+		}
+		if t.is("bank", "heap", "device", "card", "gpu") && k > 0 && toks[k-1].is("each", "every", "per") && a.Subject == "" {
+			a.Subject = "each " + t.word
 		}
 		switch {
 		case t.is("process", "pid"):

@@ -262,6 +262,9 @@ func (t *token) quantity(before *token) bool {
 	if t.kind != 'n' || t.unit == "hex" || t.unit == "version" || t.value < 0 {
 		return false
 	}
+	if before != nil && t.glued && t.unit == "" && t.value >= Mib && before.is("is", "of", "need", "needs") {
+		return t.integer // a blank is missing
+	}
 	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#' || t.unit == "" && (before.kind == '[' || before.kind == ',')) || t.unit == "" && before.is(counted...)) {
 		return false
 	}
@@ -274,6 +277,10 @@ func markBytes(toks []token) {
 	for i := 2; i < len(toks); i++ {
 		of := toks[i-1].kind == ':' || toks[i-1].kind == '=' || toks[i-1].is("of")
 		if of && toks[i].kind == 'n' && toks[i].integer && toks[i].unit == "" && (toks[i-2].is("bytes") || toks[i-2].is("memory") && toks[i-1].is("of")) {
+			toks[i].bytes = true
+		}
+		// "requested buffer of size 643840"
+		if i > 2 && toks[i].kind == 'n' && toks[i].integer && toks[i].unit == "" && toks[i-1].is("size") && toks[i-2].is("of") && toks[i-3].is("buffer", "allocation", "request", "memory", "block", "segment") {
 			toks[i].bytes = true
 		}
 	}
