@@ -150,7 +150,7 @@ func holds(words string, sizes []claim) bool {
 }
 
 // constants are what the doctor's pages name: see package account, and 64 MiB of /dev/shm.
-var constants = []float64{account.FirstLibrary, 1.5 * account.FirstLibrary, account.ContextMost, 256 << 20, 64 << 20, 20 << 20, 8 << 30, 20 << 30}
+var constants = []float64{account.FirstLibrary, 1.5 * account.FirstLibrary, account.ContextMost, 256 << 20, 64 << 20, 20 << 20, 4 << 30, 8 << 30, 20 << 30}
 
 // follows returns what a claim says, where that is a constant, a sum, a difference, or a fraction of
 // what is told, or of what was made of it before. each is what one reading has of a difference.

@@ -85,7 +85,9 @@ func (s *subject) set(key string, f figure) {
 	if _, known := s.figures[key]; !known && len(s.figures) >= maxFigures {
 		return
 	}
-	s.figures[key] = f
+	if old := s.figures[key]; !strings.HasPrefix(key, "peak_") || f.bytes >= old.bytes { // a peak may be reset between lines
+		s.figures[key] = f
+	}
 	g := s.growth[key]
 	switch {
 	case g == nil:
