@@ -66,6 +66,7 @@ func (e *Case) Certainty() []string {
 				Human(h.Left), Human(h.Total), percent(h.Left, h.Total)))
 		}
 	}
+	c = append(c, e.Roomy()...)
 	if r := e.Last(func(r *Refusal) bool { return !r.Mild }); r != nil && len(c) == 0 {
 		c = append(c, fmt.Sprintf("memory was refused (line %d); how much was requested is unknown", r.St.Line))
 	}

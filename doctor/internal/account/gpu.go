@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // The GPU that the failure is about: how much memory it has, what was free, and whether the
@@ -61,7 +62,7 @@ func (e *Case) Total() Sized {
 		return Sized{d.Total, statement.Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10), Reading: "the GPU has " + Human(d.Total)}}
 	}
 	for _, r := range e.Failed {
-		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost {
+		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.Unit() == "" {
 			return Sized{r.Total, r.St.Quoted("the GPU has " + Human(r.Total))}
 		}
 	}
@@ -72,7 +73,7 @@ func (e *Case) Total() Sized {
 	}
 	for _, st := range e.Statements() {
 		a := st.Amount(statement.RoleTotal)
-		if a != nil && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
+		if a != nil && !strings.HasPrefix(a.Subject, "each ") && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
 			return Sized{a.N, st.Quoted("the GPU has " + Human(a.N))}
 		}
 	}

@@ -80,6 +80,14 @@ func DeviceOf(text string) int {
 	return -1
 }
 
+// Unit is the unit that the refusal's figures are of, where they are those of each bank or heap; or "".
+func (r *Refusal) Unit() string {
+	if strings.HasPrefix(r.subject, "each ") {
+		return r.subject
+	}
+	return ""
+}
+
 // nearby is how many lines behind a refusal what belongs to it may stand.
 const nearby = 8
 
@@ -112,6 +120,9 @@ func (e *Case) gather() {
 			}
 			if next.From != st.From || next.Report || next.HasAny("chunk", "chunks") || next.Topic("announced") != nil || next.Library != "" || len(next.Amounts) == 0 || next.Topic("remat", "collection") != nil || next.Words["allocation"] && next.HasAny("parameter", "constant", "live", "temp", "total") {
 				continue
+			}
+			if r.subject == "" && strings.HasPrefix(next.Amounts[0].Subject, "heap ") {
+				continue // of a list of heaps
 			}
 			r.take(next)
 		}
@@ -270,8 +281,17 @@ var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate 
 // take adds what a statement says to a refusal, where it says something new.
 func (r *Refusal) take(st *statement.Statement) {
 	used := false
+	unit := "" // each bank, each heap: its own figures are compared, and not those of all
+	for _, a := range st.Amounts {
+		if strings.HasPrefix(a.Subject, "each ") {
+			unit = a.Subject
+		}
+	}
 	for i := range st.Amounts {
 		a := &st.Amounts[i]
+		if a.Subject != unit && unit != "" {
+			continue
+		}
 		if a.Private && a.Role != statement.RoleWant || a.Cache && a.Role != statement.RoleWant && r.Layer != statement.LayerEngine || a.Initial || a.N >= saneTotal && a.Role != statement.RoleWant && a.Role != statement.RoleTotal {
 			continue
 		}

@@ -301,7 +301,11 @@ func (s *Shortfall) Own() string {
 	if s.Idle > 0 {
 		free = ", " + Human(s.Idle) + " of its pool is unused" + free
 	}
-	return fmt.Sprintf("the program's own allocations hold %s of %s%s: %s more %s", Human(min(s.Alloc, s.Total)), Human(s.Total), free, Human(s.Want), end)
+	in := ""
+	if s.Unit() != "" {
+		in = " in " + s.Unit()
+	}
+	return fmt.Sprintf("the program's own allocations hold %s of %s%s%s: %s more %s", Human(min(s.Alloc, s.Total)), Human(s.Total), in, free, Human(s.Want), end)
 }
 
 // InUse is what is in use of the GPU, and what of it is this program's, in words.

@@ -14,6 +14,8 @@ const (
 	tryBoth       Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # JAX reads one, TensorFlow the other: if it runs now, memory was the cause"
 	tryFraction   Command = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM    # if it runs now, memory was the cause; if not, the library"
 	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # if it runs now, memory was the cause; if not, the library"
+	seeRise       Command = "nvidia-smi -l 1    # while it runs: how far does the program itself rise before it fails?"
+	relaxed       Command = "UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1 python PROGRAM    # if it runs now, the limit on one allocation was the wall"
 	seeVersions   Command = "nvidia-smi; python -m torch.utils.collect_env    # is the GPU full, and do the versions fit?"
 	seeCopies     Command = "nvidia-smi; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # is the GPU full, and are the libraries there?"
 	seeCuDNN      Command = `python -c 'import ctypes; c = ctypes.CDLL("libcudnn.so.9"); print(c.cudnnGetVersion())'; pip list | grep -i -E 'jax|cudnn'    # is cuDNN there, and the version that jaxlib was built for?`
@@ -138,6 +140,9 @@ func (c *view) processes() Command {
 // Unknown is what would help where no cause is found: facts, and a command. It is what the process
 // sees of a GPU that was not full, else the state of the machine.
 func Unknown(e *account.Case) (missing []string, decide string) {
+	if e.Roomy() != nil {
+		return []string{"whether the program is a 32-bit one, and how much of its address space is in use"}, ""
+	}
 	if e.Said || e.Library != nil || e.ReportPiece().Line > 0 {
 		for _, n := range []Need{needTotal, NeedProcesses} {
 			if !Known(e, n) {

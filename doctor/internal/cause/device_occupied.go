@@ -5,6 +5,7 @@ package cause
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,7 +20,11 @@ func occupied(c *view) (all []Explanation) {
 	all = append(all, c.driverOccupied()...)
 	all = append(all, c.poolOccupied()...)
 	all = append(all, c.libraryOccupied()...)
-	return append(all, c.bareOccupied()...)
+	all = append(all, c.bareOccupied()...)
+	if free := c.FreeCard(); free.Bytes > 0 {
+		all = slices.DeleteFunc(all, func(x Explanation) bool { return !x.Sure }) // nobody else was there
+	}
+	return all
 }
 
 // messageOccupied is for a message with numbers.
@@ -42,7 +47,7 @@ func (c *view) messageOccupied() []Explanation {
 	case freeListed:
 		return []Explanation{sure(622, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(freeOf(s)))...)}
 	case freeOnly:
-		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(), s.St.Quoted(freeOf(s))).needs(NeedProcesses)}
+		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(), s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
 	case poolListed:
 		return []Explanation{sure(611, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(poolRefused(s)))...)}
 	case poolAlone:
@@ -238,7 +243,7 @@ func (c *view) bareOccupied() []Explanation {
 		}
 	}
 	r := c.bare
-	if r == nil {
+	if r == nil || len(c.Heaps()) > 0 {
 		return nil
 	}
 	if st := c.About("sessions"); st != nil && r.Want == 0 {

@@ -39,6 +39,9 @@ func poolLimit(c *view) (all []Explanation) {
 			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
 	case enoughIsFree:
 		if c.Uses("xpu") && s.Want >= 4*statement.Gib {
+			if s.Refusal.Limit() > 0 { // a release that tells of a cap, which was not the wall either
+				return []Explanation{fits(667, "one allocation of 4 GiB", steps("split the tensor, or update Intel's driver and PyTorch"), relaxed, s.St.Quoted(enoughFree(s)))}
+			}
 			return []Explanation{sure(667, "one allocation of 4 GiB", steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
 				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1", "Intel's runtime refuses a single allocation of 4 GiB and more without it"),
 				s.St.Quoted(fmt.Sprintf("%s is free, and one allocation of %s was refused: Intel's runtime has a limit of 4 GiB for one", human(s.Free), human(s.Want))))}

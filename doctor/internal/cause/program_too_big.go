@@ -58,9 +58,9 @@ func (c *view) messageTooBig() []Explanation {
 	case ownMaybe:
 		return []Explanation{fits(629, "the program's own allocations", c.smaller(), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
 	case freeAlone:
-		return []Explanation{sure(620, "no other process on the machine", c.smaller(), s.St.Quoted(freeOf(s)))}
+		return []Explanation{sure(620, "no other process on the machine", c.smaller(), append(one(s.St, freeOf(s)), c.freeCard()...)...)}
 	case freeOnly:
-		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(), s.St.Quoted(freeOf(s))).needs(NeedProcesses)}
+		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(), s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
 	case poolFills:
 		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(), append(one(s.St, poolRefused(s)), c.totalLine()...)...)}
 	case poolOnMachine:
@@ -317,6 +317,9 @@ func (c *view) bareTooBig() []Explanation {
 	if r == nil {
 		return nil
 	}
+	if heaps := c.Heaps(); len(heaps) > 0 {
+		return c.heapShort(heaps, r)
+	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
 		return []Explanation{sure(290, "a request above the total", c.smaller(), append(one(r.St, human(r.Want)+" in one piece is more than the GPU's "+human(total)), c.totalLine()...)...).only()}
@@ -333,10 +336,29 @@ func (c *view) bareTooBig() []Explanation {
 		return nil
 	case c.bareLlama():
 		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
+	case c.bareProgram() && c.FreeCard().Bytes > 0:
+		return []Explanation{fits(206, "a refusal on an empty GPU", c.smaller(), seeRise, r.St.Quoted(r.Refused()), c.FreeCard().From)}
 	case c.bareProgram():
 		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	}
 	return nil
+}
+
+// freeCard is the line that shows an empty GPU, if there is one.
+func (c *view) freeCard() []statement.Evidence {
+	if free := c.FreeCard(); free.Bytes > 0 {
+		return []statement.Evidence{free.From}
+	}
+	return nil
+}
+
+// heapShort is for a refusal beside a list of heaps, if one of them has no room for it.
+func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation {
+	h := account.Short(heaps, r.Want)
+	if h == nil {
+		return nil
+	}
+	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(), r.St.Quoted(r.Refused()), with(account.Sized{From: h.From}, fmt.Sprintf("%s is full: %s of its budget of %s", h.Name, human(h.Used), human(h.Budget))))}
 }
 
 // smaller makes the program smaller, in its own words.

@@ -161,7 +161,7 @@ func (c *view) whoByArithmetic() giver {
 		return ownMaybe
 	case s.HasFree && c.told && c.held >= s.Lacking && c.held > 0:
 		return freeListed
-	case s.HasFree && c.told && c.seen:
+	case s.HasFree && (c.told && c.seen || c.FreeCard().Bytes > 0):
 		return freeAlone
 	case s.HasFree:
 		return freeOnly
@@ -204,13 +204,16 @@ func poolRefused(s *account.Shortfall) string {
 	return fmt.Sprintf("%s in the pool already, %s more refused", human(s.Reserved), human(s.Want))
 }
 
+// unnamed is freeOf where nobody is named.
+func unnamed(s *account.Shortfall) string { return freeOf(s) + "; who holds the rest is unknown" }
+
 // freeOf is what was requested and what is free, in words.
 func freeOf(s *account.Shortfall) string {
 	of := ""
 	if s.Total > 0 {
 		of = " of " + human(s.Total)
 	}
-	return fmt.Sprintf("%s requested, %s%s free; who holds the rest is unknown", human(s.Want), human(s.Free), of)
+	return fmt.Sprintf("%s requested, %s%s free", human(s.Want), human(s.Free), of)
 }
 
 // lostInRounding is for holes that are enough or just too few, or a small part of the pool.

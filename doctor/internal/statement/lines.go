@@ -52,7 +52,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|\+-{3}|\|={3}|\| .*\|$|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
 )
 
 // typography is what chats and word processors make of blanks and quotes.
