@@ -14,51 +14,12 @@ func (e *Case) Binary() bool { return e.Dump != nil && e.Dump.Line == 0 }
 
 // Certainty is what is sure where no cause is found.
 func (e *Case) Certainty() []string {
-	var c []string
-	lead := e.Lead()
-	first, last, n := e.Ladder()
-	switch {
-	case n > 2:
-		c = append(c, fmt.Sprintf("lines %d to %d are one request: each is nine tenths of the one before, from %s down to %s; the driver had less than each of them", first.St.Line, last.St.Line, Human(first.Want), Human(last.Want)))
-	case lead != nil && lead.HasFree && lead.Free > lead.Want:
-		c = append(c, fmt.Sprintf("line %d: the GPU had %s free when %s was refused, so the GPU was not full", lead.St.Line, Human(lead.Free), Human(lead.Want)))
-	case lead != nil:
-		c = append(c, fmt.Sprintf("line %d is the failure: %s was refused", lead.St.Line, Human(lead.Want)))
-	}
+	c := e.certainOfRequest()
 	if d := e.Dump; d != nil && d.Pool > 0 && len(c) == 0 {
 		c = append(c, fmt.Sprintf("the dumped pool has %s, of which %s is in use and %s free, in pieces of %s at most", Human(d.Pool), Human(d.InUse), Human(d.Free()), Human(d.LargestFree)))
 	}
-	if r := e.ContextRefused(); r != nil {
-		c = append(c, "not even a context could be made on the GPU: it was full before this program took any")
-		if t := r.Strange(); t > 0 {
-			c = append(c, fmt.Sprintf("the total in line %d is no size: %d is %s below 2^64", r.St.Line, t, Human(-t)))
-		}
-	}
-	if p := e.Pool; p != nil && p.Limit.Bytes > 0 && p.InUse.Bytes > 0 {
-		if Less(p.Limit.Bytes, p.InUse.Bytes) < p.Limit.Bytes/50 {
-			c = append(c, fmt.Sprintf("the pool is full: %s of its limit of %s is in use (lines %d and %d)", Human(p.InUse.Bytes), Human(p.Limit.Bytes), p.Limit.From.Line, p.InUse.From.Line))
-			if p.Limit.Bytes < statement.Gib {
-				c = append(c, "the limit is small: "+Human(p.Limit.Bytes)+"; why is unknown")
-			}
-		}
-	}
-	for _, st := range e.statements.all() {
-		if st.Words["dst"] && st.Words["tensor"] && st.Words["initialized"] {
-			c = append(c, fmt.Sprintf("a copy to the GPU found no room (line %d)", st.Line))
-			break
-		}
-	}
-	if lead != nil {
-		if n := tensorBytes(lead.St.Text); n > 0 {
-			c = append(c, fmt.Sprintf("the tensor of line %d is %s", lead.St.Line, Human(n)))
-		}
-	}
-	if r := e.Last(func(r *Refusal) bool { return r.Mild }); r != nil && e.Fatal() {
-		c = append(c, fmt.Sprintf("line %d is a warning, not the failure", r.St.Line))
-	}
-	if total, st := e.assigned(); st != nil && total < SmallProgram {
-		c = append(c, fmt.Sprintf("the program needs %s only (line %d): the memory is elsewhere", Human(total), st.Line))
-	}
+	c = append(c, e.certainOfGPU()...)
+	c = append(c, e.certainOfProgram()...)
 	if h := e.Library; h != nil {
 		c = append(c, h.Certain()...)
 		if byDesign := h.From != nil && h.Left+ContextMost >= h.Total/4; byDesign && !h.Short() && !h.Plenty() && !h.Scarce() {
@@ -74,6 +35,56 @@ func (e *Case) Certainty() []string {
 		c = append(c, fmt.Sprintf("line %d belongs to a pool's report, which is printed when the pool refuses a request; the rest of the report is missing", f.Line))
 	}
 	return slices.Compact(c)
+}
+
+// certainOfRequest is what is sure of the request that was refused last.
+func (e *Case) certainOfRequest() []string {
+	lead := e.Lead()
+	switch first, last, n := e.Ladder(); {
+	case n > 2:
+		return []string{fmt.Sprintf("lines %d to %d are one request: each is nine tenths of the one before, from %s down to %s; the driver had less than each of them", first.St.Line, last.St.Line, Human(first.Want), Human(last.Want))}
+	case lead == nil:
+		return nil
+	case lead.HasFree && lead.Free > lead.Want:
+		return []string{fmt.Sprintf("line %d: the GPU had %s free when %s was refused, so the GPU was not full", lead.St.Line, Human(lead.Free), Human(lead.Want))}
+	}
+	return []string{fmt.Sprintf("line %d is the failure: %s was refused", lead.St.Line, Human(lead.Want))}
+}
+
+// certainOfGPU is what is sure of the GPU, and of the pool on it.
+func (e *Case) certainOfGPU() (c []string) {
+	if r := e.ContextRefused(); r != nil {
+		c = append(c, "not even a context could be made on the GPU: it was full before this program took any")
+		if t := r.Strange(); t > 0 {
+			c = append(c, fmt.Sprintf("the total in line %d is no size: %d is %s below 2^64", r.St.Line, t, Human(-t)))
+		}
+	}
+	p := e.Pool
+	if p == nil || p.Limit.Bytes == 0 || p.InUse.Bytes == 0 || Less(p.Limit.Bytes, p.InUse.Bytes) >= p.Limit.Bytes/50 {
+		return c
+	}
+	c = append(c, fmt.Sprintf("the pool is full: %s of its limit of %s is in use (lines %d and %d)", Human(p.InUse.Bytes), Human(p.Limit.Bytes), p.Limit.From.Line, p.InUse.From.Line))
+	if p.Limit.Bytes < statement.Gib {
+		c = append(c, "the limit is small: "+Human(p.Limit.Bytes)+"; why is unknown")
+	}
+	return c
+}
+
+// certainOfProgram is what is sure of what the program did, and needs.
+func (e *Case) certainOfProgram() (c []string) {
+	if st := e.StatementWith("dst", "tensor", "initialized"); st != nil {
+		c = append(c, fmt.Sprintf("a copy to the GPU found no room (line %d)", st.Line))
+	}
+	if lead := e.Lead(); lead != nil && tensorBytes(lead.St.Text) > 0 {
+		c = append(c, fmt.Sprintf("the tensor of line %d is %s", lead.St.Line, Human(tensorBytes(lead.St.Text))))
+	}
+	if r := e.Last(func(r *Refusal) bool { return r.Mild }); r != nil && e.Fatal() {
+		c = append(c, fmt.Sprintf("line %d is a warning, not the failure", r.St.Line))
+	}
+	if total, st := e.assigned(); st != nil && total < SmallProgram {
+		c = append(c, fmt.Sprintf("the program needs %s only (line %d): the memory is elsewhere", Human(total), st.Line))
+	}
+	return c
 }
 
 // Lead is the last request that was refused.

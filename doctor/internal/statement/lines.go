@@ -216,9 +216,60 @@ func (p *piece) length() int { return p.indent + utf8.RuneCountInString(p.text) 
 // minWidth and maxWidth are between what widths a text is taken for wrapped.
 const minWidth, maxWidth = 40, 230
 
-// joined puts lines that were one together.
-func joined(pieces []piece) (out []passage) {
-	// A word that is longer than the width has a line for itself.
+// A layout is how a text was broken into lines.
+type layout struct {
+	width       int // of its page; 0 if it has none
+	hang        map[int]bool
+	exact, soft int  // breaks at just the width, and between words before it
+	cut         bool // a terminal cuts words, and all lines are full
+}
+
+// layoutOf finds it. What is said twice shows no more than once.
+func layoutOf(pieces []piece) layout {
+	l := layout{width: pageWidth(pieces)}
+	l.hang = hanging(pieces, l.width)
+	ends := 0  // lines that are as long as the longest, and whole
+	words := 0 // breaks at the width that are between words, less those within one
+	runs := 0  // breaks within a sentence
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(pieces); i++ {
+		p, next := &pieces[i], &pieces[i+1]
+		if seen[p.text] {
+			continue
+		}
+		seen[p.text] = true
+		if begins(p, next) && p.length() == l.width {
+			ends++
+		}
+		switch breaks(p, next, l.width, l.hang) {
+		case 2:
+			l.exact++
+			words += between(p.text, next.text)
+		case 1:
+			l.soft++
+		default:
+			continue
+		}
+		if goesOn(next.text) || dangles(p.text) {
+			runs++
+		}
+	}
+	l.cut = l.exact > l.soft && words <= 0
+	if ends > 0 && ends >= l.exact+runs {
+		l.width = 0 // it is not that of a page
+	}
+	return l
+}
+
+// goesOn reports whether a line begins as no sentence does.
+func goesOn(text string) bool {
+	text = strings.TrimLeft(text, " ")
+	return text != "" && !upper(text[0]) && (letter(text[0]) || digit(text[0]))
+}
+
+// pageWidth is the length of the longest line. A word that is longer than the page has a line
+// for itself.
+func pageWidth(pieces []piece) int {
 	width, longest := 0, 0
 	for i := range pieces {
 		pieces[i].starts = starts.MatchString(pieces[i].text)
@@ -229,54 +280,28 @@ func joined(pieces []piece) (out []passage) {
 		}
 	}
 	if width < minWidth {
-		width = longest
+		return longest
 	}
-	hang := hanging(pieces, width)
-	exact := 0 // lines that are as long as the longest, with a line after them
-	soft := 0  // shorter ones that break between words
-	ends := 0  // lines that are as long as the longest, and whole
-	words := 0 // breaks at the width that are between words, less those within one
-	runs := 0  // of both, those that break within a sentence
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(pieces); i++ {
-		if seen[pieces[i].text] {
-			continue // what is said twice shows no more
-		}
-		seen[pieces[i].text] = true
-		if begins(&pieces[i], &pieces[i+1]) && pieces[i].length() == width {
-			ends++
-		}
-		switch breaks(&pieces[i], &pieces[i+1], width, hang) {
-		case 2:
-			exact++
-			words += between(pieces[i].text, pieces[i+1].text)
-		case 1:
-			soft++
-		default:
-			continue
-		}
-		if next := strings.TrimLeft(pieces[i+1].text, " "); next != "" && !upper(next[0]) && (letter(next[0]) || digit(next[0])) || dangles(pieces[i].text) {
-			runs++
-		}
-	}
-	if ends > 0 && ends >= exact+runs {
-		width = 0 // it is not that of a page
-	}
-	cut := exact > soft && words <= 0 // a terminal cuts words, and all lines are full
+	return width
+}
+
+// joined puts lines that were one together.
+func joined(pieces []piece) (out []passage) {
+	l := layoutOf(pieces)
 	var b strings.Builder
 	for i := 0; i < len(pieces); {
 		first := &pieces[i]
 		b.Reset()
 		b.WriteString(first.text)
-		parts := []part{{0, first.line}}
 		i++
+		parts := []part{{0, first.line}}
 		for ; i < len(pieces); i++ {
 			before, next := &pieces[i-1], &pieces[i]
-			kind := breaks(before, next, width, hang)
-			if kind == 0 || !before.goesOn && exact+soft <= 1 && (endsWith(before.text, ".!?") && !digit(next.text[0]) || kind == 1 && sentence(next.text) && !dangles(before.text)) {
+			kind := breaks(before, next, l.width, l.hang)
+			if kind == 0 || !before.goesOn && l.exact+l.soft <= 1 && l.ended(before.text, next.text, kind) {
 				break
 			}
-			glue := kind == 2 && (inWord(before.text, next.text) || soft <= 1 && inOne(before.text, next.text) || cut && exact+soft > 1 && !known(before.text, next.text))
+			glue := kind == 2 && (inWord(before.text, next.text) || l.soft <= 1 && inOne(before.text, next.text) || l.cut && l.exact+l.soft > 1 && !known(before.text, next.text))
 			if !glue && !strings.HasSuffix(before.text, "-") && !strings.HasSuffix(before.text, " ") {
 				b.WriteByte(' ')
 			}
@@ -286,6 +311,12 @@ func joined(pieces []piece) (out []passage) {
 		out = append(out, divided(passage{Line: first.line, Text: b.String(), head: first.bare, parts: parts}, first.prefix)...)
 	}
 	return out
+}
+
+// ended reports whether a line ends a sentence, or the next begins one, where hardly another line
+// shows that the text was broken.
+func (l layout) ended(before, next string, kind int) bool {
+	return endsWith(before, ".!?") && !digit(next[0]) || kind == 1 && sentence(next) && !dangles(before)
 }
 
 // between is 1 if two pieces that meet at the width break between words: both sides are
