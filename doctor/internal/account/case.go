@@ -9,6 +9,7 @@ import (
 	"gpumem/size"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,8 @@ type series struct {
 	N                    int // readings
 	rises                int
 	Low, High, lastValue uint64
+	leastStep, mostStep  uint64 // between readings that rise
+	Bare                 bool   // without a unit: in thousandths
 	First, Last          statement.Evidence
 }
 
@@ -98,7 +101,7 @@ const maxSeries = 100
 func (e *Case) Add(st *statement.Statement) {
 	e.sticky(st)
 	e.Place.see(st)
-	if st.Fails() {
+	if st.Fails() && (e.LastError == nil || st.Weight() >= e.LastError.Weight()) {
 		e.LastError = st
 	}
 	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || contextCall.MatchString(st.Text) || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
@@ -146,8 +149,52 @@ func (e *Case) sticky(st *statement.Statement) {
 	}
 }
 
+// followBare adds a reading of the GPU's memory that has no unit.
+func (e *Case) followBare(st *statement.Statement) {
+	value := bareReading(st)
+	if value == 0 {
+		return
+	}
+	key := st.From + "\x00bare"
+	s := e.series[key]
+	if s == nil {
+		s = &series{order: len(e.series), Bare: true}
+		e.series[key] = s
+	}
+	s.add(st.Quoted(""), value)
+}
+
+var bareLabel = regexp.MustCompile(`(?i)\b(?:current|cur|used|in use|allocated|usage)["']?\s*[:=]\s*(\d{1,3}\.\d{1,3})(?:[,;)\s]|$)`)
+
+// bareReading is such a reading in thousandths, and 0.
+func bareReading(st *statement.Statement) uint64 {
+	if len(st.Amounts) > 0 || !st.HasAny("memory", "mem", "vram") || !st.HasAny("gpu", "cuda", "device", "vram") {
+		return 0
+	}
+	m := bareLabel.FindStringSubmatch(statement.Clipped64(st.Text))
+	if m == nil {
+		return 0
+	}
+	f, _ := strconv.ParseFloat(m[1], 64) // six digits at most
+	return uint64(math.Round(1000 * f))
+}
+
+func byOrder(a, b *series) int { return cmp.Compare(a.order, b.order) }
+
+// Steady is a figure without a unit that rises by nearly the same at each of six readings or more,
+// and nil.
+func (e *Case) Steady() *series {
+	for _, s := range slices.SortedFunc(maps.Values(e.series), byOrder) {
+		if s.Bare && s.N >= 6 && s.rises == s.N-1 && s.mostStep <= 2*s.leastStep && s.High >= s.Low+s.Low/3 {
+			return s
+		}
+	}
+	return nil
+}
+
 // follow adds a reading of memory in use to its series.
 func (e *Case) follow(st *statement.Statement) {
+	e.followBare(st)
 	if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round", "reserved", "allocated", "use", "mem") {
 		return
 	}
@@ -180,7 +227,11 @@ func (s *series) add(at statement.Evidence, v uint64) {
 	if s.N == 1 {
 		s.First, s.Low, s.High = at, v, v
 	} else if v > s.lastValue {
-		s.rises++
+		step := v - s.lastValue
+		if s.rises++; s.rises == 1 {
+			s.leastStep, s.mostStep = step, step
+		}
+		s.leastStep, s.mostStep = min(s.leastStep, step), max(s.mostStep, step)
 	}
 	s.Low, s.High = min(s.Low, v), max(s.High, v)
 	s.Last, s.lastValue = at, v
@@ -253,8 +304,8 @@ func (e *Case) State() *machine.Snapshot { return e.state }
 // Rising is the first figure in the log that only rises, and nil: an answer must not depend on
 // the order of a map.
 func (e *Case) Rising() *series {
-	for _, s := range slices.SortedFunc(maps.Values(e.series), func(a, b *series) int { return cmp.Compare(a.order, b.order) }) {
-		if s.N >= 5 && s.rises >= s.N-1 && s.High >= s.Low+s.Low/2 && s.High >= 64*statement.Mib {
+	for _, s := range slices.SortedFunc(maps.Values(e.series), byOrder) {
+		if !s.Bare && s.N >= 5 && s.rises >= s.N-1 && s.High >= s.Low+s.Low/2 && s.High >= 64*statement.Mib {
 			return s
 		}
 	}

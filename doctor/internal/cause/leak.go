@@ -15,6 +15,12 @@ func leak(c *view) []Explanation {
 		last.Reading = fmt.Sprintf("%s after %d readings, each above the one before: %s more each time", human(s.High), s.N, human((s.High-s.Low)/uint64(s.N-1)))
 		return []Explanation{sure(890, "readings that only rise", c.mendLeak(), first, last)}
 	}
+	if s := c.Steady(); s != nil && (c.fatal || c.LastError == nil) {
+		first, last := s.First, s.Last
+		first.Reading = fmt.Sprintf("%.2f at first; the line has no unit", float64(s.Low)/1000)
+		last.Reading = fmt.Sprintf("%.2f after %d readings, each above the one before by nearly the same", float64(s.High)/1000, s.N)
+		return []Explanation{sure(890, "readings that rise by the same each time", c.mendLeak(), first, last)}
+	}
 	b := c.Compiled.Buffers
 	if b.Bytes > 0 && c.Compiled.Small && !c.gpuHalfEmpty() {
 		live, source := c.LiveHere()

@@ -24,6 +24,21 @@ func wrapped(text string, width int, before string) string {
 	return b.String() + before + text + "\n"
 }
 
+// TestLinesOfTheirOwn: rows of a table, lines of a counter and marks are no rest of the line before,
+// though they are as long as it.
+func TestLinesOfTheirOwn(t *testing.T) {
+	for name, text := range map[string]string{
+		"counter": "Memory usage (cuda): cur 1.9GB peak 15.1GB\nMemory usage (cuda): cur 2.0GB peak 15.1GB\nMemory usage (cuda): cur 2.1GB peak 15.1GB\n",
+		"label":   "err:   Heap 0: 326 MB allocated, 8001 MB budget, 8192 MB total\nerr:   Heap 1: 472 MB allocated, 9030 MB budget, 9030 MB total\nerr:   Heap 2: 172 MB allocated, 1030 MB budget, 1030 MB total\n",
+		"table":   "| 22%   40C    P8    16W / 250W |    100MiB / 12205MiB |      1%      Default |\n| 23%   41C    P8    17W / 250W |    101MiB / 12205MiB |      1%      Default |\n",
+		"mark":    "F0412 10:11:12.123456 77 net.cpp:9] Check failed: error == 0 out of memory\n*** Check failure stack trace: ***\nAborted (core dumped) in the end of it\n",
+	} {
+		if got := passages(rawLines(text)); len(got) != strings.Count(text, "\n") {
+			t.Errorf("%s: %d texts: %+v", name, len(got), got)
+		}
+	}
+}
+
 // TestWrappedLinesAreJoined: at every width of a page, with and without a prefix.
 func TestWrappedLinesAreJoined(t *testing.T) {
 	for _, before := range []string{"", "> ", "[rank0]: ", "2026-03-05T10:11:12.345678Z stderr F "} {

@@ -202,6 +202,25 @@ func (st *Statement) Fails() bool {
 	return st.Level == "E" || st.Level == "F" || st.Says(CFail) && failure.MatchString(Clipped64(st.Text))
 }
 
+// followUp is what other failures leave behind them.
+var followUp = regexp.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
+
+var exceptionLine = regexp.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):`)
+
+// Weight is how much a line that fails says of its program's end: an exception more than a line of
+// an error, that more than a warning, and what follows from another failure nothing.
+func (st *Statement) Weight() int {
+	switch {
+	case followUp.MatchString(st.Text) || st.Level == "W":
+		return 0
+	case st.Level == "F" || exceptionLine.MatchString(Clipped64(st.Text)):
+		return 3
+	case st.Level == "E" || st.Refused || strings.Contains(strings.ToLower(Clipped64(st.Text)), "error:"):
+		return 2
+	}
+	return 1
+}
+
 // Topic is the statement's topic of that name, and nil.
 func (st *Statement) Topic(ids ...string) *topic {
 	for i := range st.Topics {

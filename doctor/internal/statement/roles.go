@@ -127,6 +127,9 @@ func amounts(toks tokenList) (list []amount) {
 			if first.Role == RoleTotal || first.Role == roleNone {
 				first.Role = RoleUse
 			}
+			if i+1 < len(toks) && toks[i+1].is("allocatable") { // 512/2048 MB allocatable, as OpenCL's programs have it
+				first.Role, a.Role = RoleLimit, RoleTotal
+			}
 			a.Pool, a.Host, a.Torch, a.Cache, a.Label = first.Pool, first.Host, first.Torch, first.Cache, first.Label
 		case pick.at >= 0:
 			a.Role, a.Label = pick.role, toks[pick.at].word

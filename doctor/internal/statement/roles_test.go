@@ -1,7 +1,9 @@
 package statement
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -27,16 +29,66 @@ func TestAmountsHaveTheRoleOfTheNearestWord(t *testing.T) {
 		{"Effective GPU memory usage: 90.00% (7.00 GiB/8.00 GiB)", "use 7 GiB, total 8 GiB"},
 		{"requires more system memory (8.0 GiB) than is available (5.0 GiB)", "want 8 GiB, free 5 GiB"},
 		{"(MPS allocated: 5.00 GB, other allocations: 2.00 GB, max allowed: 6.00 GB). Tried to allocate 1.00 GB on private pool.", "alloc 5 GiB, alloc 2 GiB, limit 6 GiB, want 1 GiB"},
+		{"alloc cur 1.0GB alloc peak 3.0GB reserved cur 4.0GB reserved peak 5.0GB", "alloc 1 GiB, peak 3 GiB, kept 4 GiB, peak 5 GiB"},
+		{"enforce allocating <= available failed, 3221225472 > 1073741824", "want 3 GiB, free 1 GiB"},
+		{"insufficient GPU memory: 1073741824 bytes of memory found < 3221225472 bytes of memory required", "free 1 GiB, want 3 GiB"},
+		{"3221225472 > 1073741824", ""},
+		{"  Size:      4194304", "want 4 MiB"},
+		{"Pool Size: 48000000 KB", "kept 45.78 GiB"},
+		{"memory need is536870912", "want 512 MiB"},
+		{"Failed to allocate memory for requested buffer of size 524288", "want 512 KiB"},
+		{"a batch of size 524288", ""},
+		{"- Device #1: a card, 512/2048 MB allocatable", "limit 512 MiB, total 2 GiB"},
 		{"step 12000 of 50000, loss 0.25", ""},
 		{"shape[1000,1000,250,4] version 12.4.1 at 0x7f00aa", ""},
 		{"2 Chunks of size 983040000 totalling 1.83GiB", "- 1.83 GiB"},
 	} {
 		var got []string
-		for _, a := range amounts(tokenize(tt.text)) {
+		toks := tokenize(tt.text)
+		markBytes(toks)
+		for _, a := range amounts(toks) {
 			got = append(got, fmt.Sprintf("%s %s", roleNames[a.Role], size.Format(a.N)))
 		}
 		if s := strings.Join(got, ", "); s != tt.want {
 			t.Errorf("%q\n got %s\nwant %s", tt.text, s, tt.want)
+		}
+	}
+}
+
+// TestUnitsKeepTheirFigures: what is told of each bank or of a heap is of that alone.
+func TestUnitsKeepTheirFigures(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"cannot place 4294967296 B in 8 banks: each bank needs to store 536870912 B, but bank size is 786432000 B (allocated: 734003200 B, free: 52428800 B)",
+			"- 4 GiB -, want 512 MiB each bank, total 750 MiB each bank, alloc 700 MiB each bank, free 50 MiB each bank"},
+		{"Heap 1: 300 MB allocated, 200 MB used, 8000 MB budget (driver), 8192 MB total", "alloc 300 MiB heap 1, use 200 MiB heap 1, limit 7.81 GiB heap 1, total 8 GiB heap 1"},
+		{"GPU 0 has 8.00 GiB in total. Process 9 has 1.00 GiB memory in use.", "total 8 GiB gpu 0, use 1 GiB -"},
+	} {
+		var got []string
+		for _, a := range amounts(tokenize(tt.text)) {
+			got = append(got, fmt.Sprintf("%s %s %s", roleNames[a.Role], size.Format(a.N), cmp.Or(a.Subject, "-")))
+		}
+		if s := strings.Join(got, ", "); s != tt.want {
+			t.Errorf("%q\n got %s\nwant %s", tt.text, s, tt.want)
+		}
+	}
+}
+
+// TestWeightOfFailures: an exception tells more of a program's end than what follows from it.
+func TestWeightOfFailures(t *testing.T) {
+	for text, want := range map[string]int{
+		"RuntimeError: CUDA driver error: device not ready":             3,
+		"thread 'main' panicked at src/main.rs:9: no adapter":           3,
+		"F0412 10:11:12.123456  77 net.cpp:9] Check failed: error == 0": 3,
+		"error: out of device memory":                                   2,
+		"could not load: the file failed its check":                     1,
+		"Aborted (core dumped)":                                         0,
+		"subprocess.CalledProcessError: Command failed":                 0,
+		"WARNING: failed to load libextra.so":                           0,
+	} {
+		var got int
+		_, _ = Read(strings.NewReader(text+"\n"), io.Discard, func(st *Statement) { got = st.Weight() })
+		if got != want {
+			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
 }
