@@ -73,7 +73,10 @@ func (e *Case) Total() Sized {
 	}
 	for _, st := range e.Statements() {
 		a := st.Amount(statement.RoleTotal)
-		if a != nil && !strings.HasPrefix(a.Subject, "each ") && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
+		if a != nil && strings.HasPrefix(a.Subject, "each ") {
+			continue // of a bank, and not of the GPU
+		}
+		if a != nil && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
 			return Sized{a.N, st.Quoted("the GPU has " + Human(a.N))}
 		}
 	}

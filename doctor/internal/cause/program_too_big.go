@@ -358,7 +358,8 @@ func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation
 	if h == nil {
 		return nil
 	}
-	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(), r.St.Quoted(r.Refused()), with(account.Sized{From: h.From}, fmt.Sprintf("%s is full: %s of its budget of %s", h.Name, human(h.Used), human(h.Budget))))}
+	full := fmt.Sprintf("%s is full: %s of its budget of %s", h.Name, human(h.Used), human(h.Budget))
+	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(), r.St.Quoted(r.Refused()), with(account.Sized{From: h.From}, full))}
 }
 
 // smaller makes the program smaller, in its own words.

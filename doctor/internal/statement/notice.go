@@ -203,7 +203,8 @@ func (st *Statement) Fails() bool {
 }
 
 // followUp is what other failures leave behind them.
-var followUp = regexp.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
+var followUp = regexp.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|` +
+	`CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
 
 var exceptionLine = regexp.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):`)
 

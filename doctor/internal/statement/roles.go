@@ -473,20 +473,29 @@ func (toks tokenList) next(k int) *token {
 	return &toks[k]
 }
 
+// nowOrPeak is what "alloc cur" or "reserved peak" at word k says of the number at token i. Behind
+// the number it is the label of the next one.
+func (toks tokenList) nowOrPeak(k, i int) (r role, ok bool) {
+	t := &toks[k]
+	if t.class&(cAlloc|cKept|cUse|cAcquire) == 0 || !toks.next(k).is("cur", "curr", "current", "peak", "max") {
+		return roleNone, false
+	}
+	switch {
+	case k > i:
+		return roleNone, true
+	case toks.next(k).is("peak", "max"):
+		return rolePeak, true
+	}
+	return RoleAlloc, t.is("alloc")
+}
+
 // roleAt is what word k says of the number at token i.
 func (toks tokenList) roleAt(k, i int) role {
 	t := &toks[k]
 	c := t.class
 	peak := toks.near(k, 2, -1, cPeak) && !toks.near(k, 2, -1, cLimit)
-	if c&(cAlloc|cKept|cUse|cAcquire) != 0 && toks.next(k).is("cur", "curr", "current", "peak", "max") { // "alloc cur", "reserved peak"
-		switch {
-		case k > i:
-			return roleNone // the label of the next number
-		case toks.next(k).is("peak", "max"):
-			return rolePeak
-		case t.is("alloc"):
-			return RoleAlloc
-		}
+	if r, ok := toks.nowOrPeak(k, i); ok {
+		return r
 	}
 	switch {
 	case c&cLargest != 0:

@@ -280,7 +280,8 @@ func markBytes(toks []token) {
 			toks[i].bytes = true
 		}
 		// "requested buffer of size 643840"
-		if i > 2 && toks[i].kind == 'n' && toks[i].integer && toks[i].unit == "" && toks[i-1].is("size") && toks[i-2].is("of") && toks[i-3].is("buffer", "allocation", "request", "memory", "block", "segment") {
+		bare := toks[i].kind == 'n' && toks[i].integer && toks[i].unit == ""
+		if i > 2 && bare && toks[i-1].is("size") && toks[i-2].is("of") && toks[i-3].is("buffer", "allocation", "request", "memory", "block", "segment") {
 			toks[i].bytes = true
 		}
 	}
