@@ -30,7 +30,7 @@ func (d *Diagnosis) account(e *account.Case) {
 		slices.ContainsFunc(d.Causes, func(c Cause) bool {
 			return slices.ContainsFunc(c.Evidence, func(q Evidence) bool { return q.Line > 0 && !read(q.Line) })
 		})
-	failed = failed || anError.MatchString(e.End)
+	failed = failed || anError.MatchString(e.End) || e.LastError != nil && len(e.Failed) == 0 && !read(e.LastError.Line)
 	silent := len(d.Causes) == 0 && len(e.Failed) == 0 && (d.Verdict != VerdictUnknown || !slices.Contains(d.Certain, noRefusal))
 	switch {
 	case e.Binary() || failed || silent:
@@ -118,6 +118,8 @@ func (a *text) subject(rows []inventory.Row) {
 		}
 	}
 	a.Section(title)
+	// A bar without the weights would be one of the rest.
+	told := slices.ContainsFunc(rows, func(r inventory.Row) bool { return r.Kind == inventory.Total || strings.Contains(r.What, "weights") })
 	var bar strings.Builder
 	var sum uint64
 	mark := map[string]string{}
@@ -132,7 +134,7 @@ func (a *text) subject(rows []inventory.Row) {
 			bar.WriteString(m)
 		}
 	}
-	if len(parts) > 1 && whole > 0 {
+	if len(parts) > 1 && whole > 0 && told {
 		a.Raw(fmt.Sprintf("  [%-*s]", barWidth, bar.String()))
 	}
 	tab := report.NewTable("", "", ">", ">", "")
@@ -141,7 +143,7 @@ func (a *text) subject(rows []inventory.Row) {
 			continue
 		}
 		share := ""
-		if r.Kind == inventory.Part && len(parts) > 1 {
+		if r.Kind == inventory.Part && len(parts) > 1 && told {
 			share = report.Part(r.Bytes, whole)
 		}
 		from := r.From.Text

@@ -246,7 +246,7 @@ func TestAccountJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := got.Account
-	if got.Verdict != "account" || len(a.Rows) != 5 || len(a.Odd) == 0 || a.Rows[0].What != "allocated" || a.Rows[0].Bytes == nil || a.Rows[0].From.Line != 1 {
+	if got.Verdict != "account" || len(a.Rows) != 4 || len(a.Odd) == 0 || a.Rows[0].What != "allocated" || a.Rows[0].Bytes == nil || a.Rows[0].From.Line != 1 {
 		t.Errorf("%s", b.String())
 	}
 }

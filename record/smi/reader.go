@@ -96,7 +96,13 @@ func (r *Reader) Line(n int, text string) bool {
 	case '|':
 		return r.tableLine(n, text)
 	case '+':
-		return r.inTable(n) && strings.Contains(text, "--+")
+		if !r.inTable(n) || !strings.Contains(text, "--+") {
+			return false
+		}
+		if r.table.part == processPart && r.table.rule == n-1 && n > 1 {
+			r.tellProcesses(n) // the list is empty
+		}
+		return true
 	}
 	if r.dateLineOf(n, text) {
 		return true

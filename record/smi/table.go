@@ -24,6 +24,7 @@ type tableState struct {
 	part    part
 	amd     bool
 	untyped bool // processes have no type: up to driver 343
+	rule    int  // the line of the last rule under a heading
 	half    bool // the first row of a GPU came, and not its second
 }
 
@@ -58,6 +59,9 @@ func (r *Reader) tableLine(n int, text string) bool {
 	case count >= 3 && r.gpuRow(n, cells):
 	case count >= 2 && r.amdRow(n, cells):
 	default:
+		if strings.HasSuffix(first, "==") {
+			r.table.rule = n
+		}
 		return r.inTable(n) && columnHeading(first)
 	}
 	r.last = n

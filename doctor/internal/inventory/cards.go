@@ -223,6 +223,9 @@ func (a *Account) card(c card, pid int) {
 	}
 	a.add(c.name, total, rows)
 	switch {
+	case c.used != nil && c.told && c.used.bytes >= 64*mib && untold == 0 && len(c.processes) == 0:
+		a.Odd = append(a.Odd, fmt.Sprintf("%s: %s is in use and no process is listed: another container or PID namespace, or a process that died: "+
+			"fuser -v /dev/nvidia* as root, or gpumem ps, on the host", c.name, human(c.used.bytes)))
 	case !c.told:
 		a.NotTold = appendNew(a.NotTold, "which processes use it: nvidia-smi or gpumem ps lists them")
 	case untold > 0:

@@ -42,12 +42,12 @@ var forms = []form{
 	{torch, "CUDA OOMs", "", with(`OOMs: +(?P<count_ooms>\d+) `), inTable},
 	{torch, " memory ", "", with(`\|\s*(?P<key>Allocated|Active|Requested|GPU reserved|Non-releasable) memory\s*\|\s*(?P<value>SIZE)\s*\|\s*(?P<peak>SIZE)`), inTable},
 	{torch, "_bytes.all.", "", with(`\b(?P<key>allocated|reserved|active|inactive_split|requested)_bytes\.all\.(?P<when>current|peak)['"]?\s*[,:=]\s*(?P<value>\d+)`), ordinary},
-	{torch, "Max_MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA (?P<peak_reserved>\d+ GB)`), ordinary},
+	{torch, "Max_MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA \d+ GB`), ordinary},
 	{torch, "Allocated ", "GiB", with(`\b(?P<peak>[Mm]ax )?(?P<key>Memory|[Cc]ache) Allocated\s+(?P<value>[\d.]+)\s+GigaBytes`), ordinary},
 	{torch, "MemAllocated=", "", with(`\bMemAllocated=(?P<allocated>SIZE), MaxMemAllocated=(?P<peak_allocated>SIZE)`), ordinary},
 	{torch, "memory.used (MB)", "MiB", with(`(?:gpu_id|device_id): (?P<gpu>\d+)/memory\.used \(MB\)['"]?\s*[:=,]\s*(?P<used>[\d.]+)`), ordinary},
 	{device, "mem_get_info", "", with(`\((?P<free>\d{6,}), (?P<total>\d{6,})\)`), ordinary},
-	{host, "CPU Virtual Memory", "", with(`used = (?P<used>[\d.]+ GB), percent`), ordinary},
+	{host, "CPU Virtual Memory", "", with(`used = (?P<used>[\d.]+ GB), percent = (?P<word_percent>[\d.]+)%`), ordinary},
 	{trainer, "_mem_gpu", "", with(`\b(?P<key>before_init_mem_gpu|(?:init|train)_mem_gpu_(?:alloc|peaked)_delta)['"]?\s*[=:]\s*(?P<value>-?\d+(?:MB)?)`), ordinary},
 	// jaxlib/py_device.cc: memory_stats; CompiledMemoryStats; xla/service/buffer_assignment.cc.
 	{jax, "bytes_", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+` +
@@ -66,6 +66,7 @@ var forms = []form{
 	{vllm, "oading model weights took", "", with(`weights took (?P<weights>SIZE)`), ordinary},
 	{vllm, "Model loading took", "", with(`Model loading took (?P<weights>SIZE)`), ordinary},
 	{vllm, "Available KV cache memory", "", with(`KV cache memory: (?P<cache>SIZE)`), ordinary},
+	{vllm, "KV cache size:", "", with(`GPU KV cache size: (?P<count_tokens>[\d,]+) tokens`), ordinary},
 	{vllm, "Graph capturing finished", "", with(`took (?P<graphs>SIZE)`), ordinary},
 	{vllm, "Desired GPU memory utilization", "GiB", with(`Free memory on device \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).*utilization is \((?P<word_share>[\d.]+), (?P<requested>[\d.]+ GiB)\)\.` +
 		` Actual usage is ` +
@@ -75,9 +76,9 @@ var forms = []form{
 	// SGLang: free memory is the whole device's, other programs included.
 	{sglang, "Load weight begin", "", with(`avail mem=(?P<begin>SIZE)`), begins},
 	{sglang, "Load weight end", "", with(`avail mem=(?P<loaded>SIZE)(?:, mem usage=(?P<weights>SIZE))?`), ordinary},
-	{sglang, "Cache is allocated", "", with(`K size: (?P<k>SIZE), V size: (?P<v>SIZE)`), ordinary},
-	{sglang, "Cache is allocated", "", with(`KV size: (?P<k>SIZE)`), ordinary},
+	{sglang, "Cache is allocated", "", with(`#tokens: (?P<count_tokens>\d+)|\bKV size: (?P<cache>SIZE)|K size: (?P<k>SIZE), V size: (?P<v>SIZE)`), ordinary},
 	{sglang, "Memory pool end", "", with(`avail mem=(?P<pooled>SIZE)`), ordinary},
+	{sglang, "apture cuda graph begin", "", with(`avail mem=(?P<before>SIZE)`), ordinary},
 	{sglang, "apture cuda graph end", "", with(`mem usage=(?P<graphs>SIZE)\. avail mem=(?P<captured>SIZE)`), ordinary},
 	// llama.cpp, alone and under Ollama. "MB" is MiB.
 	{llama, "buffer size", "", with(`(?P<device>[A-Za-z]\w*)\s+(?P<key>model |KV |RS |compute |output |LoRA )?buffer size\s*=\s*(?P<value>[\d.]+ Mi?B)`), ordinary},
@@ -86,27 +87,38 @@ var forms = []form{
 		` \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
 	{llama, "- Host ", "MiB", with(`- (?P<device>Host)\s*\|\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+) `), ordinary},
 	{llama, " device=", "", with(`msg="(?P<key>model weights|kv cache|compute graph)" device=(?P<device>\w+) size="(?P<value>SIZE)"`), ordinary},
-	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+).*memory\.available="\[(?P<word_available>[^\]]*)\]".*` +
-		`memory\.required\.full="(?P<full>SIZE)" memory\.required\.partial="(?P<partial>SIZE)"` +
-		`(?: memory\.required\.kv="(?P<kv>SIZE)")?(?: memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]")` +
-		`?`), ordinary},
+	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+)|memory\.available="\[(?P<word_available>[^\]]*)\]"|` +
+		`memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]"|` +
+		`\b(?P<key>memory\.required\.(?:full|partial|kv)|memory\.weights\.total|memory\.graph\.(?:full|partial)|projector\.(?:weights|graph))="(?P<value>SIZE)"`), ordinary},
 	// TensorRT-LLM, its C++ runtime and its PyTorch backend.
 	{tensorrt, "Loaded engine size", "", with(`Loaded engine size: (?P<weights>SIZE)`), ordinary},
 	{tensorrt, "calculating max tokens in paged", "", with(`total: (?P<total>SIZE), available: (?P<free>SIZE)`), ordinary},
-	{tensorrt, "for max tokens in paged KV", "", with(`Allocated (?P<cache>SIZE) for`), ordinary},
+	{tensorrt, "TensorRT-managed allocation", "MiB", with(`now: CPU \d+, GPU (?P<managed>\d+) \(MiB\)`), ordinary},
+	{tensorrt, "for max tokens in paged KV", "", with(`Allocated (?P<cache>SIZE) for max tokens in paged KV cache(?: \((?P<count_tokens>\d+)\))?`), ordinary},
+	{tensorrt, "tokens in paged KV", "", with(`Using (?P<count_tokens>\d+) tokens in paged`), ordinary},
 	{tensorrt, "for k/v cache", "", with(`Allocate (?P<cache>\d+ bytes) for`), ordinary},
 	{tensorrt, "(inside torch) in memory usage", "", with(`after loading model weights .*: (?P<weights>SIZE)`), ordinary},
 	{tensorrt, "dynamically allocated during inf", "", with(`profiling: (?P<activations>SIZE)`), ordinary},
 	{tensorrt, "Memory used outside torch", "", with(`profiling: (?P<nontorch>SIZE)`), ordinary},
 	{tensorrt, "device total memory", "", with(`available KV cache memory when calculating max tokens: (?P<cache>SIZE).*device total memory (?P<total>SIZE)`), ordinary},
 	{jetson, "RAM ", "MiB", with(`\bRAM (?P<used>\d+)/(?P<total>\d+)MB \(lfb `), ordinary},
+	// CUDA.jl's memory_status, old and new; RMM's statistics, CuPy's pool, onnxruntime's arena, and
+	// TensorFlow's get_memory_info.
+	{julia, " usage: ", "", with(`Effective GPU memory usage: [\d.]+% \((?P<used>SIZE)/(?P<total>SIZE)\)|CUDA allocator usage: (?P<reserved>SIZE)|` +
+		`pool usage: (?P<allocated>SIZE) \((?P<reserved>SIZE) reserved\)|\w+ usage: SIZE \((?P<allocated>SIZE) allocated, (?P<cached>SIZE) cached\)`), ordinary},
+	{rmm, "current_bytes=", "", with(`\bcurrent_bytes=(?P<allocated>\d+).*\bpeak_bytes=(?P<peak_allocated>\d+)`), ordinary},
+	{cupy, "_bytes()", "", with(`pool\w*\.(?P<key>used|free|total)_bytes\(\)\s*[:=,]?\s*(?P<value>\d+)`), ordinary},
+	{onnx, "Total allocated bytes", "", with(`bfc_arena\.cc.*Total allocated bytes: (?P<reserved>\d+)`), ordinary},
+	{tensorflow, "'peak': ", "", with(`'current': (?P<allocated>\d+), 'peak': (?P<peak_allocated>\d+)\}`), ordinary},
 	// What people print with words of their own, last.
-	{torch, " cur ", "", with(`\b(?P<key>alloc|allocated|reserved) (?:(?P<when>peak)|cur|current) (?P<value>SIZE)`), ordinary},
+	{torch, "emory (", "", headedPrint, ownWords},
+	{torch, "emory [", "", headedPrint, ownWords},
 	{torch, "llocated", "", ownPrint, ownWords},
 	{torch, "eserved", "", ownPrint, ownWords},
 	{torch, "ached", "", ownPrint, ownWords},
-	{program, "peak", "", peakPrint, ownWords},
-	{program, "Peak", "", peakPrint, ownWords},
+	{torch, " cur", "", seriesPrint, ownWords},
+	{torch, "peak", "", peakPrint, ownWords},
+	{torch, "Peak", "", peakPrint, ownWords},
 }
 
 // ownPrint is a counter of PyTorch by its name or by a word, with its size.
@@ -114,21 +126,30 @@ var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[
 	`(?:[ _](?:mem(?:ory)?|bytes))?(?:\(\w*\))?['"]?\s*(?:[\[(](?P<unit>[KMG]i?B)[\])])?\s*(?:[:=]|is)?\s+(?P<value>\d[\d.]*\s?(?:[KMGT]i?B|bytes|B)?)(?:[\s,;|)]|$` +
 	`)`)
 
+// headedPrint is a line of counters whose unit stands in its heading.
+var headedPrint = with(`(?i)\bphase\s*[:=]\s*(?P<word_phase>\w+)|\b(?P<peak>max(?:imum)?[ _]|peak[ _])?(?P<key>allocated|reserved|cached|inactive|param|grad|buffer)(?:eter|ient)?s?` +
+	`\s*[:=]\s*(?P<value>\d[\d.]*)\b`)
+
+var heading = regexp.MustCompile(`emory [(\[]([KMG]i?B)[)\]]`)
+
+// seriesPrint is a counter that stands beside its peak.
+var seriesPrint = with(`(?i)\b(?P<key>alloc|reserved|cached)(?:ated)? (?P<when>cur|now|peak|max)\w*[:=]? +(?P<value>SIZE)`)
+
 // peakPrint is a peak in the words of a program.
 var peakPrint = with(`(?i)\bpeak(?: (?:gpu |cuda |device )?(?:mem(?:ory)?)?(?: usage| use)?)?\s*[:=]?\s+(?P<peak_allocated>\d[\d.]*\s?[MG]i?B)\b`)
 
-// headUnit is the unit of a line's numbers, in its heading: "memory (MiB) | allocated: 512 | ...".
-var headUnit = regexp.MustCompile(`(?i)\bmemory(?: usage)? ?[(\[]([KMG]i?B)[)\]]`)
-
 // keys are figures under the names that the forms have.
-var keys = strings.NewReplacer("allocated", "allocated", "alloc", "allocated", "gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
-	"cache", "reserved", "memory", "allocated", "peak_bytes_in_use", "peak_allocated", "bytes_in_use", "allocated", "bytes_limit", "limit",
+var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "nonreleasable", "inactive_split", "nonreleasable", "cached", "reserved",
+	"allocated", "allocated", "alloc", "allocated", "cache", "reserved", "memory", "allocated", "peak_bytes_in_use", "peak_allocated", "bytes_in_use", "allocated", "bytes_limit", "limit",
 	"peak_pool_bytes", "peak_reserved", "pool_bytes", "reserved", "bytes_reserved", "programs", "largest_free_block_bytes", "largest")
+
+// itsName is what tells that counters with common names are PyTorch's.
+var itsName = regexp.MustCompile(`(?i)torch|memory_(?:allocated|reserved|cached)`)
 
 var (
 	escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
 	// rank is how the prefix of a line names the process among others of its kind.
-	rank   = regexp.MustCompile(`(?i)\brank[ :=_]*(\d+)|(?:^|[^A-Za-z])((?:DP\d+ )?TP\d+)|\bpid=(\d+)`)
+	rank   = regexp.MustCompile(`(?i)\brank[ :=_-]*(\d+)|(?:^|[^A-Za-z])((?:DP\d+ )?TP\d+)|\bpid=(\d+)`)
 	digits = regexp.MustCompile(`\d+$`)
 	plain  = regexp.MustCompile(`^[\d.]+$`)
 )
@@ -186,6 +207,14 @@ func (f *form) take(r *Reader, n int, text string) bool {
 	if f.how == ownWords && fails(text) {
 		return false
 	}
+	unit := f.unit
+	if f.re == headedPrint {
+		m := heading.FindStringSubmatch(text)
+		if m == nil {
+			return false
+		}
+		unit = m[1]
+	}
 	all := f.re.FindAllStringSubmatchIndex(text, 40)
 	var s *subject
 	from := From{n, text}
@@ -206,9 +235,10 @@ func (f *form) take(r *Reader, n int, text string) bool {
 				s.clear()
 				r.table = s.name
 			}
+			s.known = s.known || f.how != ownWords || itsName.MatchString(text)
 		}
 		if key := strings.ToLower(group("key")); key != "" {
-			f.setNamed(s, key, group, from)
+			f.setNamed(s, key, unit, group, from)
 			continue
 		}
 		for i, name := range f.re.SubexpNames() {
@@ -219,8 +249,8 @@ func (f *form) take(r *Reader, n int, text string) bool {
 			if word, ok := strings.CutPrefix(name, "word_"); ok {
 				s.words[word] = value
 			} else if count, ok := strings.CutPrefix(name, "count_"); ok {
-				s.counts[count], _ = strconv.ParseUint(value, 10, 64)
-			} else if b, ok := bytesOf(value, f.unit); ok {
+				s.counts[count], _ = strconv.ParseUint(strings.ReplaceAll(value, ",", ""), 10, 64)
+			} else if b, ok := bytesOf(value, unit); ok {
 				s.set(name, figure{b, from})
 			}
 		}
@@ -229,18 +259,14 @@ func (f *form) take(r *Reader, n int, text string) bool {
 }
 
 // setNamed sets a figure that the line names.
-func (f *form) setNamed(s *subject, key string, group func(string) string, from From) {
-	if f.source != llama && f.source != bufferAssignment && f.source != trainer && f.source != compiled {
+func (f *form) setNamed(s *subject, key, unit string, group func(string) string, from From) {
+	if f.source == torch || f.source == jax {
 		key = keys.Replace(key)
 	}
-	unit := group("unit")
-	if unit == "" {
-		unit = f.unit
+	if u := group("unit"); u != "" {
+		unit = u
 	}
 	value := group("value")
-	if m := headUnit.FindStringSubmatch(from.Text); f.re == ownPrint && unit == "" && m != nil {
-		unit = m[1]
-	}
 	if f.re == ownPrint && unit == "" && plain.MatchString(value) && len(value) < 7 {
 		return // no unit, and too small for bytes
 	}
@@ -252,7 +278,7 @@ func (f *form) setNamed(s *subject, key string, group func(string) string, from 
 		return
 	}
 	peak := group("peak")
-	if group("when") == "peak" || peak != "" && !strings.ContainsAny(peak, "0123456789") {
+	if when := group("when"); when == "peak" || when == "max" || peak != "" && !strings.ContainsAny(peak, "0123456789") {
 		key = "peak_" + key
 	}
 	s.set(key, figure{b, from})

@@ -9,6 +9,7 @@
 package inventory
 
 import (
+	"fmt"
 	"io"
 	mathbits "math/bits"
 	"slices"
@@ -68,14 +69,8 @@ type subject struct {
 	figures map[string]figure
 	counts  map[string]uint64 // numbers that are no bytes
 	words   map[string]string
-	growth  map[string]*growth
-}
-
-// growth follows a figure over time.
-type growth struct {
-	n, rises    int
-	first, last figure
-	all         []figure // every reading, up to maxReadings
+	growth  map[string][]figure // the readings of a figure, by its key and phase
+	known   bool                // a line names the program
 }
 
 func (s *subject) set(key string, f figure) {
@@ -85,23 +80,11 @@ func (s *subject) set(key string, f figure) {
 	if _, known := s.figures[key]; !known && len(s.figures) >= maxFigures {
 		return
 	}
-	if old := s.figures[key]; !strings.HasPrefix(key, "peak_") || f.bytes >= old.bytes { // a peak may be reset between lines
-		s.figures[key] = f
+	if old := s.figures[key]; !strings.HasPrefix(key, "peak_") || old.bytes <= f.bytes {
+		s.figures[key] = f // the largest peak counts, and else the last figure
 	}
-	g := s.growth[key]
-	switch {
-	case g == nil:
-		g = &growth{first: f}
-		s.growth[key] = g
-	case f.bytes < g.last.bytes:
-		g.n, g.rises, g.first = 0, 0, f
-	case f.bytes > g.last.bytes:
-		g.rises++
-	}
-	g.n++
-	g.last = f
-	if len(g.all) < maxReadings {
-		g.all = append(g.all, f)
+	if g := key + " " + s.words["phase"]; len(s.growth[g]) < maxReadings {
+		s.growth[g] = append(s.growth[g], f)
 	}
 }
 
@@ -112,10 +95,10 @@ func (s *subject) has(keys ...string) bool {
 // Bounds of what is kept of a log.
 const (
 	maxSubjects = 64
-	maxReadings = 256
 	maxFigures  = 64
 	maxText     = 200
 	maxTexts    = 4096
+	maxReadings = 512
 )
 
 // Reader takes the lines of a log. The zero Reader is ready.
@@ -239,7 +222,7 @@ var marks = []struct {
 	before string // what stands before that byte
 	after  string // and behind it
 }{
-	{'B', "i", ""}, {'B', "M", ""}, {'B', "G", ""}, {'B', "", "ufferAssignment"}, {'y', "emor", ""}, {'y', "", "tes"}, {'_', "mem", "g"}, {'O', "", "OMs"}, {'G', "layers to ", ""}, {'c', "allo", "ation "},
+	{'B', "i", ""}, {'B', "M", ""}, {'B', "G", ""}, {'B', "", "ufferAssignment"}, {'y', "emor", ""}, {'y', "", "tes"}, {'_', "mem", "g"}, {'O', "", "OMs"}, {'V', "K", " cache"}, {'k', "'pea", "'"}, {'G', "layers to ", ""}, {'c', "allo", "ation "},
 }
 
 // gate reports whether a line may have a figure.
@@ -296,7 +279,7 @@ func (r *Reader) of(src *source, name string) *subject {
 }
 
 func (s *subject) clear() {
-	s.figures, s.counts, s.words, s.growth = map[string]figure{}, map[string]uint64{}, map[string]string{}, map[string]*growth{}
+	s.figures, s.counts, s.words, s.growth = map[string]figure{}, map[string]uint64{}, map[string]string{}, map[string][]figure{}
 }
 
 // Account is where the memory is, by the log and by the state; nil if neither says. Either may be
@@ -308,6 +291,7 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 		for _, s := range r.subjects {
 			a.subject(s, r.sampled)
 		}
+		a.alike()
 		cards = append(r.cards(), r.listed...)
 	}
 	pid := 0
@@ -369,6 +353,34 @@ func (a *Account) add(name string, total Row, rows []Row) {
 	for _, row := range rows {
 		row.Subject, row.From.Text = name, clip(row.From.Text)
 		a.Rows = append(a.Rows, row)
+	}
+}
+
+// alike makes one of ranks that say the same.
+func (a *Account) alike() {
+	var names []string
+	of := map[string][]Row{}
+	for _, row := range a.Rows {
+		names = appendNew(names, row.Subject)
+		of[row.Subject] = append(of[row.Subject], row)
+	}
+	a.Rows = a.Rows[:0:0]
+	for len(names) > 0 {
+		name := names[0]
+		program, _, ranked := strings.Cut(name, ", ")
+		same := func(other string) bool {
+			return other == name || ranked && strings.HasPrefix(other, program+", ") && slices.EqualFunc(of[name], of[other], func(x, y Row) bool {
+				return x.What == y.What && x.Bytes == y.Bytes && x.Kind == y.Kind
+			})
+		}
+		before := len(names)
+		names = slices.DeleteFunc(names, same)
+		for _, row := range of[name] {
+			if n := before - len(names); n > 1 {
+				row.Subject = fmt.Sprintf("%s (x%d)", name, n)
+			}
+			a.Rows = append(a.Rows, row)
+		}
 	}
 }
 

@@ -5,10 +5,13 @@ package inventory
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"gpumem/record/smi"
+	"gpumem/size"
 )
 
 const (
@@ -36,10 +39,11 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 		}
 		odd("%d of %d layers are on the GPU, the rest on the host: slower, and no failure", layers, of)
 		if s.source == ollama {
-			a.Notes = append(a.Notes, fmt.Sprintf("%s of %s, %d %%, is on the GPUs, of which %s was available", human(get("partial")), human(get("full")),
-				100*get("partial")/max(get("full"), 1), s.words["available"]))
-			a.Returns = appendNew(a.Returns, fmt.Sprintf("%s more on the GPUs would hold all layers: a smaller context (num_ctx, OLLAMA_CONTEXT_LENGTH), "+
-				"OLLAMA_NUM_PARALLEL=1, a smaller quantisation of the model, or of the cache (OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0)", human(get("host"))))
+			a.oddOfOllama(s)
+		}
+	case julia:
+		if cached := get("cached"); cached >= 256*mib {
+			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes more of what is live free")
 		}
 	}
 	if s.source == llama && len(s.words["unaccounted"]) > 0 && s.words["unaccounted"][0] == '-' {
@@ -49,6 +53,24 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 		odd("at its peak it had %s, now %s: the peak decides whether it fits, and %s of it has gone", human(peak), human(now), human(peak-now))
 	}
 	a.growing(s, sampled, odd)
+}
+
+// oddOfOllama says how much is missing for all layers.
+func (a *Account) oddOfOllama(s *subject) {
+	var available uint64
+	for _, b := range listed(s.words["available"]) {
+		available = size.Add(available, b)
+	}
+	full := s.figures["memory.required.full"].bytes
+	more := "more memory on the GPUs would hold all layers"
+	if available > 0 {
+		a.Notes = append(a.Notes, human(available)+" was available on the GPUs")
+		if full > available {
+			more = human(full-available) + " more free on the GPUs would hold all layers"
+		}
+	}
+	a.Returns = appendNew(a.Returns, more+": a smaller context (num_ctx, OLLAMA_CONTEXT_LENGTH), OLLAMA_NUM_PARALLEL=1, "+
+		"a smaller quantisation of the model, or of the cache (OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0)")
 }
 
 func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
@@ -69,61 +91,90 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 	case reserved >= allocated+allocated/2:
 		odd("%s is reserved for %s that is allocated", human(reserved), human(allocated))
 	}
+	ours := ""
+	if !s.known {
+		ours = "if it is PyTorch's: "
+	}
 	if cached >= 256*mib {
 		when := ""
-		if s.words["deepspeed"] != "" || allocated <= reserved/20 {
+		if allocated <= reserved/20 {
 			when = "; call it after initialisation"
 		}
-		a.Returns = appendNew(a.Returns, "torch.cuda.empty_cache() returns up to "+human(cached)+" to the driver"+when)
+		a.Returns = appendNew(a.Returns, ours+"torch.cuda.empty_cache() returns up to "+human(cached)+" to the driver"+when)
 	}
-	if s.has("allocated") {
+	if s.has("allocated") && s.known {
 		a.Returns = appendNew(a.Returns, "what is allocated returns to the pool when its last reference goes: del, and detach() or item() for what is kept of a step")
 	}
 }
 
-// growing is a figure that only rises.
+// growing is a figure that only rises, or whose lows do.
 func (a *Account) growing(s *subject, sampled bool, odd func(string, ...any)) {
-	for _, key := range []string{"allocated", "used"} {
-		g := s.growth[key]
-		if g == nil {
+	for _, key := range slices.Sorted(maps.Keys(s.growth)) {
+		all := s.growth[key]
+		n := len(all)
+		switch key, _, _ := strings.Cut(key, " "); {
+		case key != "allocated" && key != "used" || n < 5:
+			continue
+		case all[n-1].bytes < all[0].bytes+16*mib:
+			continue
+		case rises(all) >= n-2:
+			a.steady(s, all, sampled, odd)
+		case n >= 8:
+			from, to, ok := lows(all)
+			if !ok {
+				continue
+			}
+			odd("grows from %s (line %d) to %s (line %d) over %d readings, at its lows: what is kept alive between them?",
+				human(from.bytes), from.Line, human(to.bytes), to.Line, n)
+		default:
 			continue
 		}
-		if low, high, ok := g.floor(); ok && (g.n < 5 || g.rises < g.n-1) {
-			odd("the least that is %s between its peaks rises from %s (line %d) to %s (line %d): something is kept", key, human(low.bytes), low.Line, human(high.bytes), high.Line)
-			continue
+		if s.source == torch {
+			a.Returns = appendNew(a.Returns, "gc.collect() frees what refers to itself; gpumem leaks lists what stays, from a trace")
 		}
-		if g.n < 5 || g.rises < g.n-1 || g.last.bytes-g.first.bytes < 16*mib {
-			continue
-		}
-		step := (g.last.bytes - g.first.bytes) / uint64(g.n-1)
-		by := "by " + human(step) + " a reading, "
-		if sampled {
-			by = ""
-		}
-		text := fmt.Sprintf("grows %sfrom %s (line %d) to %s (line %d)", by, human(g.first.bytes), g.first.Line, human(g.last.bytes), g.last.Line)
-		if t, ok := s.figures[s.total.key]; ok && s.total.key != "reserved" && !sampled && t.bytes > g.last.bytes {
-			text += fmt.Sprintf("; %s more lasts for about %d readings", human(t.bytes-g.last.bytes), (t.bytes-g.last.bytes)/step)
-		}
-		odd("%s", text)
 	}
 }
 
-// floor is the least reading of the second and of the last quarter, where each quarter's is no less
-// than the one before and the last is half as much again. The first quarter is that of a start.
-func (g *growth) floor() (low, high figure, ok bool) {
-	n := len(g.all)
-	if n < 8 || n == maxReadings {
-		return low, high, false
-	}
-	var least [4]figure
-	for q := range least {
-		least[q] = slices.MinFunc(g.all[q*n/4:(q+1)*n/4], func(a, b figure) int { return cmp.Compare(a.bytes, b.bytes) })
-		if q > 0 && least[q].bytes < least[q-1].bytes {
-			return low, high, false
+// rises is how often a figure rises; very low if it ever falls.
+func rises(all []figure) (n int) {
+	for i, f := range all[1:] {
+		switch {
+		case f.bytes < all[i].bytes:
+			return -1
+		case f.bytes > all[i].bytes:
+			n++
 		}
 	}
-	low, high = least[1], least[3]
-	return low, high, high.bytes >= low.bytes+low.bytes/2 && high.bytes-low.bytes >= 256*mib
+	return n
+}
+
+// lows are the least reading of the second and of the last quarter, where no quarter's is less than
+// the one before, and the last is half as much again. The first quarter is that of a start.
+func lows(all []figure) (from, to figure, rise bool) {
+	var least [4]figure
+	for q := range least {
+		least[q] = slices.MinFunc(all[q*len(all)/4:(q+1)*len(all)/4], func(x, y figure) int { return cmp.Compare(x.bytes, y.bytes) })
+		if q > 0 && least[q].bytes < least[q-1].bytes {
+			return from, to, false
+		}
+	}
+	from, to = least[1], least[3]
+	return from, to, to.bytes >= from.bytes+max(from.bytes/2, 256*mib)
+}
+
+// steady is a figure that rises from reading to reading.
+func (a *Account) steady(s *subject, all []figure, sampled bool, odd func(string, ...any)) {
+	first, last := all[0], all[len(all)-1]
+	step := (last.bytes - first.bytes) / uint64(len(all)-1)
+	by := "by " + human(step) + " a reading, "
+	if sampled {
+		by = ""
+	}
+	text := fmt.Sprintf("grows %sfrom %s (line %d) to %s (line %d)", by, human(first.bytes), first.Line, human(last.bytes), last.Line)
+	if t, ok := s.figures[s.total.key]; ok && s.total.key != "reserved" && !sampled && t.bytes > last.bytes {
+		text += fmt.Sprintf("; %s more lasts for about %d readings", human(t.bytes-last.bytes), (t.bytes-last.bytes)/max(step, 1))
+	}
+	odd("%s", text)
 }
 
 // overTime is a recording of the use of a GPU.

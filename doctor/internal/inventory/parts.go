@@ -28,7 +28,7 @@ var peaks = []part{{"peak_allocated", "allocated at its peak"}, {"peak_reserved"
 
 var (
 	torch = &source{
-		title: "PyTorch", others: append([]part{{"requested", "of it requested, before rounding"}}, peaks...), derive: ofPyTorch,
+		title: "PyTorch", others: append([]part{{"requested", "of it requested, before rounding"}, {"param", "parameters"}, {"grad", "gradients"}, {"buffer", "buffers"}, {"inactive", "inactive"}}, peaks...), derive: ofPyTorch,
 		parts: []part{
 			{"allocated", "allocated"}, {"waiting", "freed, waiting for a stream"}, {"pinned", "cached beside live blocks"}, {"cached", "cached, free"},
 			{"used", "used on the device, by all programs"},
@@ -66,6 +66,7 @@ var (
 	sglang = &source{
 		title: "SGLang at its start", total: part{"begin", "free when it began"}, derive: ofSGLang,
 		parts:   []part{{"weights", "weights"}, {"cache", "KV cache"}, {"pools", "tables of requests and others"}, {"graphs", "CUDA graphs"}, {"left", "free"}},
+		others:  []part{{"k", "of the cache: K"}, {"v", "of the cache: V"}},
 		returns: []string{"a smaller --mem-fraction-static makes the KV cache smaller"},
 		notTold: "what other programs hold, and the size of the GPU",
 	}
@@ -79,13 +80,16 @@ var (
 		notTold: "the CUDA context, other programs, and what is free",
 	}
 	ollama = &source{
-		title: "Ollama's plan", total: part{"full", "the model, its cache and graphs"}, derive: ofOllama,
-		parts: []part{{"partial", "on the GPUs"}, {"host", "on the host"}}, notTold: "what other programs hold",
-		others: []part{{"kv", "of it KV cache"}, {"on0", "on GPU 0"}, {"on1", "on GPU 1"}, {"on2", "on GPU 2"}, {"on3", "on GPU 3"}},
+		title: "Ollama's plan", derive: ofOllama, parts: []part{{"memory.required.partial", "on the GPUs"}}, notTold: "what other programs hold",
+		others: []part{
+			{"memory.required.full", "all layers on the GPUs would take"}, {"memory.weights.total", "weights"}, {"memory.required.kv", "KV cache"}, {"graph", "graph"},
+			{"projector.weights", "the projector's weights"}, {"projector.graph", "the projector's graph"}, {"on0", "on GPU 0"}, {"on1", "on GPU 1"}, {"on2", "on GPU 2"}, {"on3", "on GPU 3"},
+		},
 	}
 	tensorrt = &source{
 		title: "TensorRT-LLM at its start", total: part{"total", "total of the GPU"}, rest: "the rest",
-		parts:   []part{{"weights", "weights"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
+		derive:  ofTensorRT,
+		parts:   []part{{"weights", "weights"}, {"managed", "the engine, as TensorRT manages it"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
 		others:  []part{{"free", "free before the KV cache"}},
 		returns: []string{"a smaller free_gpu_memory_fraction of kv_cache_config makes the KV cache smaller"},
 		notTold: "what other programs hold",
@@ -98,10 +102,20 @@ var (
 		},
 		notTold: "PyTorch's cache and context, other GPUs and ranks: these figures are of rank 0, and of what is allocated",
 	}
-	device  = &source{title: "mem_get_info", parts: []part{{"used", "in use, by all programs"}, {"free", "free"}}, total: part{"total", "total of the GPU"}, derive: ofDevice, notTold: "who uses it"}
-	host    = &source{title: "The host", parts: []part{{"used", "in use by all programs"}}, notTold: "how much it has"}
-	jetson  = &source{title: "RAM, the CPU's and the GPU's", parts: []part{{"used", "in use"}, {"free", "free"}}, total: part{"total", "there is"}, derive: ofDevice, notTold: "who uses it"}
-	program = &source{title: "The program", others: peaks, notTold: "what is in use now"}
+	device = &source{title: "mem_get_info", parts: []part{{"used", "in use, by all programs"}, {"free", "free"}}, total: part{"total", "total of the GPU"}, derive: ofDevice, notTold: "who uses it"}
+	host   = &source{title: "The host", parts: []part{{"used", "in use by all programs"}}, notTold: "how much it has"}
+	jetson = &source{title: "RAM, the CPU's and the GPU's", parts: []part{{"used", "in use"}, {"free", "free"}}, total: part{"total", "there is"}, derive: ofDevice, notTold: "who uses it"}
+	julia  = &source{
+		title: "CUDA.jl", total: part{"total", "total of the GPU"}, derive: ofJulia, notTold: "who holds what is outside the pool: nvidia-smi",
+		parts: []part{{"allocated", "live in its pool"}, {"cached", "cached, free in its pool"}, {"outside", "outside the pool: context, other programs"}, {"free", "free"}},
+	}
+	rmm  = &source{title: "RMM", parts: []part{{"allocated", "allocated"}}, others: peaks, notTold: "the size of its pool, and what is outside it"}
+	cupy = &source{
+		title: "CuPy's pool", parts: []part{{"used", "in use"}, {"free", "cached, free"}}, total: part{"total", "taken by the pool"}, derive: ofDevice,
+		returns: []string{"cupy.get_default_memory_pool().free_all_blocks() returns what is free in the pool"}, notTold: "what is outside the pool",
+	}
+	onnx       = &source{title: "onnxruntime's arena", parts: []part{{"reserved", "taken from the device"}}, notTold: "how much of it is in use"}
+	tensorflow = &source{title: "TensorFlow's allocator", parts: []part{{"allocated", "in use"}}, others: peaks, notTold: "the size of its pool, and what is outside it"}
 )
 
 func human(n uint64) string { return size.Format(n) }
@@ -205,12 +219,12 @@ func ofSGLang(s *subject) {
 	if s.has("pooled", "cache") {
 		s.less("pools", "loaded", "cache", "pooled")
 	}
-	for _, key := range []string{"begin", "loaded", "pooled", "captured"} {
+	for _, key := range []string{"begin", "loaded", "pooled", "before", "captured"} {
 		if f, ok := s.figures[key]; ok {
 			s.figures["left"] = f
 		}
 	}
-	if !s.has("pooled") && !s.has("captured") {
+	if !s.has("pooled") && !s.has("before") && !s.has("captured") {
 		s.less("left", "loaded", "cache")
 	}
 	if !s.has("begin") && s.has("loaded", "weights") {
@@ -233,12 +247,41 @@ func ofLlama(s *subject) {
 }
 
 func ofOllama(s *subject) {
-	s.less("host", "full", "partial")
-	for i, text := range strings.Split(strings.ReplaceAll(s.words["allocations"], "iB ", "iB,"), ",") {
-		if b, ok := bytesOf(text, ""); ok {
-			s.figures[fmt.Sprintf("on%d", i)] = figure{b, s.figures["partial"].From}
+	graph := "memory.graph.full"
+	if s.counts["offload"] < s.counts["layers"] {
+		graph = "memory.graph.partial"
+	}
+	s.less("graph", graph)
+	for i, b := range listed(s.words["allocations"]) {
+		s.figures[fmt.Sprintf("on%d", i)] = figure{b, s.figures["memory.required.partial"].From}
+	}
+}
+
+// listed are the sizes of a list.
+func listed(text string) (all []uint64) {
+	for t := range strings.SplitSeq(strings.ReplaceAll(text, "iB ", "iB,"), ",") {
+		if b, ok := bytesOf(t, ""); ok {
+			all = append(all, b)
 		}
 	}
+	return all
+}
+
+// ofTensorRT counts the weights of an engine once.
+func ofTensorRT(s *subject) {
+	if s.figures["managed"].bytes > 0 {
+		delete(s.figures, "weights")
+	}
+}
+
+func ofJulia(s *subject) {
+	if f, ok := s.figures["allocated"]; ok && s.has("cached") && !s.has("reserved") {
+		f.bytes = size.Add(f.bytes, s.figures["cached"].bytes)
+		s.figures["reserved"] = f
+	}
+	s.less("cached", "reserved", "allocated")
+	s.less("outside", "used", "reserved")
+	s.less("free", "total", "used")
 }
 
 // ofTrainer heeds that a stage may end with less than it began.
@@ -261,6 +304,9 @@ func (a *Account) subject(s *subject, sampled bool) {
 		s.derive(s)
 	}
 	name := s.title
+	if s.source == torch && !s.known {
+		name = "The program"
+	}
 	if s.name != "" {
 		name += ", " + s.name
 	}
@@ -272,7 +318,7 @@ func (a *Account) subject(s *subject, sampled bool) {
 			if !ok || f.bytes == 0 && kind == Other || f.bytes == 0 && p.key != "allocated" && len(rows) > 0 {
 				continue
 			}
-			rows = append(rows, Row{What: p.what, Bytes: f.bytes, From: f.From, Kind: kind})
+			rows = append(rows, Row{What: s.label(p), Bytes: f.bytes, From: f.From, Kind: kind})
 			if kind == Part {
 				sum = size.Add(sum, f.bytes)
 			}
@@ -291,11 +337,27 @@ func (a *Account) subject(s *subject, sampled bool) {
 		return
 	}
 	a.add(name, Row{What: s.total.what, Bytes: t.bytes, From: t.From, Kind: Total}, rows)
-	if s.notTold != "" {
+	switch {
+	case s.source == torch && !s.known:
+		a.NotTold = appendNew(a.NotTold, "what it holds beside this, and other programs: nvidia-smi has them")
+	case s.notTold != "":
 		a.NotTold = appendNew(a.NotTold, s.notTold)
 	}
 	a.oddOf(name, s, sampled)
 	a.Returns = appendNew(a.Returns, s.returns...)
+}
+
+// label is what a part is called, with what else is told of it.
+func (s *subject) label(p part) string {
+	switch tokens := s.counts["tokens"]; {
+	case p.key == "cache" && tokens > 0:
+		return fmt.Sprintf("%s of %d tokens", p.what, tokens)
+	case p.key == "used" && s.words["percent"] != "":
+		return p.what + ", " + s.words["percent"] + " %"
+	case p.key == "allocated" && s.words["phase"] != "":
+		return p.what + ", " + s.words["phase"]
+	}
+	return p.what
 }
 
 func appendNew(list []string, more ...string) []string {
