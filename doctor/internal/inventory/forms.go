@@ -155,7 +155,7 @@ var (
 )
 
 // refusals are words of memory that was refused; those of an allocation stand beside failing.
-var refusals = []string{"ut of memory", "ut of CUDA memory", "ried to allocate", "xhausted", "ot enough", "nsufficient", "o available memory", "o free memory",
+var refusals = []string{"ut of memory", "ut of CUDA memory", "ut of GPU memory", "ut of device memory", "ried to allocate", "xhausted", "ot enough", "nsufficient", "o available memory", "o free memory",
 	"nable to", "larger than", "bandwidth", "OOM "}
 
 // fails reports whether a line may speak of memory that was refused.
