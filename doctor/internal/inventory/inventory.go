@@ -70,6 +70,7 @@ type subject struct {
 	counts  map[string]uint64 // numbers that are no bytes
 	words   map[string]string
 	growth  map[string][]figure // the readings of a figure, by its key and phase
+	names   []part              // of a list, in its order
 	known   bool                // a line names the program
 }
 
@@ -107,6 +108,8 @@ type Reader struct {
 	smi      smi.Reader
 	listed   []card // by gpumem ps
 	listLine int
+	lists    *subject // the list of figures that is being read
+	listEnd  int
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
 	tries    []tries
@@ -168,6 +171,10 @@ func (r *Reader) line(n int, text string) {
 			}
 			return
 		}
+	}
+	if r.listing(n, text) {
+		r.mark(n, text)
+		return
 	}
 	if text[0] == '|' && text[len(text)-1] == '|' {
 		r.mark(n, text) // of a table
@@ -289,6 +296,10 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 	var cards []card
 	if r != nil {
 		for _, s := range r.subjects {
+			if len(s.names) > 0 {
+				a.asTold(s)
+				continue
+			}
 			a.subject(s, r.sampled)
 		}
 		a.alike()

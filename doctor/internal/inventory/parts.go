@@ -114,6 +114,8 @@ var (
 		title: "CuPy's pool", parts: []part{{"used", "in use"}, {"free", "cached, free"}}, total: part{"total", "taken by the pool"}, derive: ofDevice,
 		returns: []string{"cupy.get_default_memory_pool().free_all_blocks() returns what is free in the pool"}, notTold: "what is outside the pool",
 	}
+	list       = &source{title: "Figures", notTold: "which of them are parts of another"}
+	gauges     = &source{title: "Metrics", notTold: "what is not in these metrics"}
 	onnx       = &source{title: "onnxruntime's arena", parts: []part{{"reserved", "taken from the device"}}, notTold: "how much of it is in use"}
 	tensorflow = &source{title: "TensorFlow's allocator", parts: []part{{"allocated", "in use"}}, others: peaks, notTold: "the size of its pool, and what is outside it"}
 )
