@@ -66,9 +66,9 @@ func (s *subject) told(name string, f figure) {
 	s.set(name, f)
 }
 
-// asTold adds the figures of a list; one alone is none.
+// asTold adds the figures of a list. Fewer than four may be those of a refusal in words unknown.
 func (a *Account) asTold(s *subject) {
-	if s.source == list && len(s.names) < 2 {
+	if s.source == list && len(s.names) < 4 {
 		return
 	}
 	var rows []Row
