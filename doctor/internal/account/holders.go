@@ -159,7 +159,7 @@ func (e *Case) own(list []Holder) int {
 	return -1
 }
 
-// heldBy is what these processes hold together.
+// HeldBy is what these processes hold together.
 func HeldBy(list []Holder) (sum uint64) {
 	for _, h := range list {
 		sum += h.Used
@@ -167,7 +167,7 @@ func HeldBy(list []Holder) (sum uint64) {
 	return sum
 }
 
-// readings are the lines of these processes, the desktop's left out, each with what it
+// Readings are the lines of these processes, the desktop's left out, each with what it
 // holds.
 func Readings(list []Holder) []statement.Evidence {
 	var q []statement.Evidence

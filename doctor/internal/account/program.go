@@ -51,7 +51,7 @@ func (e *Case) OnTorch() bool {
 	return e.Uses("torch", "vllm", "sglang", "tgi", "deepspeed", "fsdp", "lightning", "transformers", "diffusers", "a1111") && !e.Uses("jax")
 }
 
-// jaxAndTF gives the readings that show both in one process, or nil.
+// JAXAndTF gives the readings that show both in one process, or nil.
 func (e *Case) JAXAndTF() []statement.Evidence {
 	if e.FrameworksTold() {
 		if e.Uses("jax") && e.Uses("tensorflow") {

@@ -106,7 +106,7 @@ func (e *Case) gather() {
 				}
 			}
 		}
-		if !st.Refused || st.Advice && len(st.Amounts) == 0 || st.Topic("exceeds") != nil || st.Topic("remat") != nil && st.Layer != statement.LayerNCCL || st.Topic("killed") != nil && st.Amount(statement.RoleWant) == nil {
+		if !st.Refused || st.Advice && len(st.Amounts) == 0 || st.Topic("exceeds") != nil || st.Topic("remat") != nil && st.Layer != statement.LayerNCCL || st.Topic("killed") != nil && (st.Amount(statement.RoleWant) == nil || st.HasAny("evicted", "threshold", "kubelet")) {
 			continue
 		}
 		r := &Refusal{St: st, Layer: st.Layer, Device: DeviceOf(st.Text), Mild: st.Mild}
@@ -387,7 +387,7 @@ func (e *Case) autotuned() {
 	}
 }
 
-// last is the last refusal for which ok holds, and nil.
+// Last is the last refusal for which ok holds, and nil.
 func (e *Case) Last(ok func(*Refusal) bool) *Refusal {
 	for _, r := range slices.Backward(e.Failed) {
 		if ok(r) {
@@ -397,7 +397,7 @@ func (e *Case) Last(ok func(*Refusal) bool) *Refusal {
 	return nil
 }
 
-// contextRefused is the last line that no context could be made for lack of memory.
+// ContextRefused is the last line that no context could be made for lack of memory.
 func (e *Case) ContextRefused() *Refusal {
 	return e.Last(func(r *Refusal) bool { return r.Layer == statement.LayerContext })
 }

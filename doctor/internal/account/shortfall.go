@@ -198,7 +198,7 @@ func (s *Shortfall) RestDecides() bool {
 // few segments' ends, is what rounding leaves in any pool, and where a segment is refused that
 // is no cause.
 func (s *Shortfall) Holes() bool {
-	worth := s.HasUse && s.Idle >= 2*statement.Mib && (s.Total == 0 || s.Alloc < s.Total*95/100)
+	worth := s.HasUse && s.Idle >= 2*statement.Mib
 	return worth && (s.Want > segment || s.Idle >= max(s.Alloc/40, 4*segment))
 }
 
@@ -206,7 +206,8 @@ func (s *Shortfall) Holes() bool {
 // usual ends of segments can hide: a twenty-fifth of the pool at least.
 func (s *Shortfall) HolesDecide() bool {
 	enough := s.Idle+s.Free >= s.Want+s.Round || s.Idle >= s.Want
-	return s.Holes() && enough && s.Idle >= s.Reserved/25
+	full := s.Total > 0 && s.Alloc >= s.Total*95/100 // the next request does not fit, whatever the holes
+	return s.Holes() && enough && !full && s.Idle >= s.Reserved/25
 }
 
 // HolesMay reports whether they may have.
@@ -296,6 +297,8 @@ func (s *Shortfall) Own() string {
 	case !s.HasFree:
 		free, end = "", "was refused"
 	case s.Free >= s.Want: // by less than a context's growth
+		end = "was refused"
+	case s.Idle+s.Free >= s.Want: // in one piece it does not fit
 		end = "was refused"
 	}
 	if s.Idle > 0 {

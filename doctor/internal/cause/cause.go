@@ -142,7 +142,7 @@ func newView(e *account.Case) *view {
 	return c
 }
 
-// others are the lines that name the other processes.
+// othersLines are the lines that name the other processes.
 func (c *view) othersLines() []statement.Evidence { return account.Readings(c.others) }
 
 // totalLine is the line that says how much memory the GPU has, if one does.

@@ -38,6 +38,10 @@ func (c *view) messageOccupied() []Explanation {
 		return []Explanation{sure(649, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.InUse()))...)}
 	case restUnknown:
 		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
+	case holesMaybe, holesHardly:
+		if s.Others > 0 && s.Others >= s.Lacking {
+			return []Explanation{fits(636, "others in the message", c.endOthers(), seeSummary, s.St.Quoted(fmt.Sprintf("%s was lacking, and others hold %s (%s)", human(s.Lacking), human(s.Others), strings.Join(s.Names, ", "))))}
+		}
 	case othersAndHoles:
 		return []Explanation{fits(639, "others and holes together", c.endOthers(), c.onPool(seeSummary), s.St.Quoted(bothShort(s)))}
 	case listedOthers:

@@ -74,7 +74,7 @@ func (c *view) runnerEstimate() bool {
 // is unknown, or too small.
 func (c *view) planOneBuffer() bool {
 	p := c.Plan
-	return p.Want >= 16*statement.Gib && p.Total.Bytes < p.Want && !p.Compute
+	return p.Want > 32*statement.Gib && p.Total.Bytes < p.Want && !p.Compute // more than any card for a desktop has
 }
 
 // fewerLayers lets less go to the GPU. A buffer for the computation does not become smaller with

@@ -163,6 +163,9 @@ func hostKilled(c *view) []Explanation {
 			"the monitor kills at RAY_memory_usage_threshold, 0.95 of the node's memory by default; above it the kernel kills instead")
 	case machine || killer == "the kubelet" || killer == "systemd-oomd" || killer == "earlyoom":
 		reading, remedy = killer+" killed the process because the machine had no memory left", c.moreMachine()
+		if killer == "the kubelet" {
+			remedy = steps("let the pod request what it uses (resources.requests.memory), so that it comes to a node that has it; those that use more than they request are evicted first").step(remedy.Steps...)
+		}
 	}
 	l := c.about("killed", reading)
 	if l == nil {

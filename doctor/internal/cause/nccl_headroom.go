@@ -15,6 +15,9 @@ func (c *view) ncclLines() (last, memory, other *statement.Statement) {
 		if st.Layer != statement.LayerNCCL {
 			continue
 		}
+		if echo := other != nil && other.Line+2 >= st.Line && st.Words["calloc"]; echo {
+			continue // NCCL prints it after any error of CUDA's
+		}
 		if st.Refused || st.HasAny("failed", "failure", "error", "unhandled") {
 			last = st
 			if st.Refused && (memory == nil || memory.Amount(statement.RoleWant) == nil) {

@@ -15,7 +15,7 @@ func notMemory(c *view) (all []Explanation) {
 		x.Verdict = "not_memory"
 		all = append(all, x)
 	}
-	if st := c.Sticky; st != nil && (c.Shortfall == nil || st.Line < c.Shortfall.St.Line) {
+	if st := c.Sticky; st != nil && !c.refusedBefore(st) {
 		x := sure(975, "an error after which every call fails", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+": after it every call of this process fails, whichever library makes it"))
 		x.Alone = true
 		add(x)
@@ -76,6 +76,14 @@ var driverInit = regexp.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGe
 
 var repairDriver = steps("see that the driver answers at all: nvidia-smi; in WSL the Windows driver and the kernel of WSL have to fit (wsl --update), and its memory limit is .wslconfig's",
 	"see that the program finds the right libcuda (ldconfig -p | grep libcuda), and that the host has memory: free -h")
+
+// refusedBefore reports whether memory of the GPU was refused before a line: what fails after that
+// may follow from it, as an access through a pointer that was not checked does.
+func (c *view) refusedBefore(st *statement.Statement) bool {
+	return c.Last(func(r *account.Refusal) bool {
+		return !r.Mild && r.Layer != statement.LayerHost && r.St.Line <= st.Line
+	}) != nil
+}
 
 // otherFailure is the line of a failure that is none of memory, if no memory was refused and no
 // library's failure comes before it.

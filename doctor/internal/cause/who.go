@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 )
 
 type giver int
@@ -82,6 +83,8 @@ func (c *view) who() giver {
 		return c.whoBesidePool()
 	case s.OthersDecide():
 		return namedOthers
+	case c.ranksTook():
+		return namedOthers
 	case s.BesideDecides():
 		return besidePool
 	case s.Waiting >= s.Lacking && s.Waiting > 0:
@@ -90,6 +93,14 @@ func (c *view) who() giver {
 		return c.whoHasRest()
 	}
 	return c.whoByArithmetic()
+}
+
+// ranksTook reports whether processes of one size, as the ranks of one job have, hold what was
+// lacking, whatever is unused in the pool.
+func (c *view) ranksTook() bool {
+	s := c.Shortfall
+	n, _ := s.Ranks()
+	return n >= 3 && s.Total > 0 && s.HasFree && s.Others >= s.Lacking && s.Others >= 256*statement.Mib
 }
 
 // whoByWords is for limits that are told in words.
@@ -141,6 +152,8 @@ func (c *view) whoByArithmetic() giver {
 	switch {
 	case known && s.HasFree && s.Free >= s.WantUp+s.Round && s.Want > 0 && s.Capture == nil:
 		return nobodyKnown // it would have fitted, as far as is told
+	case s.HolesMay() && s.Alloc >= s.Total*95/100 && s.TotalTold && s.Idle+s.Free >= s.Want:
+		return holesHardly
 	case s.HolesDecide() && s.MayWait() && c.onTorch(s.Refusal):
 		return holesOrWaiting
 	case s.HolesDecide():
@@ -183,7 +196,7 @@ func (c *view) whoBesidePool() giver {
 	return poolAlone
 }
 
-// holesWord is where holes are, in words.
+// holesAnd is where holes are, in words.
 func holesAnd(s *account.Shortfall) string {
 	if s.Free > 0 {
 		return ", and " + human(s.Free) + " is free: together enough"

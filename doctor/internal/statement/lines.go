@@ -52,7 +52,7 @@ var (
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
 	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
-	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|\+-{3}|\|={3}|\| .*\|$|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) )`)
+	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|\+-{3}|\|={3}|\| .*\|$|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) |(?:Killed|Terminated|Aborted|Segmentation fault|Bus error)\b)`)
 )
 
 // typography is what chats and word processors make of blanks and quotes.
@@ -214,7 +214,7 @@ func blanks(text string) int { return len(text) - len(strings.TrimLeft(text, " \
 func (p *piece) length() int { return p.indent + utf8.RuneCountInString(p.text) }
 
 // minWidth and maxWidth are between what widths a text is taken for wrapped.
-const minWidth, maxWidth = 40, 230
+const minWidth, maxWidth = 44, 230
 
 // A layout is how a text was broken into lines.
 type layout struct {
