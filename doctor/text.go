@@ -199,6 +199,11 @@ func (a *text) unknown() {
 	switch {
 	case a.Verdict == VerdictNotMemory:
 		a.Line("Not a failure of memory, as far as the log tells.")
+	case len(a.Certain) == 1 && a.Certain[0] == noRefusal: // nothing was read
+		a.Line("Nothing is known of a failure: no log was read, and what is known of the machine shows no memory in use.")
+		a.Section("This would tell")
+		a.Line("  what the program printed, in a file or piped in; or --pid of a program that runs")
+		return
 	case len(a.Certain) > 0 && a.Certain[0] == noRefusal:
 		a.Line("No failure of memory is in this log: %s.", noRefusal)
 		a.shown = append(a.shown, noRefusal)

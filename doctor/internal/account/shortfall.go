@@ -206,13 +206,16 @@ func (s *Shortfall) Holes() bool {
 // usual ends of segments can hide: a twenty-fifth of the pool at least.
 func (s *Shortfall) HolesDecide() bool {
 	enough := s.Idle+s.Free >= s.Want+s.Round || s.Idle >= s.Want
-	full := s.Total > 0 && s.Alloc >= s.Total*95/100 // the next request does not fit, whatever the holes
-	return s.Holes() && enough && !full && s.Idle >= s.Reserved/25
+	return s.Holes() && enough && !s.Full() && s.Idle >= s.Reserved/25
 }
+
+// Full reports whether what is allocated leaves so little that the next request does not fit,
+// whatever the holes.
+func (s *Shortfall) Full() bool { return s.Total > 0 && s.Alloc >= s.Total*95/100 }
 
 // HolesMay reports whether they may have.
 func (s *Shortfall) HolesMay() bool {
-	return s.Holes() && s.Idle+s.Free+s.Round >= s.Want && 2*s.Idle >= s.Lacking
+	return s.Holes() && !s.Full() && s.Idle+s.Free+s.Round >= s.Want && 2*s.Idle >= s.Lacking
 }
 
 // OthersAndHoles reports whether others and holes together hold what was lacking, and each a part

@@ -23,7 +23,7 @@ func hostMemory(c *view) []Explanation {
 		}
 	}
 	if st := c.About("sigkill"); st != nil && st.Words["worker"] && !c.fatal && c.Library == nil {
-		return []Explanation{sure(301, "a worker that was killed", c.moreHost(""), st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).only()}
+		return []Explanation{fits(301, "a worker that was killed", c.moreHost(""), seeKernel, st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).needs(needKernel).only()}
 	}
 	if l := c.about("sigkill", "the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
 		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
@@ -158,7 +158,7 @@ func hostKilled(c *view) []Explanation {
 	case container && !machine && killer == "the kernel":
 		reading = killer + " killed the process at its container's limit of host memory"
 	case killer == "Ray's memory monitor":
-		reading = killer + " killed the process because the node's memory was nearly full"
+		reading = killer + " killed the process because the node's memory passed the monitor's threshold"
 		remedy = steps("run fewer tasks at a time on the node, or ask for more of it for each: @ray.remote(num_cpus=..., memory=BYTES)",
 			"the monitor kills at RAY_memory_usage_threshold, 0.95 of the node's memory by default; above it the kernel kills instead")
 	case machine || killer == "the kubelet" || killer == "systemd-oomd" || killer == "earlyoom":

@@ -101,7 +101,11 @@ func (c *view) engineTooBig() []Explanation {
 	case c.planOneBuffer():
 		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(p), p.St.Quoted("one buffer of "+human(p.Want)+", the layers that are to go to this GPU, was refused"))}
 	default:
-		return []Explanation{fits(711, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(needTotal, NeedProcesses)}
+		rank := 711
+		if p.Want >= 16*statement.Gib && !p.Compute {
+			rank = 713 // few cards have room for it
+		}
+		return []Explanation{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
@@ -220,7 +224,7 @@ func (c *view) poolTooBig() (all []Explanation) {
 	switch {
 	case p == nil:
 	case p.aboveAny(c):
-		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any device has")).only())
+		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any device has, or had when this was printed")).only())
 	case p.above(c):
 		all = append(all, sure(444, "a request above the total", c.smaller(), append(one(p.Refused.St, human(p.Want)+" requested"), c.totalLine()...)...).only())
 	case c.poolFull(p) && total == 0:

@@ -152,7 +152,7 @@ func (c *view) whoByArithmetic() giver {
 	switch {
 	case known && s.HasFree && s.Free >= s.WantUp+s.Round && s.Want > 0 && s.Capture == nil:
 		return nobodyKnown // it would have fitted, as far as is told
-	case s.HolesMay() && s.Alloc >= s.Total*95/100 && s.TotalTold && s.Idle+s.Free >= s.Want:
+	case s.Full() && s.TotalTold && s.Holes() && s.Idle+s.Free >= s.Want:
 		return holesHardly
 	case s.HolesDecide() && s.MayWait() && c.onTorch(s.Refusal):
 		return holesOrWaiting
@@ -162,7 +162,7 @@ func (c *view) whoByArithmetic() giver {
 		return holesMaybe
 	case s.HolesMay():
 		return holesHardly
-	case s.Holes() && s.OthersAndHoles():
+	case s.Holes() && !s.Full() && s.OthersAndHoles():
 		return othersAndHoles
 	case known && c.told && c.held >= s.Lacking && c.held >= account.ContextMost && s.Alloc+s.Want <= s.Total:
 		return listedOthers

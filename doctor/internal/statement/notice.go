@@ -155,11 +155,16 @@ func denied(id, text string, re *regexp.Regexp) bool {
 	case "other":
 		at := re.FindStringIndex(text)
 		return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
+	case "killed":
+		return notKilled.MatchString(text)
 	case "shm":
 		return errno.MatchString(text)
 	}
 	return false
 }
+
+// notKilled is a kill that did not come: a count of zero, a flag that is false, a denial.
+var notKilled = regexp.MustCompile(`(?i)\boom_?(?:group_)?kill(?:ed)?["']?\s*[:=]?\s*(?:false|no|none|0)\b|\b(?:not|never|wasn't|without being)\b.{0,12}\boom-?_?killed`)
 
 var (
 	absent  = regexp.MustCompile(`^[^.;,:]{0,40}\b(?:did not|didn't|does not|doesn't|never|no longer)\b`)
@@ -287,11 +292,20 @@ func (w *words) counts(k int) bool {
 			return true
 		}
 	}
-	if i+1 >= len(w.toks) || w.toks[i].kind != ':' && w.toks[i].kind != '=' {
-		return false
+	marks := false
+	for ; i < len(w.toks) && i < w.at[k]+12; i++ {
+		switch t := &w.toks[i]; {
+		case t.kind == 'n':
+			return marks && t.unit == "" && t.integer && t.value < 1e6
+		case t.is("no", "none", "false"):
+			return marks
+		case t.kind == 'w' && !t.is("total", "count", "events", "errors", "error", "gpu", "container", "kill", "killed", "a"):
+			return false
+		case t.kind == ':' || t.kind == '=' || t.kind == '}' || t.kind == ',' && w.toks[i-1].kind == '\'':
+			marks = true
+		}
 	}
-	n := &w.toks[i+1]
-	return n.kind == 'n' && n.unit == "" && n.integer && n.value < 1e6
+	return false
 }
 
 // hedged reports whether word k is what is to be avoided, or guessed.
@@ -345,6 +359,9 @@ func (toks tokenList) counted(i int) bool {
 func (st *Statement) judgeRefusal(w *words) (strong bool) {
 	for k := range w.at {
 		out := w.is(k, "out") && w.is(k+1, "of")
+		if out && (w.is(k-1, "no", "without", "zero", "never", "any") || w.is(k+2, "memory") && w.counts(k+2)) {
+			continue // none, or a count of them
+		}
 		switch {
 		case out && w.is(k+2, "shared") && st.Topic("shm") == nil:
 			st.Faint = true // a database's locks, a kernel's shared memory, or /dev/shm
@@ -377,7 +394,7 @@ func (st *Statement) spent(w *words, k int) bool {
 
 // namesOOM is a word for a refusal, and no count of them.
 func (st *Statement) namesOOM(w *words, k int) bool {
-	return w.has(k, cOOM) && !w.is(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !w.is(k-1, "to", "avoid") && !w.counts(k)
+	return w.has(k, cOOM) && !w.is(k+1, "score", "adj", "debugging", "memcg", "kill", "killer") && !w.is(k-1, "to", "avoid", "not", "never", "no") && !w.counts(k)
 }
 
 // notAllocated is memory that could not be got.
@@ -457,11 +474,11 @@ func (st *Statement) judgeTopics(strong bool) {
 	switch {
 	case st.Topic("engine") != nil:
 		st.Refused, st.Advice = true, false
-	case st.Topic("hami", "nvml", "paging", "cpuclient") != nil:
+	case st.Topic("hami", "nvml", "paging", "cpuclient", "hostwords") != nil:
 		st.Refused = true
 	case other || quiet || st.HasAny("sentencepiece"):
 		st.Refused = false
-	case !st.Advice && st.memoryCode() && !st.Says(CNot):
+	case !st.Advice && st.memoryCode() && !st.Says(CNot) && !notKilled.MatchString(Clipped64(st.head+st.Text)):
 		st.Refused = true
 	}
 }
@@ -569,7 +586,7 @@ func (st *Statement) layerOf() Layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *Statement) hostMemory() bool {
 	s := st.Words
-	if st.Topic("shm", "paging", "cpuclient") != nil || st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip") {
+	if st.Topic("shm", "paging", "cpuclient", "hostwords") != nil || st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip") {
 		return true
 	}
 	ofGPU := st.DeviceCode() || st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu", "pyopencl", "opencl")
