@@ -5,6 +5,7 @@ package cause
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -48,10 +49,15 @@ func (c *view) echoes(st *statement.Statement) bool {
 	if st.Amount(statement.RoleWant) != nil {
 		return false
 	}
+	if c.LastError != nil && setsUp.MatchString(st.Text) {
+		return true // a device that could not be set up, which ffmpeg tells with the words of ENOMEM
+	}
 	return c.StatementBefore(st.Line, func(b *statement.Statement) bool {
 		return b.Line+12 >= st.Line && (b.Topic("sessions") != nil || b.Refused && b.Layer != statement.LayerHost || b.DeviceCode())
 	}) != nil
 }
+
+var setsUp = regexp.MustCompile(`(?i)\bdevice (?:setup|creation) failed\b`)
 
 // hostFirst reports whether the host was refused first, with a warning or a size, and the GPU
 // only after it; hostLast whether the host's refusal is the program's end.
