@@ -26,6 +26,13 @@ GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 # The oldest C library that zig links for, and so the oldest that a wheel may need.
 GLIBC = "2.28"
 LIMIT = 12 << 20  # bytes of a wheel
+# The packages of the command that are not inlined, because they run once or wait for a person
+# or the network: the wheel is half a megabyte smaller. (scripts/libgpumem does the same.)
+SELDOM = (
+    "charm.land/...", "crypto/tls", "crypto/x509", "encoding/asn1", "github.com/charmbracelet/...",
+    "github.com/spf13/...", "gpumem/cmd/...", "gpumem/doctor/internal/account", "gpumem/doctor/internal/cause",
+    "html/template", "math/big", "net", "net/http", "net/url", "text/template", "text/template/parse",
+)
 
 METADATA = """Metadata-Version: 2.1
 Name: gpumem
@@ -74,7 +81,8 @@ def build_files(arch, work):
     command = os.path.join(work, "gpumem")
     # With the paths of this machine in it, what "go test" has compiled serves.
     trim = [] if os.environ.get("GPUMEM_WHEEL") == "test" else ["-trimpath"]
-    run(["go", "build", *trim, "-ldflags", "-s -w -buildid=", "-o", command, "./cmd/gpumem"], CGO_ENABLED="0", **go)
+    seldom = [f"-gcflags={p}=-l" for p in SELDOM]
+    run(["go", "build", *trim, *seldom, "-ldflags", "-s -w -buildid=", "-o", command, "./cmd/gpumem"], CGO_ENABLED="0", **go)
     strip_sections(command)
     files = {"gpumem/bin/gpumem": command}
     cc = compiler(arch)
