@@ -25,7 +25,8 @@ func roundUp(n uint64) uint64 {
 // subject is the refusal that the account is of: the last fatal one with numbers.
 func (e *Case) subject() *Refusal {
 	ok := func(r *Refusal) bool {
-		return !r.Mild && r.Want > 0 && r.Layer != statement.LayerHost && r.Layer != statement.LayerContext && r.Layer != statement.LayerNCCL && r.Layer != statement.LayerEngine && r.Layer != statement.LayerModule && e.TorchLike(r) && r.St.Topic("hami", "nvshare") == nil
+		limiter := r.St.Topic("hami", "nvshare") != nil
+		return !r.Mild && r.Want > 0 && ofPools(r.Layer) && e.TorchLike(r) && !limiter
 	}
 	if r := e.Last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.HasAlloc }); r != nil {
 		return r
@@ -34,6 +35,16 @@ func (e *Case) subject() *Refusal {
 		return r
 	}
 	return nil
+}
+
+// ofPools reports whether a layer's refusals say what a pool holds: not those of the host, of
+// contexts, of collectives, of an engine and of modules.
+func ofPools(l statement.Layer) bool {
+	switch l {
+	case statement.LayerHost, statement.LayerContext, statement.LayerNCCL, statement.LayerEngine, statement.LayerModule:
+		return false
+	}
+	return true
 }
 
 // estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.

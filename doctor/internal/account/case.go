@@ -97,6 +97,13 @@ func New(state *machine.Snapshot) *Case {
 // maxSeries bounds the figures that are followed.
 const maxSeries = 100
 
+// useful reports whether a statement is of use to a rule, and not only to the readers in Add.
+func useful(st *statement.Statement) bool {
+	fails := st.Refused || st.Faint || st.Sticky || st.Again || st.Mild
+	subject := st.Advice || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0
+	return fails || subject || st.HasAny("ctx", "fragmentation", "dst", "terminated") || contextCall.MatchString(st.Text)
+}
+
 // Add adds what a text of the log says.
 func (e *Case) Add(st *statement.Statement) {
 	e.sticky(st)
@@ -104,7 +111,7 @@ func (e *Case) Add(st *statement.Statement) {
 	if st.Fails() && (e.LastError == nil || st.Weight() >= e.LastError.Weight()) {
 		e.LastError = st
 	}
-	if st.Refused || st.Faint || st.Sticky || st.Again || st.HasAny("ctx") || contextCall.MatchString(st.Text) || st.Advice || st.Mild || st.Library != "" || st.Layer == statement.LayerNCCL || len(st.Topics) > 0 || len(st.Amounts) > 0 || st.HasAny("fragmentation", "dst", "terminated") {
+	if useful(st) {
 		e.statements.add(st)
 	}
 	e.Said = e.Said || st.Refused || st.Faint || st.Topic("killed", "sigkill", "nvrm", "tegra", "shm") != nil
@@ -192,6 +199,13 @@ func (e *Case) Steady() *series {
 	return nil
 }
 
+// repeated reports whether a statement's figure is one of memory that a loop may print again:
+// with the number of a step, or of a GPU's memory in so many words.
+func repeated(st *statement.Statement) bool {
+	counters := st.Words["memory"] && st.HasAny("allocated", "reserved")
+	return counters || st.HasAny("epoch", "step", "iter", "iteration", "batch", "round", "bytes", "gpu", "cuda")
+}
+
 // follow adds a reading of memory in use to its series.
 func (e *Case) follow(st *statement.Statement) {
 	e.followBare(st)
@@ -203,7 +217,7 @@ func (e *Case) follow(st *statement.Statement) {
 		if a.Role != statement.RoleUse && a.Role != statement.RoleAlloc && a.Role != statement.RoleKept || a.N < statement.Mib || a.Host {
 			continue
 		}
-		if !st.HasAny("epoch", "step", "iter", "iteration", "batch", "round") && !(st.Words["memory"] && (st.Words["allocated"] || st.Words["reserved"])) && !st.Words["bytes"] && !st.Words["gpu"] && !st.Words["cuda"] {
+		if !repeated(st) {
 			continue
 		}
 		key := st.From + "\x00" + a.Label + strconv.Itoa(int(a.Role))

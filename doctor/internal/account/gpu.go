@@ -76,7 +76,7 @@ func (e *Case) Total() Sized {
 		if a != nil && strings.HasPrefix(a.Subject, "each ") {
 			continue // of a bank, and not of the GPU
 		}
-		if a != nil && a.N >= 256*statement.Mib && a.N < saneTotal && !a.Host && !st.HasAny("chunks", "cupy") && (st.Amount(statement.RoleFree) != nil || !a.Pool) && (st.Words["memory"] || st.Words["vram"] || a.Label == "card") && st.Topic("remat") == nil {
+		if wholeGPU(st) {
 			return Sized{a.N, st.Quoted("the GPU has " + Human(a.N))}
 		}
 	}
@@ -98,12 +98,28 @@ func (e *Case) Total() Sized {
 	return Sized{}
 }
 
+// wholeGPU reports whether a text's total is that of a GPU, and not of a pool, the host, or a
+// plan of XLA's. The least that counts is 256 MiB: what has less is no GPU of today.
+func wholeGPU(st *statement.Statement) bool {
+	a := st.Amount(statement.RoleTotal)
+	if a == nil {
+		return false
+	}
+	sane := a.N >= 256*statement.Mib && a.N < saneTotal
+	pool := st.HasAny("chunks", "cupy") || a.Pool && st.Amount(statement.RoleFree) == nil
+	named := st.HasAny("memory", "vram") || a.Label == "card"
+	return sane && named && !pool && !a.Host && st.Topic("remat") == nil
+}
+
 // free is the last reading of the driver, with the total beside it; nil if there is none.
 func (e *Case) free() (st *statement.Statement, free, total uint64) {
 	all := e.Statements()
 	for i := len(all) - 1; i >= 0; i-- {
 		f, t := all[i].Amount(statement.RoleFree), all[i].Amount(statement.RoleTotal)
-		if f != nil && t != nil && t.N > 0 && t.N < saneTotal && !f.Host && !all[i].Refused && !f.Pool && all[i].Topic("nvshare") == nil {
+		if f == nil || t == nil || all[i].Refused || all[i].Topic("nvshare") != nil {
+			continue
+		}
+		if t.N > 0 && t.N < saneTotal && !f.Host && !f.Pool {
 			return all[i], f.N, t.N
 		}
 	}

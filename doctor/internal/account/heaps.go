@@ -91,10 +91,11 @@ func (e *Case) FreeCard() Sized {
 func (e *Case) freePair() Sized {
 	var total *statement.Statement
 	for _, st := range e.Statements() {
-		if len(st.Amounts) != 1 || st.Amounts[0].Torch || st.Amounts[0].Pool || st.Amounts[0].Host || !st.HasAny("vram", "gpu", "device", "card") || st.Refused {
+		if len(st.Amounts) != 1 || !st.HasAny("vram", "gpu", "device", "card") || st.Refused {
 			continue
 		}
 		switch a := st.Amounts[0]; {
+		case a.Torch || a.Pool || a.Host:
 		case a.Role == statement.RoleTotal:
 			total = st
 		case a.Role == statement.RoleFree && total != nil && st.Line <= total.Line+2 && a.N >= total.Amounts[0].N/5*4 && a.N <= total.Amounts[0].N:

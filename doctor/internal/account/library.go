@@ -82,8 +82,7 @@ func (e *Case) library() *Library {
 				value := t.Env[name]
 				f, err := strconv.ParseFloat(value, 64)
 				part := strings.HasSuffix(name, "MEM_FRACTION") && err == nil && f > 0 && f < 1
-				grow := name == "XLA_PYTHON_CLIENT_PREALLOCATE" && (value == "false" || value == "False" || value == "0") || name == "TF_FORCE_GPU_ALLOW_GROWTH" && value == "true" ||
-					name == "XLA_PYTHON_CLIENT_ALLOCATOR" && (value == "platform" || value == "cuda_async")
+				grow := growsOnDemand(name, value)
 				switch {
 				case t.Helped && (part || grow):
 					h.Helped = true
@@ -101,6 +100,20 @@ func (e *Case) library() *Library {
 var statusName = regexp.MustCompile(`\b(?:CU[A-Z]+|HIP[A-Z]+|ROC[A-Z]+|MIOPEN)_STATUS_\w+`)
 
 var startWord = regexp.MustCompile(`(?i)free ?memory: |total ?memory: `)
+
+// growsOnDemand reports whether a setting leaves the library room, because the framework then
+// takes memory as it needs it: of JAX's gpu_memory_allocation page and TensorFlow's guide.
+func growsOnDemand(name, value string) bool {
+	switch name {
+	case "XLA_PYTHON_CLIENT_PREALLOCATE":
+		return value == "false" || value == "False" || value == "0"
+	case "TF_FORCE_GPU_ALLOW_GROWTH":
+		return value == "true"
+	case "XLA_PYTHON_CLIENT_ALLOCATOR":
+		return value == "platform" || value == "cuda_async"
+	}
+	return false
+}
 
 // Quotes is what the lines show.
 func (h *Library) Quotes(more ...statement.Evidence) []statement.Evidence {
