@@ -21,7 +21,7 @@ const listGap = 3
 // listing reads a line of a list, or a gauge. It reports whether the line is one.
 func (r *Reader) listing(n int, text string) bool {
 	switch last := text[len(text)-1]; {
-	case (last == 'B' || last == 's') && len(text) < 100:
+	case (last == 'B' || last == 's') && len(text) < 100 && oneFigure(text):
 		m := listLine.FindStringSubmatch(text)
 		if m == nil || !ofMemory.MatchString(m[1]) || fails(text) {
 			return false
@@ -56,6 +56,17 @@ func (r *Reader) listing(n int, text string) bool {
 		}
 	}
 	return false
+}
+
+// oneFigure reports whether a line has one colon or equals sign, and a digit behind it, as each line
+// of listLine has: most lines are none, and the expression is slow.
+func oneFigure(text string) bool {
+	i := strings.IndexAny(text, ":=")
+	if i < 0 || strings.ContainsAny(text[i+1:], ":=") {
+		return false
+	}
+	rest := strings.TrimLeft(text[i+1:], " \t\r\n\f")
+	return rest != "" && rest[0] >= '0' && rest[0] <= '9'
 }
 
 // told sets a figure under the name that the log has for it.
