@@ -1,0 +1,69 @@
+package doctor
+
+// Both sides of each border in the account of a message: what one figure more or less decides.
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// card is a message of PyTorch's in GiB; it tells of no process that has 0.
+type card struct{ want, total, free, others, process, alloc, idle float64 }
+
+func (c card) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate %.2f GiB. GPU 0 has a total capacity of %.2f GiB of which %.2f GiB is free. ", c.want, c.total, c.free)
+	if c.others > 0 {
+		fmt.Fprintf(&b, "Process 4242 has %.2f GiB memory in use. ", c.others)
+	}
+	if c.process > 0 {
+		fmt.Fprintf(&b, "Including non-PyTorch memory, this process has %.2f GiB memory in use. ", c.process)
+	}
+	fmt.Fprintf(&b, "Of the allocated memory %.2f GiB is allocated by PyTorch, and %.2f GiB is reserved by PyTorch but unallocated.\n", c.alloc, c.idle)
+	return b.String()
+}
+
+// xpu is a message without what is free.
+func xpu(alloc float64) string {
+	return fmt.Sprintf("torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16.00 GiB. "+
+		"Of the allocated memory %.2f GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated.\n", alloc)
+}
+
+// listed is a machine on which another process holds so many MiB of a GPU of 80 GiB.
+func listed(mib int) string {
+	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [{"pid": 77, "name": "python", "used_bytes": %d}]}], "process": {"frameworks": ["torch"], "pid": 78}}`, 80<<30, mib<<20)
+}
+
+func TestBordersOfTheAccount(t *testing.T) {
+	rest := card{2, 80, 1, 0, 0, 38, 1}.String() // 40 GiB are nobody's, 1 GiB was lacking
+	for _, tt := range []struct{ name, log, state, want string }{
+		{"holes, a twenty-fifth of the pool", card{2, 72, 1.0, 0, 70.5, 67.05, 2.95}.String(), "", "holes in the pool"},
+		{"holes, less than that", card{2, 72, 1.0, 0, 70.5, 67.30, 2.70}.String(), "", "holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"others with four times the holes", card{4, 80, 1, 13.2, 65, 61.3, 3.2}.String(), "", "others in the message"},
+		{"others with less than that", card{4, 80, 1, 12.4, 66, 62.3, 3.2}.String(), "", "holes in the pool"},
+		{"free, and others with two fifths of the GPU", card{2, 80, 2.5, 32.5, 44, 43, .2}.String(), "", "others in the message"},
+		{"free, and others with less", card{2, 80, 2.5, 31.5, 45, 44, .2}.String(), "", "refused while enough is free; refused while enough is free; refused while enough is free"},
+		{"nothing of what is free, and less than half the GPU", xpu(5.7), "", "the rest of the GPU; the program's own allocations"},
+		{"nothing of what is free, and more than half", xpu(6.1), "", "the program's own allocations; the rest of the GPU"},
+		{"the rest, half of it listed", rest, listed(20 << 10), "others on the machine"},
+		{"the rest, a quarter of it listed", rest, listed(10 << 10), "the rest of the GPU; the rest of the GPU"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := rules(diagnose(t, tt.log, tt.state)); got != tt.want {
+				t.Errorf("by %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// On ROCm segments that grow work since PyTorch 2.12.
+func TestBorderOfSegmentsOnROCm(t *testing.T) {
+	message := strings.Replace(card{2, 72, 1.0, 0, 70.5, 66, 4}.String(), "CUDA", "HIP", 1)
+	for version, want := range map[string]string{"2.11.0+rocm7.0": "max_split_size_mb:128", "2.12.0+rocm7.0": "expandable_segments:True"} {
+		d := diagnose(t, "PyTorch version: "+version+"\n"+message, "")
+		if got := inWords(d); !strings.Contains(got, want) {
+			t.Errorf("with %s, want %s:\n%s", version, want, got)
+		}
+	}
+}
