@@ -30,6 +30,20 @@ func xpu(alloc float64) string {
 		"Of the allocated memory %.2f GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated.\n", alloc)
 }
 
+// parts is TensorRT-LLM's list of what an engine's parts took of 80 GiB, of which start were free.
+func parts(start, model float64) string {
+	return fmt.Sprintf(`RuntimeError: Executor creation failed due to insufficient GPU memory.
+
+The following component could not be created: KV cache
+Total GPU memory (GiB): 80.00
+Free GPU memory before component creation attempt (GiB): 0.40
+
+Previously created components and free GPU memory before/after creation (GiB):
+Model: %.2f / %.2f
+Sampler: %.2f / 0.40
+`, start, start-model, start-model)
+}
+
 // listed is a machine on which another process holds so many MiB of a GPU of 80 GiB.
 func listed(mib int) string {
 	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [{"pid": 77, "name": "python", "used_bytes": %d}]}], "process": {"frameworks": ["torch"], "pid": 78}}`, 80<<30, mib<<20)
@@ -38,20 +52,25 @@ func listed(mib int) string {
 func TestBordersOfTheAccount(t *testing.T) {
 	rest := card{2, 80, 1, 0, 0, 38, 1}.String() // 40 GiB are nobody's, 1 GiB was lacking
 	for _, tt := range []struct{ name, log, state, want string }{
-		{"holes, a twenty-fifth of the pool", card{2, 72, 1.0, 0, 70.5, 67.05, 2.95}.String(), "", "holes in the pool"},
-		{"holes, less than that", card{2, 72, 1.0, 0, 70.5, 67.30, 2.70}.String(), "", "holes in the pool, or just too few; holes in the pool, or just too few"},
-		{"others with four times the holes", card{4, 80, 1, 13.2, 65, 61.3, 3.2}.String(), "", "others in the message"},
-		{"others with less than that", card{4, 80, 1, 12.4, 66, 62.3, 3.2}.String(), "", "holes in the pool"},
-		{"free, and others with two fifths of the GPU", card{2, 80, 2.5, 32.5, 44, 43, .2}.String(), "", "others in the message"},
-		{"free, and others with less", card{2, 80, 2.5, 31.5, 45, 44, .2}.String(), "", "refused while enough is free; refused while enough is free; refused while enough is free"},
-		{"nothing of what is free, and less than half the GPU", xpu(5.7), "", "the rest of the GPU; the program's own allocations"},
-		{"nothing of what is free, and more than half", xpu(6.1), "", "the program's own allocations; the rest of the GPU"},
-		{"the rest, half of it listed", rest, listed(20 << 10), "others on the machine"},
-		{"the rest, a quarter of it listed", rest, listed(10 << 10), "the rest of the GPU; the rest of the GPU"},
+		{"holes, a twenty-fifth of the pool", card{2, 72, 1.0, 0, 70.5, 67.05, 2.95}.String(), "", "cause: holes in the pool"},
+		{"holes, less than that", card{2, 72, 1.0, 0, 70.5, 67.30, 2.70}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"others with four times the holes", card{4, 80, 1, 13.2, 65, 61.3, 3.2}.String(), "", "cause: others in the message"},
+		{"others with less than that", card{4, 80, 1, 12.4, 66, 62.3, 3.2}.String(), "", "cause: holes in the pool"},
+		{"free, and others with two fifths of the GPU", card{2, 80, 2.5, 32.5, 44, 43, .2}.String(), "", "cause: others in the message"},
+		{"free, and others with less", card{2, 80, 2.5, 31.5, 45, 44, .2}.String(), "", "needs: refused while enough is free; refused while enough is free; refused while enough is free"},
+		{"nothing of what is free, and less than half the GPU", xpu(5.7), "", "needs: the rest of the GPU; the program's own allocations"},
+		{"nothing of what is free, and more than half", xpu(6.1), "", "needs: the program's own allocations; the rest of the GPU"},
+		{"an engine whose model took more than half", parts(78, 41), "", "cause: an engine's parts"},
+		{"an engine whose model took less", parts(78, 39), "", "needs: an engine's parts"},
+		{"an engine with more than four fifths at the start", parts(65, 50), "", "cause: an engine's parts"},
+		{"an engine with less at the start", parts(63, 50), "", "cause: most of the GPU was taken before"},
+		{"the rest, half of it listed", rest, listed(20 << 10), "cause: others on the machine"},
+		{"the rest, a quarter of it listed", rest, listed(10 << 10), "either: the rest of the GPU; the rest of the GPU"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := rules(diagnose(t, tt.log, tt.state)); got != tt.want {
-				t.Errorf("by %s, want %s", got, tt.want)
+			d := diagnose(t, tt.log, tt.state)
+			if got := string(d.Verdict) + ": " + rules(d); got != tt.want {
+				t.Errorf("%s\nwant %s", got, tt.want)
 			}
 		})
 	}
