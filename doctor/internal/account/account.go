@@ -4,7 +4,6 @@ package account
 
 import (
 	"cmp"
-	"fmt"
 	"gpumem/doctor/internal/statement"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
@@ -82,7 +81,8 @@ func (e *Case) TorchFraction() (float64, bool) {
 // HintIsWrong is what to say of PyTorch's advice where the numbers refute it.
 func (e *Case) HintIsWrong(r *Refusal) []string {
 	if idle := r.unallocated(); (r.hasIdle || r.kept > 0) && idle < r.Want/2 && (r.St.Words["fragmentation"] || r.St.Words["expandable"]) {
-		return []string{fmt.Sprintf("PyTorch's hint at fragmentation is printed whatever the cause; %s is reserved and unused, too little for %s", Human(idle), Human(r.Want))}
+		return []string{Say("PyTorch's hint at fragmentation is printed whatever the cause; %v is reserved and unused, too little for %v",
+			idle, r.Want)}
 	}
 	return nil
 }

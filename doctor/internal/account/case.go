@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"fmt"
 	"gpumem/doctor/internal/inventory"
 	"gpumem/doctor/internal/statement"
 	"gpumem/node/machine"
@@ -85,7 +86,8 @@ type Case struct {
 
 // New returns the facts of a state alone; nil is none.
 func New(state *machine.Snapshot) *Case {
-	e := &Case{factsOf: map[string]*kept[statement.Fact]{}, Marks: map[string]statement.Evidence{}, series: map[string]*series{}, state: state, Env: map[string]string{}, envFrom: map[string]statement.Evidence{}}
+	e := &Case{factsOf: map[string]*kept[statement.Fact]{}, Marks: map[string]statement.Evidence{},
+		series: map[string]*series{}, state: state, Env: map[string]string{}, envFrom: map[string]statement.Evidence{}}
 	if state != nil && state.Process != nil {
 		for name, value := range state.Process.Env {
 			e.Env[name] = value
@@ -283,6 +285,16 @@ func (e *Case) About(ids ...string) *statement.Statement {
 
 // Human is a size for people.
 func Human(n uint64) string { return size.Format(n) }
+
+// Say is a sentence. It formats as Sprintf does, and a uint64 is a size in bytes: "%v of %v is free".
+func Say(format string, args ...any) string {
+	for i, a := range args {
+		if n, ok := a.(uint64); ok {
+			args[i] = Human(n)
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}
 
 // percent is a share in whole percent.
 func percent(part, whole uint64) int {

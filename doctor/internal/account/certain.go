@@ -16,15 +16,18 @@ func (e *Case) Binary() bool { return e.Dump != nil && e.Dump.Line == 0 }
 func (e *Case) Certainty() []string {
 	c := e.certainOfRequest()
 	if d := e.Dump; d != nil && d.Pool > 0 && len(c) == 0 {
-		c = append(c, fmt.Sprintf("the dumped pool has %s, of which %s is in use and %s free, in pieces of %s at most", Human(d.Pool), Human(d.InUse), Human(d.Free()), Human(d.LargestFree)))
+		c = append(c, Say("the dumped pool has %v, of which %v is in use and %v free, in pieces of %v at most", d.Pool,
+			d.InUse, d.Free(), d.LargestFree))
 	}
 	c = append(c, e.certainOfGPU()...)
 	c = append(c, e.certainOfProgram()...)
 	if h := e.Library; h != nil {
 		c = append(c, h.Certain()...)
 		if byDesign := h.From != nil && h.Left+ContextMost >= h.Total/4; byDesign && !h.Short() && !h.Plenty() && !h.Scarce() {
-			c = append(c, fmt.Sprintf("%s of %s free (%d %%) is what JAX's default pool leaves by design (a quarter, less a context), and a library would fit into it",
-				Human(h.Left), Human(h.Total), percent(h.Left, h.Total)))
+			c = append(c, Say(
+				"%v of %v free (%d %%) is what JAX's default pool leaves by design (a quarter, less a context), and a "+
+					"library would fit into it",
+				h.Left, h.Total, percent(h.Left, h.Total)))
 		}
 	}
 	c = append(c, e.Roomy()...)
@@ -32,7 +35,9 @@ func (e *Case) Certainty() []string {
 		c = append(c, fmt.Sprintf("memory was refused (line %d); how much was requested is unknown", r.St.Line))
 	}
 	if f := e.pick("chunks", nil); f != nil && len(c) == 0 {
-		c = append(c, fmt.Sprintf("line %d belongs to a pool's report, which is printed when the pool refuses a request; the rest of the report is missing", f.Line))
+		c = append(c, fmt.Sprintf(
+			"line %d belongs to a pool's report, which is printed when the pool refuses a request; the rest of the report is missing",
+			f.Line))
 	}
 	return slices.Compact(c)
 }
@@ -42,13 +47,17 @@ func (e *Case) certainOfRequest() []string {
 	lead := e.Lead()
 	switch first, last, n := e.Ladder(); {
 	case n > 2:
-		return []string{fmt.Sprintf("lines %d to %d are one request: each is nine tenths of the one before, from %s down to %s; the driver had less than each of them", first.St.Line, last.St.Line, Human(first.Want), Human(last.Want))}
+		return []string{Say(
+			"lines %d to %d are one request: each is nine tenths of the one before, from %v down to %v; "+
+				"the driver had less than each of them",
+			first.St.Line, last.St.Line, first.Want, last.Want)}
 	case lead == nil:
 		return nil
 	case lead.HasFree && lead.Free > lead.Want:
-		return []string{fmt.Sprintf("line %d: the GPU had %s free when %s was refused, so the GPU was not full", lead.St.Line, Human(lead.Free), Human(lead.Want))}
+		return []string{Say("line %d: the GPU had %v free when %v was refused, so the GPU was not full", lead.St.Line,
+			lead.Free, lead.Want)}
 	}
-	return []string{fmt.Sprintf("line %d is the failure: %s was refused", lead.St.Line, Human(lead.Want))}
+	return []string{Say("line %d is the failure: %v was refused", lead.St.Line, lead.Want)}
 }
 
 // certainOfGPU is what is sure of the GPU, and of the pool on it.
@@ -63,7 +72,8 @@ func (e *Case) certainOfGPU() (c []string) {
 	if p == nil || p.Limit.Bytes == 0 || p.InUse.Bytes == 0 || Less(p.Limit.Bytes, p.InUse.Bytes) >= p.Limit.Bytes/50 {
 		return c
 	}
-	c = append(c, fmt.Sprintf("the pool is full: %s of its limit of %s is in use (lines %d and %d)", Human(p.InUse.Bytes), Human(p.Limit.Bytes), p.Limit.From.Line, p.InUse.From.Line))
+	c = append(c, Say("the pool is full: %v of its limit of %v is in use (lines %d and %d)", p.InUse.Bytes,
+		p.Limit.Bytes, p.Limit.From.Line, p.InUse.From.Line))
 	if p.Limit.Bytes < statement.Gib {
 		c = append(c, "the limit is small: "+Human(p.Limit.Bytes)+"; why is unknown")
 	}
@@ -76,13 +86,13 @@ func (e *Case) certainOfProgram() (c []string) {
 		c = append(c, fmt.Sprintf("a copy to the GPU found no room (line %d)", st.Line))
 	}
 	if lead := e.Lead(); lead != nil && tensorBytes(lead.St.Text) > 0 {
-		c = append(c, fmt.Sprintf("the tensor of line %d is %s", lead.St.Line, Human(tensorBytes(lead.St.Text))))
+		c = append(c, Say("the tensor of line %d is %v", lead.St.Line, tensorBytes(lead.St.Text)))
 	}
 	if r := e.Last(func(r *Refusal) bool { return r.Mild }); r != nil && e.Fatal() {
 		c = append(c, fmt.Sprintf("line %d is a warning, not the failure", r.St.Line))
 	}
 	if total, st := e.assigned(); st != nil && total < SmallProgram {
-		c = append(c, fmt.Sprintf("the program needs %s only (line %d): the memory is elsewhere", Human(total), st.Line))
+		c = append(c, Say("the program needs %v only (line %d): the memory is elsewhere", total, st.Line))
 	}
 	return c
 }

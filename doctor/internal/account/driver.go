@@ -4,7 +4,6 @@ package account
 // pool.
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -31,7 +30,7 @@ type Driver struct {
 // NotHad is what was not there, in words.
 func (d *Driver) NotHad(total uint64) string {
 	if d.Whole && total > 0 {
-		return fmt.Sprintf("the driver did not have %s: %d %% of %s, a whole pool", Human(d.Want), percent(d.Want, total), Human(total))
+		return Say("the driver did not have %v: %d %% of %v, a whole pool", d.Want, percent(d.Want, total), total)
 	}
 	return "the driver did not have " + Human(d.Want)
 }
@@ -51,7 +50,8 @@ func (e *Case) driver() *Driver {
 	if first == nil {
 		return nil
 	}
-	d := &Driver{Refusal: first, Past: first.St.Words["ordinal"] || first.St.Words["request"], Whole: e.WholePool(first, n)}
+	d := &Driver{Refusal: first, Past: first.St.Words["ordinal"] || first.St.Words["request"],
+		Whole: e.WholePool(first, n)}
 	d.Collected = !d.Past && e.About("collection") != nil
 	d.Later = e.Last(func(r *Refusal) bool {
 		return !r.Mild && r.Layer == statement.LayerPool && r.St.Line > first.St.Line
@@ -63,7 +63,8 @@ func (e *Case) driver() *Driver {
 		d.GotLess = slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool {
 			return st.Line > to.St.Line && (st.Topic("announced") != nil || st.Words["created"] && st.Words["device"] && len(st.Amounts) > 0)
 		})
-		d.Tried = fmt.Sprintf("the pool asked for %s, and %d times for a tenth less, down to %s: the GPU had less than each of them", Human(from.Want), steps-1, Human(to.Want))
+		d.Tried = Say("the pool asked for %v, and %d times for a tenth less, down to %v: the GPU had less than each of them",
+			from.Want, steps-1, to.Want)
 	}
 	total := e.Total().Bytes
 	others, _ := e.Others()
@@ -87,7 +88,8 @@ func (e *Case) secondPool() (q []statement.Evidence) {
 		if !*e.state.Process.BackendRecreated {
 			return nil
 		}
-		q = append(q, statement.Evidence{Text: "process.backend_recreated: true", Reading: "the backend was made a second time in the same process"})
+		q = append(q, statement.Evidence{Text: "process.backend_recreated: true",
+			Reading: "the backend was made a second time in the same process"})
 	}
 	if c := e.About("cleared"); c != nil {
 		q = append(q, c.Quoted("the program cleared its backends"))

@@ -94,7 +94,8 @@ func (e *Case) engine() *Engine {
 func (g *Engine) CacheText() string {
 	switch {
 	case g.Fits > 0 && g.Want > 0 && g.HasFree:
-		return fmt.Sprintf("one request of %d tokens needs %s of cache, and the cache has %s: %d tokens fit", g.Asked, Human(g.Want), Human(g.Free), g.Fits)
+		return fmt.Sprintf("one request of %d tokens needs %s of cache, and the cache has %s: %d tokens fit",
+			g.Asked, Human(g.Want), Human(g.Free), g.Fits)
 	case g.Fits > 0:
 		return fmt.Sprintf("one request may have %d tokens, and %d fit into the cache", g.Asked, g.Fits)
 	case g.What == "total":
@@ -159,7 +160,8 @@ func (e *Case) plan() *Plan {
 			r.Want = a.N
 		}
 	}
-	p := &Plan{Refusal: r, Total: e.Total(), Compute: r.St.HasAny("gallocr", "compute", "reserve"), Runner: e.StatementWith("runner", "terminated")}
+	p := &Plan{Refusal: r, Total: e.Total(), Compute: r.St.HasAny("gallocr", "compute", "reserve"),
+		Runner: e.StatementWith("runner", "terminated")}
 	for _, st := range e.Statements() {
 		near := st.Line >= r.St.Line && st.Line <= r.St.Line+4
 		p.Cache = p.Cache || near && (strings.Contains(st.Text, "buffer for kv cache") || strings.Contains(st.Text, "buffer for rs cache"))

@@ -1,7 +1,6 @@
 package account
 
 import (
-	"fmt"
 	"gpumem/device/card"
 	"gpumem/doctor/internal/statement"
 	"gpumem/node/machine"
@@ -59,7 +58,8 @@ const saneTotal = 1 << 42
 // what the log says.
 func (e *Case) Total() Sized {
 	if d := e.gpu(); d != nil && d.Total > 0 {
-		return Sized{d.Total, statement.Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10), Reading: "the GPU has " + Human(d.Total)}}
+		return Sized{d.Total, statement.Evidence{Text: "devices.total_bytes: " + strconv.FormatUint(d.Total, 10),
+			Reading: "the GPU has " + Human(d.Total)}}
 	}
 	for _, r := range e.Failed {
 		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.Unit() == "" {
@@ -201,7 +201,7 @@ func (e *Case) SMIFull() Sized {
 	if m == nil {
 		return Sized{}
 	}
-	return Sized{m.InUse, m.Quoted(fmt.Sprintf("%s of %s is in use", Human(m.InUse), Human(m.Total)))}
+	return Sized{m.InUse, m.Quoted(Say("%v of %v is in use", m.InUse, m.Total))}
 }
 
 // NamedCard is the most memory of a card that the log names.

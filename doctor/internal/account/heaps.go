@@ -3,7 +3,6 @@ package account
 // Heaps and cards that a log lists beside a failure, and whether one of them was short.
 
 import (
-	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/statement"
@@ -60,9 +59,11 @@ func (e *Case) Roomy() (all []string) {
 		return nil
 	}
 	for _, h := range heaps[:min(len(heaps), 4)] {
-		all = append(all, fmt.Sprintf("%s was not full: %s of %s (line %d)", h.Name, Human(h.Used), Human(h.Budget), h.From.Line))
+		all = append(all, Say("%s was not full: %v of %v (line %d)", h.Name, h.Used, h.Budget, h.From.Line))
 	}
-	return append(all, "what may be full though no heap is: the address space of a 32-bit program, at 2 to 4 GiB, or the number of allocations that the driver gives")
+	return append(all,
+		"what may be full though no heap is: the address space of a 32-bit program, at 2 to 4 GiB, or the number of "+
+			"allocations that the driver gives")
 }
 
 // FreeCard is a reading of the GPU beside the failure that shows it nearly empty, and 0 if there is
@@ -78,7 +79,8 @@ func (e *Case) FreeCard() Sized {
 			continue
 		}
 		if n++; empty.Bytes == 0 {
-			empty = Sized{f.Total, f.Quoted(fmt.Sprintf("%s of %s was in use in this reading: no other program held the GPU then", Human(f.InUse), Human(f.Total)))}
+			empty = Sized{f.Total, f.Quoted(Say("%v of %v was in use in this reading: no other program held the GPU then",
+				f.InUse, f.Total))}
 		}
 	}
 	if empty.Bytes > 0 && (len(devices) <= 1 || n == len(e.facts("smi memory"))) {
@@ -99,7 +101,8 @@ func (e *Case) freePair() Sized {
 		case a.Role == statement.RoleTotal:
 			total = st
 		case a.Role == statement.RoleFree && total != nil && st.Line <= total.Line+2 && a.N >= total.Amounts[0].N/5*4 && a.N <= total.Amounts[0].N:
-			return Sized{total.Amounts[0].N, st.Quoted(fmt.Sprintf("%s of %s was free in this reading: no other program held much of the GPU then", Human(a.N), Human(total.Amounts[0].N)))}
+			return Sized{total.Amounts[0].N, st.Quoted(Say("%v of %v was free in this reading: no other program held much of the GPU then",
+				a.N, total.Amounts[0].N))}
 		}
 	}
 	return Sized{}

@@ -34,7 +34,8 @@ type Library struct {
 }
 
 // preallocateNothing are frameworks whose pools grow as needed.
-var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt", "llama.cpp", "comfyui", "rust",
+var preallocateNothing = []string{"cupy", "rmm", "numba", "julia", "xgboost", "onnxruntime", "mxnet", "tensorrt",
+	"llama.cpp", "comfyui", "rust",
 	"ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal"}
 
 // PreallocatesNothing reports whether the program's framework takes no memory in advance.
@@ -86,10 +87,12 @@ func (e *Case) library() *Library {
 				switch {
 				case t.Helped && (part || grow):
 					h.Helped = true
-					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it helped: memory was the cause, and not the library"}
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value,
+						Reading: "it helped: memory was the cause, and not the library"}
 				case !t.Helped && (part && f <= .55 || grow):
 					h.Tried = true
-					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value, Reading: "it left the library enough room, and did not help"}
+					h.TriedBy = statement.Evidence{Text: "tried: " + name + "=" + value,
+						Reading: "it left the library enough room, and did not help"}
 				}
 			}
 		}
@@ -127,7 +130,7 @@ func (h *Library) Quotes(more ...statement.Evidence) []statement.Evidence {
 	}
 	q := []statement.Evidence{h.St.Quoted(reading)}
 	if h.From != nil {
-		q = append(q, h.From.Quoted(fmt.Sprintf("%s of %s was free (%d %%)", Human(h.Left), Human(h.Total), percent(h.Left, h.Total))))
+		q = append(q, h.From.Quoted(Say("%v of %v was free (%d %%)", h.Left, h.Total, percent(h.Left, h.Total))))
 	}
 	return append(q, more...)
 }
@@ -166,9 +169,10 @@ func (h *Library) Certain() []string {
 		c = []string{"memory was refused by the driver, not by " + h.Name}
 	}
 	if h.From != nil {
-		c = append(c, fmt.Sprintf("%s of %s was free (%d %%)", Human(h.Left), Human(h.Total), percent(h.Left, h.Total)))
+		c = append(c, Say("%v of %v was free (%d %%)", h.Left, h.Total, percent(h.Left, h.Total)))
 		if h.Starved() {
-			c = append(c, fmt.Sprintf("less was free than the %s that cuDNN takes with its first convolution", Human(FirstLibrary)))
+			c = append(c, fmt.Sprintf("less was free than the %s that cuDNN takes with its first convolution",
+				Human(FirstLibrary)))
 		}
 	}
 	return c
@@ -206,7 +210,8 @@ func (e *Case) OwnPool(h *Library) (statement.Evidence, bool) {
 func (e *Case) poolLeaves(h *Library, pool uint64) string {
 	if h.From == nil {
 		if total := e.Total().Bytes; pool > 0 && pool <= total && total-pool < 2*FirstLibrary {
-			return fmt.Sprintf("%s of %s is the program's own pool; what it leaves is too little for a context and a library", Human(pool), Human(total))
+			return Say("%v of %v is the program's own pool; what it leaves is too little for a context and a library",
+				pool, total)
 		}
 		return ""
 	}
@@ -216,7 +221,7 @@ func (e *Case) poolLeaves(h *Library, pool uint64) string {
 	if rest := Less(h.Total, pool+h.Left); rest >= ContextMost && (rest > pool/4 || pool < h.Total*2/3) {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s is the program's own pool; that and a context leave what was free", Human(pool), Human(h.Total))
+	return Say("%v of %v is the program's own pool; that and a context leave what was free", pool, h.Total)
 }
 
 // A Mismatch is a library that is missing, or of another version.
@@ -242,10 +247,12 @@ func (e *Case) Mismatch() *Mismatch {
 		case "image":
 			return &Mismatch{st, "no code for this GPU", "the build has no code that this GPU can run"}
 		case "symbol":
-			return &Mismatch{st, "a symbol is missing", "the loaded library lacks a symbol that the program needs: it is of another version"}
+			return &Mismatch{st, "a symbol is missing",
+				"the loaded library lacks a symbol that the program needs: it is of another version"}
 		}
 		if needed := t.Name == "" || cudaLibraries.MatchString(t.Name); needed && !e.Fatal() {
-			return &Mismatch{st, "a library is missing", cmp.Or(t.Name, "cuDNN") + " is not where the loader looks; no amount of memory starts it"}
+			return &Mismatch{st, "a library is missing",
+				cmp.Or(t.Name, "cuDNN") + " is not where the loader looks; no amount of memory starts it"}
 		}
 	}
 	return nil

@@ -25,7 +25,9 @@ func (p *Place) see(st *statement.Statement) {
 		{&p.Windows, []string{"winerror", "dll", "exe", "dxgi"}}, {&p.WSL, []string{"wsl", "dxgkio"}}, {&p.Mac, []string{"mps", "metal", "macos", "darwin"}},
 		{&p.Kubernetes, []string{"kubectl", "kubelet", "pod", "pods", "oomkilled", "kubepods"}}, {&p.Slurm, []string{"slurm", "slurmstepd", "srun", "sbatch"}},
 		{&p.Container, []string{"docker", "containerd", "cgroup"}}, {&p.Python, []string{"py", "traceback", "python"}},
-		{&p.Training, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train", "training", "finetune"}}, {&p.Inference, []string{"inference", "infer", "generate", "generation", "sampler", "sampling", "pipeline", "webui", "prompt", "serving", "diffusion", "diffusers", "denoise", "decode"}}, {&p.Loader, []string{"dataloader", "loader", "workers"}},
+		{&p.Training, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train", "training",
+			"finetune"}}, {&p.Inference, []string{"inference", "infer", "generate", "generation", "sampler", "sampling",
+			"pipeline", "webui", "prompt", "serving", "diffusion", "diffusers", "denoise", "decode"}}, {&p.Loader, []string{"dataloader", "loader", "workers"}},
 	} {
 		*s.is = *s.is || st.HasAny(s.words...)
 	}

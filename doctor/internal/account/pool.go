@@ -78,7 +78,8 @@ func (e *Case) TorchLike(r *Refusal) bool {
 	if r.St.Stats && !(r.Total > 0 && r.HasFree) {
 		return false
 	}
-	return r.Total > 0 || r.HasAlloc || r.limit > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps", "xpu", "hip", "cudnn")
+	return r.Total > 0 || r.HasAlloc || r.limit > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps",
+		"xpu", "hip", "cudnn")
 }
 
 // Unified reports whether the pool may be larger than the GPU.
@@ -169,7 +170,8 @@ func (e *Case) compiled() *Compiled {
 		c.Announced = Sized{statement.SizeOf(st.Topic("announced").Name), st.Quoted("")}
 	}
 	if st := e.About("remat"); st != nil {
-		c.Remat = &Remat{St: st, Limit: sizeAfter(st.Text, rematLimit), From: sizeAfter(st.Text, rematFrom), To: sizeAfter(st.Text, rematTo)}
+		c.Remat = &Remat{St: st, Limit: sizeAfter(st.Text, rematLimit), From: sizeAfter(st.Text, rematFrom),
+			To: sizeAfter(st.Text, rematTo)}
 		c.Remat.To = cmp.Or(c.Remat.To, c.Remat.From)
 	}
 	return c

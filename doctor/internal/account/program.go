@@ -48,14 +48,16 @@ func (e *Case) OnTensorFlow() bool { return e.Uses("tensorflow") && !e.Uses("jax
 
 // OnTorch reports whether the program is PyTorch and not JAX.
 func (e *Case) OnTorch() bool {
-	return e.Uses("torch", "vllm", "sglang", "tgi", "deepspeed", "fsdp", "lightning", "transformers", "diffusers", "a1111") && !e.Uses("jax")
+	return e.Uses("torch", "vllm", "sglang", "tgi", "deepspeed", "fsdp", "lightning", "transformers", "diffusers",
+		"a1111") && !e.Uses("jax")
 }
 
 // JAXAndTF gives the readings that show both in one process, or nil.
 func (e *Case) JAXAndTF() []statement.Evidence {
 	if e.FrameworksTold() {
 		if e.Uses("jax") && e.Uses("tensorflow") {
-			return []statement.Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "), Reading: "both are loaded in the process"}}
+			return []statement.Evidence{{Text: "process.frameworks: " + strings.Join(e.state.Process.Frameworks, ", "),
+				Reading: "both are loaded in the process"}}
 		}
 		return nil
 	}
@@ -103,7 +105,9 @@ const (
 // FractionName is the variable for JAX's fraction, and why that one.
 func (e *Case) FractionName() (name, why string) {
 	if e.Uses("exla") {
-		return "memory_fraction", "an option of EXLA's client: config :exla, :clients, cuda: [platform: :cuda, memory_fraction: ...]; EXLA does not read XLA_PYTHON_CLIENT_*"
+		return "memory_fraction",
+			"an option of EXLA's client: config :exla, :clients, cuda: [platform: :cuda, memory_fraction: ...]; " +
+				"EXLA does not read XLA_PYTHON_CLIENT_*"
 	}
 	if _, ok := e.Env[newFraction]; ok {
 		return newFraction, "the name that the program uses"
@@ -244,7 +248,8 @@ var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cu
 
 // XLAWords reports whether the log has words that XLA alone prints.
 func (e *Case) XLAWords() bool {
-	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return xlaWords.MatchString(st.Head() + st.Text) })
+	return slices.ContainsFunc(e.Statements(),
+		func(st *statement.Statement) bool { return xlaWords.MatchString(st.Head() + st.Text) })
 }
 
 // xlaAlone are what XLA prints, and TensorFlow's own code does not.
@@ -252,5 +257,6 @@ var xlaAlone = regexp.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: (?:Ou
 
 // XLAAlone reports whether the log has words of XLA's that TensorFlow's own code has not.
 func (e *Case) XLAAlone() bool {
-	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return xlaAlone.MatchString(st.Head() + st.Text) })
+	return slices.ContainsFunc(e.Statements(),
+		func(st *statement.Statement) bool { return xlaAlone.MatchString(st.Head() + st.Text) })
 }

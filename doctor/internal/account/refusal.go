@@ -381,7 +381,8 @@ func (e *Case) autotuned() {
 			r.Mild = true
 			continue
 		}
-		if r.Layer == statement.LayerDriver && slices.ContainsFunc(lines, func(n int) bool { return n+20 > r.St.Line && r.St.Line+20 > n }) {
+		if r.Layer == statement.LayerDriver && slices.ContainsFunc(lines,
+			func(n int) bool { return n+20 > r.St.Line && r.St.Line+20 > n }) {
 			r.Mild = true
 		}
 	}
@@ -419,7 +420,8 @@ func SortEvidence(list []statement.Evidence) []statement.Evidence {
 	})
 	var out []statement.Evidence
 	for _, e := range list {
-		if i := slices.IndexFunc(out, func(o statement.Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
+		if i := slices.IndexFunc(out,
+			func(o statement.Evidence) bool { return o.Line == e.Line && o.Text == e.Text }); i >= 0 {
 			if out[i].Reading == "" {
 				out[i].Reading = e.Reading
 			} else if e.Reading != "" && e.Reading != out[i].Reading {
@@ -433,7 +435,8 @@ func SortEvidence(list []statement.Evidence) []statement.Evidence {
 }
 
 // widths are the bytes of TensorFlow's element types.
-var widths = map[string]uint64{"float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
+var widths = map[string]uint64{"float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2,
+	"bfloat16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 	"int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "resource": 8}
 
 var tensorShape = regexp.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:_ref)?\b)?`)

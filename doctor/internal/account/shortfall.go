@@ -66,7 +66,8 @@ func (e *Case) shortfall() *Shortfall {
 	if r == nil {
 		return nil
 	}
-	s := &Shortfall{Refusal: r, Untold: untold, Total: r.Total, TotalTold: r.Total > 0, Estimated: e.Uses("llama.cpp") && e.estimated(r)}
+	s := &Shortfall{Refusal: r, Untold: untold, Total: r.Total, TotalTold: r.Total > 0,
+		Estimated: e.Uses("llama.cpp") && e.estimated(r)}
 	if !s.TotalTold {
 		s.Total = e.Total().Bytes
 	}
@@ -128,7 +129,9 @@ func (e *Case) waiting() (uint64, statement.Evidence) {
 	if active == nil || allocated == nil {
 		return 0, statement.Evidence{}
 	}
-	return Less(active.InUse, allocated.InUse), active.Quoted(fmt.Sprintf("%s is active, and %s allocated: the rest is freed, and waits for another stream", Human(active.InUse), Human(allocated.InUse)))
+	return Less(active.InUse, allocated.InUse), active.Quoted(Say(
+		"%v is active, and %v allocated: the rest is freed, and waits for another stream",
+		active.InUse, allocated.InUse))
 }
 
 // MayWait reports whether so much is reserved and not allocated that the gaps between blocks are
@@ -255,7 +258,7 @@ func (r *Refusal) owners(reserved uint64, hasUse bool) (this, sum uint64, names 
 	for i, p := range r.listed {
 		if i != own {
 			sum += p.used
-			names = append(names, fmt.Sprintf("process %d: %s", p.pid, Human(p.used)))
+			names = append(names, Say("process %d: %v", p.pid, p.used))
 		}
 	}
 	if r.programs > 0 {
@@ -311,15 +314,18 @@ func (s *Shortfall) Own() string {
 	if s.Unit() != "" {
 		in = " in " + s.Unit()
 	}
-	return fmt.Sprintf("the program's own allocations hold %s of %s%s%s: %s more %s", Human(min(s.Alloc, s.Total)), Human(s.Total), in, free, Human(s.Want), end)
+	return Say("the program's own allocations hold %v of %v%s%s: %v more %s", min(s.Alloc, s.Total), s.Total, in, free,
+		s.Want, end)
 }
 
 // InUse is what is in use of the GPU, and what of it is this program's, in words.
 func (s *Shortfall) InUse() string {
 	if s.Async {
-		return fmt.Sprintf("%s of %s is in use, and the program's tensors are %s of it: the rest is other programs', or kept by the driver's pool", Human(Less(s.Total, s.Free)), Human(s.Total), Human(s.Alloc))
+		return Say("%v of %v is in use, and the program's tensors are %v of it: the rest is other programs', or kept by the driver's pool",
+			Less(s.Total, s.Free), s.Total, s.Alloc)
 	}
-	return fmt.Sprintf("%s of %s is in use, and this program's pool reserved %s of it", Human(Less(s.Total, s.Free)), Human(s.Total), Human(s.Reserved))
+	return Say("%v of %v is in use, and this program's pool reserved %v of it", Less(s.Total, s.Free), s.Total,
+		s.Reserved)
 }
 
 // Refused is what was refused, in words.

@@ -98,6 +98,12 @@ func fits(rank int, argument string, remedy Remedy, decide Command, lines ...sta
 	return Explanation{Rank: rank, Argument: argument, Remedy: remedy, Decide: decide, Evidence: lines}
 }
 
+// and adds lines that speak for it, too.
+func (x Explanation) and(more ...statement.Evidence) Explanation {
+	x.Evidence = slices.Concat(x.Evidence, more)
+	return x
+}
+
 // needs adds the facts that would decide.
 func (x Explanation) needs(n ...Need) Explanation {
 	x.Needs = append(x.Needs, n...)
@@ -164,18 +170,17 @@ func one(st *statement.Statement, reading string) []statement.Evidence {
 	return []statement.Evidence{st.Quoted(reading)}
 }
 
+// quote is a line with what it shows, as [account.Say] has it.
+func quote(st *statement.Statement, format string, args ...any) statement.Evidence {
+	return st.Quoted(account.Say(format, args...))
+}
+
 // with is a line with what it shows.
-func with(s account.Sized, reading string) statement.Evidence {
+func with(s account.Sized, format string, args ...any) statement.Evidence {
 	from := s.From
-	from.Reading = cmp.Or(reading, from.Reading)
+	from.Reading = account.Say(format, args...)
 	return from
 }
 
 // about is the line of a topic with what it shows.
 func (c *view) about(topic, reading string) []statement.Evidence { return one(c.About(topic), reading) }
-
-// human is a size for people.
-func human(n uint64) string { return account.Human(n) }
-
-// less is a - b, 0 at least.
-func less(a, b uint64) uint64 { return account.Less(a, b) }

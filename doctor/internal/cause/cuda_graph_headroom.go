@@ -14,18 +14,21 @@ import (
 
 func graphHeadroom(c *view) (all []Explanation) {
 	if r := c.Last(func(r *account.Refusal) bool { return r.Layer == statement.LayerGraph && !r.Mild }); r != nil {
-		all = append(all, sure(860, "graphs without room", c.fewerGraphs(), r.St.Quoted("the driver keeps a graph outside of the pool, and had no more for it")))
+		all = append(all, sure(860, "graphs without room", c.fewerGraphs(),
+			r.St.Quoted("the driver keeps a graph outside of the pool, and had no more for it")))
 	}
 	r := c.Last(func(r *account.Refusal) bool {
 		small := r.Want == 0 || c.Shortfall == nil && r.Want <= 2*statement.Gib
 		return r.Capture != nil && small && r.Total == 0 && !r.Mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
 	})
 	if r != nil {
-		all = append(all, sure(855, "an error while graphs are captured", c.fewerGraphs(), r.Capture.Quoted("CUDA graphs are captured"),
+		all = append(all, sure(855, "an error while graphs are captured", c.fewerGraphs(),
+			r.Capture.Quoted("CUDA graphs are captured"),
 			r.St.Quoted("the driver keeps graphs outside of every pool, and had no more")))
 	}
 	if s := c.Shortfall; s != nil && capturing(s) && !s.AtLimit() && !s.FreeEnough() {
-		all = append(all, sure(660, "graphs after the cache", c.lessCache(s), s.St.Quoted(fmt.Sprintf("%s more while graphs are captured, and %s is free", human(s.Want), human(s.Free))),
+		all = append(all, sure(660, "graphs after the cache", c.lessCache(s), quote(s.St, "%v more while graphs are captured, and %v is free",
+			s.Want, s.Free),
 			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")))
 	}
 	if g := c.Engine; g != nil && g.What == "warmup" && c.Shortfall == nil {
@@ -57,7 +60,8 @@ func (c *view) lessCache(s *account.Shortfall) Remedy {
 		if f := c.Number("mem_fraction_static"); f > .1 {
 			value, why = down(f-.05), fmt.Sprintf("it is %v now: this is .05 less", f)
 		}
-		return c.advise("graphs").set("--mem-fraction-static", value, "SGLang's share for weights and cache; graphs take memory beside it; "+why)
+		return c.advise("graphs").set("--mem-fraction-static", value,
+			"SGLang's share for weights and cache; graphs take memory beside it; "+why)
 	}
 	if !c.Uses("vllm") {
 		return c.fewerGraphs()
@@ -73,7 +77,8 @@ func (c *view) lessCache(s *account.Shortfall) Remedy {
 		reserve := uint64(256 * statement.Mib)
 		part := float64(s.Want+reserve) / float64(s.Total)
 		value = down(math.Max(share-part, .1))
-		why = fmt.Sprintf("%s and a reserve of %s are %.0f %% of %s: take that off %s", human(s.Want), human(reserve), math.Ceil(100*part), human(s.Total), now)
+		why = account.Say("%v and a reserve of %v are %.0f %% of %v: take that off %s", s.Want, reserve,
+			math.Ceil(100*part), s.Total, now)
 	}
 	return c.advise("graphs").set("--gpu-memory-utilization", value, why)
 }

@@ -8,36 +8,55 @@ import "gpumem/doctor/internal/account"
 type Command string
 
 const (
-	seeProcesses  Command = "nvidia-smi    # while it fails: is another process on the GPU?"
-	giveState     Command = "gpumem ps --json > state.json; gpumem doctor --state state.json LOG"
-	tryGrowing    Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false python PROGRAM    # if it runs now, memory was the cause; if not, the library"
-	tryBoth       Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # JAX reads one, TensorFlow the other: if it runs now, memory was the cause"
-	tryFraction   Command = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM    # if it runs now, memory was the cause; if not, the library"
-	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM    # if it runs now, memory was the cause; if not, the library"
-	seeRise       Command = "nvidia-smi -l 1    # while it runs: how far does the program itself rise before it fails?"
-	relaxed       Command = "UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1 python PROGRAM    # if it runs now, the limit on one allocation was the wall"
-	seeVersions   Command = "nvidia-smi; python -m torch.utils.collect_env    # is the GPU full, and do the versions fit?"
-	seeCopies     Command = "nvidia-smi; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # is the GPU full, and are the libraries there?"
-	seeCuDNN      Command = `python -c 'import ctypes; c = ctypes.CDLL("libcudnn.so.9"); print(c.cudnnGetVersion())'; pip list | grep -i -E 'jax|cudnn'    # is cuDNN there, and the version that jaxlib was built for?`
-	seeLibraries  Command = "pip list | grep -i -E 'jax|nvidia'; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'    # are the libraries there, and of the versions that jaxlib was built for?"
-	seeFree       Command = "python -c 'import torch; print(torch.cuda.mem_get_info())'    # if that is less than nvidia-smi shows, something caps the process"
-	seeCap        Command = "nvidia-smi    # beside what the program is told to be free: less means that something caps the process"
-	seeSummary    Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: what is inactive and split; and nvidia-smi"
-	seeActive     Command = "python -c 'import torch; print(torch.cuda.memory_summary())'    # in the program, when it fails: active far above allocated waits for a stream; inactive and split is holes"
-	seeMetal      Command = "python -c 'import torch; print(torch.mps.driver_allocated_memory(), torch.mps.current_allocated_memory())'    # in the program, before it fails: what the driver has above PyTorch's own"
-	seeLive       Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'    # in the program, before it fails: if it is much, the program holds the memory itself; if little, another process does"
-	seeReport     Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log    # the pool then prints its report before the error"
-	seeProcess    Command = "gpumem doctor --pid PID LOG    # while the program runs: it sees both libraries in the process"
-	withoutHAMi   Command = "CUDA_DISABLE_CONTROL=true python PROGRAM    # without HAMi: if it runs now, the quota was the limit"
-	withoutShare  Command = "run it without nvshare: unset LD_PRELOAD"
-	seeBoth       Command = "free -h; nvidia-smi    # which of the two is full while it fails?"
-	seeKernel     Command = "dmesg | grep -i -A2 'killed process'"
-	seeNCCL       Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
-	waitAndSee    Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
+	seeProcesses Command = "nvidia-smi    # while it fails: is another process on the GPU?"
+	giveState    Command = "gpumem ps --json > state.json; gpumem doctor --state state.json LOG"
+	tryGrowing   Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false python PROGRAM" +
+		"    # if it runs now, memory was the cause; if not, the library"
+	tryBoth Command = "XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM" +
+		"    # JAX reads one, TensorFlow the other: if it runs now, memory was the cause"
+	tryFraction Command = "XLA_PYTHON_CLIENT_MEM_FRACTION=.5 python PROGRAM" +
+		"    # if it runs now, memory was the cause; if not, the library"
+	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM" +
+		"    # if it runs now, memory was the cause; if not, the library"
+	seeRise Command = "nvidia-smi -l 1    # while it runs: how far does the program itself rise before it fails?"
+	relaxed Command = "UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1 python PROGRAM" +
+		"    # if it runs now, the limit on one allocation was the wall"
+	seeVersions Command = "nvidia-smi; python -m torch.utils.collect_env" +
+		"    # is the GPU full, and do the versions fit?"
+	seeCopies Command = "nvidia-smi; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'" +
+		"    # is the GPU full, and are the libraries there?"
+	seeCuDNN Command = `python -c 'import ctypes; c = ctypes.CDLL("libcudnn.so.9"); print(c.cudnnGetVersion())'; pip list | grep -i -E 'jax|cudnn'` +
+		"    # is cuDNN there, and the version that jaxlib was built for?"
+	seeLibraries Command = "pip list | grep -i -E 'jax|nvidia'; ldconfig -p | grep -i -E 'cudnn|cublas|cusolver'" +
+		"    # are the libraries there, and of the versions that jaxlib was built for?"
+	seeFree Command = "python -c 'import torch; print(torch.cuda.mem_get_info())'" +
+		"    # if that is less than nvidia-smi shows, something caps the process"
+	seeCap Command = "nvidia-smi" +
+		"    # beside what the program is told to be free: less means that something caps the process"
+	seeSummary Command = "python -c 'import torch; print(torch.cuda.memory_summary())'" +
+		"    # in the program, when it fails: what is inactive and split; and nvidia-smi"
+	seeActive Command = "python -c 'import torch; print(torch.cuda.memory_summary())'" +
+		"    # in the program, when it fails: active far above allocated waits for a stream; inactive and split is holes"
+	seeMetal Command = "python -c 'import torch; print(torch.mps.driver_allocated_memory(), torch.mps.current_allocated_memory())'" +
+		"    # in the program, before it fails: what the driver has above PyTorch's own"
+	seeLive Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'" +
+		"    # in the program, before it fails: if it is much, the program holds the memory itself; if little, another process does"
+	seeReport Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log" +
+		"    # the pool then prints its report before the error"
+	seeProcess Command = "gpumem doctor --pid PID LOG" +
+		"    # while the program runs: it sees both libraries in the process"
+	withoutHAMi Command = "CUDA_DISABLE_CONTROL=true python PROGRAM" +
+		"    # without HAMi: if it runs now, the quota was the limit"
+	withoutShare Command = "run it without nvshare: unset LD_PRELOAD"
+	seeBoth      Command = "free -h; nvidia-smi    # which of the two is full while it fails?"
+	seeKernel    Command = "dmesg | grep -i -A2 'killed process'"
+	seeNCCL      Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
+	waitAndSee   Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
 )
 
 // Neutral asks the question that is always open: the program, a neighbour, or a limit?
-const Neutral = "nvidia-smi; free -h    # while it fails: is it the GPU's memory or the host's, and who has it: the program, a neighbour, or neither (then it is a limit, or not memory)?"
+const Neutral = "nvidia-smi; free -h    # while it fails: is it the GPU's memory or the host's, " +
+	"and who has it: the program, a neighbour, or neither (then it is a limit, or not memory)?"
 
 func (c Command) String() string { return string(c) }
 

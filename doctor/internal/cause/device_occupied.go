@@ -32,30 +32,44 @@ func (c *view) messageOccupied() []Explanation {
 	s := c.Shortfall
 	switch c.who() {
 	case namedOthers:
-		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal), s.St.Quoted(fmt.Sprintf("%s requested, %s free%s, and others hold %s of %s (%s)",
-			human(s.Want), human(s.Free), when(s.Lacking > 0, ": "+human(s.Lacking)+" was lacking"), human(s.Others), human(s.Total), strings.Join(s.Names, ", ")))).certainly(c.hint()...)}
+		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal),
+			quote(s.St, "%v requested, %v free%s, and others hold %v of %v (%s)", s.Want, s.Free,
+				when(s.Lacking > 0, ": "+account.Human(s.Lacking)+" was lacking"), s.Others, s.Total,
+				strings.Join(s.Names, ", "))).
+			certainly(c.hint()...)}
 	case restListed:
-		return []Explanation{sure(649, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.InUse()))...)}
+		return []Explanation{sure(649, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(s.St.Quoted(s.InUse()))}
 	case restUnknown:
-		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
+		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(),
+			s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
 	case holesMaybe, holesHardly:
 		if s.Others > 0 && s.Others >= s.Lacking {
-			return []Explanation{fits(636, "others in the message", c.endOthers(), seeSummary, s.St.Quoted(fmt.Sprintf("%s was lacking, and others hold %s (%s)", human(s.Lacking), human(s.Others), strings.Join(s.Names, ", "))))}
+			return []Explanation{fits(636, "others in the message", c.endOthers(), seeSummary,
+				quote(s.St, "%v was lacking, and others hold %v (%s)", s.Lacking, s.Others,
+					strings.Join(s.Names, ", ")))}
 		}
 	case othersAndHoles:
-		return []Explanation{fits(639, "others and holes together", c.endOthers(), c.onPool(seeSummary), s.St.Quoted(bothShort(s)))}
+		return []Explanation{fits(639, "others and holes together", c.endOthers(), c.onPool(seeSummary),
+			s.St.Quoted(bothShort(s)))}
 	case listedOthers:
-		return []Explanation{sure(632, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(s.Own()))...).certainly(c.hint()...)}
+		return []Explanation{sure(632, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(s.St.Quoted(s.Own())).certainly(c.hint()...)}
 	case restMaybe, ownMaybe:
-		return []Explanation{fits(628, "the rest of the GPU", c.endOthers(), c.processes(), s.St.Quoted(unowned(s))).needs(NeedProcesses)}
+		return []Explanation{fits(628, "the rest of the GPU", c.endOthers(), c.processes(),
+			s.St.Quoted(unowned(s))).needs(NeedProcesses)}
 	case freeListed:
-		return []Explanation{sure(622, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(freeOf(s)))...)}
+		return []Explanation{sure(622, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(s.St.Quoted(freeOf(s)))}
 	case freeOnly:
-		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(), s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
+		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(),
+			s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
 	case poolListed:
-		return []Explanation{sure(611, "others on the machine", c.endOthers(), append(c.othersLines(), s.St.Quoted(poolRefused(s)))...)}
+		return []Explanation{sure(611, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(s.St.Quoted(poolRefused(s)))}
 	case poolAlone:
-		return []Explanation{fits(611, "a pool that the GPU refuses", c.endOthers(), c.processes(), s.St.Quoted(poolRefused(s))).needs(NeedProcesses)}
+		return []Explanation{fits(611, "a pool that the GPU refuses", c.endOthers(), c.processes(),
+			s.St.Quoted(poolRefused(s))).needs(NeedProcesses)}
 	}
 	return nil
 }
@@ -66,41 +80,49 @@ func (c *view) engineOccupied() []Explanation {
 	if g := c.Engine; g != nil && g.AtStart {
 		wants := "more than is free"
 		if g.Want > 0 {
-			wants = human(g.Want)
+			wants = account.Human(g.Want)
 		}
 		// So little may be the engine's own context, or that of a program that leaves.
 		if g.Want > g.Total || g.Lacking < g.Total/50 && g.Used < g.Total/5 {
 			return []Explanation{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(),
-				g.St.Quoted(fmt.Sprintf("%s of %s was in use before the engine took any, its own context included; %s was lacking", human(g.Used), human(g.Total), human(g.Lacking))))}
+				quote(g.St, "%v of %v was in use before the engine took any, its own context included; %v was lacking",
+					g.Used, g.Total, g.Lacking))}
 		}
 		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g),
-			g.St.Quoted(fmt.Sprintf("%s of %s was in use before this engine took any, and it wants %s", human(g.Used), human(g.Total), wants)))
+			quote(g.St, "%v of %v was in use before this engine took any, and it wants %s", g.Used, g.Total, wants))
 		x.Decide = c.processes()
 		return []Explanation{x}
 	}
 	if g := c.Engine; g != nil && !g.CacheShort() && g.What != "requests" && c.Shortfall == nil {
 		if s := g.Stages; s != nil && c.startOccupied(s) {
-			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(), g.St.Quoted("the "+s.Component+" could not be made"),
-				with(s.Total, fmt.Sprintf("%s of %s was free before the engine made its first part", human(s.Start), human(s.Total.Bytes))))}
+			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(),
+				g.St.Quoted("the "+s.Component+" could not be made"),
+				with(s.Total, "%v of %v was free before the engine made its first part", s.Start, s.Total.Bytes))}
 		}
 		if g.Stages == nil || g.Stages.Total.Bytes == 0 {
-			return []Explanation{fits(731, "a part of an engine", c.endOthers(), c.processes(), g.St.Quoted("the engine lacks what others hold")).needs(NeedProcesses)}
+			return []Explanation{fits(731, "a part of an engine", c.endOthers(), c.processes(),
+				g.St.Quoted("the engine lacks what others hold")).needs(NeedProcesses)}
 		}
 	}
 	p := c.Plan
 	switch {
 	case p == nil:
 	case c.planOccupied():
-		together := human(p.Want)
+		together := account.Human(p.Want)
 		if p.Parts > 0 {
-			together = human(p.Parts) + " and " + together + " more"
+			together = account.Human(p.Parts) + " and " + together + " more"
 		}
-		return []Explanation{sure(721, "most of the GPU was taken before", c.endOthers(), p.FreeFrom, p.St.Quoted(together+" would fit into "+human(p.Total.Bytes)), p.Total.From)}
+		return []Explanation{sure(721, "most of the GPU was taken before", c.endOthers(),
+			p.FreeFrom,
+			quote(p.St, "%s would fit into %v", together, p.Total.Bytes),
+			p.Total.From)}
 	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate():
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
-		return []Explanation{sure(714, "others on the machine", c.endOthers(), append(c.othersLines(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"))...)}
+		return []Explanation{sure(714, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(quote(p.St, "one buffer of %v was refused", p.Want))}
 	case !c.planOneBuffer():
-		return []Explanation{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses)}
+		return []Explanation{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(),
+			quote(p.St, "one buffer of %v was refused", p.Want)).needs(NeedProcesses)}
 	}
 	return nil
 }
@@ -132,27 +154,32 @@ func (c *view) contextOccupied() (all []Explanation) {
 		smi := c.SMIFull()
 		switch {
 		case smi.Bytes > 0:
-			all = append(all, sure(588, "no context: the GPU is full", c.endOthers(), append(l, smi.From)...))
+			all = append(all, sure(588, "no context: the GPU is full", c.endOthers(), l...).and(smi.From))
 		case c.neighbours() != nil:
-			all = append(all, sure(586, "no context: the GPU is full", c.endOthers(), append(l, c.neighbours()...)...).certainly("not even a context could be made on the GPU"))
+			all = append(all,
+				sure(586, "no context: the GPU is full", c.endOthers(), l...).and(c.neighbours()...).certainly("not even a context could be made on the GPU"))
 		case total > 0 && used > total*3/4:
-			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), append(l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-				Reading: fmt.Sprintf("%s of %s is in use, and no process is listed", human(used), human(total))})...))
+			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), l...).and(statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+				Reading: account.Say("%v of %v is in use, and no process is listed", used, total)}))
 		case !c.told && !c.onJAX() && !c.OnTensorFlow():
 			all = append(all, sure(582, "no context: the GPU is full", c.endOthers(), l...))
 		case !c.told:
-			all = append(all, fits(540, "no context", c.endOthers(), c.processes(), l...).needs(NeedProcesses).certainly("not even a context could be made on the GPU: it was full before this program took any"))
+			all = append(all, fits(540, "no context", c.endOthers(), c.processes(), l...).needs(NeedProcesses).certainly(
+				"not even a context could be made on the GPU: it was full before this program took any"))
 		}
 	}
 	if st, free, total := c.StartReading(); st != nil && free < total/4 && (c.fatal || c.Library != nil) {
-		all = append(all, sure(580, "free memory at the start", c.endOthers(), st.Quoted(fmt.Sprintf("%s of %s was free before the program took any", human(free), human(total)))))
+		all = append(all, sure(580, "free memory at the start", c.endOthers(),
+			quote(st, "%v of %v was free before the program took any", free, total)))
 	}
 	if part, total := c.SmallDevice(); part.Bytes > 0 {
-		l := with(part, fmt.Sprintf("TensorFlow takes what is free: it got %s, and this GPU has %s", human(part.Bytes), human(total)))
+		l := with(part, "TensorFlow takes what is free: it got %v, and this GPU has %v", part.Bytes, total)
 		if c.told && c.held > total/4 {
-			all = append(all, sure(575, "TensorFlow got a part of the GPU only", c.endOthers(), append(c.othersLines(), l)...).only())
+			all = append(all, sure(575, "TensorFlow got a part of the GPU only", c.endOthers(),
+				c.othersLines()...).and(l).only())
 		} else {
-			all = append(all, fits(575, "TensorFlow got a part of the GPU only", c.endOthers(), c.processes(), l).needs(NeedProcesses).only())
+			all = append(all, fits(575, "TensorFlow got a part of the GPU only", c.endOthers(), c.processes(),
+				l).needs(NeedProcesses).only())
 		}
 	}
 	return all
@@ -163,18 +190,23 @@ func (c *view) driverOccupied() []Explanation {
 	d, total := c.Driver, c.total.Bytes
 	switch {
 	case d == nil || d.Collected || c.driverAbove():
-	case d.Big != nil && (total == 0 || d.BigHeld > total/4 || d.Want > less(total, d.BigHeld)):
-		return []Explanation{sure(540, "others on the machine", c.endOthers(), append(d.Big, d.St.Quoted(d.NotHad(total)))...).only()}
+	case d.Big != nil && (total == 0 || d.BigHeld > total/4 || d.Want > account.Less(total, d.BigHeld)):
+		return []Explanation{sure(540, "others on the machine", c.endOthers(), d.Big...).and(d.St.Quoted(d.NotHad(total))).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
-		return []Explanation{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(), d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(),
+			d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
 	case c.poolSizeRefused():
-		return []Explanation{fits(531, "a whole pool is refused", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(531, "a whole pool is refused", c.endOthers(), c.processes(),
+			d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	case c.smallPast():
-		return []Explanation{fits(522, "a small request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).only()}
+		return []Explanation{fits(522, "a small request past the pool", c.endOthers(), c.processes(),
+			d.St.Quoted(d.NotHad(total))).only()}
 	case c.regionRefused():
-		return []Explanation{fits(512, "a region that the driver refused", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(0))).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(512, "a region that the driver refused", c.endOthers(), c.processes(),
+			d.St.Quoted(d.NotHad(0))).needs(NeedProcesses, needTotal).only()}
 	case d.Past && !c.told:
-		return []Explanation{fits(514, "a request past the pool", c.endOthers(), c.processes(), d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(514, "a request past the pool", c.endOthers(), c.processes(),
+			d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	}
 	return nil
 }
@@ -185,21 +217,28 @@ func (c *view) poolOccupied() []Explanation {
 		live, source := c.LiveHere()
 		switch {
 		case source != "" && live <= 4*b.Bytes:
-			return []Explanation{sure(454, "a small program, and little that is live", c.endOthers(), with(b, fmt.Sprintf("the program needs %s, and no more than %s was live in it: others hold the GPU", human(b.Bytes), human(live)))).only()}
+			return []Explanation{sure(454, "a small program, and little that is live", c.endOthers(),
+				with(b, "the program needs %v, and no more than %v was live in it: others hold the GPU", b.Bytes,
+					live)).
+				only()}
 		case source == "":
-			return []Explanation{fits(454, "a small program that does not fit", c.endOthers(), c.processes(), with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(NeedProcesses)}
+			return []Explanation{fits(454, "a small program that does not fit", c.endOthers(), c.processes(),
+				with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(NeedProcesses)}
 		}
 	}
 	p := c.poolAccount()
-	if p == nil || p.above(c) || p.InUse.Bytes == 0 || p.Size.Bytes == 0 || p.Limit.Bytes < p.Size.Bytes+p.Want || c.poolFull(p) || less(p.Size.Bytes, p.InUse.Bytes) >= p.Want && p.Largest.Bytes > 0 {
+	if p == nil || p.above(c) || p.InUse.Bytes == 0 || p.Size.Bytes == 0 || p.Limit.Bytes < p.Size.Bytes+p.Want || c.poolFull(p) || account.Less(p.Size.Bytes, p.InUse.Bytes) >= p.Want && p.Largest.Bytes > 0 {
 		return nil
 	}
-	l := append(one(p.Refused.St, human(p.Want)+" requested"), p.Size.From, p.Limit.From)
+	l := append(one(p.Refused.St, account.Human(p.Want)+" requested"), p.Size.From, p.Limit.From)
 	if c.told && c.held > account.FirstLibrary {
-		return []Explanation{sure(434, "a pool that could not grow", c.endOthers(), append(l, c.othersLines()...)...).only()}
+		return []Explanation{sure(434, "a pool that could not grow", c.endOthers(), l...).and(c.othersLines()...).only()}
 	}
-	return []Explanation{fits(434, "a pool that could not grow", c.endOthers(), c.processes(), l...).needs(NeedProcesses).only().
-		certainly(fmt.Sprintf("the pool has %s of its limit of %s, and the driver gave it no more: others, or what is outside of the pool, have the rest", human(p.Size.Bytes), human(p.Limit.Bytes)))}
+	return []Explanation{fits(434, "a pool that could not grow", c.endOthers(), c.processes(),
+		l...).needs(NeedProcesses).only().
+		certainly(account.Say(
+			"the pool has %v of its limit of %v, and the driver gave it no more: others, or what is outside of the pool, have the rest",
+			p.Size.Bytes, p.Limit.Bytes))}
 }
 
 // libraryOccupied is for a library that could not start.
@@ -213,11 +252,14 @@ func (c *view) libraryOccupied() []Explanation {
 	enough := len(big) > 0 && (gone && (l.Short() || l.Open()) || l.Short() || held >= max(l.Total, c.total.Bytes)/4)
 	switch starts := l.Name == "cuBLAS" && !l.Call; {
 	case enough:
-		return []Explanation{sure(372, "others leave a library too little", c.endOthers(), append(l.Quotes(), account.Readings(big)...)...).only().certainly(l.Certain()...)}
+		return []Explanation{sure(372, "others leave a library too little", c.endOthers(),
+			l.Quotes()...).and(account.Readings(big)...).only().certainly(l.Certain()...)}
 	case l.Short() && !c.told && !c.framed(l):
-		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(), l.Quotes()...).certainly(l.Certain()...)}
+		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(),
+			l.Quotes()...).certainly(l.Certain()...)}
 	case l.Short() && c.framed(l) && (l.From != nil || c.OnTensorFlow()):
-		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(), l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
+		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(),
+			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
 	case l.Open() && c.framed(l) && starts && c.OnTensorFlow():
 		return []Explanation{fits(343, "a library that failed", c.endOthers(), c.processes(), l.Quotes()...)}
 	}
@@ -239,11 +281,13 @@ func (c *view) bigOthers(l *account.Library) (big []account.Holder, gone bool) {
 // bareOccupied is for refusals of which little is known.
 func (c *view) bareOccupied() []Explanation {
 	if s := c.limiterAtWork(); s != nil {
-		return []Explanation{fits(957, "a refusal without its size", c.endOthers(), c.processes(), s.Quoted("memory was refused; how much was requested is unknown"))}
+		return []Explanation{fits(957, "a refusal without its size", c.endOthers(), c.processes(),
+			s.Quoted("memory was refused; how much was requested is unknown"))}
 	}
 	if r := c.hostRefusal(); r != nil {
 		if first, _, gpu := c.hostFirst(r); first {
-			return []Explanation{fits(939, "the GPU refused as well", c.endOthers(), c.processes(), gpu.St.Quoted("the driver was out of memory, too; how much was requested is unknown"))}
+			return []Explanation{fits(939, "the GPU refused as well", c.endOthers(), c.processes(),
+				gpu.St.Quoted("the driver was out of memory, too; how much was requested is unknown"))}
 		}
 	}
 	r := c.bare
@@ -251,20 +295,26 @@ func (c *view) bareOccupied() []Explanation {
 		return nil
 	}
 	if st := c.About("sessions"); st != nil && r.Want == 0 {
-		return []Explanation{fits(319, "a session without room", c.endOthers(), c.processes(), st.Quoted("a session takes memory of the GPU, which may be full"))}
+		return []Explanation{fits(319, "a session without room", c.endOthers(), c.processes(),
+			st.Quoted("a session takes memory of the GPU, which may be full"))}
 	}
 	used, total := c.GPUUsed()
 	switch {
 	case c.told && c.total.Bytes > 0 && c.held > c.total.Bytes/2:
-		return []Explanation{sure(286, "others on the machine", c.endOthers(), append(c.othersLines(), r.St.Quoted(r.Refused()))...).only()}
+		return []Explanation{sure(286, "others on the machine", c.endOthers(),
+			c.othersLines()...).and(r.St.Quoted(r.Refused())).only()}
 	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
 		return []Explanation{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-			Reading: fmt.Sprintf("%s of %s is in use, and no process is listed: its holder died without releasing it, or is outside of this container", human(used), human(total))}).only()}
+			Reading: account.Say(
+				"%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
+				used, total)}).only()}
 	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
 	case c.bareLlama():
-		return []Explanation{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}
+		return []Explanation{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(),
+			r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	case c.bareProgram():
-		return []Explanation{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(), r.St.Quoted(r.Refused())).needs(NeedProcesses)}
+		return []Explanation{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(),
+			r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	}
 	return nil
 }
@@ -276,7 +326,10 @@ func (c *view) ranksOr(r *account.Refusal) Remedy {
 	if n == 0 {
 		return c.endOthers()
 	}
-	return steps(fmt.Sprintf("%d of the processes hold %s each: the ranks of one job look so. Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)", n, human(each)),
+	return steps(account.Say(
+		"%d of the processes hold %v each: the ranks of one job look so. "+
+			"Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)",
+		n, each),
 		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them",
 		"if they are not of this job, see whose they are: "+strings.SplitN(string(c.processes()), "    # ", 2)[0])
 }
@@ -289,11 +342,14 @@ func (c *view) endOthers() Remedy {
 			gone = append(gone, strconv.Itoa(o.PID))
 		}
 	}
-	left := when(gone != nil, "the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
+	left := when(gone != nil,
+		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
 	if v := c.OtherVendor(); v != nil {
-		return steps(left, "see who holds it: "+v.Processes, "end what is left over, or wait for it"+when(v.Visible != "", "; or use another GPU: "+v.Visible))
+		return steps(left, "see who holds it: "+v.Processes,
+			"end what is left over, or wait for it"+when(v.Visible != "", "; or use another GPU: "+v.Visible))
 	}
-	return steps(left, "see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone",
+	return steps(left,
+		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone",
 		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
 }
 
@@ -301,7 +357,8 @@ func (c *view) endOthers() Remedy {
 func (c *view) useWhatIsFree(g *account.Engine) Remedy {
 	r := Remedy{}
 	if room := float64(g.Free) / float64(max(g.Total, 1)); room > .1 && c.Uses("vllm") {
-		r = r.set("--gpu-memory-utilization", down(math.Max(room-.01, .05)), human(g.Free)+" of "+human(g.Total)+" is free: this is what fits beside the others, if they stay as they are")
+		r = r.set("--gpu-memory-utilization", down(math.Max(room-.01, .05)),
+			account.Human(g.Free)+" of "+account.Human(g.Total)+" is free: this is what fits beside the others, if they stay as they are")
 	}
 	return r.step(c.endOthers().Steps...)
 }

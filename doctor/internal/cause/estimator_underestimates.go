@@ -4,8 +4,6 @@ package cause
 // Ollama count which layers fit before they load them.
 
 import (
-	"fmt"
-
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
@@ -15,25 +13,36 @@ func underestimate(c *view) []Explanation {
 	switch {
 	case p == nil:
 		if l := c.ranBefore(); l != nil && c.bareLlama() {
-			return []Explanation{sure(238, "refused after the model was loaded", c.fewerLayers(&account.Plan{Compute: true}), l.Quoted("the model was loaded: the plan said that it fits"), c.bare.St.Quoted("and the first computation was refused memory"))}
+			return []Explanation{sure(238, "refused after the model was loaded",
+				c.fewerLayers(&account.Plan{Compute: true}),
+				l.Quoted("the model was loaded: the plan said that it fits"),
+				c.bare.St.Quoted("and the first computation was refused memory"))}
 		}
 		if c.bareLlama() && c.Uses("ollama") {
-			return []Explanation{fits(232, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
+			return []Explanation{fits(232, "a refusal without its numbers",
+				c.fewerLayers(&account.Plan{}),
+				c.processes(),
+				c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
 		}
 		return nil
 	case c.planTooBig() || c.planOccupied():
 		return nil
 	case p.Planned > 0 && p.Planned <= p.Available:
 		from := p.From
-		from.Reading = fmt.Sprintf("%s was estimated, and %s was free", human(p.Planned), human(p.Available))
-		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p), from, p.St.Quoted("and "+human(p.Want)+" more was refused"))}
+		from.Reading = account.Say("%v was estimated, and %v was free", p.Planned, p.Available)
+		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p),
+			from,
+			quote(p.St, "and %v more was refused", p.Want))}
 	case c.runnerEstimate():
-		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(p), p.St.Quoted("the buffer for the computation, "+human(p.Want)+", which comes after the weights, was refused"),
+		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(p), quote(p.St,
+			"the buffer for the computation, %v, which comes after the weights, was refused",
+			p.Want),
 			p.Runner.Quoted("the runner was started because its estimate said that this fits"))}
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4, c.planOneBuffer():
 		return nil
 	case c.Uses("ollama"):
-		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(NeedProcesses, needTotal)}
+		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
+			quote(p.St, "one buffer of %v was refused", p.Want)).needs(NeedProcesses, needTotal)}
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func limiterBug(c *view) []Explanation {
 	return []Explanation{sure(962, "a count below zero", steps(
 		"upgrade the limiter: the count went below zero, which newer HAMi-core repairs (Project-HAMi/HAMi#1181)",
 		"until then delete its state file and restart; a run without it (CUDA_DISABLE_CONTROL=true) proves that it is the limiter"),
-		one(st, fmt.Sprintf("%d is %s below 2^64: a count that went below zero, not a size", used, human(-used)))...)}
+		st.Quoted(fmt.Sprintf("%d is %s below 2^64: a count that went below zero, not a size",
+			used, account.Human(-used))))}
 }
 
 func externalQuota(c *view) []Explanation {
@@ -39,7 +40,8 @@ func externalQuota(c *view) []Explanation {
 	}
 	if used, limit, st := c.hamiCount(); st != nil && used <= math.MaxInt64 {
 		return []Explanation{sure(960, "a limiter's quota", c.raiseQuota(limit),
-			one(st, fmt.Sprintf("with this request %s would be in use, %s above the quota of %s", human(used), human(less(used, limit)), human(limit)))...)}
+			quote(st, "with this request %v would be in use, %v above the quota of %v", used, account.Less(used, limit),
+				limit))}
 	}
 	if x := c.nvshare(); x != nil {
 		return x
@@ -51,7 +53,8 @@ func externalQuota(c *view) []Explanation {
 		}
 	}
 	if c.who() == enoughIsFree {
-		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), c.seeWall(), c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
+		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), c.seeWall(),
+			c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
 	}
 	return nil
 }
@@ -72,14 +75,18 @@ func (c *view) leaseRefusal() *statement.Statement {
 
 // ownLease explains a refusal by a lease of gpumem run.
 func (c *view) ownLease(st *statement.Statement) Explanation {
-	said, more := "the lease had no more room for a process's context and libraries", "give it more: gpumem run --mem SIZE -- COMMAND; without a lease the limit is GPUMEM_LIMIT"
+	said, more := "the lease had no more room for a process's context and libraries",
+		"give it more: gpumem run --mem SIZE -- COMMAND; without a lease the limit is GPUMEM_LIMIT"
 	t := st.Topic("lease")
 	if left, limit, ok := strings.Cut(t.Value, "B "); ok {
 		want, free, all := statement.SizeOf(t.Name), statement.SizeOf(left+"B"), statement.SizeOf(limit)
-		said = fmt.Sprintf("%s was requested, and %s was left of the lease of %s: that limit refused it, and the GPU was not asked", human(want), human(free), human(all))
-		more = fmt.Sprintf("give it more: gpumem run --mem SIZE -- COMMAND, with SIZE above %s here; without a lease the limit is GPUMEM_LIMIT", human(less(all, free)+want))
+		said = account.Say("%v was requested, and %v was left of the lease of %v: that limit refused it, and the GPU was not asked",
+			want, free, all)
+		more = account.Say("give it more: gpumem run --mem SIZE -- COMMAND, with SIZE above %v here; without a lease the limit is GPUMEM_LIMIT",
+			account.Less(all, free)+want)
 	}
-	x := sure(965, "the lease of gpumem run", steps(more, "or let it take less: a smaller batch; gpumem ps shows what each process of the lease holds and uses",
+	x := sure(965, "the lease of gpumem run", steps(more,
+		"or let it take less: a smaller batch; gpumem ps shows what each process of the lease holds and uses",
 		"to see what any allocator would need: gpumem run --record FILE -- COMMAND; gpumem replay FILE --smallest"), st.Quoted(said))
 	x.Alone = true
 	return x
@@ -96,19 +103,21 @@ func (c *view) nvshare() []Explanation {
 		switch a, w := st.Amount(statement.RoleFree), st.Amount(statement.RoleWant); {
 		case a != nil && st.Words["real"]:
 			real = a.N
-			view = append(view, st.Quoted("the driver has "+human(a.N)+" free"))
+			view = append(view, quote(st, "the driver has %v free", a.N))
 		case a != nil:
 			shown = a.N
-			view = append(view, st.Quoted("nvshare lets the program see "+human(a.N)+" free"))
+			view = append(view, quote(st, "nvshare lets the program see %v free", a.N))
 		case w != nil:
 			asked = w.N
-			view = append(view, st.Quoted(human(w.N)+" is requested"))
+			view = append(view, quote(st, "%v is requested", w.N))
 		}
 	}
 	if c.About("nvshare") == nil || view == nil {
 		return nil
 	}
-	remedy := steps("nvshare refuses a single process more memory than the GPU has: set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
+	remedy := steps(
+		"nvshare refuses a single process more memory than the GPU has: " +
+			"set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
 	if asked > shown && shown > 0 && (real == 0 || asked <= real || shown < real) {
 		return []Explanation{sure(960, "a limiter's view", remedy, view...)}
 	}
@@ -122,7 +131,8 @@ func (c *view) raiseQuota(quota uint64) Remedy {
 	}
 	r := Remedy{}
 	if c.Uses("jax") && quota > 2*account.ContextMost && c.total.Bytes > quota {
-		r = c.fraction(down(float64(quota-account.ContextMost)/float64(c.total.Bytes)), "a pool within the quota of "+human(quota)+", a context left")
+		r = c.fraction(down(float64(quota-account.ContextMost)/float64(c.total.Bytes)),
+			"a pool within the quota of "+account.Human(quota)+", a context left")
 	}
 	return r.step("raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is the limiter's, not the GPU's")
 }

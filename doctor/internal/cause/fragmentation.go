@@ -16,29 +16,37 @@ func fragmentation(c *view) (all []Explanation) {
 	s := c.Shortfall
 	switch g := c.who(); g {
 	case holes:
-		all = append(all, sure(640, "holes in the pool", c.fillHoles(), s.St.Quoted(fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but not in one piece", human(s.Idle), holesAnd(s), human(s.Want)))))
+		all = append(all, sure(640, "holes in the pool", c.fillHoles(),
+			quote(s.St, "%v is reserved and not in use%s for the %v requested, but not in one piece", s.Idle,
+				holesAnd(s), s.Want)))
 	case holesOrWaiting:
-		all = append(all, fits(640, "holes in the pool", c.fillHoles(), seeActive, s.St.Quoted(fmt.Sprintf("%s is reserved and not allocated, many times the %s requested", human(s.Idle), human(s.Want)))))
+		all = append(all, fits(640, "holes in the pool", c.fillHoles(), seeActive,
+			quote(s.St, "%v is reserved and not allocated, many times the %v requested", s.Idle, s.Want)))
 	case holesMaybe:
-		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s))))
+		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary),
+			s.St.Quoted(lostInRounding(s))))
 	case holesHardly:
-		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s))))
+		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary),
+			s.St.Quoted(lostInRounding(s))))
 	case othersAndHoles:
-		all = append(all, fits(638, "others and holes together", c.fillHoles(), c.onPool(seeSummary), s.St.Quoted(bothShort(s))))
+		all = append(all, fits(638, "others and holes together", c.fillHoles(), c.onPool(seeSummary),
+			s.St.Quoted(bothShort(s))))
 	case restAsync, restUnknown:
 		if !s.Async {
 			break
 		}
-		rest := s.St.Quoted(human(s.Rest) + " of the GPU is neither free nor in a tensor")
+		rest := quote(s.St, "%v of the GPU is neither free nor in a tensor", s.Rest)
 		if g == restAsync {
 			all = append(all, sure(648, "what the driver's pool keeps", releaseAsync, rest))
 		} else {
-			all = append(all, fits(646, "what the driver's pool keeps", releaseAsync, c.processes(), rest).needs(NeedProcesses))
+			all = append(all, fits(646, "what the driver's pool keeps", releaseAsync, c.processes(),
+				rest).needs(NeedProcesses))
 		}
 	}
 	all = append(all, c.poolHoles()...)
 	if r := c.bare; r != nil && c.bareXLA() && (c.Grows() || strings.Contains(r.St.Text, "Resource exhausted:")) {
-		all = append(all, fits(216, "a request that a growing pool refused", c.unfragment(), seeReport, r.St.Quoted(r.Refused()+"; a pool that grows has its free memory in pieces")).needs(needReport))
+		all = append(all, fits(216, "a request that a growing pool refused", c.unfragment(), seeReport,
+			r.St.Quoted(r.Refused()+"; a pool that grows has its free memory in pieces")).needs(needReport))
 	}
 	return all
 }
@@ -46,7 +54,8 @@ func fragmentation(c *view) (all []Explanation) {
 // bothShort is for others and holes of which neither alone is enough.
 func bothShort(s *account.Shortfall) string {
 	neither := when(s.Others < s.Lacking && s.Idle < s.Lacking, "; neither alone is enough")
-	return fmt.Sprintf("%s was lacking: others hold %s, and %s is reserved and not in use%s", human(s.Lacking), human(s.Others), human(s.Idle), neither)
+	return account.Say("%v was lacking: others hold %v, and %v is reserved and not in use%s", s.Lacking, s.Others,
+		s.Idle, neither)
 }
 
 var releaseAsync = steps("torch.cuda.empty_cache() releases what the driver's pool keeps",
@@ -61,7 +70,7 @@ func (c *view) poolHoles() []Explanation {
 	if p == nil {
 		return nil
 	}
-	room, free := p.Room(), less(p.Room().Bytes, p.InUse.Bytes)
+	room, free := p.Room(), account.Less(p.Room().Bytes, p.InUse.Bytes)
 	large := p.Limit.Bytes > room.Bytes && p.Limit.Bytes-room.Bytes >= p.Want && p.Largest.Bytes == 0 // it may grow
 	switch {
 	case p.above(c), p.InUse.Bytes == 0 || room.Bytes == 0 || free < p.Want || p.Largest.Bytes >= p.Want || large:
@@ -70,10 +79,12 @@ func (c *view) poolHoles() []Explanation {
 		}
 		return nil
 	}
-	l := append(one(p.Refused.St, human(p.Want)+" requested"), p.InUse.From)
-	certain := fmt.Sprintf("%s of the pool's %s is free, which is more than the %s requested, so no free block is large enough", human(free), human(room.Bytes), human(p.Want))
+	l := append(one(p.Refused.St, account.Human(p.Want)+" requested"), p.InUse.From)
+	certain := account.Say("%v of the pool's %v is free, which is more than the %v requested, so no free block is large enough",
+		free, room.Bytes, p.Want)
 	if p.Size.Bytes == 0 && c.Grows() {
-		return []Explanation{fits(440, "free blocks of the pool", c.unfragment(), giveState, append(l, p.Limit.From)...).needs(NeedProcesses).only().certainly(certain)}
+		return []Explanation{fits(440, "free blocks of the pool", c.unfragment(), giveState,
+			l...).and(p.Limit.From).needs(NeedProcesses).only().certainly(certain)}
 	}
 	l = append(l, room.From)
 	if p.Largest.Bytes > 0 {
@@ -90,7 +101,7 @@ func (c *view) collected() []statement.Evidence {
 	case l == nil:
 		return nil
 	case d != nil && d.Collected:
-		return append(l, d.St.Quoted("the driver did not have "+human(d.Want)))
+		return append(l, quote(d.St, "the driver did not have %v", d.Want))
 	case c.Pool != nil && c.Pool.Limit.Bytes > 0 && c.fatal && c.Shortfall == nil:
 		return l
 	}
@@ -107,8 +118,9 @@ func (c *view) busyPool() []statement.Evidence {
 	if w == nil || c.StatementWith("memory", "fragmentation") == nil || !c.OnTensorFlow() && c.Uses("jax") {
 		return nil
 	}
-	return []statement.Evidence{p.Refused.St.Quoted("only " + human(p.Want) + " was requested, and refused"),
-		w.St.Quoted(fmt.Sprintf("the same pool is asked for %s, %d times as much: it is a large pool, full of pieces", human(w.Want), w.Want/max(p.Want, 1)))}
+	return []statement.Evidence{quote(p.Refused.St, "only %v was requested, and refused", p.Want),
+		w.St.Quoted(fmt.Sprintf("the same pool is asked for %s, %d times as much: it is a large pool, full of pieces",
+			account.Human(w.Want), w.Want/max(p.Want, 1)))}
 }
 
 // unfragment is what to do about gaps in the pool of XLA or TensorFlow.
@@ -118,9 +130,14 @@ func (c *view) unfragment() Remedy {
 		return r
 	}
 	if c.Grows() {
-		r = r.set(account.Prealloc, "true", "one region has fewer gaps than many that were added as needed (jax-ml/jax#788)").check(c.jaxCheck(account.Prealloc + "=true"))
+		r = r.set(account.Prealloc, "true",
+			"one region has fewer gaps than many that were added as needed (jax-ml/jax#788)").
+			check(c.jaxCheck(account.Prealloc + "=true"))
 	}
-	return r.step("see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; gpumem replay FILE --policy bfc --policy async --policy elastic. TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX")
+	return r.step(
+		"see which pool would have served it before you change one: gpumem doctor --save-trace FILE LOG; " +
+			"gpumem replay FILE --policy bfc --policy async --policy elastic. " +
+			"TF_GPU_ALLOCATOR, which XLA's message recommends, is not read by JAX")
 }
 
 // fillHoles is what to do about gaps in a pool, by whose it is.
@@ -145,9 +162,13 @@ func (c *view) torchSetting() (name, value, why string, already bool) {
 	v := c.Version("torch")
 	switch {
 	case c.Uses("hip") && (v == "" || account.Older(v, 2, 12)):
-		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; on ROCm expandable_segments works since PyTorch 2.12 with ROCm 7"
+		value, why = "max_split_size_mb:128",
+			"large blocks are then not split, and fit large requests again; "+
+				"on ROCm expandable_segments works since PyTorch 2.12 with ROCm 7"
 	case c.OldTorch():
-		value, why = "max_split_size_mb:128", "large blocks are then not split, and fit large requests again; the message is of a release before 2.1, which does not know expandable_segments"
+		value, why = "max_split_size_mb:128",
+			"large blocks are then not split, and fit large requests again; "+
+				"the message is of a release before 2.1, which does not know expandable_segments"
 	}
 	key, set, _ := strings.Cut(value, ":")
 	if merged, text, err := torchconf.Merge(policy.Environ(account.EnvLines(c.Env)), v, key, set); err == nil && c.Env[merged] != "" {

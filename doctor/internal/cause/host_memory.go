@@ -4,7 +4,6 @@ package cause
 // memory, /dev/shm, or somebody who killed the process.
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 
@@ -15,18 +14,25 @@ import (
 func hostMemory(c *view) []Explanation {
 	if c.who() == enoughIsFree {
 		s := c.Shortfall
-		return []Explanation{fits(666, "refused while enough is free", steps("see the host's memory while it fails: free -h, dmesg. On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
-			"check that driver, runtime and framework fit each other: a build for another release of ROCm or CUDA fails in the same way"), seeBoth, s.St.Quoted(enoughFree(s)))}
+		return []Explanation{fits(666, "refused while enough is free", steps(
+			"see the host's memory while it fails: free -h, dmesg. "+
+				"On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
+			"check that driver, runtime and framework fit each other: "+
+				"a build for another release of ROCm or CUDA fails in the same way"), seeBoth, s.St.Quoted(enoughFree(s)))}
 	}
-	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver, hostCPU} {
+	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver,
+		hostCPU} {
 		if all := f(c); all != nil {
 			return all
 		}
 	}
 	if st := c.About("sigkill"); st != nil && st.Words["worker"] && !c.fatal && c.Library == nil {
-		return []Explanation{fits(301, "a worker that was killed", c.moreHost(""), seeKernel, st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).needs(needKernel).only()}
+		return []Explanation{fits(301, "a worker that was killed", c.moreHost(""), seeKernel,
+			st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).
+			needs(needKernel).only()}
 	}
-	if l := c.about("sigkill", "the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
+	if l := c.about("sigkill",
+		"the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
 		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
 			certainly("the program was killed from outside; it did not fail by itself")}
 	}
@@ -86,10 +92,11 @@ func hostRefused(c *view) []Explanation {
 		asked = "the kernel killed a process for lack of host memory"
 	}
 	if r.Want > 0 {
-		asked = human(r.Want) + " of the host's memory was requested, not of the GPU's"
+		asked = account.Human(r.Want) + " of the host's memory was requested, not of the GPU's"
 	}
 	if r.HasFree && r.Free < r.Want {
-		asked = fmt.Sprintf("%s of the host's memory was requested, and %s is free: %s is lacking", human(r.Want), human(r.Free), human(r.Want-r.Free))
+		asked = account.Say("%v of the host's memory was requested, and %v is free: %v is lacking", r.Want, r.Free,
+			r.Want-r.Free)
 	}
 	first, last, gpu := c.hostFirst(r)
 	switch {
@@ -108,19 +115,22 @@ func hostPinning(c *view) []Explanation {
 	if r == nil {
 		return nil
 	}
-	return []Explanation{sure(930, "pinning host memory", c.hostRemedy(r), append(c.about("pinning", "host memory was to be pinned"),
-		r.St.Quoted("and the driver refused: no memory of the GPU was requested"))...)}
+	return []Explanation{sure(930, "pinning host memory", c.hostRemedy(r),
+		c.about("pinning", "host memory was to be pinned")...).and(r.St.Quoted("and the driver refused: no memory of the GPU was requested"))}
 }
 
 func hostShared(c *view) []Explanation {
-	l := c.about("shm", "processes hand tensors to each other in /dev/shm, which is memory of the host with a limit: 64 MiB in a container of Docker by default")
+	l := c.about("shm",
+		"processes hand tensors to each other in /dev/shm, which is memory of the host with a limit: "+
+			"64 MiB in a container of Docker by default")
 	if l == nil || c.fatal {
 		return nil
 	}
 	return []Explanation{sure(920, "a full /dev/shm", largerShm, l...)}
 }
 
-var largerShm = steps("make it larger: docker run --shm-size 8g (or --ipc host); in Kubernetes an emptyDir with medium: Memory at /dev/shm",
+var largerShm = steps(
+	"make it larger: docker run --shm-size 8g (or --ipc host); in Kubernetes an emptyDir with medium: Memory at /dev/shm",
 	"or use fewer loader workers: none at all shows whether that is it")
 
 // killers are those that end a process for memory, by a word of their lines.
@@ -170,7 +180,9 @@ func hostKilled(c *view) []Explanation {
 	case machine || killer == "the kubelet" || killer == "systemd-oomd" || killer == "earlyoom":
 		reading, remedy = killer+" killed the process because the machine had no memory left", c.moreMachine()
 		if killer == "the kubelet" {
-			remedy = steps("let the pod request what it uses (resources.requests.memory), so that it comes to a node that has it; those that use more than they request are evicted first").step(remedy.Steps...)
+			remedy = steps(
+				"let the pod request what it uses (resources.requests.memory), so that it comes to a node that has it; " +
+					"those that use more than they request are evicted first").step(remedy.Steps...)
 		}
 	}
 	l := c.about("killed", reading)
@@ -185,7 +197,9 @@ func hostDriver(c *view) []Explanation {
 	if l == nil {
 		return nil
 	}
-	return []Explanation{sure(904, "the kernel's driver", c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"), l...)}
+	return []Explanation{sure(904, "the kernel's driver",
+		c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"),
+		l...)}
 }
 
 func hostCPU(c *view) []Explanation {
@@ -196,7 +210,8 @@ func hostCPU(c *view) []Explanation {
 	var l []statement.Evidence
 	switch {
 	case c.About("cpu") != nil:
-		l = append(c.about("cpu", "the device is the CPU, and its memory the host's"), r.St.Quoted("the memory was refused there"))
+		l = append(c.about("cpu", "the device is the CPU, and its memory the host's"),
+			r.St.Quoted("the memory was refused there"))
 	case strings.EqualFold(c.Env["JAX_PLATFORMS"], "cpu") || strings.EqualFold(c.Env["JAX_PLATFORM_NAME"], "cpu"):
 		l = one(r.St, "JAX_PLATFORMS=cpu: the device is the CPU, and its memory the host's")
 	default:
@@ -212,7 +227,8 @@ func (c *view) whatTookIt() string {
 	if c.Place.Windows && !c.Place.WSL {
 		return "see what took it: Task Manager, Details, Commit size"
 	}
-	return "see what took it: dmesg | grep -i -A20 oom" + when(c.Place.Training || c.Place.Loader, "; the number of loader workers, and whole datasets in memory, are the usual ones")
+	return "see what took it: dmesg | grep -i -A20 oom" + when(c.Place.Training || c.Place.Loader,
+		"; the number of loader workers, and whole datasets in memory, are the usual ones")
 }
 
 // moreMachine is for a machine that was full.
@@ -242,7 +258,8 @@ func (c *view) moreHost(raise string) Remedy {
 	case p.Windows:
 		first = "make Windows' paging file larger, or end other programs: System, Advanced system settings, Performance, Advanced, Virtual memory"
 	}
-	return steps(when(p.Loader, "use fewer loader workers: none at all shows whether that is it"), first, c.whatTookIt())
+	return steps(when(p.Loader, "use fewer loader workers: none at all shows whether that is it"),
+		first, c.whatTookIt())
 }
 
 // hostRemedy is what to do about a refusal of the host's memory, by what was asked for.
@@ -259,15 +276,19 @@ func (c *view) hostRemedy(r *account.Refusal) Remedy {
 		return steps("make Windows' paging file larger: System, Advanced system settings, Performance, Advanced, Virtual memory",
 			"start fewer processes"+when(c.Place.Loader || c.Place.Training, ", loader workers among them")+": each loads the libraries once more")
 	case st.HasAny("locked", "ibv"):
-		return steps("raise the limit of locked memory, which InfiniBand pins: ulimit -l unlimited; docker run --ulimit memlock=-1; in Slurm PropagateResourceLimitsExcept=MEMLOCK")
+		return steps(
+			"raise the limit of locked memory, which InfiniBand pins: ulimit -l unlimited; docker run --ulimit memlock=-1; " +
+				"in Slurm PropagateResourceLimitsExcept=MEMLOCK")
 	case pinned:
 		remedy := steps("look at the host's memory, not at the GPU's: free -h; ulimit -l; in WSL also .wslconfig",
 			"keep less on the host: smaller prefetch buffers, fewer loader workers, no pinned copies of whole datasets")
 		if c.Uses("tensorflow") && st.Words["bfc"] {
-			remedy = remedy.set("TF_GPU_HOST_MEM_LIMIT_IN_MB", "131072", "TensorFlow's limit on pinned host memory; up to TensorFlow 1.13 its name is TF_CUDA_HOST_MEM_LIMIT_IN_MB")
+			remedy = remedy.set("TF_GPU_HOST_MEM_LIMIT_IN_MB", "131072",
+				"TensorFlow's limit on pinned host memory; up to TensorFlow 1.13 its name is TF_CUDA_HOST_MEM_LIMIT_IN_MB")
 		}
 		if xla := c.Uses("jax") && st.Words["out"] && st.Words["host"]; xla && !st.Words["cuda"] && !(c.Uses("tensorflow") && st.Words["bfc"]) {
-			remedy = remedy.set("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128", "XLA's limit on pinned host memory for each GPU; the default is 64")
+			remedy = remedy.set("XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB", "128",
+				"XLA's limit on pinned host memory for each GPU; the default is 64")
 		}
 		return remedy
 	}

@@ -4,7 +4,8 @@ package cause
 
 func jaxAndTensorFlow(c *view) (all []Explanation) {
 	if d := c.Driver; d != nil && (!d.Past || d.Whole) && !d.Collected && d.Both != nil && !c.MadeAgain() {
-		all = append(all, sure(560, "a whole pool beside TensorFlow", c.tensorFlowLess(), append(d.Both, d.St.Quoted(d.NotHad(c.total.Bytes)))...).only())
+		all = append(all, sure(560, "a whole pool beside TensorFlow", c.tensorFlowLess(),
+			d.Both...).and(d.St.Quoted(d.NotHad(c.total.Bytes))).only())
 	}
 	l := c.libraryOpen()
 	if l == nil {
@@ -15,10 +16,12 @@ func jaxAndTensorFlow(c *view) (all []Explanation) {
 	starts := l.Name == "cuBLAS" && !l.Call
 	switch {
 	case both != nil && c.framed(l):
-		all = append(all, sure(380, "JAX and TensorFlow in the process", c.tensorFlowLess(), append(l.Quotes(), both...)...).only().certainly(l.Certain()...))
+		all = append(all, sure(380, "JAX and TensorFlow in the process", c.tensorFlowLess(),
+			l.Quotes()...).and(both...).only().certainly(l.Certain()...))
 	case !c.framed(l):
 	case l.Short() && apart && l.Memory && !l.Starved() && l.Name != "cuSolver":
-		all = append(all, fits(349, "a library without room", c.tensorFlowLess(), seeProcess, l.Quotes()...).needs(needFrameworks).certainly(l.Certain()...))
+		all = append(all, fits(349, "a library without room", c.tensorFlowLess(), seeProcess,
+			l.Quotes()...).needs(needFrameworks).certainly(l.Certain()...))
 	case l.Open() && apart && (starts || l.Conv && c.State() == nil):
 		x := fits(349, "a library that failed", c.tensorFlowLess(), seeProcess, l.Quotes()...).certainly(l.Certain()...)
 		if l.Conv && l.Status == "" {
@@ -31,8 +34,10 @@ func jaxAndTensorFlow(c *view) (all []Explanation) {
 
 // tensorFlowLess lets TensorFlow take less, or nothing.
 func (c *view) tensorFlowLess() Remedy {
-	r := Remedy{}.set("TF_FORCE_GPU_ALLOW_GROWTH", "true", "TensorFlow then takes what it needs and not all that is free")
-	r.Settings = append(r.Settings, c.fraction("0.70", "if TensorFlow must have the GPU too, JAX leaves it room").Settings...)
+	r := Remedy{}.set("TF_FORCE_GPU_ALLOW_GROWTH", "true",
+		"TensorFlow then takes what it needs and not all that is free")
+	r.Settings = append(r.Settings, c.fraction("0.70",
+		"if TensorFlow must have the GPU too, JAX leaves it room").Settings...)
 	return r.step(`if TensorFlow only reads data, take the GPU from it, right after the import: tf.config.set_visible_devices([], "GPU"); or unchanged: gpumem run --cpu-tensorflow -- python PROGRAM`).
 		check("gpumem explain --pid PID    # while it runs; gpumem ps shows who holds what")
 }

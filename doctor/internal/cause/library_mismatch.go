@@ -8,9 +8,11 @@ func libraryMismatch(c *view) (all []Explanation) {
 	if st := c.About("cubin"); st != nil && !st.Refused {
 		switch {
 		case codeNamed(st):
-			all = append(all, sure(840, "compiled code for another GPU", c.pair(), st.Quoted("the driver's status is about the code and not about memory")))
+			all = append(all, sure(840, "compiled code for another GPU", c.pair(),
+				st.Quoted("the driver's status is about the code and not about memory")))
 		case c.codeOpen(st):
-			all = append(all, fits(839, "compiled code that was not loaded", c.pair(), c.decideCode(), st.Quoted("the code may be for another GPU, as the text guesses")))
+			all = append(all, fits(839, "compiled code that was not loaded", c.pair(), c.decideCode(),
+				st.Quoted("the code may be for another GPU, as the text guesses")))
 		}
 	}
 	if m := c.Mismatch(); m != nil {
@@ -20,14 +22,16 @@ func libraryMismatch(c *view) (all []Explanation) {
 	switch {
 	case c.Library != nil && c.Library.Tried && !c.Library.Plenty():
 		l = c.Library
-		all = append(all, fits(335, "a smaller pool did not help", c.pair(), c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...))
+		all = append(all, fits(335, "a smaller pool did not help", c.pair(), c.decideLibrary(l),
+			l.Quotes()...).and(l.TriedBy).only().certainly(l.Certain()...))
 	case l == nil || !l.Open():
 	default:
 		rank := 342
 		if c.StatementWith("insufficient", "driver", "version") != nil {
 			rank = 350
 		}
-		all = append(all, fits(rank, "a library that failed", c.pair(), c.decideLibrary(l), l.Quotes()...).certainly(l.Certain()...))
+		all = append(all, fits(rank, "a library that failed", c.pair(), c.decideLibrary(l),
+			l.Quotes()...).certainly(l.Certain()...))
 	}
 	return all
 }

@@ -3,7 +3,6 @@ package cause
 // multi_process_preallocation: several processes preallocate on one GPU.
 
 import (
-	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -15,7 +14,8 @@ func multiProcess(c *view) (all []Explanation) {
 		all = append(all, sure(830, "two pools on one GPU", c.smallerPools(), pools...))
 	}
 	if r := c.noContext(); r != nil && !c.told && !c.contextFull() && c.onJAX() {
-		all = append(all, fits(539, "no context: another that preallocates", c.smallerPools(), c.processes(), r.St.Quoted("the GPU was full before this program took any")).needs(NeedProcesses))
+		all = append(all, fits(539, "no context: another that preallocates", c.smallerPools(), c.processes(),
+			r.St.Quoted("the GPU was full before this program took any")).needs(NeedProcesses))
 	}
 	all = append(all, c.multiDriver()...)
 	return append(all, c.multiLibrary()...)
@@ -29,13 +29,17 @@ func (c *view) multiDriver() []Explanation {
 	case c.refusedAtOnce() != nil:
 		return []Explanation{sure(552, "pools of several processes", c.smallerPools(), c.refusedAtOnce()...).only()}
 	case d.JAXOther != nil:
-		return []Explanation{sure(550, "another JAX on the GPU", c.smallerPools(), append(one(d.St, d.NotHad(c.total.Bytes)), d.JAXOther...)...).only()}
+		return []Explanation{sure(550, "another JAX on the GPU", c.smallerPools(),
+			d.St.Quoted(d.NotHad(c.total.Bytes))).and(d.JAXOther...).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
-		return []Explanation{fits(529, "a pool that tries less and less", c.smallerPools(), c.processes(), d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(529, "a pool that tries less and less", c.smallerPools(), c.processes(),
+			d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
 	case c.poolSizeRefused():
-		return []Explanation{fits(532, "a whole pool is refused", c.smallerPools(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(NeedProcesses, needTotal).only()}
+		return []Explanation{fits(532, "a whole pool is refused", c.smallerPools(), c.processes(),
+			d.St.Quoted(d.NotHad(c.total.Bytes))).needs(NeedProcesses, needTotal).only()}
 	case c.smallPast():
-		return []Explanation{fits(523, "a small request past the pool", c.smallerPools(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
+		return []Explanation{fits(523, "a small request past the pool", c.smallerPools(), c.processes(),
+			d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
 	}
 	return nil
 }
@@ -47,7 +51,7 @@ func (c *view) refusedAtOnce() (l []statement.Evidence) {
 	for _, r := range c.Failed {
 		if r.Layer == statement.LayerDriver && r.Want >= statement.Gib && r.St.From != "" && !seen[r.St.From] && !strings.HasPrefix(r.St.From, "rank") {
 			seen[r.St.From] = true
-			l = append(l, r.St.Quoted("the pool of "+r.St.From+" asks the driver for "+human(r.Want)))
+			l = append(l, quote(r.St, "the pool of %s asks the driver for %v", r.St.From, r.Want))
 		}
 	}
 	if len(l) < 2 {
@@ -71,17 +75,23 @@ func (c *view) multiLibrary() []Explanation {
 	}
 	starts := l.Name == "cuBLAS" && !l.Call
 	if jax := c.JAXOther(max(l.Total, c.total.Bytes)); jax != nil && (l.Short() || l.Open()) {
-		return []Explanation{sure(376, "another JAX on the GPU", c.smallerPools(), append(l.Quotes(), jax...)...).only().certainly(l.Certain()...)}
+		return []Explanation{sure(376, "another JAX on the GPU", c.smallerPools(),
+			l.Quotes()...).and(jax...).only().certainly(l.Certain()...)}
 	}
 	switch {
 	case l.Early && l.Memory && !c.told:
-		x := sure(374, "memory was refused before the library", c.smallerPools(), l.St.Quoted("memory was refused before the library asked for any: the GPU was full when this program came, as another program that preallocates leaves it"))
+		x := sure(374, "memory was refused before the library", c.smallerPools(),
+			l.St.Quoted(
+				"memory was refused before the library asked for any: "+
+					"the GPU was full when this program came, as another program that preallocates leaves it"))
 		x.Decide = c.processes()
 		return []Explanation{x.only().certainly(l.Certain()...)}
 	case l.Short() && !c.OnTensorFlow():
-		return []Explanation{fits(348, "a library without room", c.smallerPools(), c.processes(), l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
+		return []Explanation{fits(348, "a library without room", c.smallerPools(), c.processes(),
+			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
 	case l.Open() && (starts || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
-		return []Explanation{fits(347, "a library that failed", c.smallerPools(), c.processes(), l.Quotes()...).certainly(l.Certain()...)}
+		return []Explanation{fits(347, "a library that failed", c.smallerPools(), c.processes(),
+			l.Quotes()...).certainly(l.Certain()...)}
 	}
 	return nil
 }
@@ -99,7 +109,8 @@ func (c *view) twoPools() []statement.Evidence {
 			o := other.Topic("announced")
 			one, two := statement.SizeOf(o.Name), statement.SizeOf(t.Name)
 			if o.Value == t.Value && other.From != st.From && c.total.Bytes < one+two {
-				return []statement.Evidence{other.Quoted("one process takes " + human(one)), st.Quoted("and another on the same GPU " + human(two))}
+				return []statement.Evidence{quote(other, "one process takes %v", one),
+					quote(st, "and another on the same GPU %v", two)}
 			}
 		}
 		list = append(list, st)
@@ -117,8 +128,10 @@ func (c *view) smallerPools() Remedy {
 	value, why := "0.40", "in both programs: half of the GPU less what a context and libraries take"
 	if t > 4*account.ContextMost {
 		value = down(float64((t-2*account.ContextMost)/2) / float64(t))
-		why = fmt.Sprintf("in both programs: each then takes %s, and up to %s for its context and libraries; both fit into %s", human(uint64(number(value)*float64(t))), human(account.ContextMost), human(t))
+		why = account.Say("in both programs: each then takes %v, and up to %s for its context and libraries; both fit into %v",
+			uint64(number(value)*float64(t)), account.Human(account.ContextMost), t)
 	}
-	return c.fraction(value, why).step(c.growInTensorFlow(), "give each a share without guessing: gpumem run --share 0.5 -- python PROGRAM, once for each",
+	return c.fraction(value, why).step(c.growInTensorFlow(),
+		"give each a share without guessing: gpumem run --share 0.5 -- python PROGRAM, once for each",
 		"or give each a separate GPU: CUDA_VISIBLE_DEVICES=0 for one, 1 for the other. JAX takes memory on every GPU that it sees")
 }

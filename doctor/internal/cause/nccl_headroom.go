@@ -5,6 +5,7 @@ package cause
 import (
 	"strings"
 
+	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
 
@@ -41,11 +42,12 @@ func ncclHeadroom(c *view) []Explanation {
 	case memory != nil:
 		asked := "NCCL's buffers come from outside every pool, and the driver had no more"
 		if a := memory.Amount(statement.RoleWant); a != nil {
-			asked = "NCCL asked the driver for " + human(a.N) + ", outside every pool, and got nothing"
+			asked = "NCCL asked the driver for " + account.Human(a.N) + ", outside every pool, and got nothing"
 		}
 		return []Explanation{sure(870, "NCCL without room", c.leaveNCCL(), memory.Quoted(asked))}
 	case other == nil && last != nil && !c.fatal && last.Words["cuda"] && last.Words["unhandled"]:
-		return []Explanation{fits(870, "NCCL without a reason", c.leaveNCCL(), seeNCCL, last.Quoted("NCCL had a CUDA error; which one is unknown")).needs(needNCCL)}
+		return []Explanation{fits(870, "NCCL without a reason", c.leaveNCCL(), seeNCCL,
+			last.Quoted("NCCL had a CUDA error; which one is unknown")).needs(needNCCL)}
 	}
 	return nil
 }
@@ -54,7 +56,9 @@ func ncclHeadroom(c *view) []Explanation {
 func (c *view) leaveNCCL() Remedy {
 	const smaller = "NCCL_BUFFSIZE and fewer channels (NCCL_MAX_NCHANNELS) make its buffers smaller; NCCL_DEBUG=INFO shows what it asks for"
 	if c.Uses("jax") && !c.OnTensorFlow() {
-		return c.lessFraction(.1, "NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: in known cases .85 instead of .9, and .65 instead of .75, were enough").
+		return c.lessFraction(.1,
+			"NCCL takes some hundred MiB to some GiB for each communicator, outside of the pool: "+
+				"in known cases .85 instead of .9, and .65 instead of .75, were enough").
 			step(letJAXGrow, smaller)
 	}
 	return c.advise("beside").step(smaller)

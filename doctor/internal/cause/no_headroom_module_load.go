@@ -20,9 +20,11 @@ func moduleLoad(c *view) []Explanation {
 		if st.Words["different"] {
 			guess = "; the text's guess at another GPU is wrong here"
 		}
-		return []Explanation{sure(840, "compiled code without room", c.leaveCode(), st.Quoted("the driver's status is out of memory: it loads code outside of the pool"+guess))}
+		return []Explanation{sure(840, "compiled code without room", c.leaveCode(),
+			st.Quoted("the driver's status is out of memory: it loads code outside of the pool"+guess))}
 	case c.codeOpen(st):
-		return []Explanation{fits(841, "compiled code that was not loaded", c.leaveCode(), c.decideCode(), st.Quoted("the driver's status is cut off: out of memory, or code for another GPU"))}
+		return []Explanation{fits(841, "compiled code that was not loaded", c.leaveCode(), c.decideCode(),
+			st.Quoted("the driver's status is cut off: out of memory, or code for another GPU"))}
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ var harmless = []struct{ topic, reading string }{
 	{"collection", "the pool releases free regions to ask for a larger one; it goes on"},
 	{"ignored", "a setting that this platform, or this release, does without; the program goes on"},
 	{"exceeds", "a large request for host memory, which was served"},
-	{"recovering", "a program that ended has not released its memory yet; the server waits, and goes on with what is free"},
+	{"recovering",
+		"a program that ended has not released its memory yet; the server waits, and goes on with what is free"},
 	{"reshard", `a slow way from one sharding to another; "rematerialization" here is not about memory that is short`},
 }
 
@@ -22,7 +23,8 @@ func warning(c *view) (all []Explanation) {
 	}
 	if r := c.hostRefusal(); r != nil && r.St.Words["warning"] && r.St.Words["pinned"] {
 		if first, _, gpu := c.hostFirst(r); !first && gpu == nil {
-			add(sure(945, "without pinned memory", nothingToDo, r.St.Quoted("without pinned memory the program goes on, with slower copies")))
+			add(sure(945, "without pinned memory", nothingToDo,
+				r.St.Quoted("without pinned memory the program goes on, with slower copies")))
 		}
 	}
 	if c.fatal || c.Library != nil || c.Last(func(r *account.Refusal) bool { return !r.Mild }) != nil {
@@ -38,13 +40,18 @@ func warning(c *view) (all []Explanation) {
 	switch {
 	case r == nil:
 	case r.St.Topic("picker") != nil || c.About("picker") != nil || r.St.HasAny("tactic", "tactics"):
-		add(sure(140, "a warning", nothingToDo, r.St.Quoted("an algorithm that was tried did not fit; another is taken")))
+		add(sure(140, "a warning", nothingToDo,
+			r.St.Quoted("an algorithm that was tried did not fit; another is taken")))
 	case r.WentOn != nil:
-		add(sure(140, "a warning", nothingToDo, r.St.Quoted("memory was refused here"), r.WentOn.Quoted("and the program went on after it")))
+		add(sure(140, "a warning", nothingToDo,
+			r.St.Quoted("memory was refused here"),
+			r.WentOn.Quoted("and the program went on after it")))
 	case r.St.Again:
-		add(sure(140, "a warning", nothingToDo, r.St.Quoted("the program says that it tries again, or with something else")))
+		add(sure(140, "a warning", nothingToDo,
+			r.St.Quoted("the program says that it tries again, or with something else")))
 	default:
-		add(sure(140, "a warning", nothingToDo, r.St.Quoted("the caller can do without this memory, and says so: it may be slower, and goes on")))
+		add(sure(140, "a warning", nothingToDo,
+			r.St.Quoted("the caller can do without this memory, and says so: it may be slower, and goes on")))
 	}
 	return all
 }

@@ -16,35 +16,50 @@ func notMemory(c *view) (all []Explanation) {
 		all = append(all, x)
 	}
 	if st := c.Sticky; st != nil && !c.refusedBefore(st) {
-		x := sure(975, "an error after which every call fails", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+": after it every call of this process fails, whichever library makes it"))
+		x := sure(975, "an error after which every call fails", otherRemedy(st),
+			st.Quoted("the failure is "+st.Topic("other").Name+": after it every call of this process fails, whichever library makes it"))
 		x.Alone = true
 		add(x)
 	}
 	if st := c.driverStart(); st != nil {
-		x := sure(966, "the driver did not start", repairDriver, st.Quoted("the driver itself could not be initialised: that takes nothing of the GPU's memory for the program, whatever its status says"))
+		x := sure(966, "the driver did not start", repairDriver,
+			st.Quoted(
+				"the driver itself could not be initialised: "+
+					"that takes nothing of the GPU's memory for the program, whatever its status says"))
 		x.Alone = true
 		add(x)
 	}
 	if st := c.About("profiling"); st != nil && !freeRose(st) {
-		add(sure(821, "a check that failed by itself", steps("update the engine: the two readings are the same, so that nobody released memory; no setting of memory helps"),
+		add(sure(821, "a check that failed by itself", steps(
+			"update the engine: the two readings are the same, so that nobody released memory; no setting of memory helps"),
 			st.Quoted("free memory is the same before and after, as far as it is printed: nobody released any")))
 	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
-		add(sure(695, "a size that no program means", steps("see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
-			"no setting of memory, and no larger GPU, helps"), st.Quoted(human(bytes)+" in one piece: a wrong shape, or a number that overflowed")))
+		add(sure(695, "a size that no program means", steps(
+			"see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
+			"no setting of memory, and no larger GPU, helps"), quote(st, "%v in one piece: a wrong shape, or a number that overflowed",
+			bytes)))
 	}
 	if _, memory, other := c.ncclLines(); memory == nil && other != nil && !c.fatal {
-		add(sure(870, "NCCL fails for another reason", steps("see NCCL's own reason: NCCL_DEBUG=INFO; use one version on all nodes; NCCL_CUMEM_ENABLE=0 and NCCL_P2P_DISABLE=1 show whether the path between GPUs is to blame"), other.Quoted("NCCL's error is not about memory")))
+		add(sure(870, "NCCL fails for another reason",
+			steps(
+				"see NCCL's own reason: NCCL_DEBUG=INFO; use one version on all nodes; "+
+					"NCCL_CUMEM_ENABLE=0 and NCCL_P2P_DISABLE=1 show whether the path between GPUs is to blame"),
+			other.Quoted("NCCL's error is not about memory")))
 	}
 	if st := c.About("cubin"); st != nil && !st.Refused && !codeNamed(st) && strings.Contains(st.Text, "CUDA_ERROR_") {
-		add(sure(838, "compiled code that was refused", otherFailure, st.Quoted("the driver's status is not out of memory")))
+		add(sure(838, "compiled code that was refused", otherFailure,
+			st.Quoted("the driver's status is not out of memory")))
 	}
 	if st := c.otherFailure(); st != nil {
-		add(sure(390, "another failure", otherRemedy(st), st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
+		add(sure(390, "another failure", otherRemedy(st),
+			st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
 	}
 	if st := c.About("sessions"); st != nil && c.bare != nil && c.bare.Want == 0 {
-		all = append(all, fits(320, "too many sessions", steps("count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
-			"end other encoders, or update the driver"), "nvidia-smi encodersessions; nvidia-smi    # while it fails: are the sessions all taken, or is the memory?", st.Quoted("the encoder says so where a session is refused, for their number or for memory")))
+		all = append(all, fits(320, "too many sessions", steps(
+			"count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
+			"end other encoders, or update the driver"),
+			"nvidia-smi encodersessions; nvidia-smi    # while it fails: are the sessions all taken, or is the memory?", st.Quoted("the encoder says so where a session is refused, for their number or for memory")))
 	}
 	l := c.Library
 	switch {
@@ -52,7 +67,8 @@ func notMemory(c *view) (all []Explanation) {
 	case l.Plenty():
 		add(sure(385, "a library fails on a free GPU", leaveSettings, l.Quotes()...).only().certainly(l.Certain()...))
 	case l.Tried:
-		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only())
+		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l),
+			l.Quotes()...).and(l.TriedBy).only())
 	}
 	return all
 }
@@ -74,7 +90,9 @@ var deviceFile = regexp.MustCompile(`open\w*\(.*/dev/(?:kfd|nvidia|dri)`)
 
 var driverInit = regexp.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGetDeviceCount)\b`)
 
-var repairDriver = steps("see that the driver answers at all: nvidia-smi; in WSL the Windows driver and the kernel of WSL have to fit (wsl --update), and its memory limit is .wslconfig's",
+var repairDriver = steps(
+	"see that the driver answers at all: nvidia-smi; "+
+		"in WSL the Windows driver and the kernel of WSL have to fit (wsl --update), and its memory limit is .wslconfig's",
 	"see that the program finds the right libcuda (ldconfig -p | grep libcuda), and that the host has memory: free -h")
 
 // refusedBefore reports whether memory of the GPU was refused before a line: what fails after that
@@ -97,31 +115,52 @@ func (c *view) otherFailure() *statement.Statement {
 
 // otherSteps are what to do about a failure that is none of memory, by what it is.
 var otherSteps = map[string][]string{
-	"an illegal address": {"find the call that fails: CUDA_LAUNCH_BLOCKING=1 before the program; then the access: compute-sanitizer PROGRAM. An index out of range, or a kernel that does not fit the library's version, is usual",
+	"an illegal address": {
+		"find the call that fails: CUDA_LAUNCH_BLOCKING=1 before the program; then the access: compute-sanitizer PROGRAM. " +
+			"An index out of range, or a kernel that does not fit the library's version, is usual",
 		"restart the process: nothing works in it after this"},
-	"an assertion in a kernel": {"see what was asserted, in the lines above: an index out of range most often, such as a label against the number of classes, or a token against the size of the vocabulary",
+	"an assertion in a kernel": {
+		"see what was asserted, in the lines above: " +
+			"an index out of range most often, such as a label against the number of classes, or a token against the " +
+			"size of the vocabulary",
 		"run one step on the CPU, which says which line it is; or CUDA_LAUNCH_BLOCKING=1"},
-	"a timeout": {"see which call, or which rank, did not come: the first failure of the other ranks, a kernel that never ends, a display that shares the GPU"},
-	"a device that is missing, lost or faulty": {"see that the driver has it: nvidia-smi; dmesg | grep -i -E 'xid|nvrm'. One that fell off the bus, or has an ECC error, wants a reset, a reboot, or other hardware (power, slot, cable)",
+	"a timeout": {
+		"see which call, or which rank, did not come: " +
+			"the first failure of the other ranks, a kernel that never ends, a display that shares the GPU"},
+	"a device that is missing, lost or faulty": {
+		"see that the driver has it: nvidia-smi; dmesg | grep -i -E 'xid|nvrm'. " +
+			"One that fell off the bus, or has an ECC error, wants a reset, a reboot, or other hardware (power, slot, cable)",
 		"see that CUDA_VISIBLE_DEVICES names only GPUs that are there"},
 	"a kernel's shared memory": {"make the kernel's block smaller, or use fewer stages: BLOCK sizes and num_stages in Triton",
 		"a kernel from a library: take a release that knows this GPU, or a smaller head or tile size"},
 	"a kernel's registers": {"launch fewer threads in a block, or compile with __launch_bounds__ or -maxrregcount"},
-	"a collective operation that timed out": {"find the rank that did not come: its own log has the first failure, or it is slower, or takes another branch",
-		"if it only takes long: a longer timeout in init_process_group; TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records what each rank did (PyTorch)"},
-	"a fabric that is not ready": {"start the fabric manager of the driver's release: systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric"},
-	"CUDA in a forked process":   {"start workers by spawn: torch.multiprocessing.set_start_method('spawn'); and use no GPU before they are started"},
-	"a quota of a service":       {"wait, or raise the quota of the service that answered; nothing on this machine is short"},
-	"a database's own limit":     {"raise the limit in the database's own configuration, as the line names it"},
-	"thread-local storage":       {"import the library that the line names first, before the others; or LD_PRELOAD it"},
-	"the size of a message":      {"raise the limit of the messages' size (gRPC: grpc.max_receive_message_length), or send less at once"},
-	"a driver that does not fit": {"see the driver's version and the newest CUDA that it runs: nvidia-smi. Update the driver, or take a build for an older CUDA; after an update reboot",
+	"a collective operation that timed out": {
+		"find the rank that did not come: its own log has the first failure, or it is slower, or takes another branch",
+		"if it only takes long: a longer timeout in init_process_group; " +
+			"TORCH_NCCL_TRACE_BUFFER_SIZE=2000 records what each rank did (PyTorch)"},
+	"a fabric that is not ready": {
+		"start the fabric manager of the driver's release: systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A3 Fabric"},
+	"CUDA in a forked process": {
+		"start workers by spawn: torch.multiprocessing.set_start_method('spawn'); and use no GPU before they are started"},
+	"a quota of a service":   {"wait, or raise the quota of the service that answered; nothing on this machine is short"},
+	"a database's own limit": {"raise the limit in the database's own configuration, as the line names it"},
+	"thread-local storage":   {"import the library that the line names first, before the others; or LD_PRELOAD it"},
+	"the size of a message":  {"raise the limit of the messages' size (gRPC: grpc.max_receive_message_length), or send less at once"},
+	"a driver that does not fit": {
+		"see the driver's version and the newest CUDA that it runs: nvidia-smi. " +
+			"Update the driver, or take a build for an older CUDA; after an update reboot",
 		"in a container leave libraries of cuda-compat out of LD_LIBRARY_PATH: the host's driver counts"},
-	"a full disk":                                            {"see which is full: df -h; df -i. /dev/shm and /tmp may be separate: docker run --shm-size 8g, TMPDIR"},
-	"too many open files":                                    {"raise the limit: ulimit -n; in PyTorch also torch.multiprocessing.set_sharing_strategy('file_system')"},
-	"too many processes or threads":                          {"raise the limit: ulimit -u, the container's pids limit; or start fewer workers and threads (OMP_NUM_THREADS)"},
-	"an argument that was refused":                           {"see which call, and its shapes, strides and types: CUDA_LAUNCH_BLOCKING=1; of NCCL: NCCL_DEBUG=INFO, the same version on all nodes, NCCL_CUMEM_ENABLE=0"},
-	"a scheduler that has no node for what the pod requests": {"see what the nodes have left: kubectl describe nodes | grep -A8 'Allocated resources'; request less, or add a node"},
+	"a full disk": {
+		"see which is full: df -h; df -i. /dev/shm and /tmp may be separate: docker run --shm-size 8g, TMPDIR"},
+	"too many open files": {
+		"raise the limit: ulimit -n; in PyTorch also torch.multiprocessing.set_sharing_strategy('file_system')"},
+	"too many processes or threads": {
+		"raise the limit: ulimit -u, the container's pids limit; or start fewer workers and threads (OMP_NUM_THREADS)"},
+	"an argument that was refused": {
+		"see which call, and its shapes, strides and types: CUDA_LAUNCH_BLOCKING=1; of NCCL: " +
+			"NCCL_DEBUG=INFO, the same version on all nodes, NCCL_CUMEM_ENABLE=0"},
+	"a scheduler that has no node for what the pod requests": {
+		"see what the nodes have left: kubectl describe nodes | grep -A8 'Allocated resources'; request less, or add a node"},
 }
 
 // otherRemedy is what to do about it.

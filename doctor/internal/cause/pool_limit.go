@@ -16,47 +16,59 @@ func poolLimit(c *view) (all []Explanation) {
 	case ownMaximum:
 		l := one(s.St, "the pool has reached its own maximum; the GPU was not asked")
 		if d := c.Simulated(); d.Bytes > 0 {
-			l = append(l, with(d, "the simulated GPU has "+human(d.Bytes)))
+			l = append(l, with(d, "the simulated GPU has %v", d.Bytes))
 		}
 		all = append(all, sure(690, "the pool's own maximum", c.raiseCap(s.Refusal, s.Refusal.Limit()), l...))
 	case ownArena:
-		l := one(s.St, fmt.Sprintf("%s requested, and %s is what the arena may still take", human(s.Want), human(s.Free)))
+		l := one(s.St, account.Say("%v requested, and %v is what the arena may still take", s.Want, s.Free))
 		limit, st := c.Arena()
 		if limit > 0 {
-			l = append(one(st, "the arena may take "+human(limit)), l...)
+			l = append(one(st, "the arena may take "+account.Human(limit)), l...)
 		}
 		all = append(all, sure(688, "an arena's limit", c.raiseCap(s.Refusal, limit), l...))
 	case ownLimit:
 		free := ""
 		if s.HasFree {
-			free = ", while " + human(s.Free) + " of the GPU is free"
+			free = ", while " + account.Human(s.Free) + " of the GPU is free"
 		}
-		all = append(all, sure(670, "the pool's own limit", c.raiseCap(s.Refusal, s.Limit), s.St.Quoted(fmt.Sprintf("%s taken and %s requested pass the limit of %s%s%s", human(s.Taken), human(s.Want), human(s.Limit), s.Whose, free))))
+		all = append(all, sure(670, "the pool's own limit", c.raiseCap(s.Refusal, s.Limit),
+			quote(s.St, "%v taken and %v requested pass the limit of %v%s%s", s.Taken, s.Want, s.Limit, s.Whose, free)))
 	case limitByOthers:
-		all = append(all, fits(671, "the limit on the process", c.raiseCap(s.Refusal, s.Limit), seeMetal, s.St.Quoted(fmt.Sprintf("%s taken and %s requested pass the limit of %s", human(s.Taken), human(s.Want), human(s.Limit)))))
+		all = append(all, fits(671, "the limit on the process", c.raiseCap(s.Refusal, s.Limit), seeMetal,
+			quote(s.St, "%v taken and %v requested pass the limit of %v", s.Taken, s.Want, s.Limit)))
 	case roundPart:
-		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part), s.St.Quoted(fmt.Sprintf("%s is free, and %s was refused: the pool has %s, and with the request it would pass %d %% of %s, a limit as programs set it",
-			human(s.Free), human(s.Want), human(s.Reserved), s.PartOf, human(s.Total)))).certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
+		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part),
+			quote(s.St,
+				"%v is free, and %v was refused: the pool has %v, and with the request it would pass %d %% of %v, a "+
+					"limit as programs set it", s.Free, s.Want, s.Reserved, s.PartOf, s.Total)).
+			certainly(account.Say("the GPU had %v free when %v was refused", s.Free, s.Want)))
 	case enoughIsFree:
 		if c.Uses("xpu") && s.Want >= 4*statement.Gib {
 			if s.Refusal.Limit() > 0 { // a release that tells of a cap, which was not the wall either
-				return []Explanation{fits(667, "one allocation of 4 GiB", steps("split the tensor, or update Intel's driver and PyTorch"), relaxed, s.St.Quoted(enoughFree(s)))}
+				return []Explanation{fits(667, "one allocation of 4 GiB",
+					steps("split the tensor, or update Intel's driver and PyTorch"),
+					relaxed,
+					s.St.Quoted(enoughFree(s)))}
 			}
 			return []Explanation{sure(667, "one allocation of 4 GiB", steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
-				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1", "Intel's runtime refuses a single allocation of 4 GiB and more without it"),
-				s.St.Quoted(fmt.Sprintf("%s is free, and one allocation of %s was refused: Intel's runtime has a limit of 4 GiB for one", human(s.Free), human(s.Want))))}
+				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
+					"Intel's runtime refuses a single allocation of 4 GiB and more without it"),
+				quote(s.St, "%v is free, and one allocation of %v was refused: Intel's runtime has a limit of 4 GiB for one",
+					s.Free, s.Want))}
 		}
 		rank := 667
 		if c.Place.Windows || c.Place.WSL {
 			rank = 604 // there the driver wants the host's memory for all that it gives
 		}
-		all = append(all, fits(rank, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
-			certainly(fmt.Sprintf("the GPU had %s free when %s was refused", human(s.Free), human(s.Want))))
+		all = append(all, fits(rank, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(),
+			s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
+			certainly(account.Say("the GPU had %v free when %v was refused", s.Free, s.Want)))
 	}
 	all = append(all, c.engineLimit()...)
 	all = append(all, c.reportLimit()...)
 	if r := c.bare; r != nil && c.bareXLA() {
-		all = append(all, fits(212, "a request and nothing more", c.raiseLimit(r.Want), seeReport, r.St.Quoted(r.Refused())).needs(needTotal, needReport))
+		all = append(all, fits(212, "a request and nothing more", c.raiseLimit(r.Want), seeReport,
+			r.St.Quoted(r.Refused())).needs(needTotal, needReport))
 	}
 	return append(all, c.compiledLimit()...)
 }
@@ -66,20 +78,29 @@ func (c *view) engineLimit() []Explanation {
 	g, total := c.Engine, c.total.Bytes
 	switch {
 	case g != nil && g.What == "requests":
-		return []Explanation{sure(752, "the engine's own pool of requests", c.advise("requests"), g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory"))}
+		return []Explanation{sure(752, "the engine's own pool of requests", c.advise("requests"),
+			g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory"))}
 	case g == nil || !g.CacheShort():
 		return nil
 	case c.loadedFree(g):
-		return []Explanation{sure(755, "the engine's share", c.raiseShare(), g.Loaded.Quoted(fmt.Sprintf("%s is loaded, and %s of the GPU is free", human(g.LoadUsed), human(g.LoadFree))),
+		return []Explanation{sure(755, "the engine's share", c.raiseShare(), quote(g.Loaded, "%v is loaded, and %v of the GPU is free",
+			g.LoadUsed, g.LoadFree),
 			g.St.Quoted("the engine's own share is the limit"))}
 	case c.shareRaises(g):
-		return []Explanation{sure(753, "the engine's share", c.raiseShare(), append(one(g.St, fmt.Sprintf("%s more is needed; the engine may use %v of %s, and the GPU has more", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
+		return []Explanation{sure(753, "the engine's share", c.raiseShare(),
+			quote(g.St, "%v more is needed; the engine may use %v of %v, and the GPU has more", g.More, g.Share,
+				total)).
+			and(c.totalLine()...)}
 	case c.engineDecided(g):
 		return nil
 	case g.Static > 0 && g.Static < .5:
-		return []Explanation{fits(735, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(735, "the engine's share", c.raiseShare(), c.processes(),
+			g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).
+			needs(needTotal, NeedProcesses)}
 	}
-	return []Explanation{fits(730, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).needs(needTotal, NeedProcesses)}
+	return []Explanation{fits(730, "the engine's share", c.raiseShare(), c.processes(),
+		g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).
+		needs(needTotal, NeedProcesses)}
 }
 
 // loadedFree reports whether much of the GPU was free when SGLang had loaded its weights.
@@ -113,14 +134,21 @@ func (c *view) reportLimit() []Explanation {
 	case p == nil || p.above(c):
 		return nil
 	case c.poolFull(p) && c.total.Bytes == 0:
-		x := fits(438, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only()
-		return []Explanation{x.certainly(fmt.Sprintf("the pool is full: %s of its limit of %s is in use, and %s more was requested", human(p.InUse.Bytes), human(p.Limit.Bytes), human(p.Want)))}
+		x := fits(438, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), giveState,
+			quote(p.Refused.St, "%v requested", p.Want),
+			p.Limit.From,
+			p.InUse.From).needs(needTotal).only()
+		return []Explanation{x.certainly(account.Say("the pool is full: %v of its limit of %v is in use, and %v more was requested",
+			p.InUse.Bytes, p.Limit.Bytes, p.Want))}
 	case c.poolFull(p) && !c.poolAboveGPU(p):
 		var outside []string
-		if n := less(c.total.Bytes, p.Limit.Bytes); n > 0 { // else the pool is of unified memory
-			outside = []string{human(n) + " of the GPU lies outside of the pool"}
+		if n := account.Less(c.total.Bytes, p.Limit.Bytes); n > 0 { // else the pool is of unified memory
+			outside = []string{account.Human(n) + " of the GPU lies outside of the pool"}
 		}
-		return []Explanation{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want), append(one(p.Refused.St, human(p.Want)+" requested"), lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only().
+		return []Explanation{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want),
+			quote(p.Refused.St, "%v requested", p.Want)).and(lines([]statement.Evidence{p.Limit.From, p.InUse.From},
+			c.totalLine())...).
+			only().
 			certainly(outside...)}
 	}
 	return nil
@@ -146,29 +174,40 @@ func (c *view) compiledLimit() []Explanation {
 	case c.rematHolds():
 	case b.Bytes > 0 && (b.Bytes > account.LargestGPU || total > 0 && b.Bytes > total-account.ContextMost/2):
 	case b.Bytes > 0 && total > 0 && b.Bytes > usual:
-		return []Explanation{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes), with(b, fmt.Sprintf("the program needs %s; its pool may take %s of %s %s, which is %s", human(b.Bytes), part, human(total), whose, human(usual))), c.totalLine()[0])}
+		return []Explanation{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes),
+			with(b, "the program needs %v; its pool may take %s of %v %s, which is %v", b.Bytes, part, total, whose,
+				usual),
+			c.totalLine()[0])}
 	case b.Bytes > 0 && total > 0 && c.OwnUsed() > 0 && b.Bytes+account.ContextMost/2 > c.OwnUsed():
-		return []Explanation{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes), with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes))),
-			statement.Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", c.OwnUsed()), Reading: fmt.Sprintf("the program's pool and context have %s, and the GPU %s", human(c.OwnUsed()), human(total))})}
+		return []Explanation{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes),
+			with(b, "the program needs %v for its buffers alone", b.Bytes),
+			statement.Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", c.OwnUsed()),
+				Reading: account.Say("the program's pool and context have %v, and the GPU %v", c.OwnUsed(), total)})}
 	case b.Bytes > 0 && k.Small:
 	case b.Bytes > 0 && total == 0:
-		return []Explanation{fits(452, "the program's buffers", c.raiseLimit(b.Bytes), giveState, with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(needTotal, needEnv).
-			certainly("the program's buffers take " + human(b.Bytes) + " together, by the compiler's own count")}
+		return []Explanation{fits(452, "the program's buffers", c.raiseLimit(b.Bytes), giveState,
+			with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(needTotal, needEnv).
+			certainly("the program's buffers take " + account.Human(b.Bytes) + " together, by the compiler's own count")}
 	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
 	case k.Announced.Bytes > 0 && p.Want > k.Announced.Bytes && !c.announcedAbove():
-		l := []statement.Evidence{with(k.Announced, "the pool may have "+human(k.Announced.Bytes)), p.Refused.St.Quoted(human(p.Want) + " in one piece is more")}
+		l := []statement.Evidence{with(k.Announced, "the pool may have %v", k.Announced.Bytes),
+			quote(p.Refused.St, "%v in one piece is more", p.Want)}
 		if total > 0 {
-			return []Explanation{sure(450, "a request above the pool", c.raiseLimit(p.Want), append(l, c.totalLine()...)...).only()}
+			return []Explanation{sure(450, "a request above the pool", c.raiseLimit(p.Want), l...).and(c.totalLine()...).only()}
 		}
-		return []Explanation{fits(450, "a request above the pool", c.raiseLimit(p.Want), giveState, l...).needs(needTotal).only()}
+		return []Explanation{fits(450, "a request above the pool", c.raiseLimit(p.Want), giveState,
+			l...).needs(needTotal).only()}
 	case total > 0 && c.Uses("jax") && p.Want > usual && c.poolAccount() != nil:
-		return []Explanation{sure(425, "a request above the pool", c.raiseLimit(p.Want), append(one(p.Refused.St, fmt.Sprintf("%s in one piece is more than the pool's %s of %s", human(p.Want), part, human(total))), c.totalLine()...)...).only()}
+		return []Explanation{sure(425, "a request above the pool", c.raiseLimit(p.Want),
+			quote(p.Refused.St, "%v in one piece is more than the pool's %s of %v", p.Want, part, total)).
+			and(c.totalLine()...).only()}
 	}
 	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
 		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
 			l.Reading = "a pool's report, which is printed when the pool refuses a request"
 			return []Explanation{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-				Reading: fmt.Sprintf("%s of %s is in use: that is the pool's share, and the rest of the GPU is free", human(used), human(of))}).only()}
+				Reading: account.Say("%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
+					used, of)}).only()}
 		}
 	}
 	return nil
@@ -195,24 +234,31 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 		return c.advise("limit")
 	case total == 0:
 		return c.fraction("0.95", "if the GPU has more than the pool's limit").
-			step(when(c.sharedCode(), "in TensorFlow, whose code has the same words: a limit is set in code, by per_process_gpu_memory_fraction or memory_limit"),
-				"raise the limit where the GPU has more than that; where it has not, make the program smaller: batch, sequence, sharding, jax.checkpoint")
+			step(when(c.sharedCode(),
+				"in TensorFlow, whose code has the same words: a limit is set in code, by per_process_gpu_memory_fraction or memory_limit"),
+				"raise the limit where the GPU has more than that; where it has not, make the program smaller: "+
+					"batch, sequence, sharding, jax.checkpoint")
 	}
 	value := up(1.05 * float64(needed) / float64(total))
 	unified := c.Unified()
-	if most := math.Min(float64(less(total, account.FirstLibrary+account.ContextMost/4))/float64(total), .95); !unified && number(value) > most {
+	if most := math.Min(float64(account.Less(total, account.FirstLibrary+account.ContextMost/4))/float64(total),
+		.95); !unified && number(value) > most {
 		value = down(most)
 	}
 	pool := uint64(number(value) * float64(total))
 	if unified {
-		r := c.fraction(value, fmt.Sprintf("a pool of %s in unified memory, of which the GPU holds %s at a time: slow, but it runs", human(pool), human(total)))
+		r := c.fraction(value, account.Say("a pool of %v in unified memory, of which the GPU holds %v at a time: slow, but it runs",
+			pool, total))
 		name, _ := c.FractionName()
 		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it").check(c.jaxCheck(name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
 	}
-	r := c.fraction(value, fmt.Sprintf("a pool of %s: %s are needed, and %s of the GPU's %s are left to libraries", human(pool), human(needed), human(less(total, pool)), human(total)))
+	r := c.fraction(value, account.Say("a pool of %v: %v are needed, and %v of the GPU's %v are left to libraries",
+		pool, needed, account.Less(total, pool), total))
 	set := c.Env[account.Prealloc]
-	return r.step(when(needed > pool, "this is close to the whole GPU: a smaller batch or jax.checkpoint is the safer way"),
-		when(set != "" && c.Grows(), "XLA_PYTHON_CLIENT_PREALLOCATE="+set+" does not raise the limit: a growing pool has the same one"))
+	return r.step(when(needed > pool,
+		"this is close to the whole GPU: a smaller batch or jax.checkpoint is the safer way"),
+		when(set != "" && c.Grows(),
+			"XLA_PYTHON_CLIENT_PREALLOCATE="+set+" does not raise the limit: a growing pool has the same one"))
 }
 
 // raiseCap raises a limit that the program, or somebody, set for a pool; limit is 0 if unknown.
@@ -225,6 +271,9 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition (" + v.Processes + ")"
 	}
 	_, set := c.TorchFraction()
-	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit, "it needs more than "+human(r.Alloc+r.Want)), when(!set && limit == 0 && c.who() != ownMaximum, outside))
-	return remedy.step(when(c.Simulated().Bytes > 0, "for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
+	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,
+		"it needs more than "+account.Human(r.Alloc+r.Want)),
+		when(!set && limit == 0 && c.who() != ownMaximum, outside))
+	return remedy.step(when(c.Simulated().Bytes > 0,
+		"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
 }

@@ -4,7 +4,6 @@ package cause
 // this program's own pool took the rest.
 
 import (
-	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -16,10 +15,13 @@ func starvedLibrary(c *view) (all []Explanation) {
 	if d := c.Driver; d != nil && !d.Collected && d.Past && d.Want <= statement.Gib {
 		switch {
 		case c.told && c.held < account.FirstLibrary && c.framedProgram():
-			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held), d.St.Quoted(human(d.Want)+" was requested from the driver, outside the pool, which is alone on the GPU")).only())
+			all = append(all, sure(525, "a small request past the pool", c.smallerPool(c.held),
+				quote(d.St, "%v was requested from the driver, outside the pool, which is alone on the GPU", d.Want)).
+				only())
 		case c.smallPast():
 			all = append(all, fits(521, "a small request past the pool", c.smallerPool(0), c.tryLess(),
-				d.St.Quoted(human(d.Want)+" was requested from the driver, outside the pool: the pool, or another process, left less than that")).only())
+				quote(d.St, "%v was requested from the driver, outside the pool: the pool, or another process, left less than that",
+					d.Want)).only())
 		}
 	}
 	if r := c.bare; r != nil && c.jaxlibCall() {
@@ -27,7 +29,8 @@ func starvedLibrary(c *view) (all []Explanation) {
 		if c.told {
 			return append(all, sure(240, "jaxlib's own kernels", c.smallerPool(0), reading).only())
 		}
-		return append(all, fits(240, "jaxlib's own kernels", c.smallerPool(0), c.tryLess(), reading).needs(NeedProcesses))
+		return append(all, fits(240, "jaxlib's own kernels", c.smallerPool(0), c.tryLess(),
+			reading).needs(NeedProcesses))
 	}
 	return all
 }
@@ -38,18 +41,22 @@ func (c *view) starvedByPool() []Explanation {
 	if l == nil || l.Plenty() {
 		return nil
 	}
-	alone := c.told && less(c.held, c.displayHeld()) < account.FirstLibrary
+	alone := c.told && account.Less(c.held, c.displayHeld()) < account.FirstLibrary
 	own, ownKnown := c.OwnPool(l)
 	var x Explanation
 	switch {
 	case l.Tried:
-		return []Explanation{fits(331, "a smaller pool may not have been small enough", triedAlready, c.decideLibrary(l), append(l.Quotes(), l.TriedBy)...).only().certainly(l.Certain()...)}
+		return []Explanation{fits(331, "a smaller pool may not have been small enough",
+			triedAlready,
+			c.decideLibrary(l),
+			l.Quotes()...).and(l.TriedBy).only().certainly(l.Certain()...)}
 	case l.Helped && (!c.told || alone):
-		x = sure(368, "a smaller pool helped", c.asTried(l), append(l.Quotes(), l.TriedBy)...)
+		x = sure(368, "a smaller pool helped", c.asTried(l), l.Quotes()...).and(l.TriedBy)
 	case (l.Short() || l.From == nil) && ownKnown && c.framed(l):
-		x = sure(366, "the pool leaves a library too little", c.smallerPool(0), append(l.Quotes(), own)...)
+		x = sure(366, "the pool leaves a library too little", c.smallerPool(0), l.Quotes()...).and(own)
 	case l.Short() && alone && c.framed(l):
-		x = sure(364, "the pool leaves a library too little", c.smallerPool(c.displayHeld()), append(l.Quotes(), c.desktopLines()...)...)
+		x = sure(364, "the pool leaves a library too little", c.smallerPool(c.displayHeld()),
+			l.Quotes()...).and(c.desktopLines()...)
 	case l.Short() && c.told && !c.framed(l):
 		return nil
 	case l.Short() && !c.framed(l):
@@ -59,7 +66,8 @@ func (c *view) starvedByPool() []Explanation {
 	case l.Short():
 		x = fits(346, "a library without room", c.smallerPool(0), c.processes(), l.Quotes()...).needs(NeedProcesses)
 	case l.Open() && (!c.told || c.held <= 2*statement.Gib):
-		x = fits(351, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l), append(l.Quotes(), c.Display()...)...)
+		x = fits(351, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l),
+			l.Quotes()...).and(c.Display()...)
 	default:
 		return nil
 	}
@@ -70,7 +78,7 @@ func (c *view) starvedByPool() []Explanation {
 func (c *view) desktopLines() (l []statement.Evidence) {
 	for _, o := range c.others {
 		if o.IsDesktop() {
-			l = append(l, o.Shows("the desktop takes "+human(o.Used)+" of what the pool leaves"))
+			l = append(l, o.Shows("the desktop takes "+account.Human(o.Used)+" of what the pool leaves"))
 		}
 	}
 	return l
@@ -115,18 +123,20 @@ func (c *view) poolLess(display uint64) (value, why string) {
 	}
 	pool := uint64(fraction * float64(total))
 	if l != nil && l.From != nil {
-		pool = min(pool, less(total, left)) // whatever the setting was, no more was in use
+		pool = min(pool, account.Less(total, left)) // whatever the setting was, no more was in use
 	}
 	const wanted = account.FirstLibrary + account.FirstLibrary/2
-	room := less(wanted, left)
+	room := account.Less(wanted, left)
 	if room == 0 {
-		return down(fraction - .1), fmt.Sprintf("a tenth of the GPU less than now: %s was free, and the library wanted more", human(left))
+		return down(fraction - .1), account.Say("a tenth of the GPU less than now: %v was free, and the library wanted more",
+			left)
 	}
-	value = down(float64(less(pool, room)) / float64(total))
+	value = down(float64(account.Less(pool, room)) / float64(total))
 	now := uint64(number(value) * float64(total))
-	why = fmt.Sprintf("%s of %s, %s less than before, leave libraries %s", human(now), human(total), human(less(pool, now)), human(wanted))
+	why = account.Say("%v of %v, %v less than before, leave libraries %s", now, total, account.Less(pool, now),
+		account.Human(wanted))
 	if display > 0 {
-		why += ", beside the desktop's " + human(display)
+		why += ", beside the desktop's " + account.Human(display)
 	}
 	return value, why
 }

@@ -14,7 +14,9 @@ import (
 func tooBig(c *view) (all []Explanation) {
 	all = append(all, c.messageTooBig()...)
 	if st, e := c.About("workingset"), c.LastError; st != nil && e != nil && e.Line > st.Line && c.Shortfall == nil {
-		all = append(all, sure(626, "more than Metal's working set", c.smaller(), st.Quoted("more is allocated than Metal recommends for the GPU"), e.Quoted("and the GPU fails after it")))
+		all = append(all, sure(626, "more than Metal's working set", c.smaller(),
+			st.Quoted("more is allocated than Metal recommends for the GPU"),
+			e.Quoted("and the GPU fails after it")))
 	}
 	all = append(all, c.engineTooBig()...)
 	all = append(all, c.driverTooBig()...)
@@ -26,7 +28,8 @@ func tooBig(c *view) (all []Explanation) {
 	if l := c.libraryOpen(); l != nil && l.Short() && !c.framed(l) {
 		switch {
 		case c.told:
-			all = append(all, sure(362, "the program's own arrays leave a library too little", c.smaller(), l.Quotes()...).only().certainly(l.Certain()...))
+			all = append(all, sure(362, "the program's own arrays leave a library too little", c.smaller(),
+				l.Quotes()...).only().certainly(l.Certain()...))
 		case l.Bare || !l.Torch:
 			all = append(all, fits(341, "a library without room", c.smaller(), c.processes(), l.Quotes()...))
 		}
@@ -39,34 +42,50 @@ func (c *view) messageTooBig() []Explanation {
 	s := c.Shortfall
 	switch c.who() {
 	case aboveGPU:
-		return []Explanation{sure(686, "a request above the total", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the GPU's %s", human(s.Want), human(s.Total))))}
+		return []Explanation{sure(686, "a request above the total", c.smaller(),
+			quote(s.St, "one request of %v is more than the GPU's %v", s.Want, s.Total))}
 	case aboveAny:
-		return []Explanation{sure(684, "a request above any GPU", c.smaller(), s.St.Quoted(human(s.Want)+" in one piece is more than any device has"))}
+		return []Explanation{sure(684, "a request above any GPU", c.smaller(),
+			quote(s.St, "%v in one piece is more than any device has", s.Want))}
 	case spilled:
-		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(), s.St.Quoted(fmt.Sprintf("%s is allocated on a GPU of %s: the driver has moved a part of it to the host's memory already", human(s.Alloc), human(s.Total)))).
+		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(),
+			quote(s.St, "%v is allocated on a GPU of %v: the driver has moved a part of it to the host's memory already",
+				s.Alloc, s.Total)).
 			certainly("on Windows the driver spills into the host's memory before a program is refused")}
 	case aboveMachine:
-		return []Explanation{sure(680, "a request above the limit", c.smaller(), s.St.Quoted(fmt.Sprintf("one request of %s is more than the %s that may be taken of the machine's memory", human(s.Want), human(s.Limit))))}
+		return []Explanation{sure(680, "a request above the limit", c.smaller(),
+			quote(s.St, "one request of %v is more than the %v that may be taken of the machine's memory", s.Want,
+				s.Limit))}
 	case holesMaybe, holesHardly:
-		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), c.onPool(seeSummary), s.St.Quoted(lostInRounding(s)))}
+		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), c.onPool(seeSummary),
+			s.St.Quoted(lostInRounding(s)))}
 	case othersAndHoles:
-		return []Explanation{fits(637, "others and holes together", c.smaller(), c.onPool(seeSummary), s.St.Quoted(bothShort(s)))}
+		return []Explanation{fits(637, "others and holes together", c.smaller(), c.onPool(seeSummary),
+			s.St.Quoted(bothShort(s)))}
 	case ownFills:
-		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(), s.St.Quoted(s.Own())).certainly(c.hint()...)}
+		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(),
+			s.St.Quoted(s.Own())).certainly(c.hint()...)}
 	case restMaybe:
-		return []Explanation{fits(627, "the program's own allocations", c.smaller(), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
+		return []Explanation{fits(627, "the program's own allocations", c.smaller(), c.processes(),
+			s.St.Quoted(s.Own())).needs(NeedProcesses)}
 	case ownMaybe:
-		return []Explanation{fits(629, "the program's own allocations", c.smaller(), c.processes(), s.St.Quoted(s.Own())).needs(NeedProcesses)}
+		return []Explanation{fits(629, "the program's own allocations", c.smaller(), c.processes(),
+			s.St.Quoted(s.Own())).needs(NeedProcesses)}
 	case freeAlone:
-		return []Explanation{sure(620, "no other process on the machine", c.smaller(), append(one(s.St, freeOf(s)), c.freeCard()...)...)}
+		return []Explanation{sure(620, "no other process on the machine", c.smaller(),
+			s.St.Quoted(freeOf(s))).and(c.freeCard()...)}
 	case freeOnly:
-		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(), s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
+		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(),
+			s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
 	case poolFills:
-		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(), append(one(s.St, poolRefused(s)), c.totalLine()...)...)}
+		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(),
+			s.St.Quoted(poolRefused(s))).and(c.totalLine()...)}
 	case poolOnMachine:
-		return []Explanation{fits(612, "no other process on the machine", c.smaller(), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal)}
+		return []Explanation{fits(612, "no other process on the machine", c.smaller(), c.processes(),
+			s.St.Quoted(poolRefused(s))).needs(needTotal)}
 	case poolAlone:
-		return []Explanation{fits(612, "a pool that the GPU refuses", c.smaller(), c.processes(), s.St.Quoted(poolRefused(s))).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(612, "a pool that the GPU refuses", c.smaller(), c.processes(),
+			s.St.Quoted(poolRefused(s))).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
@@ -80,32 +99,44 @@ func (c *view) engineTooBig() []Explanation {
 	if g := c.Engine; g != nil && !c.loadedFree(g) && !c.shareRaises(g) {
 		switch {
 		case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
-			return []Explanation{sure(751, "no share has room for the cache", c.shorter(g), append(one(g.St, fmt.Sprintf("%s more is needed than the engine's %v of %s leaves, and the whole GPU has not that much", human(g.More), g.Share, human(total))), c.totalLine()...)...)}
+			return []Explanation{sure(751, "no share has room for the cache", c.shorter(g),
+				quote(g.St, "%v more is needed than the engine's %v of %v leaves, and the whole GPU has not that much",
+					g.More, g.Share, total)).
+				and(c.totalLine()...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
 		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
-				with(g.Weights, fmt.Sprintf("the weights alone take %s of %s", human(g.Weights.Bytes), human(total))))}
+			return []Explanation{sure(740, "no room for the cache", c.shorter(g),
+				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
+				with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total))}
 		default:
 			return []Explanation{fits(732, "no room for the cache", c.shorter(g), c.processes(),
-				g.St.Quoted(cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache"))).needs(needTotal, NeedProcesses)}
+				g.St.Quoted(cmp.Or(g.CacheText(),
+					"the model and what was there before it left no room for the cache"))).
+				needs(needTotal, NeedProcesses)}
 		}
 	}
 	p := c.Plan
 	switch {
 	case p == nil:
 	case c.planTooBig() && p.Total.Bytes > 0 && p.Want > p.Total.Bytes:
-		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p), p.St.Quoted("one buffer of "+human(p.Want)+" was refused"), p.Total.From)}
+		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p),
+			quote(p.St, "one buffer of %v was refused", p.Want),
+			p.Total.From)}
 	case c.planTooBig():
-		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p), p.FreeFrom, p.St.Quoted(p.LoadedText()))}
+		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p),
+			p.FreeFrom,
+			p.St.Quoted(p.LoadedText()))}
 	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate(), c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
 	case c.planOneBuffer():
-		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(p), p.St.Quoted("one buffer of "+human(p.Want)+", the layers that are to go to this GPU, was refused"))}
+		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(p),
+			quote(p.St, "one buffer of %v, the layers that are to go to this GPU, was refused", p.Want))}
 	default:
 		rank := 711
 		if p.Want >= 16*statement.Gib && !p.Compute {
 			rank = 713 // few cards have room for it
 		}
-		return []Explanation{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), p.St.Quoted("one buffer of "+human(p.Want)+" was refused")).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
+			quote(p.St, "one buffer of %v was refused", p.Want)).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
@@ -117,16 +148,20 @@ func (c *view) enginePart(g *account.Engine) []Explanation {
 	case g.AtStart || g.What == "requests" || c.Shortfall != nil:
 		return nil
 	case s == nil || s.Total.Bytes == 0:
-		return []Explanation{fits(733, "a part of an engine", c.partSmaller(g), c.processes(), g.St.Quoted(partText(g))).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(733, "a part of an engine", c.partSmaller(g), c.processes(),
+			g.St.Quoted(partText(g))).needs(needTotal, NeedProcesses)}
 	case c.startOccupied(s):
 		return nil
 	case s.LargestTook > s.Total.Bytes/2 && s.Left.Bytes < s.Total.Bytes/10:
-		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g), g.St.Quoted("what could not be made is the "+s.Component),
-			with(s.Total, fmt.Sprintf("%s of %s was free at the start", human(s.Start), human(s.Total.Bytes))),
-			with(s.Left, fmt.Sprintf("%s was left for the %s; the %s took %s", human(s.Left.Bytes), s.Component, s.Largest, human(s.LargestTook))))}
+		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g),
+			g.St.Quoted("what could not be made is the "+s.Component),
+			with(s.Total, "%v of %v was free at the start", s.Start, s.Total.Bytes),
+			with(s.Left, "%v was left for the %s; the %s took %v", s.Left.Bytes, s.Component, s.Largest,
+				s.LargestTook))}
 	}
-	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(), g.St.Quoted("what could not be made is the "+s.Component),
-		with(s.Left, human(s.Left.Bytes)+" was left for it")).needs(NeedProcesses)}
+	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(),
+		g.St.Quoted("what could not be made is the "+s.Component),
+		with(s.Left, "%v was left for it", s.Left.Bytes)).needs(NeedProcesses)}
 }
 
 // startOccupied reports whether much of the GPU was taken before an engine made its first part.
@@ -166,7 +201,8 @@ func (c *view) partSmaller(g *account.Engine) Remedy {
 
 // shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
 func (c *view) shorter(g *account.Engine) Remedy {
-	fitting := when(g.Fits > 0, fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d", g.Fits))
+	fitting := when(g.Fits > 0, fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d",
+		g.Fits))
 	return steps(fitting).step(c.advise("cache", "weights").Steps...)
 }
 
@@ -192,13 +228,17 @@ func (c *view) driverTooBig() []Explanation {
 	switch {
 	case d == nil || d.Collected:
 	case c.driverAbove() && d.Want > account.LargestThen(d.Refusal):
-		return []Explanation{sure(545, "a request above any GPU", c.smaller(), d.St.Quoted(human(d.Want)+" in one piece is more than any device has, or had when this was printed")).only()}
+		return []Explanation{sure(545, "a request above any GPU", c.smaller(),
+			quote(d.St, "%v in one piece is more than any device has, or had when this was printed", d.Want)).only()}
 	case c.driverAbove():
-		return []Explanation{sure(543, "a request above the total", c.smaller(), append(one(d.St, human(d.Want)+" in one piece"), c.totalLine()...)...).only()}
+		return []Explanation{sure(543, "a request above the total", c.smaller(),
+			quote(d.St, "%v in one piece", d.Want)).and(c.totalLine()...).only()}
 	case c.regionRefused():
-		return []Explanation{fits(513, "a region that the driver refused", c.smaller(), c.processes(), d.St.Quoted(d.NotHad(0))).needs(needTotal, NeedProcesses).only()}
+		return []Explanation{fits(513, "a region that the driver refused", c.smaller(), c.processes(),
+			d.St.Quoted(d.NotHad(0))).needs(needTotal, NeedProcesses).only()}
 	case d.Past && !c.told && d.Want > statement.Gib && !c.poolSizeRefused():
-		return []Explanation{fits(515, "a request past the pool", c.smaller(), c.processes(), d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
+		return []Explanation{fits(515, "a request past the pool", c.smaller(), c.processes(),
+			d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
 	}
 	return nil
 }
@@ -210,11 +250,15 @@ func (c *view) poolTooBig() (all []Explanation) {
 		device := c.TensorFlowDevice(t.Bytes)
 		switch {
 		case device.Bytes > 0:
-			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)), with(device, "TensorFlow's device got "+human(device.Bytes))))
+			all = append(all, sure(490, "a tensor above TensorFlow's device", c.smaller(),
+				with(t, "this tensor alone is %v", t.Bytes),
+				with(device, "TensorFlow's device got %v", device.Bytes)))
 		case t.Bytes > account.LargestGPU:
-			all = append(all, sure(488, "a tensor above any GPU", c.smaller(), with(t, human(t.Bytes)+" in one piece is more than any device has")))
+			all = append(all, sure(488, "a tensor above any GPU", c.smaller(),
+				with(t, "%v in one piece is more than any device has", t.Bytes)))
 		case total > 0 && t.Bytes > total:
-			all = append(all, sure(488, "a tensor above the GPU", c.smaller(), with(t, "this tensor alone is "+human(t.Bytes)+", more than the GPU's "+human(total))))
+			all = append(all, sure(488, "a tensor above the GPU", c.smaller(),
+				with(t, "this tensor alone is %v, more than the GPU's %v", t.Bytes, total)))
 		}
 	}
 	if r := c.tpuRefusal(); r != nil && r.Total > 0 && r.Alloc > r.Total {
@@ -224,14 +268,22 @@ func (c *view) poolTooBig() (all []Explanation) {
 	switch {
 	case p == nil:
 	case p.aboveAny(c):
-		all = append(all, sure(446, "a request above any GPU", c.smaller(), p.Refused.St.Quoted(human(p.Want)+" in one piece is more than any device has, or had when this was printed")).only())
+		all = append(all, sure(446, "a request above any GPU", c.smaller(),
+			quote(p.Refused.St, "%v in one piece is more than any device has, or had when this was printed", p.Want)).
+			only())
 	case p.above(c):
-		all = append(all, sure(444, "a request above the total", c.smaller(), append(one(p.Refused.St, human(p.Want)+" requested"), c.totalLine()...)...).only())
+		all = append(all, sure(444, "a request above the total", c.smaller(),
+			quote(p.Refused.St, "%v requested", p.Want)).and(c.totalLine()...).only())
 	case c.poolFull(p) && total == 0:
-		all = append(all, fits(437, "the pool is at its limit", c.smaller(), giveState, append(one(p.Refused.St, human(p.Want)+" requested"), p.Limit.From, p.InUse.From)...).needs(needTotal).only())
+		all = append(all, fits(437, "the pool is at its limit", c.smaller(), giveState,
+			quote(p.Refused.St, "%v requested", p.Want),
+			p.Limit.From,
+			p.InUse.From).needs(needTotal).only())
 	case c.poolFull(p) && c.poolAboveGPU(p):
-		all = append(all, sure(439, "more than the GPU has", c.smaller(), append(one(p.Refused.St, fmt.Sprintf("%s in use and %s requested are more than the GPU's %s, whatever the pool's limit", human(p.InUse.Bytes), human(p.Want), human(total))),
-			lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...)...).only())
+		all = append(all, sure(439, "more than the GPU has", c.smaller(),
+			quote(p.Refused.St, "%v in use and %v requested are more than the GPU's %v, whatever the pool's limit",
+				p.InUse.Bytes, p.Want, total)).
+			and(lines([]statement.Evidence{p.Limit.From, p.InUse.From}, c.totalLine())...).only())
 	}
 	return all
 }
@@ -239,12 +291,15 @@ func (c *view) poolTooBig() (all []Explanation) {
 // onTPU is for a program that is too large for a TPU, or a kernel's block for the memory beside it.
 func (c *view) onTPU(r *account.Refusal) Explanation {
 	if strings.Contains(r.St.Text, "memory space vmem") || strings.Contains(r.St.Text, "memory space smem") {
-		return sure(480, "a kernel's memory on a TPU", c.advise("block"), r.St.Quoted(fmt.Sprintf("a kernel needs %s of the memory beside the TPU's cores, which has %s; the TPU's own memory is not short", human(r.Alloc), human(r.Total))))
+		return sure(480, "a kernel's memory on a TPU", c.advise("block"),
+			quote(r.St, "a kernel needs %v of the memory beside the TPU's cores, which has %v; the TPU's own memory is not short",
+				r.Alloc, r.Total))
 	}
-	l := one(r.St, fmt.Sprintf("the program needs %s, and the device has %s; it is a TPU, and none of a GPU's settings apply", human(r.Alloc), human(r.Total)))
+	l := one(r.St, account.Say("the program needs %v, and the device has %v; it is a TPU, and none of a GPU's settings apply",
+		r.Alloc, r.Total))
 	remedy := c.smaller()
 	if most, st := c.padding(); st != nil {
-		l = append(l, st.Quoted(human(most)+" of one buffer is padding"))
+		l = append(l, quote(st, "%v of one buffer is padding", most))
 		remedy = c.advise("padding", "batch", "weights")
 	}
 	return sure(480, "a TPU's memory", remedy, l...)
@@ -273,34 +328,45 @@ func (c *view) compiledTooBig() []Explanation {
 	b := k.Buffers
 	switch {
 	case c.argumentsAbove():
-		return []Explanation{sure(478, "the program's arguments", c.smaller(), with(k.Arguments, fmt.Sprintf("the arguments and results alone are %s, and the limit is %s", human(k.Arguments.Bytes), human(k.Base)))).only()}
+		return []Explanation{sure(478, "the program's arguments", c.smaller(),
+			with(k.Arguments, "the arguments and results alone are %v, and the limit is %v", k.Arguments.Bytes,
+				k.Base)).
+			only()}
 	case c.rematTooBig():
 		m := k.Remat
-		said := fmt.Sprintf("recomputing brings %s to %s, and the limit is %s", human(m.From), human(m.To), human(m.Limit))
+		said := account.Say("recomputing brings %v to %v, and the limit is %v", m.From, m.To, m.Limit)
 		switch {
 		case m.From == 0 && m.Limit == 0:
 			said = "the compiler could not bring the program below its limit"
 		case m.From == 0:
-			said = "the compiler's limit is " + human(m.Limit)
+			said = "the compiler's limit is " + account.Human(m.Limit)
 		case m.Saved() == 0:
-			said = fmt.Sprintf("recomputing saves nothing of %s, and the limit is %s", human(m.To), human(m.Limit))
+			said = account.Say("recomputing saves nothing of %v, and the limit is %v", m.To, m.Limit)
 		}
-		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(), m.St.Quoted(said), p.Refused.St.Quoted("one buffer of "+human(p.Want)+" is refused"))}
+		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(),
+			m.St.Quoted(said),
+			quote(p.Refused.St, "one buffer of %v is refused", p.Want))}
 	case c.rematHolds():
 	case b.Bytes > account.LargestGPU:
-		return []Explanation{sure(465, "the program's buffers above any GPU", c.smaller(), with(b, human(b.Bytes)+" is more than any GPU has"))}
+		return []Explanation{sure(465, "the program's buffers above any GPU", c.smaller(),
+			with(b, "%v is more than any GPU has", b.Bytes))}
 	case b.Bytes > 0 && total > 0 && b.Bytes > total-account.ContextMost/2:
-		return []Explanation{sure(464, "the program's buffers above the GPU", c.smaller(), append([]statement.Evidence{with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))}, c.totalLine()...)...)}
+		return []Explanation{sure(464, "the program's buffers above the GPU", c.smaller(),
+			[]statement.Evidence{with(b, "the program needs %v for its buffers alone", b.Bytes)}...).
+			and(c.totalLine()...)}
 	case b.Bytes > 0 && !k.Small && total == 0:
-		return []Explanation{fits(451, "the program's buffers", c.smaller(), giveState, with(b, fmt.Sprintf("the program needs %s for its buffers alone", human(b.Bytes)))).needs(needTotal)}
+		return []Explanation{fits(451, "the program's buffers", c.smaller(), giveState,
+			with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(needTotal)}
 	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
 	case k.Announced.Bytes > 0 && p.Want > k.Announced.Bytes:
-		l := []statement.Evidence{with(k.Announced, "the pool may have "+human(k.Announced.Bytes)), p.Refused.St.Quoted(human(p.Want) + " in one piece is more")}
+		l := []statement.Evidence{with(k.Announced, "the pool may have %v", k.Announced.Bytes),
+			quote(p.Refused.St, "%v in one piece is more", p.Want)}
 		if c.announcedAbove() {
-			return []Explanation{sure(450, "a request above the total", c.smaller(), append(l, c.totalLine()...)...).only()}
+			return []Explanation{sure(450, "a request above the total", c.smaller(), l...).and(c.totalLine()...).only()}
 		}
 		if total == 0 {
-			return []Explanation{fits(449, "a request above the pool", c.smaller(), giveState, l...).needs(needTotal).only()}
+			return []Explanation{fits(449, "a request above the pool", c.smaller(), giveState,
+				l...).needs(needTotal).only()}
 		}
 	}
 	return nil
@@ -326,24 +392,32 @@ func (c *view) bareTooBig() []Explanation {
 	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
-		return []Explanation{sure(290, "a request above the total", c.smaller(), append(one(r.St, human(r.Want)+" in one piece is more than the GPU's "+human(total)), c.totalLine()...)...).only()}
+		return []Explanation{sure(290, "a request above the total", c.smaller(),
+			quote(r.St, "%v in one piece is more than the GPU's %v", r.Want, total)).and(c.totalLine()...).only()}
 	}
 	if card := c.NamedCard(); total == 0 && card.Bytes > 0 && r.Want > card.Bytes && !c.Unified() {
-		return []Explanation{sure(288, "a request above the card", c.smaller(), r.St.Quoted(human(r.Want)+" in one piece is more than the GPU's "+human(card.Bytes)), with(card, "no GPU of this name has more than "+human(card.Bytes))).only()}
+		return []Explanation{sure(288, "a request above the card", c.smaller(),
+			quote(r.St, "%v in one piece is more than the GPU's %v", r.Want, card.Bytes),
+			with(card, "no GPU of this name has more than %v", card.Bytes)).only()}
 	}
 	switch {
 	case c.bareKnown():
 		return nil
 	case c.bareXLA():
-		return []Explanation{fits(214, "a request and nothing more", c.smaller(), seeReport, r.St.Quoted(r.Refused())).needs(needTotal, needReport)}
+		return []Explanation{fits(214, "a request and nothing more", c.smaller(), seeReport,
+			r.St.Quoted(r.Refused())).needs(needTotal, needReport)}
 	case c.bareXLAWords():
 		return nil
 	case c.bareLlama():
-		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(),
+			r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	case c.bareProgram() && c.FreeCard().Bytes > 0:
-		return []Explanation{fits(206, "a refusal on an empty GPU", c.smaller(), seeRise, r.St.Quoted(r.Refused()), c.FreeCard().From)}
+		return []Explanation{fits(206, "a refusal on an empty GPU", c.smaller(), seeRise,
+			r.St.Quoted(r.Refused()),
+			c.FreeCard().From)}
 	case c.bareProgram():
-		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(), r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
+		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(),
+			r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
@@ -362,8 +436,9 @@ func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation
 	if h == nil {
 		return nil
 	}
-	full := fmt.Sprintf("%s is full: %s of its budget of %s", h.Name, human(h.Used), human(h.Budget))
-	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(), r.St.Quoted(r.Refused()), with(account.Sized{From: h.From}, full))}
+	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(),
+		r.St.Quoted(r.Refused()),
+		with(account.Sized{From: h.From}, "%s is full: %v of its budget of %v", h.Name, h.Used, h.Budget))}
 }
 
 // smaller makes the program smaller, in its own words.

@@ -1,26 +1,28 @@
 package cause
 
-// remat_insufficient: recomputing cannot bring the program below its limit.
+import "gpumem/doctor/internal/account"
 
-import "fmt"
+// remat_insufficient: recomputing cannot bring the program below its limit.
 
 func rematShort(c *view) []Explanation {
 	m := c.Compiled.Remat
 	if m == nil || c.rematTooBig() {
 		return nil
 	}
-	saves := fmt.Sprintf("the pass does not reach the limit of %s", human(m.Limit))
+	saves := account.Say("the pass does not reach the limit of %v", m.Limit)
 	switch {
 	case m.Limit == 0:
 		saves = "the pass does not reach its limit"
 	case m.From > 0 && m.Saved() == 0:
-		saves = fmt.Sprintf("the pass saves nothing of %s; to reach the limit of %s it would have to save %s", human(m.From), human(m.Limit), human(less(m.From, m.Limit)))
+		saves = account.Say("the pass saves nothing of %v; to reach the limit of %v it would have to save %v", m.From,
+			m.Limit, account.Less(m.From, m.Limit))
 	case m.From > 0:
-		saves = fmt.Sprintf("the pass saves %s of %s; to reach the limit of %s it would have to save %s", human(m.Saved()), human(m.From), human(m.Limit), human(less(m.From, m.Limit)))
+		saves = account.Say("the pass saves %v of %v; to reach the limit of %v it would have to save %v", m.Saved(),
+			m.From, m.Limit, account.Less(m.From, m.Limit))
 	}
 	l := one(m.St, saves)
 	if p := c.Pool; p != nil && p.Want > 0 {
-		l = append(l, one(p.Refused.St, "and then "+human(p.Want)+" is refused")...)
+		l = append(l, one(p.Refused.St, "and then "+account.Human(p.Want)+" is refused")...)
 	}
 	return []Explanation{sure(470, "recomputing does not save enough", steps(
 		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",

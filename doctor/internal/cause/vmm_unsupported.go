@@ -3,7 +3,8 @@ package cause
 // vmm_unsupported: the GPU, or its profile, has no virtual memory management.
 
 func vmmUnsupported(c *view) []Explanation {
-	l := c.about("vmm", "this release of XLA allocates with cuMemCreate, and the GPU, or the profile of its virtual GPU, cannot")
+	l := c.about("vmm",
+		"this release of XLA allocates with cuMemCreate, and the GPU, or the profile of its virtual GPU, cannot")
 	if l == nil {
 		return nil
 	}

@@ -5,8 +5,6 @@ package cause
 // is named, what is computed, what is left.
 
 import (
-	"fmt"
-
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
@@ -199,14 +197,14 @@ func (c *view) whoBesidePool() giver {
 // holesAnd is where holes are, in words.
 func holesAnd(s *account.Shortfall) string {
 	if s.Free > 0 {
-		return ", and " + human(s.Free) + " is free: together enough"
+		return ", and " + account.Human(s.Free) + " is free: together enough"
 	}
 	return ": enough"
 }
 
 // enoughFree is what is free and was refused, in words.
 func enoughFree(s *account.Shortfall) string {
-	return fmt.Sprintf("%s is free and %s was requested: the GPU was not full", human(s.Free), human(s.Want))
+	return account.Say("%v is free and %v was requested: the GPU was not full", s.Free, s.Want)
 }
 
 // poolRefused is what a pool has and what it was refused, in words.
@@ -214,7 +212,7 @@ func poolRefused(s *account.Shortfall) string {
 	if s.Reserved == 0 {
 		return s.Refused()
 	}
-	return fmt.Sprintf("%s in the pool already, %s more refused", human(s.Reserved), human(s.Want))
+	return account.Say("%v in the pool already, %v more refused", s.Reserved, s.Want)
 }
 
 // unnamed is freeOf where nobody is named.
@@ -224,17 +222,19 @@ func unnamed(s *account.Shortfall) string { return freeOf(s) + "; who holds the 
 func freeOf(s *account.Shortfall) string {
 	of := ""
 	if s.Total > 0 {
-		of = " of " + human(s.Total)
+		of = " of " + account.Human(s.Total)
 	}
-	return fmt.Sprintf("%s requested, %s%s free", human(s.Want), human(s.Free), of)
+	return account.Say("%v requested, %v%s free", s.Want, s.Free, of)
 }
 
 // lostInRounding is for holes that are enough or just too few, or a small part of the pool.
 func lostInRounding(s *account.Shortfall) string {
 	if sum := s.Idle + s.Free; sum > s.Want+s.Want/20 {
-		return fmt.Sprintf("%s is reserved and not in use%s for the %s requested, but what is not in use is a small part of the pool's %s", human(s.Idle), holesAnd(s), human(s.Want), human(s.Reserved))
+		return account.Say("%v is reserved and not in use%s for the %v requested, but what is not in use is a small part of the pool's %v",
+			s.Idle, holesAnd(s), s.Want, s.Reserved)
 	}
-	return fmt.Sprintf("%s is reserved and not in use, and %s is free: whether that is enough for the %s requested is lost in the rounding", human(s.Idle), human(s.Free), human(s.Want))
+	return account.Say("%v is reserved and not in use, and %v is free: whether that is enough for the %v requested is lost in the rounding",
+		s.Idle, s.Free, s.Want)
 }
 
 // unowned is what is neither free nor of the pool, in words.
@@ -243,7 +243,8 @@ func unowned(s *account.Shortfall) string {
 	if !s.HasFree {
 		neither = "not"
 	}
-	return fmt.Sprintf("%s of %s is %s of this program's pool", human(less(s.Total, s.Free+s.Reserved)), human(s.Total), neither)
+	return account.Say("%v of %v is %s of this program's pool", account.Less(s.Total, s.Free+s.Reserved), s.Total,
+		neither)
 }
 
 // hint is what to say of PyTorch's advice where the numbers refute it.
