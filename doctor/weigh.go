@@ -124,7 +124,6 @@ func (d *Diagnosis) abstain(e *account.Case) {
 	switch {
 	case last != nil:
 		d.Certain = append(d.Certain, fmt.Sprintf("the last failure in it is line %d: %s", last.Line, statement.Clip(last.Quote())))
-		d.Decide = cmp.Or(d.Decide, cause.Neutral)
 	case e.End != "":
 		d.Certain = append(d.Certain, "it ends with: "+statement.Clip(e.End))
 	}

@@ -10,27 +10,42 @@ import (
 
 // Place is where, and as what, the program ran. What the log does not show is false.
 type Place struct {
-	Windows, WSL, Mac, TPU       bool
+	Windows, WSL, NVIDIA, TPU    bool
 	Kubernetes, Slurm, Container bool
-	Python, Training, Loader     bool // Loader: worker processes that load data
-	Inference                    bool
+	Python, Loader               bool // Loader: worker processes that load data
+	Training, Inference          bool
+}
+
+// signs are the words that show a place.
+var signs = []struct {
+	of    func(*Place) *bool
+	words []string
+}{
+	{func(p *Place) *bool { return &p.Windows }, []string{"winerror", "dll", "exe", "dxgi", "d3d11", "d3d12", "logd3d12rhi", "logd3d11rhi", "hresult"}},
+	{func(p *Place) *bool { return &p.WSL }, []string{"wsl", "wsl2", "dxgkio", "microsoft-standard"}},
+	{func(p *Place) *bool { return &p.NVIDIA }, []string{"cuda", "nvidia", "cudnn", "cublas", "nvml", "nvrm", "geforce", "cudamalloc", "cumemalloc", "nvenc"}},
+	{func(p *Place) *bool { return &p.TPU }, []string{"tpu"}},
+	{func(p *Place) *bool { return &p.Kubernetes }, []string{"kubectl", "kubelet", "pod", "pods", "oomkilled", "kubepods"}},
+	{func(p *Place) *bool { return &p.Slurm }, []string{"slurm", "slurmstepd", "srun", "sbatch"}},
+	{func(p *Place) *bool { return &p.Container }, []string{"docker", "containerd", "cgroup"}},
+	{func(p *Place) *bool { return &p.Python }, []string{"py", "traceback", "python", "torch", "pytorch"}},
+	{func(p *Place) *bool { return &p.Loader }, []string{"dataloader", "loader", "workers"}},
+	{func(p *Place) *bool { return &p.Training }, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train", "training", "finetune", "finetuning", "lora", "gradient", "gradients"}},
+	{func(p *Place) *bool { return &p.Inference }, []string{"inference", "infer", "generate", "generation", "ksampler", "sampling", "pipeline", "webui", "prompt", "serving",
+		"diffusion", "diffusers", "denoise", "decode", "predict", "prediction", "detect", "transcribe"}},
 }
 
 // see adds what a text shows.
 func (p *Place) see(st *statement.Statement) {
-	for _, s := range []struct {
-		is    *bool
-		words []string
-	}{
-		{&p.Windows, []string{"winerror", "dll", "exe", "dxgi"}}, {&p.WSL, []string{"wsl", "dxgkio"}}, {&p.Mac, []string{"mps", "metal", "macos", "darwin"}},
-		{&p.Kubernetes, []string{"kubectl", "kubelet", "pod", "pods", "oomkilled", "kubepods"}}, {&p.Slurm, []string{"slurm", "slurmstepd", "srun", "sbatch"}},
-		{&p.Container, []string{"docker", "containerd", "cgroup"}}, {&p.Python, []string{"py", "traceback", "python"}},
-		{&p.Training, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train", "training",
-			"finetune"}}, {&p.Inference, []string{"inference", "infer", "generate", "generation", "sampler", "sampling",
-			"pipeline", "webui", "prompt", "serving", "diffusion", "diffusers", "denoise", "decode"}}, {&p.Loader, []string{"dataloader", "loader", "workers"}},
-	} {
-		*s.is = *s.is || st.HasAny(s.words...)
+	before := p.TPU
+	for _, s := range signs {
+		if is := s.of(p); !*is {
+			*is = st.HasAny(s.words...)
+		}
+	}
+	if st.Words["available"] && st.Words["false"] {
+		p.TPU = before
 	}
 	p.Windows = p.Windows || strings.Contains(st.Text, `:\`)
-	p.TPU = p.TPU || st.Topic("tpu") != nil || st.Words["tpu"]
+	p.TPU = p.TPU || st.Topic("tpu") != nil
 }

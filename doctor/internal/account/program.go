@@ -177,32 +177,43 @@ func (e *Case) EngineShare() string {
 	return "share of the GPU"
 }
 
-// Other vendors.
-
-// A vendor is a maker of GPUs other than NVIDIA, whose tools these are. gpumem ps and
-// gpumem run know NVIDIA's GPUs only.
-type vendor struct {
-	word      string // what PyTorch calls its GPUs in a refusal
-	Processes string // lists who is on the GPU
-	Visible   string // the variable that chooses GPUs; empty if there is one alone
-}
-
-var vendors = []vendor{
-	{"hip", "rocm-smi --showpids", "HIP_VISIBLE_DEVICES"},
-	{"xpu", "xpu-smi ps", "ZE_AFFINITY_MASK"},
-	{"mps", "top -o mem -l 1 | head -30", ""}, {"metal", "top -o mem -l 1 | head -30", ""}, // a Mac's GPU has the Mac's memory
-}
-
-// OtherVendor is who made the GPU that a message calls out of memory; nil is NVIDIA, or
-// unknown.
-func (e *Case) OtherVendor() *vendor {
-	for i := range vendors {
-		if v := &vendors[i]; e.StatementWith(v.word, "out", "memory") != nil || e.Uses(v.word) && !e.Uses("cuda") {
-			return v
+// Vendor is who made the GPU, as far as the log shows: nvidia, hip for AMD, xpu for Intel, apple, npu for
+// Ascend, tt for Tenstorrent, or tpu; empty if nothing shows it.
+func (e *Case) Vendor() string {
+	marks := []string{"hip", "xpu", "npu", "tt", "mps", "metal"}
+	for _, m := range marks { // PyTorch names the kind of GPU where it refuses
+		if e.StatementWith(m, "out", "memory") != nil {
+			return maker(m)
 		}
 	}
-	return nil
+	if e.Place.TPU {
+		return "tpu"
+	}
+	for _, m := range marks {
+		if e.Uses(m) && !e.nvidiaCard() {
+			return maker(m)
+		}
+	}
+	if e.Place.NVIDIA || e.nvidiaCard() {
+		return "nvidia"
+	}
+	return ""
 }
+
+// maker is the vendor that a mark shows.
+func maker(mark string) string {
+	if mark == "mps" || mark == "metal" {
+		return "apple"
+	}
+	return mark
+}
+
+// nvidiaCard reports whether a table of nvidia-smi, or a card's name, is in the log.
+func (e *Case) nvidiaCard() bool {
+	return len(e.facts("smi gpu")) > 0 || slices.ContainsFunc(e.facts("device"), func(f statement.Fact) bool { return nvidiaName.MatchString(f.Name) })
+}
+
+var nvidiaName = regexp.MustCompile(`NVIDIA|Tesla|GeForce|Quadro|RTX|GRID`)
 
 // ConfName is the variable of PyTorch's allocator, as the release and the GPU have it.
 func (e *Case) ConfName() string {

@@ -54,6 +54,7 @@ func Explain(e *account.Case) []Explanation {
 	c := newView(e)
 	all := c.weighed()
 	c.repeatAdvice(all)
+	c.fitTools(all)
 	return all
 }
 

@@ -54,8 +54,8 @@ const (
 	waitAndSee   Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
 )
 
-// Neutral asks the question that is always open: the program, a neighbour, or a limit?
-const Neutral = "nvidia-smi; free -h    # while it fails: is it the GPU's memory or the host's, " +
+// neutral asks the question that is always open: the program, a neighbour, or a limit?
+const neutral Command = "nvidia-smi; free -h    # while it fails: is it the GPU's memory or the host's, " +
 	"and who has it: the program, a neighbour, or neither (then it is a limit, or not memory)?"
 
 func (c Command) String() string { return string(c) }
@@ -148,13 +148,8 @@ func (c *view) seeHeld() Command {
 	return c.processes()
 }
 
-// processes is the command that lists who is on the GPU, by the GPU's maker.
-func (c *view) processes() Command {
-	if v := c.OtherVendor(); v != nil {
-		return Command(v.Processes) + "    # while it fails: is another process on the GPU?"
-	}
-	return seeProcesses
-}
+// processes is the command that lists who is on the GPU.
+func (c *view) processes() Command { return seeProcesses }
 
 // Unknown is what would help where no cause is found: facts, and a command. It is what the process
 // sees of a GPU that was not full, else the state of the machine.
@@ -176,13 +171,16 @@ func Unknown(e *account.Case) (missing []string, decide string) {
 		missing = []string{string(needLog)}
 	}
 	c := &view{Case: e}
+	command := giveState
 	switch lead := e.Lead(); {
 	case e.Library != nil && !e.Said:
-		return missing, string(c.decideLibrary(e.Library))
+		command = c.decideLibrary(e.Library)
+	case !e.Said && e.LastError != nil:
+		command = neutral
 	case !e.Said:
 		return missing, ""
 	case lead != nil && lead.HasFree && lead.Free > lead.Want && e.Uses("torch"):
-		return missing, string(seeFree)
+		command = seeFree
 	}
-	return missing, string(giveState)
+	return missing, fitted(string(command), c.here())
 }

@@ -344,10 +344,6 @@ func (c *view) endOthers() Remedy {
 	}
 	left := when(gone != nil,
 		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
-	if v := c.OtherVendor(); v != nil {
-		return steps(left, "see who holds it: "+v.Processes,
-			"end what is left over, or wait for it"+when(v.Visible != "", "; or use another GPU: "+v.Visible))
-	}
 	return steps(left,
 		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone",
 		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")

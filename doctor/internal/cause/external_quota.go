@@ -126,8 +126,8 @@ func (c *view) nvshare() []Explanation {
 
 // raiseQuota is what to do about a quota of bytes; 0 is unknown.
 func (c *view) raiseQuota(quota uint64) Remedy {
-	if v := c.OtherVendor(); v != nil {
-		return steps("see what share of the GPU the container or partition has: " + v.Processes + "; the limit is that share, not the GPU")
+	if c.at("other") {
+		return steps("see what share of the GPU the container or partition has: nvidia-smi; the limit is that share, not the GPU")
 	}
 	r := Remedy{}
 	if c.Uses("jax") && quota > 2*account.ContextMost && c.total.Bytes > quota {

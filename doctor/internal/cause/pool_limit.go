@@ -267,8 +267,8 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 		return c.raiseLimit(r.Alloc + r.Want)
 	}
 	outside := "if none is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-	if v := c.OtherVendor(); v != nil {
-		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition (" + v.Processes + ")"
+	if c.at("other") {
+		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition"
 	}
 	_, set := c.TorchFraction()
 	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,

@@ -444,7 +444,7 @@ func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation
 // smaller makes the program smaller, in its own words.
 func (c *view) smaller() Remedy {
 	r := c.advise("batch", "weights", "cache")
-	if len(r.Steps) < 3 && !c.Place.TPU && c.OtherVendor() == nil {
+	if len(r.Steps) < 3 && !c.at("other") {
 		r = r.step(c.advise("look").Steps...)
 	}
 	return r
