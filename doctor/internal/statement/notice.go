@@ -602,14 +602,14 @@ func (st *Statement) hostMemory() bool {
 		t := &toks[k]
 		switch {
 		case t.kind != 'w':
-		case t.class&cHost != 0 && !t.is("cpu") && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || toks.near(k, 1, -1, cMemory|cAcquire) || k > 1 && toks[k-1].is("on") || k+1 < len(toks) && toks[k+1].is("register", "buffer", "bfc", "file")):
+		case t.class&cHost != 0 && !t.is("cpu") && (toks.near(k, 2, cMemory|cAcquire|cPool) || toks.near(k, -1, cMemory|cAcquire) || k > 1 && toks[k-1].is("on") || k+1 < len(toks) && toks[k+1].is("register", "buffer", "bfc", "file")):
 			if !t.is("host", "pinned") && cuda {
 				break
 			}
 			return true
 		case t.is("cpu", "mklcpu") && (k > 0 && toks[k-1].is("allocator") || k > 1 && toks[k-1].kind == ':' && toks[k-2].is("device")):
 			return true
-		case t.is("cpu") && !cuda && (toks.near(k, 2, 1, cMemory|cAcquire|cPool) || k+1 < len(toks) && toks[k+1].is("out") && toks.near(k, 3, 1, cMemory) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
+		case t.is("cpu") && !cuda && (toks.near(k, 2, cMemory|cAcquire|cPool) || k+1 < len(toks) && toks[k+1].is("out") && toks.near(k, 3, cMemory) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
 			return true
 		case t.is("numpy"):
 			return true
@@ -619,7 +619,7 @@ func (st *Statement) hostMemory() bool {
 			return !cuda
 		case t.is("bad") && toks.next(k).is("alloc") && !cuda && !st.HasAny("oom", "paddle", "failure") && st.Amount(RoleFree) == nil:
 			return true
-		case t.class&CFail != 0 && toks.near(k, 3, 1, cAcquire) && !cuda && st.Amount(RoleWant) == nil && s["memory"] && !st.HasAny("oom", "pool", "paddle", "error", "tls", "allocator") && len(toks) < 30:
+		case t.class&CFail != 0 && toks.near(k, 3, cAcquire) && !cuda && st.Amount(RoleWant) == nil && s["memory"] && !st.HasAny("oom", "pool", "paddle", "error", "tls", "allocator") && len(toks) < 30:
 			return true // Cannot allocate memory
 		}
 	}

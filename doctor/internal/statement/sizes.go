@@ -14,11 +14,7 @@ func Sizes(text string) (list []Size) {
 	scale(toks)
 	for i := range toks {
 		t := &toks[i]
-		var before *token
-		if i > 0 {
-			before = &toks[i-1]
-		}
-		if !t.quantity(before) {
+		if !toks.quantity(i) {
 			continue
 		}
 		s := Size{N: t.value, At: t.at, End: t.end}

@@ -108,6 +108,20 @@ type token struct {
 	at, end int
 }
 
+// A tokenList is a text.
+type tokenList []token
+
+// noToken stands before the first and behind the last.
+var noToken token
+
+// at is token k, or noToken.
+func (toks tokenList) at(k int) *token {
+	if k < 0 || k >= len(toks) {
+		return &noToken
+	}
+	return &toks[k]
+}
+
 // is reports whether the token is one of these words.
 func (t *token) is(words ...string) bool {
 	if t.kind != 'w' {
@@ -136,8 +150,8 @@ func digit(c byte) bool  { return c >= '0' && c <= '9' }
 const maxTokens = 20000
 
 // tokenize cuts a text into tokens.
-func tokenize(text string) []token {
-	toks := make([]token, 0, len(text)/5+8)
+func tokenize(text string) tokenList {
+	toks := make(tokenList, 0, len(text)/5+8)
 	last := -1 // where the last token ended
 	add := func(t token) {
 		t.glued = t.at == last
@@ -259,29 +273,35 @@ func number(text string, i int) token {
 // quantity reports whether a number may be a size: it has a unit, or is a count of at
 // least a KiB that no name, version or clock has in it.
 func (t *token) quantity(before *token) bool {
-	if t.kind != 'n' || t.unit == "hex" || t.unit == "version" || t.value < 0 {
+	switch {
+	case t.kind != 'n', t.unit == "hex", t.unit == "version", t.value < 0:
 		return false
-	}
-	if before != nil && t.glued && t.unit == "" && t.value >= Mib && before.is("is", "of", "need", "needs") {
+	case t.glued && t.unit == "" && t.value >= Mib && before.is("is", "of", "need", "needs"):
 		return t.integer // a blank is missing
-	}
-	if before != nil && (t.glued && (before.kind == 'w' || before.kind == '_' || before.kind == '#' || t.unit == "" && (before.kind == '[' || before.kind == ',')) || t.unit == "" && before.is(counted...)) {
+	case t.glued && strings.IndexByte("w_#", before.kind) >= 0, t.unit == "" && before.is(counted...):
+		return false
+	case t.glued && t.unit == "" && strings.IndexByte("[,", before.kind) >= 0: // of a shape
 		return false
 	}
 	return t.unit != "" || t.bytes || t.integer && t.value >= Mib
 }
 
+// quantity reports whether token i may be a size.
+func (toks tokenList) quantity(i int) bool { return toks[i].quantity(toks.at(i - 1)) }
+
+// bare reports whether the token is an integer without a unit.
+func (t *token) bare() bool { return t.kind == 'n' && t.integer && t.unit == "" }
+
 // markBytes finds numbers that the words before them call bytes, however small: "requested bytes
-// of 2048", "available memory of 0".
-func markBytes(toks []token) {
-	for i := 2; i < len(toks); i++ {
-		of := toks[i-1].kind == ':' || toks[i-1].kind == '=' || toks[i-1].is("of")
-		if of && toks[i].kind == 'n' && toks[i].integer && toks[i].unit == "" && (toks[i-2].is("bytes") || toks[i-2].is("memory") && toks[i-1].is("of")) {
-			toks[i].bytes = true
-		}
-		// "requested buffer of size 643840"
-		bare := toks[i].kind == 'n' && toks[i].integer && toks[i].unit == ""
-		if i > 2 && bare && toks[i-1].is("size") && toks[i-2].is("of") && toks[i-3].is("buffer", "allocation", "request", "memory", "block", "segment") {
+// of 2048", "available memory of 0", "requested buffer of size 643840".
+func markBytes(toks tokenList) {
+	for i := range toks {
+		mark, what := toks.at(i-1), toks.at(i-2)
+		switch {
+		case !toks[i].bare():
+		case what.is("bytes") && (mark.kind == ':' || mark.kind == '=' || mark.is("of")),
+			what.is("memory") && mark.is("of"),
+			what.is("of") && mark.is("size") && toks.at(i-3).is("buffer", "allocation", "request", "memory", "block", "segment"):
 			toks[i].bytes = true
 		}
 	}
