@@ -2,48 +2,92 @@ package doctor
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"gpumem/node/machine"
+	"gpumem/record/formats"
+	"gpumem/record/trace"
 )
 
-// examples are the archives of testdata/rules: NAME/why, NAME/log, NAME/state.json, which may be
-// absent, and NAME/want. They are written by hand, by what the numbers of the log say, and no flag
-// rewrites them.
-func examples(t testing.TB) map[string][]stored {
+// An example is parts of an archive: NAME/why, NAME/log, NAME/want, and, where there are such, the
+// machine's NAME/state.json and the recording NAME/beside.txt.
+type example struct{ name, why, log, state, beside, want string }
+
+// examples are those of testdata/rules, by archive. They are written by hand, by what the numbers
+// of the log say, and no flag rewrites them.
+func examples(t *testing.T) map[string][]*example {
 	t.Helper()
 	files, err := filepath.Glob("testdata/rules/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatal("testdata/rules is not there", err)
 	}
-	all := map[string][]stored{}
+	all := map[string][]*example{}
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		room := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		list := all[room]
+		var e *example
 		for _, f := range archive.Files {
 			name, part, _ := strings.Cut(f.Name, "/")
 			if part == "why" {
-				list = append(list, stored{name: name})
+				e = &example{name: name}
+				all[file] = append(all[file], e)
 			}
-			if len(list) == 0 || list[len(list)-1].name != name {
-				t.Fatalf("%s: %s begins without a why", file, name)
+			if e == nil || e.name != name {
+				t.Fatalf("%s: %s does not begin with its why", file, name)
 			}
-			c := &list[len(list)-1]
-			*map[string]*string{"why": &c.why, "log": &c.log, "state.json": &c.state, "want": &c.want}[part] = string(f.Data)
+			at := map[string]*string{"why": &e.why, "log": &e.log, "state.json": &e.state, "beside.txt": &e.beside, "want": &e.want}[part]
+			if at == nil || *at != "" {
+				t.Fatalf("%s: %s", file, f.Name)
+			}
+			*at = string(f.Data)
 		}
-		all[room] = list
 	}
 	return all
 }
 
-// byRule is a verdict with the rules that it is from.
+// diagnosis is what the doctor says of an example.
+func (e *example) diagnosis(t *testing.T) *Diagnosis {
+	t.Helper()
+	if e.beside == "" {
+		return diagnose(t, e.log, e.state)
+	}
+	path := filepath.Join(t.TempDir(), "beside.txt")
+	if err := os.WriteFile(path, []byte(e.beside), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	recording, err := formats.Open(t.Context(), path, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer recording.Close()
+	beside, err := ReadBeside(t.Context(), recording)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var state *machine.Snapshot
+	if e.state != "" {
+		if state, err = machine.Read(strings.NewReader(e.state)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := DiagnoseWith(strings.NewReader(e.log), state, beside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// byRule is a verdict with the rules that found its causes.
 func byRule(d *Diagnosis) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "verdict: %s\n", d.Verdict)
@@ -54,13 +98,68 @@ func byRule(d *Diagnosis) string {
 }
 
 func TestExamplesOfRules(t *testing.T) {
-	for room, cases := range examples(t) {
-		for _, c := range cases {
-			t.Run(room+"/"+c.name, func(t *testing.T) {
-				if diff := cmp.Diff(c.want, byRule(diagnose(t, c.log, c.state))); diff != "" {
-					t.Errorf("%s%s", c.why, diff)
+	for file, list := range examples(t) {
+		for _, e := range list {
+			t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar")+"/"+e.name, func(t *testing.T) {
+				if diff := cmp.Diff(e.want, byRule(e.diagnosis(t))); diff != "" {
+					t.Errorf("%s%s", e.why, diff)
 				}
 			})
 		}
+	}
+}
+
+var (
+	ruleInSource  = regexp.MustCompile(`\b(?:sure|fits)\((?:\d+|\d+-i|rank), "([^"]+)"`)
+	ruleInExample = regexp.MustCompile(`(?m)^(\w+): (.+)$`)
+	ruleInVerdict = regexp.MustCompile(`(?m)^cause: (\w+), by "(.+)"$`)
+)
+
+// TestEveryRuleHasAnExample: each rule of a cause's file, by its name, is in the verdict of an
+// example in testdata/rules or of a case in testdata/verdicts.
+func TestEveryRuleHasAnExample(t *testing.T) {
+	shown := map[string]bool{}
+	for _, list := range examples(t) {
+		for _, e := range list {
+			for _, m := range ruleInExample.FindAllStringSubmatch(e.want, -1) {
+				shown[m[1]+": "+m[2]] = true
+			}
+		}
+	}
+	for _, cases := range readStored(t) {
+		for _, c := range cases {
+			for _, m := range ruleInVerdict.FindAllStringSubmatch(c.want, -1) {
+				shown[m[1]+": "+m[2]] = true
+			}
+		}
+	}
+	files, err := filepath.Glob("internal/cause/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	rules := 0
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A cause's file begins with its name, and may have that of another.
+		_, head, _ := strings.Cut(string(source), "package cause\n")
+		head, _, _ = strings.Cut(strings.TrimSpace(head), "\n\n")
+		var causes []string
+		for id := range titles {
+			if strings.Contains(head, string(id)+": ") {
+				causes = append(causes, string(id))
+			}
+		}
+		for _, m := range ruleInSource.FindAllStringSubmatch(string(source), -1) {
+			rules++
+			if !slices.ContainsFunc(causes, func(id string) bool { return shown[id+": "+m[1]] }) {
+				t.Errorf("%s: %q of %v has no example in testdata/rules", file, m[1], causes)
+			}
+		}
+	}
+	if rules < 200 {
+		t.Errorf("%d rules were found: the expression does not fit the source any more", rules)
 	}
 }

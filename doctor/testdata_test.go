@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write what is diagnosed into testdata/v
 
 // A stored case is three files of an archive: NAME/log, NAME/state.json, which
 // may be absent, and NAME/want.
-type stored struct{ name, why, log, state, want string }
+type stored struct{ name, log, state, want string }
 
 func readStored(t testing.TB) map[string][]stored {
 	t.Helper()
