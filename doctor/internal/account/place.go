@@ -43,7 +43,7 @@ func (p *Place) see(st *statement.Statement) {
 			*is = st.HasAny(s.words...)
 		}
 	}
-	if st.Words["available"] && st.Words["false"] {
+	if st.Words["available"] { // "TPU available: False, using: 0 TPU cores"
 		p.TPU = before
 	}
 	p.Windows = p.Windows || strings.Contains(st.Text, `:\`)

@@ -440,12 +440,3 @@ func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation
 		r.St.Quoted(r.Refused()),
 		with(account.Sized{From: h.From}, "%s is full: %v of its budget of %v", h.Name, h.Used, h.Budget))}
 }
-
-// smaller makes the program smaller, in its own words.
-func (c *view) smaller() Remedy {
-	r := c.advise("batch", "weights", "cache")
-	if len(r.Steps) < 3 && !c.at("other") {
-		r = r.step(c.advise("look").Steps...)
-	}
-	return r
-}

@@ -149,3 +149,36 @@ func (c *view) displayHeld() (sum uint64) {
 	}
 	return sum
 }
+
+// smaller makes the program smaller, in its own words, and the piece first that was refused.
+func (c *view) smaller() Remedy {
+	if c.onePiece() {
+		return c.advise("piece")
+	}
+	needs := []string{"batch", "weights", "cache", "look"}
+	switch {
+	case c.Uses("+loading") && !c.Place.Training:
+		needs = []string{"weights", "batch", "cache"}
+	case c.Shortfall != nil && c.Uses("vllm", "sglang", "tgi", "trtllm"): // what an engine's share leaves is what it works in
+		needs = []string{"beside", "batch", "weights", "cache"}
+	}
+	return c.advise(needs...)
+}
+
+// onePiece reports whether a single request is more than the GPU, or any, has.
+func (c *view) onePiece() bool {
+	above := func(want, total uint64) bool { return want > account.LargestGPU || total > 0 && want > total }
+	switch s, d, r := c.Shortfall, c.Driver, c.bare; {
+	case c.Unified():
+		return false
+	case s != nil:
+		return above(s.Want, s.Total)
+	case d != nil:
+		return above(d.Want, c.total.Bytes)
+	case c.Pool != nil:
+		return above(c.Pool.Want, c.total.Bytes)
+	case r != nil:
+		return above(r.Want, c.total.Bytes)
+	}
+	return false
+}

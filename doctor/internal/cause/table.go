@@ -6,6 +6,7 @@ package cause
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -36,7 +37,7 @@ func parseRows(text string) (all []row) {
 // leads begin the step that has the remedies for a need. Where there is none, each is a step.
 var leads = map[string]string{
 	"weights": "make the weights smaller: ", "cache": "make the cache smaller: ", "batch": "make it smaller: ", "graphs": "capture fewer graphs: ",
-	"beside": "leave more room beside it: ", "limit": "raise the limit: ", "holes": "leave fewer holes: ", "look": "see what holds it: ",
+	"piece": "make that one request smaller: ", "beside": "leave more room beside it: ", "limit": "raise the limit: ", "holes": "leave fewer holes: ", "look": "see what holds it: ",
 	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "padding": "make the padding smaller: ", "leak": "list it: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
 }
 
@@ -84,12 +85,32 @@ func (c *view) remedies(need string) (framework string, texts []string) {
 	return framework, texts
 }
 
-// meets reports whether a row is for a need: "batch.run" is one for "batch" where the log shows a
-// program that runs a model and does not train it, and "batch.train" elsewhere.
+// meets reports whether a row is for a need, under the conditions behind it: "batch.train.!+eager" is for "batch" where
+// the log shows a program that trains and none that is eager.
 func (c *view) meets(row, need string) bool {
-	base, when, _ := strings.Cut(row, ".")
-	runs := c.Place.Inference && !c.Place.Training
-	return base == need && (when == "" || (when == "run") == runs)
+	all := strings.Split(row, ".")
+	return all[0] == need && !slices.ContainsFunc(all[1:], func(when string) bool {
+		name, denied := strings.CutPrefix(when, "!")
+		return c.shows(name) == denied
+	})
+}
+
+// shows reports whether the log shows what a row depends on: that the program trains, or runs a model; what is open
+// between the two; that it is the reader's program and not a server or an application; a place, or a mark of topics.txt.
+func (c *view) shows(what string) bool {
+	applied := c.Uses("vllm", "sglang", "tgi", "trtllm", "comfyui", "a1111", "ctranslate2", "llama.cpp", "ollama")
+	run := !c.Place.Training && (c.Place.Inference || applied)
+	switch what {
+	case "train":
+		return c.Place.Training && !applied
+	case "run":
+		return run
+	case "open":
+		return !run && !c.Place.Training
+	case "own":
+		return !applied
+	}
+	return c.at(what) || c.Uses(what)
 }
 
 // of is the remedy for a release, if the release has it. Where the release is unknown, it says

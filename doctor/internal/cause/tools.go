@@ -42,7 +42,7 @@ func (c *view) at(place string) bool {
 	case "draws":
 		return c.Uses("directx", "vulkan", "opengl", "webgl", "unreal", "unity", "blender", "renderer")
 	}
-	return c.Vendor() == place
+	return place != "" && c.Vendor() == place
 }
 
 // here are the tools of the places that the log shows.
