@@ -42,6 +42,8 @@ func TestAmountsHaveTheRoleOfTheNearestWord(t *testing.T) {
 		{"step 12000 of 50000, loss 0.25", ""},
 		{"shape[1000,1000,250,4] version 12.4.1 at 0x7f00aa", ""},
 		{"2 Chunks of size 983040000 totalling 1.83GiB", "- 1.83 GiB"},
+		{"limit: 10.00 GiB (10737418240)", "limit 10 GiB"},                  // the same again
+		{"limit: 10.00 GiB (11500000000)", "limit 10 GiB, limit 10.71 GiB"}, // another number: a hundredth is what rounding hides
 	} {
 		var got []string
 		toks := tokenize(tt.text)
