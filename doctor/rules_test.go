@@ -115,6 +115,9 @@ var (
 	ruleInVerdict = regexp.MustCompile(`(?m)^cause: (\w+), by "(.+)"$`)
 )
 
+// ruleOf names the cause of a rule behind it, in files of several causes.
+var ruleOf = regexp.MustCompile(`\bof\("(\w+)"\)`)
+
 // TestEveryRuleHasAnExample: each rule of a cause's file, by its name, is in the verdict of an
 // example in testdata/rules or of a case in testdata/verdicts.
 func TestEveryRuleHasAnExample(t *testing.T) {
@@ -150,10 +153,19 @@ func TestEveryRuleHasAnExample(t *testing.T) {
 				causes = append(causes, string(id))
 			}
 		}
-		for _, m := range ruleInSource.FindAllStringSubmatch(string(source), -1) {
+		found := ruleInSource.FindAllSubmatchIndex(source, -1)
+		for i, at := range found {
 			rules++
-			if !slices.ContainsFunc(causes, func(id string) bool { return shown[id+": "+m[1]] }) {
-				t.Errorf("%s: %q of %v has no example in testdata/rules", file, m[1], causes)
+			end := len(source)
+			if i+1 < len(found) {
+				end = found[i+1][0]
+			}
+			causes, name := causes, string(source[at[2]:at[3]])
+			if of := ruleOf.FindSubmatch(source[at[0]:end]); of != nil {
+				causes = []string{string(of[1])}
+			}
+			if !slices.ContainsFunc(causes, func(id string) bool { return shown[id+": "+name] }) {
+				t.Errorf("%s: %q of %v has no example in testdata/rules", file, name, causes)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func (e *Case) subject() *Refusal {
 	if r := e.Last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.HasAlloc }); r != nil {
 		return r
 	}
-	if r := e.Last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.HasAlloc || r.limit > 0) }); r != nil {
+	if r := e.Last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.HasAlloc || r.LimitTold > 0) }); r != nil {
 		return r
 	}
 	return nil

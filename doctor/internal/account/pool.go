@@ -78,7 +78,7 @@ func (e *Case) TorchLike(r *Refusal) bool {
 	if r.St.Stats && !(r.Total > 0 && r.HasFree) {
 		return false
 	}
-	return r.Total > 0 || r.HasAlloc || r.limit > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps",
+	return r.Total > 0 || r.HasAlloc || r.LimitTold > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps",
 		"xpu", "hip", "cudnn")
 }
 

@@ -15,30 +15,30 @@ import (
 // Refusal is one time that memory was refused, with all that the log says of it. What
 // is not told is 0; the has fields report whether free, allocated and others were told.
 type Refusal struct {
-	St       *statement.Statement
-	Layer    statement.Layer
-	Device   int
-	Mild     bool
-	Want     uint64
-	wantHigh uint64
-	Free     uint64
-	HasFree  bool
-	Total    uint64
-	limit    uint64
-	Alloc    uint64
-	HasAlloc bool
-	kept     uint64 // with what is allocated
-	idle     uint64
-	hasIdle  bool
-	other    uint64 // allocated by others in the process
-	programs uint64 // held by other programs, as far as the message says
-	this     uint64 // held by the process
-	listed   []listedProcess
-	Pinning  bool
-	Capture  *statement.Statement
-	WentOn   *statement.Statement // the progress after it
-	subject  string               // the device or heap that its amounts are of, empty if none is named
-	Round    uint64               // how far its sizes are rounded
+	St        *statement.Statement
+	Layer     statement.Layer
+	Device    int
+	Mild      bool
+	Want      uint64
+	wantHigh  uint64
+	Free      uint64
+	HasFree   bool
+	Total     uint64
+	LimitTold uint64 // by the message
+	Alloc     uint64
+	HasAlloc  bool
+	kept      uint64 // with what is allocated
+	idle      uint64
+	hasIdle   bool
+	other     uint64 // allocated by others in the process
+	programs  uint64 // held by other programs, as far as the message says
+	this      uint64 // held by the process
+	listed    []listedProcess
+	Pinning   bool
+	Capture   *statement.Statement
+	WentOn    *statement.Statement // the progress after it
+	subject   string               // the device or heap that its amounts are of, empty if none is named
+	Round     uint64               // how far its sizes are rounded
 }
 
 // A listedProcess is a process in a message.
@@ -325,7 +325,7 @@ func (r *Refusal) take(st *statement.Statement) {
 			}
 			fill(&r.Total)
 		case statement.RoleLimit:
-			fill(&r.limit)
+			fill(&r.LimitTold)
 		case statement.RoleAlloc, statement.RoleUse:
 			switch {
 			case a.Pid > 0:
@@ -487,7 +487,7 @@ func (r *Refusal) Ranks() (n int, each uint64) {
 }
 
 // Limit is the limit that the message tells, in bytes; 0 if it tells none.
-func (r *Refusal) Limit() uint64 { return r.limit }
+func (r *Refusal) Limit() uint64 { return r.LimitTold }
 
 // RefusedTensor is the last tensor that was refused, by its shape.
 func (e *Case) RefusedTensor() (t Sized) {

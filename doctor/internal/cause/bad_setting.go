@@ -9,10 +9,10 @@ import (
 	"gpumem/doctor/internal/account"
 )
 
-func badSetting(c *view) []Explanation {
+func badSetting(c *view) found {
 	if l := c.about("unsplit",
 		"memory was short, and PyTorch up to 2.4 fails in this way where max_split_size_mb and expandable_segments are both set"); l != nil {
-		return []Explanation{sure(990, "two settings that fail together", steps("PyTorch 2.5 and later may have both",
+		return found{sure(990, "two settings that fail together", steps("PyTorch 2.5 and later may have both",
 			"memory was short all the same: if it is then refused, give the doctor that message").
 			set(account.TorchConf, "expandable_segments:True",
 				"without max_split_size_mb; expandable segments do what it was for").
@@ -20,11 +20,11 @@ func badSetting(c *view) []Explanation {
 	}
 	if l := c.about("setting",
 		"the program does not know this setting, and stopped before it requested any memory"); l != nil {
-		return []Explanation{sure(990, "a setting that was refused", c.mendSetting("setting"), l...)}
+		return found{sure(990, "a setting that was refused", c.mendSetting("setting"), l...)}
 	}
 	if l := c.about("unread",
 		"the setting could not be read; the program goes on as if it were not there"); l != nil && !c.fatal && c.Library == nil {
-		return []Explanation{sure(985, "a setting that was not read", c.mendSetting("unread"), l...)}
+		return found{sure(985, "a setting that was not read", c.mendSetting("unread"), l...)}
 	}
 	return nil
 }

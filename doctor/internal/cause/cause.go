@@ -1,8 +1,9 @@
 // Package cause has the reasons why memory ran out, a file each: what speaks for it, how much
 // that weighs, and what to do about it.
 //
-// Every cause looks at the account on its own. What it finds is an [Explanation] with a rank; the
-// doctor takes the highest. A rank says how one comes to know:
+// Every cause looks at the account on its own, but for the numbers of one message, which are read
+// once for all of them, in message.go. What is found is an [Explanation] with a rank; the doctor
+// takes the highest. A rank says how one comes to know:
 //
 //	900s  somebody who knows says so: the limiter, the kernel, the driver, the program
 //	800s  the kind of refusal leaves no other: NCCL's buffers, a graph, a module
@@ -43,10 +44,13 @@ type Explanation struct {
 	Remedy   Remedy
 }
 
+// found are the explanations of one finder.
+type found = []Explanation
+
 // A finder is a cause's file.
 type finder struct {
 	id   string
-	find func(*view) []Explanation
+	find func(*view) found
 }
 
 // Explain returns what fits a log, the most telling first.
@@ -60,12 +64,15 @@ func Explain(e *account.Case) []Explanation {
 
 // weighed are the explanations that count.
 func (c *view) weighed() (all []Explanation) {
-	all = own(c)
+	all = append(own(c), c.message...)
 	for _, f := range finders {
 		for _, x := range f.find(c) {
 			x.Cause = f.id
 			all = append(all, x)
 		}
+	}
+	if c.FreeCard().Bytes > 0 { // nobody else was there
+		all = slices.DeleteFunc(all, func(x Explanation) bool { return x.Cause == "device_occupied" && !x.Sure })
 	}
 	slices.SortStableFunc(all, func(a, b Explanation) int { return cmp.Compare(b.Rank, a.Rank) })
 	if len(all) > 0 && all[0].Rank >= 300 { // what is known of a refusal goes before what it alone may mean
@@ -85,7 +92,7 @@ var finders = []finder{
 	{"unified_memory", unifiedMemory}, {"host_memory", hostMemory}, {"leak", leak}, {"nccl_headroom", ncclHeadroom}, {"cuda_graph_headroom", graphHeadroom},
 	{"no_headroom_module_load", moduleLoad}, {"startup_race", startupRace}, {"estimator_underestimates", underestimate}, {"remat_insufficient", rematShort},
 	{"jax_plus_tf", jaxAndTensorFlow}, {"same_process_second_pool", secondPool}, {"multi_process_preallocation", multiProcess}, {"prealloc_starves_library", starvedLibrary},
-	{"fragmentation", fragmentation}, {"program_too_big", tooBig}, {"pool_limit", poolLimit}, {"stream_pending", streamPending}, {"other_allocator_same_process", otherAllocator}, {"device_occupied", occupied},
+	{"fragmentation", fragmentation}, {"program_too_big", tooBig}, {"pool_limit", poolLimit}, {"device_occupied", occupied},
 	{"library_mismatch", libraryMismatch}, {"not_memory", notMemory}, {"nonfatal_warning", warning},
 }
 
@@ -102,6 +109,12 @@ func fits(rank int, argument string, remedy Remedy, decide Command, lines ...sta
 // and adds lines that speak for it, too.
 func (x Explanation) and(more ...statement.Evidence) Explanation {
 	x.Evidence = slices.Concat(x.Evidence, more)
+	return x
+}
+
+// of makes it one of a cause.
+func (x Explanation) of(cause string) Explanation {
+	x.Cause = cause
 	return x
 }
 
@@ -139,6 +152,8 @@ type view struct {
 	held   uint64
 	fatal  bool // memory of the GPU was refused, and that was no warning
 	bare   *account.Refusal
+
+	message found // what the numbers of one message leave
 }
 
 func newView(e *account.Case) *view {
@@ -146,6 +161,7 @@ func newView(e *account.Case) *view {
 	c.others, c.told = e.Others()
 	c.held, c.seen = account.HeldBy(c.others), e.AnyHolder()
 	c.bare = c.bareRefusal()
+	c.message = c.fromMessage()
 	return c
 }
 

@@ -26,21 +26,11 @@ func graphHeadroom(c *view) (all []Explanation) {
 			r.Capture.Quoted("CUDA graphs are captured"),
 			r.St.Quoted("the driver keeps graphs outside of every pool, and had no more")))
 	}
-	if s := c.Shortfall; s != nil && capturing(s) && !s.AtLimit() && !s.FreeEnough() {
-		all = append(all, sure(660, "graphs after the cache", c.lessCache(s), quote(s.St, "%v more while graphs are captured, and %v is free",
-			s.Want, s.Free),
-			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")))
-	}
 	if g := c.Engine; g != nil && g.What == "warmup" && c.Shortfall == nil {
 		all = append(all, fits(732, "a trial after the cache", c.advise("beside", "graphs"), c.processes(),
 			g.St.Quoted("the cache and the graphs had taken their part when it was tried")).needs(needTotal, NeedProcesses))
 	}
 	return all
-}
-
-// capturing reports whether a small request found a full GPU while graphs were captured.
-func capturing(s *account.Shortfall) bool {
-	return s.Capture != nil && s.Want > 0 && s.Want <= 2*statement.Gib && (s.Total == 0 || s.Free <= s.Total/10 && s.Want <= s.Total)
 }
 
 // fewerGraphs makes fewer graphs, or leaves them room.
@@ -73,12 +63,12 @@ func (c *view) lessCache(s *account.Shortfall) Remedy {
 		share = .9
 	}
 	value, why := down(share-.03), "graphs take memory beside the cache: take three hundredths off "+now
-	if s.Total > 0 {
+	if s.GPU > 0 {
 		reserve := uint64(256 * statement.Mib)
-		part := float64(s.Want+reserve) / float64(s.Total)
+		part := float64(s.Want+reserve) / float64(s.GPU)
 		value = down(math.Max(share-part, .1))
 		why = account.Say("%v and a reserve of %v are %.0f %% of %v: take that off %s", s.Want, reserve,
-			math.Ceil(100*part), s.Total, now)
+			math.Ceil(100*part), s.GPU, now)
 	}
 	return c.advise("graphs").set("--gpu-memory-utilization", value, why)
 }

@@ -5,7 +5,6 @@ package cause
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,69 +13,17 @@ import (
 )
 
 func occupied(c *view) (all []Explanation) {
-	all = append(all, c.messageOccupied()...)
 	all = append(all, c.engineOccupied()...)
 	all = append(all, c.contextOccupied()...)
 	all = append(all, c.driverOccupied()...)
 	all = append(all, c.poolOccupied()...)
 	all = append(all, c.libraryOccupied()...)
-	all = append(all, c.bareOccupied()...)
-	if free := c.FreeCard(); free.Bytes > 0 {
-		all = slices.DeleteFunc(all, func(x Explanation) bool { return !x.Sure }) // nobody else was there
-	}
-	return all
-}
-
-// messageOccupied is for a message with numbers.
-func (c *view) messageOccupied() []Explanation {
-	s := c.Shortfall
-	switch c.who() {
-	case namedOthers:
-		return []Explanation{sure(656, "others in the message", c.ranksOr(s.Refusal),
-			quote(s.St, "%v requested, %v free%s, and others hold %v of %v (%s)", s.Want, s.Free,
-				when(s.Lacking > 0, ": "+account.Human(s.Lacking)+" was lacking"), s.Others, s.Total,
-				strings.Join(s.Names, ", "))).
-			certainly(c.hint()...)}
-	case restListed:
-		return []Explanation{sure(649, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(s.St.Quoted(s.InUse()))}
-	case restUnknown:
-		return []Explanation{fits(647, "the rest of the GPU", c.endOthers(), c.processes(),
-			s.St.Quoted(s.InUse())).needs(NeedProcesses).certainly(c.hint()...)}
-	case holesMaybe, holesHardly:
-		if s.Others > 0 && s.Others >= s.Lacking {
-			return []Explanation{fits(636, "others in the message", c.endOthers(), seeSummary,
-				quote(s.St, "%v was lacking, and others hold %v (%s)", s.Lacking, s.Others,
-					strings.Join(s.Names, ", ")))}
-		}
-	case othersAndHoles:
-		return []Explanation{fits(639, "others and holes together", c.endOthers(), c.onPool(seeSummary),
-			s.St.Quoted(bothShort(s)))}
-	case listedOthers:
-		return []Explanation{sure(632, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(s.St.Quoted(s.Own())).certainly(c.hint()...)}
-	case restMaybe, ownMaybe:
-		return []Explanation{fits(628, "the rest of the GPU", c.endOthers(), c.processes(),
-			s.St.Quoted(unowned(s))).needs(NeedProcesses)}
-	case freeListed:
-		return []Explanation{sure(622, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(s.St.Quoted(freeOf(s)))}
-	case freeOnly:
-		return []Explanation{fits(619, "a message without its numbers", c.endOthers(), c.processes(),
-			s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
-	case poolListed:
-		return []Explanation{sure(611, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(s.St.Quoted(poolRefused(s)))}
-	case poolAlone:
-		return []Explanation{fits(611, "a pool that the GPU refuses", c.endOthers(), c.processes(),
-			s.St.Quoted(poolRefused(s))).needs(NeedProcesses)}
-	}
-	return nil
+	return append(all, c.bareOccupied()...)
 }
 
 // engineOccupied is for an engine's check at its start, and for a plan that was made with too
 // little free.
-func (c *view) engineOccupied() []Explanation {
+func (c *view) engineOccupied() found {
 	if g := c.Engine; g != nil && g.AtStart {
 		wants := "more than is free"
 		if g.Want > 0 {
@@ -84,23 +31,23 @@ func (c *view) engineOccupied() []Explanation {
 		}
 		// So little may be the engine's own context, or that of a program that leaves.
 		if g.Want > g.Total || g.Lacking < g.Total/50 && g.Used < g.Total/5 {
-			return []Explanation{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(),
+			return found{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(),
 				quote(g.St, "%v of %v was in use before the engine took any, its own context included; %v was lacking",
 					g.Used, g.Total, g.Lacking))}
 		}
 		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g),
 			quote(g.St, "%v of %v was in use before this engine took any, and it wants %s", g.Used, g.Total, wants))
 		x.Decide = c.processes()
-		return []Explanation{x}
+		return found{x}
 	}
 	if g := c.Engine; g != nil && !g.CacheShort() && g.What != "requests" && c.Shortfall == nil {
 		if s := g.Stages; s != nil && c.startOccupied(s) {
-			return []Explanation{sure(742, "most of the GPU was taken before", c.endOthers(),
+			return found{sure(742, "most of the GPU was taken before", c.endOthers(),
 				g.St.Quoted("the "+s.Component+" could not be made"),
 				with(s.Total, "%v of %v was free before the engine made its first part", s.Start, s.Total.Bytes))}
 		}
 		if g.Stages == nil || g.Stages.Total.Bytes == 0 {
-			return []Explanation{fits(731, "a part of an engine", c.endOthers(), c.processes(),
+			return found{fits(731, "a part of an engine", c.endOthers(), c.processes(),
 				g.St.Quoted("the engine lacks what others hold")).needs(NeedProcesses)}
 		}
 	}
@@ -112,16 +59,16 @@ func (c *view) engineOccupied() []Explanation {
 		if p.Parts > 0 {
 			together = account.Human(p.Parts) + " and " + together + " more"
 		}
-		return []Explanation{sure(721, "most of the GPU was taken before", c.endOthers(),
+		return found{sure(721, "most of the GPU was taken before", c.endOthers(),
 			p.FreeFrom,
 			quote(p.St, "%s would fit into %v", together, p.Total.Bytes),
 			p.Total.From)}
 	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate():
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
-		return []Explanation{sure(714, "others on the machine", c.endOthers(),
+		return found{sure(714, "others on the machine", c.endOthers(),
 			c.othersLines()...).and(quote(p.St, "one buffer of %v was refused", p.Want))}
 	case !c.planOneBuffer():
-		return []Explanation{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(),
+		return found{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(),
 			quote(p.St, "one buffer of %v was refused", p.Want)).needs(NeedProcesses)}
 	}
 	return nil
@@ -186,43 +133,43 @@ func (c *view) contextOccupied() (all []Explanation) {
 }
 
 // driverOccupied is for requests that the driver refused.
-func (c *view) driverOccupied() []Explanation {
+func (c *view) driverOccupied() found {
 	d, total := c.Driver, c.total.Bytes
 	switch {
 	case d == nil || d.Collected || c.driverAbove():
 	case d.Big != nil && (total == 0 || d.BigHeld > total/4 || d.Want > account.Less(total, d.BigHeld)):
-		return []Explanation{sure(540, "others on the machine", c.endOthers(), d.Big...).and(d.St.Quoted(d.NotHad(total))).only()}
+		return found{sure(540, "others on the machine", c.endOthers(), d.Big...).and(d.St.Quoted(d.NotHad(total))).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
-		return []Explanation{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(),
+		return found{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(),
 			d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
 	case c.poolSizeRefused():
-		return []Explanation{fits(531, "a whole pool is refused", c.endOthers(), c.processes(),
+		return found{fits(531, "a whole pool is refused", c.endOthers(), c.processes(),
 			d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	case c.smallPast():
-		return []Explanation{fits(522, "a small request past the pool", c.endOthers(), c.processes(),
+		return found{fits(522, "a small request past the pool", c.endOthers(), c.processes(),
 			d.St.Quoted(d.NotHad(total))).only()}
 	case c.regionRefused():
-		return []Explanation{fits(512, "a region that the driver refused", c.endOthers(), c.processes(),
+		return found{fits(512, "a region that the driver refused", c.endOthers(), c.processes(),
 			d.St.Quoted(d.NotHad(0))).needs(NeedProcesses, needTotal).only()}
 	case d.Past && !c.told:
-		return []Explanation{fits(514, "a request past the pool", c.endOthers(), c.processes(),
+		return found{fits(514, "a request past the pool", c.endOthers(), c.processes(),
 			d.St.Quoted(d.NotHad(total))).needs(NeedProcesses, needTotal).only()}
 	}
 	return nil
 }
 
 // poolOccupied is for a pool that could not grow, and for a small program that did not fit.
-func (c *view) poolOccupied() []Explanation {
+func (c *view) poolOccupied() found {
 	if b := c.Compiled.Buffers; b.Bytes > 0 && c.Compiled.Small && !c.gpuHalfEmpty() {
 		live, source := c.LiveHere()
 		switch {
 		case source != "" && live <= 4*b.Bytes:
-			return []Explanation{sure(454, "a small program, and little that is live", c.endOthers(),
+			return found{sure(454, "a small program, and little that is live", c.endOthers(),
 				with(b, "the program needs %v, and no more than %v was live in it: others hold the GPU", b.Bytes,
 					live)).
 				only()}
 		case source == "":
-			return []Explanation{fits(454, "a small program that does not fit", c.endOthers(), c.processes(),
+			return found{fits(454, "a small program that does not fit", c.endOthers(), c.processes(),
 				with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(NeedProcesses)}
 		}
 	}
@@ -232,9 +179,9 @@ func (c *view) poolOccupied() []Explanation {
 	}
 	l := append(one(p.Refused.St, account.Human(p.Want)+" requested"), p.Size.From, p.Limit.From)
 	if c.told && c.held > account.FirstLibrary {
-		return []Explanation{sure(434, "a pool that could not grow", c.endOthers(), l...).and(c.othersLines()...).only()}
+		return found{sure(434, "a pool that could not grow", c.endOthers(), l...).and(c.othersLines()...).only()}
 	}
-	return []Explanation{fits(434, "a pool that could not grow", c.endOthers(), c.processes(),
+	return found{fits(434, "a pool that could not grow", c.endOthers(), c.processes(),
 		l...).needs(NeedProcesses).only().
 		certainly(account.Say(
 			"the pool has %v of its limit of %v, and the driver gave it no more: others, or what is outside of the pool, have the rest",
@@ -242,7 +189,7 @@ func (c *view) poolOccupied() []Explanation {
 }
 
 // libraryOccupied is for a library that could not start.
-func (c *view) libraryOccupied() []Explanation {
+func (c *view) libraryOccupied() found {
 	l := c.libraryOpen()
 	if l == nil {
 		return nil
@@ -252,16 +199,16 @@ func (c *view) libraryOccupied() []Explanation {
 	enough := len(big) > 0 && (gone && (l.Short() || l.Open()) || l.Short() || held >= max(l.Total, c.total.Bytes)/4)
 	switch starts := l.Name == "cuBLAS" && !l.Call; {
 	case enough:
-		return []Explanation{sure(372, "others leave a library too little", c.endOthers(),
+		return found{sure(372, "others leave a library too little", c.endOthers(),
 			l.Quotes()...).and(account.Readings(big)...).only().certainly(l.Certain()...)}
 	case l.Short() && !c.told && !c.framed(l):
-		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(),
+		return found{fits(343, "a library without room", c.endOthers(), c.processes(),
 			l.Quotes()...).certainly(l.Certain()...)}
 	case l.Short() && c.framed(l) && (l.From != nil || c.OnTensorFlow()):
-		return []Explanation{fits(343, "a library without room", c.endOthers(), c.processes(),
+		return found{fits(343, "a library without room", c.endOthers(), c.processes(),
 			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
 	case l.Open() && c.framed(l) && starts && c.OnTensorFlow():
-		return []Explanation{fits(343, "a library that failed", c.endOthers(), c.processes(), l.Quotes()...)}
+		return found{fits(343, "a library that failed", c.endOthers(), c.processes(), l.Quotes()...)}
 	}
 	return nil
 }
@@ -279,14 +226,14 @@ func (c *view) bigOthers(l *account.Library) (big []account.Holder, gone bool) {
 }
 
 // bareOccupied is for refusals of which little is known.
-func (c *view) bareOccupied() []Explanation {
+func (c *view) bareOccupied() found {
 	if s := c.limiterAtWork(); s != nil {
-		return []Explanation{fits(957, "a refusal without its size", c.endOthers(), c.processes(),
+		return found{fits(957, "a refusal without its size", c.endOthers(), c.processes(),
 			s.Quoted("memory was refused; how much was requested is unknown"))}
 	}
 	if r := c.hostRefusal(); r != nil {
 		if first, _, gpu := c.hostFirst(r); first {
-			return []Explanation{fits(939, "the GPU refused as well", c.endOthers(), c.processes(),
+			return found{fits(939, "the GPU refused as well", c.endOthers(), c.processes(),
 				gpu.St.Quoted("the driver was out of memory, too; how much was requested is unknown"))}
 		}
 	}
@@ -295,25 +242,25 @@ func (c *view) bareOccupied() []Explanation {
 		return nil
 	}
 	if st := c.About("sessions"); st != nil && r.Want == 0 {
-		return []Explanation{fits(319, "a session without room", c.endOthers(), c.processes(),
+		return found{fits(319, "a session without room", c.endOthers(), c.processes(),
 			st.Quoted("a session takes memory of the GPU, which may be full"))}
 	}
 	used, total := c.GPUUsed()
 	switch {
 	case c.told && c.total.Bytes > 0 && c.held > c.total.Bytes/2:
-		return []Explanation{sure(286, "others on the machine", c.endOthers(),
+		return found{sure(286, "others on the machine", c.endOthers(),
 			c.othersLines()...).and(r.St.Quoted(r.Refused())).only()}
 	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
-		return []Explanation{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
 			Reading: account.Say(
 				"%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
 				used, total)}).only()}
 	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
 	case c.bareLlama():
-		return []Explanation{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(),
+		return found{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(),
 			r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	case c.bareProgram():
-		return []Explanation{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(),
+		return found{fits(205, "a refusal without its numbers", c.endOthers(), c.processes(),
 			r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	}
 	return nil

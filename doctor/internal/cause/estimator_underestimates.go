@@ -8,18 +8,18 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-func underestimate(c *view) []Explanation {
+func underestimate(c *view) found {
 	p := c.Plan
 	switch {
 	case p == nil:
 		if l := c.ranBefore(); l != nil && c.bareLlama() {
-			return []Explanation{sure(238, "refused after the model was loaded",
+			return found{sure(238, "refused after the model was loaded",
 				c.fewerLayers(&account.Plan{Compute: true}),
 				l.Quoted("the model was loaded: the plan said that it fits"),
 				c.bare.St.Quoted("and the first computation was refused memory"))}
 		}
 		if c.bareLlama() && c.Uses("ollama") {
-			return []Explanation{fits(232, "a refusal without its numbers",
+			return found{fits(232, "a refusal without its numbers",
 				c.fewerLayers(&account.Plan{}),
 				c.processes(),
 				c.bare.St.Quoted(c.bare.Refused())).needs(needTotal, NeedProcesses)}
@@ -30,18 +30,18 @@ func underestimate(c *view) []Explanation {
 	case p.Planned > 0 && p.Planned <= p.Available:
 		from := p.From
 		from.Reading = account.Say("%v was estimated, and %v was free", p.Planned, p.Available)
-		return []Explanation{sure(715, "the estimate said that it fits", c.fewerLayers(p),
+		return found{sure(715, "the estimate said that it fits", c.fewerLayers(p),
 			from,
 			quote(p.St, "and %v more was refused", p.Want))}
 	case c.runnerEstimate():
-		return []Explanation{sure(714, "the estimate of a runner", c.fewerLayers(p), quote(p.St,
+		return found{sure(714, "the estimate of a runner", c.fewerLayers(p), quote(p.St,
 			"the buffer for the computation, %v, which comes after the weights, was refused",
 			p.Want),
 			p.Runner.Quoted("the runner was started because its estimate said that this fits"))}
 	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4, c.planOneBuffer():
 		return nil
 	case c.Uses("ollama"):
-		return []Explanation{fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
+		return found{fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
 			quote(p.St, "one buffer of %v was refused", p.Want)).needs(NeedProcesses, needTotal)}
 	}
 	return nil

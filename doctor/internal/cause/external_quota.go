@@ -22,24 +22,24 @@ func (c *view) hamiCount() (used, limit uint64, st *statement.Statement) {
 	return used, limit, st
 }
 
-func limiterBug(c *view) []Explanation {
+func limiterBug(c *view) found {
 	used, _, st := c.hamiCount()
 	if st == nil || used <= math.MaxInt64 {
 		return nil
 	}
-	return []Explanation{sure(962, "a count below zero", steps(
+	return found{sure(962, "a count below zero", steps(
 		"upgrade the limiter: the count went below zero, which newer HAMi-core repairs (Project-HAMi/HAMi#1181)",
 		"until then delete its state file and restart; a run without it (CUDA_DISABLE_CONTROL=true) proves that it is the limiter"),
 		st.Quoted(fmt.Sprintf("%d is %s below 2^64: a count that went below zero, not a size",
 			used, account.Human(-used))))}
 }
 
-func externalQuota(c *view) []Explanation {
+func externalQuota(c *view) found {
 	if st := c.leaseRefusal(); st != nil {
-		return []Explanation{c.ownLease(st)}
+		return found{c.ownLease(st)}
 	}
 	if used, limit, st := c.hamiCount(); st != nil && used <= math.MaxInt64 {
-		return []Explanation{sure(960, "a limiter's quota", c.raiseQuota(limit),
+		return found{sure(960, "a limiter's quota", c.raiseQuota(limit),
 			quote(st, "with this request %v would be in use, %v above the quota of %v", used, account.Less(used, limit),
 				limit))}
 	}
@@ -49,12 +49,8 @@ func externalQuota(c *view) []Explanation {
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
 	if c.fatal && r != nil && r.Want == 0 && r.Total == 0 {
 		if l := c.about("limiter", "HAMi stands between the program and the driver"); l != nil {
-			return []Explanation{fits(958, "a limiter is at work", c.raiseQuota(0), withoutHAMi, l...)}
+			return found{fits(958, "a limiter is at work", c.raiseQuota(0), withoutHAMi, l...)}
 		}
-	}
-	if c.who() == enoughIsFree {
-		return []Explanation{fits(605, "refused while enough is free", c.raiseQuota(0), c.seeWall(),
-			c.Shortfall.St.Quoted(enoughFree(c.Shortfall)))}
 	}
 	return nil
 }
@@ -93,7 +89,7 @@ func (c *view) ownLease(st *statement.Statement) Explanation {
 }
 
 // nvshare lets a program see less than there is.
-func (c *view) nvshare() []Explanation {
+func (c *view) nvshare() found {
 	var view []statement.Evidence
 	var real, shown, asked uint64
 	for _, st := range c.Statements() {
@@ -119,9 +115,9 @@ func (c *view) nvshare() []Explanation {
 		"nvshare refuses a single process more memory than the GPU has: " +
 			"set NVSHARE_ENABLE_SINGLE_OVERSUB=1, or let the program take less")
 	if asked > shown && shown > 0 && (real == 0 || asked <= real || shown < real) {
-		return []Explanation{sure(960, "a limiter's view", remedy, view...)}
+		return found{sure(960, "a limiter's view", remedy, view...)}
 	}
-	return []Explanation{fits(960, "a limiter's view", remedy, withoutShare, view...)}
+	return found{fits(960, "a limiter's view", remedy, withoutShare, view...)}
 }
 
 // raiseQuota is what to do about a quota of bytes; 0 is unknown.

@@ -13,36 +13,6 @@ import (
 )
 
 func fragmentation(c *view) (all []Explanation) {
-	s := c.Shortfall
-	switch g := c.who(); g {
-	case holes:
-		all = append(all, sure(640, "holes in the pool", c.fillHoles(),
-			quote(s.St, "%v is reserved and not in use%s for the %v requested, but not in one piece", s.Idle,
-				holesAnd(s), s.Want)))
-	case holesOrWaiting:
-		all = append(all, fits(640, "holes in the pool", c.fillHoles(), seeActive,
-			quote(s.St, "%v is reserved and not allocated, many times the %v requested", s.Idle, s.Want)))
-	case holesMaybe:
-		all = append(all, fits(640, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary),
-			s.St.Quoted(lostInRounding(s))))
-	case holesHardly:
-		all = append(all, fits(638, "holes in the pool, or just too few", c.fillHoles(), c.onPool(seeSummary),
-			s.St.Quoted(lostInRounding(s))))
-	case othersAndHoles:
-		all = append(all, fits(638, "others and holes together", c.fillHoles(), c.onPool(seeSummary),
-			s.St.Quoted(bothShort(s))))
-	case restAsync, restUnknown:
-		if !s.Async {
-			break
-		}
-		rest := quote(s.St, "%v of the GPU is neither free nor in a tensor", s.Rest)
-		if g == restAsync {
-			all = append(all, sure(648, "what the driver's pool keeps", releaseAsync, rest))
-		} else {
-			all = append(all, fits(646, "what the driver's pool keeps", releaseAsync, c.processes(),
-				rest).needs(NeedProcesses))
-		}
-	}
 	all = append(all, c.poolHoles()...)
 	if r := c.bare; r != nil && c.bareXLA() && (c.Grows() || strings.Contains(r.St.Text, "Resource exhausted:")) {
 		all = append(all, fits(216, "a request that a growing pool refused", c.unfragment(), seeReport,
@@ -51,20 +21,10 @@ func fragmentation(c *view) (all []Explanation) {
 	return all
 }
 
-// bothShort is for others and holes of which neither alone is enough.
-func bothShort(s *account.Shortfall) string {
-	neither := when(s.Others < s.Lacking && s.Idle < s.Lacking, "; neither alone is enough")
-	return account.Say("%v was lacking: others hold %v, and %v is reserved and not in use%s", s.Lacking, s.Others,
-		s.Idle, neither)
-}
-
-var releaseAsync = steps("torch.cuda.empty_cache() releases what the driver's pool keeps",
-	"or use PyTorch's own allocator, which tells more: leave backend:cudaMallocAsync out of PYTORCH_CUDA_ALLOC_CONF")
-
 // poolHoles is for the pool of XLA or TensorFlow.
-func (c *view) poolHoles() []Explanation {
+func (c *view) poolHoles() found {
 	if l := c.collected(); l != nil {
-		return []Explanation{sure(562, "regions released", c.unfragment(), l...).only()}
+		return found{sure(562, "regions released", c.unfragment(), l...).only()}
 	}
 	p := c.poolAccount()
 	if p == nil {
@@ -75,7 +35,7 @@ func (c *view) poolHoles() []Explanation {
 	switch {
 	case p.above(c), p.InUse.Bytes == 0 || room.Bytes == 0 || free < p.Want || p.Largest.Bytes >= p.Want || large:
 		if busy := c.busyPool(); busy != nil && p.Limit.Bytes == 0 && !p.above(c) {
-			return []Explanation{sure(430, "a small request of a busy pool", c.unfragment(), busy...).only()}
+			return found{sure(430, "a small request of a busy pool", c.unfragment(), busy...).only()}
 		}
 		return nil
 	}
@@ -83,14 +43,14 @@ func (c *view) poolHoles() []Explanation {
 	certain := account.Say("%v of the pool's %v is free, which is more than the %v requested, so no free block is large enough",
 		free, room.Bytes, p.Want)
 	if p.Size.Bytes == 0 && c.Grows() {
-		return []Explanation{fits(440, "free blocks of the pool", c.unfragment(), giveState,
+		return found{fits(440, "free blocks of the pool", c.unfragment(), giveState,
 			l...).and(p.Limit.From).needs(NeedProcesses).only().certainly(certain)}
 	}
 	l = append(l, room.From)
 	if p.Largest.Bytes > 0 {
 		l = append(l, p.Largest.From)
 	}
-	return []Explanation{sure(440, "free blocks of the pool", c.unfragment(), l...).only().certainly(certain)}
+	return found{sure(440, "free blocks of the pool", c.unfragment(), l...).only().certainly(certain)}
 }
 
 // collected are the lines of a pool of TensorFlow's that gave regions back and was refused all

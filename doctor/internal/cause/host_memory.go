@@ -5,35 +5,31 @@ package cause
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"gpumem/doctor/internal/account"
 	"gpumem/doctor/internal/statement"
 )
 
-func hostMemory(c *view) []Explanation {
-	if c.who() == enoughIsFree {
-		s := c.Shortfall
-		return []Explanation{fits(666, "refused while enough is free", steps(
-			"see the host's memory while it fails: free -h, dmesg. "+
-				"On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
-			"check that driver, runtime and framework fit each other: "+
-				"a build for another release of ROCm or CUDA fails in the same way"), seeBoth, s.St.Quoted(enoughFree(s)))}
+func hostMemory(c *view) found {
+	if slices.ContainsFunc(c.message, func(x Explanation) bool { return x.Cause == "host_memory" }) {
+		return nil // the numbers of the message go before
 	}
-	for _, f := range []func(*view) []Explanation{hostRefused, hostPinning, hostShared, hostKilled, hostDriver,
+	for _, f := range []func(*view) found{hostRefused, hostPinning, hostShared, hostKilled, hostDriver,
 		hostCPU} {
 		if all := f(c); all != nil {
 			return all
 		}
 	}
 	if st := c.About("sigkill"); st != nil && st.Words["worker"] && !c.fatal && c.Library == nil {
-		return []Explanation{fits(301, "a worker that was killed", c.moreHost(""), seeKernel,
+		return found{fits(301, "a worker that was killed", c.moreHost(""), seeKernel,
 			st.Quoted("a worker was killed from outside (SIGKILL): so the kernel ends one where the host's memory is full")).
 			needs(needKernel).only()}
 	}
 	if l := c.about("sigkill",
 		"the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
-		return []Explanation{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
+		return found{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
 			certainly("the program was killed from outside; it did not fail by itself")}
 	}
 	return nil
@@ -78,7 +74,7 @@ func (c *view) hostFirst(r *account.Refusal) (first, last bool, gpu *account.Ref
 	return vague && !echo && gpu.St.Line > r.St.Line, !c.TorchLike(gpu) || gpu.St.Line < r.St.Line, gpu
 }
 
-func hostRefused(c *view) []Explanation {
+func hostRefused(c *view) found {
 	r := c.hostRefusal()
 	if r == nil || c.About("tegra") != nil {
 		return nil
@@ -101,32 +97,32 @@ func hostRefused(c *view) []Explanation {
 	first, last, gpu := c.hostFirst(r)
 	switch {
 	case first:
-		return []Explanation{fits(940, "the host refused first", c.hostRemedy(r), seeBoth, r.St.Quoted(asked))}
+		return found{fits(940, "the host refused first", c.hostRemedy(r), seeBoth, r.St.Quoted(asked))}
 	case gpu == nil && r.St.Words["warning"] && r.St.Words["pinned"]:
 		return nil // without pinned memory the program goes on: a warning
 	case last:
-		return []Explanation{sure(940, "the host's memory", c.hostRemedy(r), r.St.Quoted(asked))}
+		return found{sure(940, "the host's memory", c.hostRemedy(r), r.St.Quoted(asked))}
 	}
 	return nil
 }
 
-func hostPinning(c *view) []Explanation {
+func hostPinning(c *view) found {
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Pinning && r.Want == 0 && r.Total == 0 })
 	if r == nil {
 		return nil
 	}
-	return []Explanation{sure(930, "pinning host memory", c.hostRemedy(r),
+	return found{sure(930, "pinning host memory", c.hostRemedy(r),
 		c.about("pinning", "host memory was to be pinned")...).and(r.St.Quoted("and the driver refused: no memory of the GPU was requested"))}
 }
 
-func hostShared(c *view) []Explanation {
+func hostShared(c *view) found {
 	l := c.about("shm",
 		"processes hand tensors to each other in /dev/shm, which is memory of the host with a limit: "+
 			"64 MiB in a container of Docker by default")
 	if l == nil || c.fatal {
 		return nil
 	}
-	return []Explanation{sure(920, "a full /dev/shm", largerShm, l...)}
+	return found{sure(920, "a full /dev/shm", largerShm, l...)}
 }
 
 var largerShm = steps(
@@ -140,7 +136,7 @@ var killers = []struct{ word, name string }{
 
 // hostKilled finds who killed the process, and whether a container's limit or the machine was
 // the wall. The kernel says so by its constraint, or by the words before "Killed process".
-func hostKilled(c *view) []Explanation {
+func hostKilled(c *view) found {
 	killer, raise := "the kernel", ""
 	container, machine := false, false
 	for _, st := range c.Statements() {
@@ -189,20 +185,20 @@ func hostKilled(c *view) []Explanation {
 	if l == nil {
 		return nil
 	}
-	return []Explanation{sure(910, killer+" killed it", remedy, l...)}
+	return found{sure(910, killer+" killed it", remedy, l...)}
 }
 
-func hostDriver(c *view) []Explanation {
+func hostDriver(c *view) found {
 	l := c.about("nvrm", "the driver's kernel module could not get memory, of the host as far as the line says")
 	if l == nil {
 		return nil
 	}
-	return []Explanation{sure(904, "the kernel's driver",
+	return found{sure(904, "the kernel's driver",
 		c.moreMachine().step("if the host has memory left, update the driver: dmesg says who was refused"),
 		l...)}
 }
 
-func hostCPU(c *view) []Explanation {
+func hostCPU(c *view) found {
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
 	if r == nil {
 		return nil
@@ -219,7 +215,7 @@ func hostCPU(c *view) []Explanation {
 	}
 	x := sure(900, "JAX on the CPU", c.moreHost(""), l...)
 	x.Alone = true
-	return []Explanation{x}
+	return found{x}
 }
 
 // whatTookIt is how to see who took the host's memory.

@@ -9,36 +9,36 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-func leak(c *view) []Explanation {
+func leak(c *view) found {
 	if s := c.Rising(); s != nil && c.fatal {
 		first, last := s.First, s.Last
 		first.Reading = account.Human(s.Low) + " at first"
 		last.Reading = account.Say("%v after %d readings, each above the one before: %v more each time", s.High, s.N,
 			(s.High-s.Low)/uint64(s.N-1))
-		return []Explanation{sure(890, "readings that only rise", c.mendLeak(), first, last)}
+		return found{sure(890, "readings that only rise", c.mendLeak(), first, last)}
 	}
 	if s := c.Steady(); s != nil && (c.fatal || c.LastError == nil) {
 		first, last := s.First, s.Last
 		first.Reading = fmt.Sprintf("%.2f at first; the line has no unit", float64(s.Low)/1000)
 		last.Reading = fmt.Sprintf("%.2f after %d readings, each above the one before by nearly the same",
 			float64(s.High)/1000, s.N)
-		return []Explanation{sure(890, "readings that rise by the same each time", c.mendLeak(), first, last)}
+		return found{sure(890, "readings that rise by the same each time", c.mendLeak(), first, last)}
 	}
 	b := c.Compiled.Buffers
 	if b.Bytes > 0 && c.Compiled.Small && !c.gpuHalfEmpty() {
 		live, source := c.LiveHere()
 		switch {
 		case source != "" && live > 4*b.Bytes:
-			return []Explanation{sure(455, "a small program, and much that is live", c.mendLeak(),
+			return found{sure(455, "a small program, and much that is live", c.mendLeak(),
 				with(b, "the program needs %v only, and %v was live when %s was taken", b.Bytes, live, source)).only()}
 		case source == "":
-			return []Explanation{fits(455, "a small program that does not fit", c.mendLeak(), c.seeHeld(),
+			return found{fits(455, "a small program that does not fit", c.mendLeak(), c.seeHeld(),
 				with(b, "the program needs %v only: what fills the GPU is something else, earlier allocations of this process or another program",
 					b.Bytes)).needs(NeedProcesses)}
 		}
 	}
 	if r := c.bare; r != nil && c.bareXLA() && r.Want <= 4*statement.Gib {
-		return []Explanation{fits(210, "a request and nothing more", c.mendLeak(), c.seeHeld(),
+		return found{fits(210, "a request and nothing more", c.mendLeak(), c.seeHeld(),
 			r.St.Quoted(r.Refused())).needs(needReport)}
 	}
 	return nil

@@ -22,23 +22,23 @@ func multiProcess(c *view) (all []Explanation) {
 }
 
 // multiDriver is for a pool, or a request past it, that the driver refused.
-func (c *view) multiDriver() []Explanation {
+func (c *view) multiDriver() found {
 	d := c.Driver
 	switch {
 	case d == nil || d.Collected:
 	case c.refusedAtOnce() != nil:
-		return []Explanation{sure(552, "pools of several processes", c.smallerPools(), c.refusedAtOnce()...).only()}
+		return found{sure(552, "pools of several processes", c.smallerPools(), c.refusedAtOnce()...).only()}
 	case d.JAXOther != nil:
-		return []Explanation{sure(550, "another JAX on the GPU", c.smallerPools(),
+		return found{sure(550, "another JAX on the GPU", c.smallerPools(),
 			d.St.Quoted(d.NotHad(c.total.Bytes))).and(d.JAXOther...).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
-		return []Explanation{fits(529, "a pool that tries less and less", c.smallerPools(), c.processes(),
+		return found{fits(529, "a pool that tries less and less", c.smallerPools(), c.processes(),
 			d.St.Quoted(d.Tried)).needs(NeedProcesses, needTotal).only()}
 	case c.poolSizeRefused():
-		return []Explanation{fits(532, "a whole pool is refused", c.smallerPools(), c.processes(),
+		return found{fits(532, "a whole pool is refused", c.smallerPools(), c.processes(),
 			d.St.Quoted(d.NotHad(c.total.Bytes))).needs(NeedProcesses, needTotal).only()}
 	case c.smallPast():
-		return []Explanation{fits(523, "a small request past the pool", c.smallerPools(), c.processes(),
+		return found{fits(523, "a small request past the pool", c.smallerPools(), c.processes(),
 			d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
 	}
 	return nil
@@ -68,14 +68,14 @@ func (c *view) smallPast() bool {
 }
 
 // multiLibrary is for a library that could not start.
-func (c *view) multiLibrary() []Explanation {
+func (c *view) multiLibrary() found {
 	l := c.libraryOpen()
 	if l == nil || !c.framed(l) {
 		return nil
 	}
 	starts := l.Name == "cuBLAS" && !l.Call
 	if jax := c.JAXOther(max(l.Total, c.total.Bytes)); jax != nil && (l.Short() || l.Open()) {
-		return []Explanation{sure(376, "another JAX on the GPU", c.smallerPools(),
+		return found{sure(376, "another JAX on the GPU", c.smallerPools(),
 			l.Quotes()...).and(jax...).only().certainly(l.Certain()...)}
 	}
 	switch {
@@ -85,12 +85,12 @@ func (c *view) multiLibrary() []Explanation {
 				"memory was refused before the library asked for any: "+
 					"the GPU was full when this program came, as another program that preallocates leaves it"))
 		x.Decide = c.processes()
-		return []Explanation{x.only().certainly(l.Certain()...)}
+		return found{x.only().certainly(l.Certain()...)}
 	case l.Short() && !c.OnTensorFlow():
-		return []Explanation{fits(348, "a library without room", c.smallerPools(), c.processes(),
+		return found{fits(348, "a library without room", c.smallerPools(), c.processes(),
 			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
 	case l.Open() && (starts || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
-		return []Explanation{fits(347, "a library that failed", c.smallerPools(), c.processes(),
+		return found{fits(347, "a library that failed", c.smallerPools(), c.processes(),
 			l.Quotes()...).certainly(l.Certain()...)}
 	}
 	return nil

@@ -34,7 +34,7 @@ func (c *view) ncclLines() (last, memory, other *statement.Statement) {
 	return last, memory, other
 }
 
-func ncclHeadroom(c *view) []Explanation {
+func ncclHeadroom(c *view) found {
 	last, memory, other := c.ncclLines()
 	switch {
 	case memory != nil && memory.Topic("shm") != nil:
@@ -44,9 +44,9 @@ func ncclHeadroom(c *view) []Explanation {
 		if a := memory.Amount(statement.RoleWant); a != nil {
 			asked = "NCCL asked the driver for " + account.Human(a.N) + ", outside every pool, and got nothing"
 		}
-		return []Explanation{sure(870, "NCCL without room", c.leaveNCCL(), memory.Quoted(asked))}
+		return found{sure(870, "NCCL without room", c.leaveNCCL(), memory.Quoted(asked))}
 	case other == nil && last != nil && !c.fatal && last.Words["cuda"] && last.Words["unhandled"]:
-		return []Explanation{fits(870, "NCCL without a reason", c.leaveNCCL(), seeNCCL,
+		return found{fits(870, "NCCL without a reason", c.leaveNCCL(), seeNCCL,
 			last.Quoted("NCCL had a CUDA error; which one is unknown")).needs(needNCCL)}
 	}
 	return nil

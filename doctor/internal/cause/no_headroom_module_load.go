@@ -10,7 +10,7 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-func moduleLoad(c *view) []Explanation {
+func moduleLoad(c *view) found {
 	st := c.About("cubin")
 	switch {
 	case st == nil:
@@ -20,10 +20,10 @@ func moduleLoad(c *view) []Explanation {
 		if st.Words["different"] {
 			guess = "; the text's guess at another GPU is wrong here"
 		}
-		return []Explanation{sure(840, "compiled code without room", c.leaveCode(),
+		return found{sure(840, "compiled code without room", c.leaveCode(),
 			st.Quoted("the driver's status is out of memory: it loads code outside of the pool"+guess))}
 	case c.codeOpen(st):
-		return []Explanation{fits(841, "compiled code that was not loaded", c.leaveCode(), c.decideCode(),
+		return found{fits(841, "compiled code that was not loaded", c.leaveCode(), c.decideCode(),
 			st.Quoted("the driver's status is cut off: out of memory, or code for another GPU"))}
 	}
 	return nil

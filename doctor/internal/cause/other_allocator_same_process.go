@@ -2,35 +2,6 @@ package cause
 
 // other_allocator_same_process: another allocator in the same process holds the memory.
 
-import "gpumem/doctor/internal/account"
-
-func otherAllocator(c *view) []Explanation {
-	s := c.Shortfall
-	switch c.who() {
-	case besidePool:
-		return []Explanation{sure(652, "another allocator in the process", c.oneAllocator(),
-			quote(s.St,
-				"this process holds %v, of which its pool reserved %v: %v belongs to another allocator in it", s.Process, s.Reserved, account.Less(s.Process, s.Reserved))).
-			certainly(c.hint()...)}
-	case limitByOthers:
-		return []Explanation{fits(672, "others in the process", steps(
-			"release what is not PyTorch's: other models, caches and Metal users of the process, or start it anew; "+
-				"torch.mps.empty_cache()",
-			"or take a smaller workflow: batch, resolution, half precision"),
-			seeMetal, quote(s.St, "%v of the %v that the process may take is not of PyTorch's own allocations, which are %v",
-				s.OtherHere(), s.Limit, s.Alloc))}
-	case restOwn:
-		return []Explanation{sure(647, "alone on the GPU", c.oneAllocator(),
-			s.St.Quoted(s.InUse())).certainly(c.hint()...)}
-	case restUnknown:
-		if !s.Async {
-			return []Explanation{fits(646, "the rest of the GPU", c.oneAllocator(), c.processes(),
-				s.St.Quoted(s.InUse())).needs(NeedProcesses)}
-		}
-	}
-	return nil
-}
-
 // oneAllocator lets the other allocator take less.
 func (c *view) oneAllocator() Remedy {
 	const check = "gpumem explain --pid PID"

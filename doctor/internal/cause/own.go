@@ -88,7 +88,7 @@ var answers = map[string]answer{
 }
 
 // own explains the last line of gpumem that has an answer, unless memory was refused behind it.
-func own(c *view) []Explanation {
+func own(c *view) found {
 	st := c.ownLine()
 	if st == nil {
 		return nil
@@ -108,7 +108,7 @@ func own(c *view) []Explanation {
 		x = x.only()
 	}
 	x.Alone = a.rank == rankAnswer
-	return []Explanation{x}
+	return found{x}
 }
 
 // reported is what a report advises below its answer: the settings that make it fit, and the

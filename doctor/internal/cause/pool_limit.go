@@ -11,59 +11,6 @@ import (
 )
 
 func poolLimit(c *view) (all []Explanation) {
-	s := c.Shortfall
-	switch c.who() {
-	case ownMaximum:
-		l := one(s.St, "the pool has reached its own maximum; the GPU was not asked")
-		if d := c.Simulated(); d.Bytes > 0 {
-			l = append(l, with(d, "the simulated GPU has %v", d.Bytes))
-		}
-		all = append(all, sure(690, "the pool's own maximum", c.raiseCap(s.Refusal, s.Refusal.Limit()), l...))
-	case ownArena:
-		l := one(s.St, account.Say("%v requested, and %v is what the arena may still take", s.Want, s.Free))
-		limit, st := c.Arena()
-		if limit > 0 {
-			l = append(one(st, "the arena may take "+account.Human(limit)), l...)
-		}
-		all = append(all, sure(688, "an arena's limit", c.raiseCap(s.Refusal, limit), l...))
-	case ownLimit:
-		free := ""
-		if s.HasFree {
-			free = ", while " + account.Human(s.Free) + " of the GPU is free"
-		}
-		all = append(all, sure(670, "the pool's own limit", c.raiseCap(s.Refusal, s.Limit),
-			quote(s.St, "%v taken and %v requested pass the limit of %v%s%s", s.Taken, s.Want, s.Limit, s.Whose, free)))
-	case limitByOthers:
-		all = append(all, fits(671, "the limit on the process", c.raiseCap(s.Refusal, s.Limit), seeMetal,
-			quote(s.St, "%v taken and %v requested pass the limit of %v", s.Taken, s.Want, s.Limit)))
-	case roundPart:
-		all = append(all, sure(668, "just below a round part of the GPU", c.raiseCap(s.Refusal, s.Part),
-			quote(s.St,
-				"%v is free, and %v was refused: the pool has %v, and with the request it would pass %d %% of %v, a "+
-					"limit as programs set it", s.Free, s.Want, s.Reserved, s.PartOf, s.Total)).
-			certainly(account.Say("the GPU had %v free when %v was refused", s.Free, s.Want)))
-	case enoughIsFree:
-		if c.Uses("xpu") && s.Want >= 4*statement.Gib {
-			if s.Refusal.Limit() > 0 { // a release that tells of a cap, which was not the wall either
-				return []Explanation{fits(667, "one allocation of 4 GiB",
-					steps("split the tensor, or update Intel's driver and PyTorch"),
-					relaxed,
-					s.St.Quoted(enoughFree(s)))}
-			}
-			return []Explanation{sure(667, "one allocation of 4 GiB", steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
-				set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
-					"Intel's runtime refuses a single allocation of 4 GiB and more without it"),
-				quote(s.St, "%v is free, and one allocation of %v was refused: Intel's runtime has a limit of 4 GiB for one",
-					s.Free, s.Want))}
-		}
-		rank := 667
-		if c.Place.Windows || c.Place.WSL {
-			rank = 604 // there the driver wants the host's memory for all that it gives
-		}
-		all = append(all, fits(rank, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(),
-			s.St.Quoted(enoughFree(s))).needs(c.needCap()...).
-			certainly(account.Say("the GPU had %v free when %v was refused", s.Free, s.Want)))
-	}
 	all = append(all, c.engineLimit()...)
 	all = append(all, c.reportLimit()...)
 	if r := c.bare; r != nil && c.bareXLA() {
@@ -74,31 +21,31 @@ func poolLimit(c *view) (all []Explanation) {
 }
 
 // engineLimit is for an engine's own share.
-func (c *view) engineLimit() []Explanation {
+func (c *view) engineLimit() found {
 	g, total := c.Engine, c.total.Bytes
 	switch {
 	case g != nil && g.What == "requests":
-		return []Explanation{sure(752, "the engine's own pool of requests", c.advise("requests"),
+		return found{sure(752, "the engine's own pool of requests", c.advise("requests"),
 			g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory"))}
 	case g == nil || !g.CacheShort():
 		return nil
 	case c.loadedFree(g):
-		return []Explanation{sure(755, "the engine's share", c.raiseShare(), quote(g.Loaded, "%v is loaded, and %v of the GPU is free",
+		return found{sure(755, "the engine's share", c.raiseShare(), quote(g.Loaded, "%v is loaded, and %v of the GPU is free",
 			g.LoadUsed, g.LoadFree),
 			g.St.Quoted("the engine's own share is the limit"))}
 	case c.shareRaises(g):
-		return []Explanation{sure(753, "the engine's share", c.raiseShare(),
+		return found{sure(753, "the engine's share", c.raiseShare(),
 			quote(g.St, "%v more is needed; the engine may use %v of %v, and the GPU has more", g.More, g.Share,
 				total)).
 			and(c.totalLine()...)}
 	case c.engineDecided(g):
 		return nil
 	case g.Static > 0 && g.Static < .5:
-		return []Explanation{fits(735, "the engine's share", c.raiseShare(), c.processes(),
+		return found{fits(735, "the engine's share", c.raiseShare(), c.processes(),
 			g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).
 			needs(needTotal, NeedProcesses)}
 	}
-	return []Explanation{fits(730, "the engine's share", c.raiseShare(), c.processes(),
+	return found{fits(730, "the engine's share", c.raiseShare(), c.processes(),
 		g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).
 		needs(needTotal, NeedProcesses)}
 }
@@ -128,7 +75,7 @@ func (c *view) engineDecided(g *account.Engine) bool {
 func (c *view) raiseShare() Remedy { return c.advise("limit", "weights", "cache") }
 
 // reportLimit is for the pool of XLA or TensorFlow, by its report.
-func (c *view) reportLimit() []Explanation {
+func (c *view) reportLimit() found {
 	p := c.poolAccount()
 	switch {
 	case p == nil || p.above(c):
@@ -138,14 +85,14 @@ func (c *view) reportLimit() []Explanation {
 			quote(p.Refused.St, "%v requested", p.Want),
 			p.Limit.From,
 			p.InUse.From).needs(needTotal).only()
-		return []Explanation{x.certainly(account.Say("the pool is full: %v of its limit of %v is in use, and %v more was requested",
+		return found{x.certainly(account.Say("the pool is full: %v of its limit of %v is in use, and %v more was requested",
 			p.InUse.Bytes, p.Limit.Bytes, p.Want))}
 	case c.poolFull(p) && !c.poolAboveGPU(p):
 		var outside []string
 		if n := account.Less(c.total.Bytes, p.Limit.Bytes); n > 0 { // else the pool is of unified memory
 			outside = []string{account.Human(n) + " of the GPU lies outside of the pool"}
 		}
-		return []Explanation{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want),
+		return found{sure(436, "the pool is at its limit", c.raiseLimit(p.InUse.Bytes+p.Want),
 			quote(p.Refused.St, "%v requested", p.Want)).and(lines([]statement.Evidence{p.Limit.From, p.InUse.From},
 			c.totalLine())...).
 			only().
@@ -166,7 +113,7 @@ func (c *view) poolAboveGPU(p *pooled) bool {
 }
 
 // compiledLimit is for a program whose size the compiler tells.
-func (c *view) compiledLimit() []Explanation {
+func (c *view) compiledLimit() found {
 	k, p, total := c.Compiled, c.Pool, c.total.Bytes
 	usual, part, whose := c.Usual(k.Buffers.Bytes > 0)
 	b := k.Buffers
@@ -174,18 +121,18 @@ func (c *view) compiledLimit() []Explanation {
 	case c.rematHolds():
 	case b.Bytes > 0 && (b.Bytes > account.LargestGPU || total > 0 && b.Bytes > total-account.ContextMost/2):
 	case b.Bytes > 0 && total > 0 && b.Bytes > usual:
-		return []Explanation{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes),
+		return found{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes),
 			with(b, "the program needs %v; its pool may take %s of %v %s, which is %v", b.Bytes, part, total, whose,
 				usual),
 			c.totalLine()[0])}
 	case b.Bytes > 0 && total > 0 && c.OwnUsed() > 0 && b.Bytes+account.ContextMost/2 > c.OwnUsed():
-		return []Explanation{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes),
+		return found{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes),
 			with(b, "the program needs %v for its buffers alone", b.Bytes),
 			statement.Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", c.OwnUsed()),
 				Reading: account.Say("the program's pool and context have %v, and the GPU %v", c.OwnUsed(), total)})}
 	case b.Bytes > 0 && k.Small:
 	case b.Bytes > 0 && total == 0:
-		return []Explanation{fits(452, "the program's buffers", c.raiseLimit(b.Bytes), giveState,
+		return found{fits(452, "the program's buffers", c.raiseLimit(b.Bytes), giveState,
 			with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(needTotal, needEnv).
 			certainly("the program's buffers take " + account.Human(b.Bytes) + " together, by the compiler's own count")}
 	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
@@ -193,19 +140,19 @@ func (c *view) compiledLimit() []Explanation {
 		l := []statement.Evidence{with(k.Announced, "the pool may have %v", k.Announced.Bytes),
 			quote(p.Refused.St, "%v in one piece is more", p.Want)}
 		if total > 0 {
-			return []Explanation{sure(450, "a request above the pool", c.raiseLimit(p.Want), l...).and(c.totalLine()...).only()}
+			return found{sure(450, "a request above the pool", c.raiseLimit(p.Want), l...).and(c.totalLine()...).only()}
 		}
-		return []Explanation{fits(450, "a request above the pool", c.raiseLimit(p.Want), giveState,
+		return found{fits(450, "a request above the pool", c.raiseLimit(p.Want), giveState,
 			l...).needs(needTotal).only()}
 	case total > 0 && c.Uses("jax") && p.Want > usual && c.poolAccount() != nil:
-		return []Explanation{sure(425, "a request above the pool", c.raiseLimit(p.Want),
+		return found{sure(425, "a request above the pool", c.raiseLimit(p.Want),
 			quote(p.Refused.St, "%v in one piece is more than the pool's %s of %v", p.Want, part, total)).
 			and(c.totalLine()...).only()}
 	}
 	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
 		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
 			l.Reading = "a pool's report, which is printed when the pool refuses a request"
-			return []Explanation{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
+			return found{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
 				Reading: account.Say("%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
 					used, of)}).only()}
 		}
@@ -273,7 +220,7 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 	_, set := c.TorchFraction()
 	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,
 		"it needs more than "+account.Human(r.Alloc+r.Want)),
-		when(!set && limit == 0 && c.who() != ownMaximum, outside))
+		when(!set && limit == 0 && r != c.Over(), outside))
 	return remedy.step(when(c.Simulated().Bytes > 0,
 		"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
 }

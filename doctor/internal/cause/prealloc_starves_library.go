@@ -36,7 +36,7 @@ func starvedLibrary(c *view) (all []Explanation) {
 }
 
 // starvedByPool is for a library that could not start.
-func (c *view) starvedByPool() []Explanation {
+func (c *view) starvedByPool() found {
 	l := c.Library
 	if l == nil || l.Plenty() {
 		return nil
@@ -46,7 +46,7 @@ func (c *view) starvedByPool() []Explanation {
 	var x Explanation
 	switch {
 	case l.Tried:
-		return []Explanation{fits(331, "a smaller pool may not have been small enough",
+		return found{fits(331, "a smaller pool may not have been small enough",
 			triedAlready,
 			c.decideLibrary(l),
 			l.Quotes()...).and(l.TriedBy).only().certainly(l.Certain()...)}
@@ -71,7 +71,7 @@ func (c *view) starvedByPool() []Explanation {
 	default:
 		return nil
 	}
-	return []Explanation{x.only().certainly(l.Certain()...)}
+	return found{x.only().certainly(l.Certain()...)}
 }
 
 // desktopLines are the lines that name the desktop's programs.

@@ -12,7 +12,6 @@ import (
 )
 
 func tooBig(c *view) (all []Explanation) {
-	all = append(all, c.messageTooBig()...)
 	if st, e := c.About("workingset"), c.LastError; st != nil && e != nil && e.Line > st.Line && c.Shortfall == nil {
 		all = append(all, sure(626, "more than Metal's working set", c.smaller(),
 			st.Quoted("more is allocated than Metal recommends for the GPU"),
@@ -37,61 +36,8 @@ func tooBig(c *view) (all []Explanation) {
 	return append(all, c.bareTooBig()...)
 }
 
-// messageTooBig is for a message with numbers.
-func (c *view) messageTooBig() []Explanation {
-	s := c.Shortfall
-	switch c.who() {
-	case aboveGPU:
-		return []Explanation{sure(686, "a request above the total", c.smaller(),
-			quote(s.St, "one request of %v is more than the GPU's %v", s.Want, s.Total))}
-	case aboveAny:
-		return []Explanation{sure(684, "a request above any GPU", c.smaller(),
-			quote(s.St, "%v in one piece is more than any device has", s.Want))}
-	case spilled:
-		return []Explanation{sure(682, "more allocated than the GPU has", c.smaller(),
-			quote(s.St, "%v is allocated on a GPU of %v: the driver has moved a part of it to the host's memory already",
-				s.Alloc, s.Total)).
-			certainly("on Windows the driver spills into the host's memory before a program is refused")}
-	case aboveMachine:
-		return []Explanation{sure(680, "a request above the limit", c.smaller(),
-			quote(s.St, "one request of %v is more than the %v that may be taken of the machine's memory", s.Want,
-				s.Limit))}
-	case holesMaybe, holesHardly:
-		return []Explanation{fits(639, "holes in the pool, or just too few", c.smaller(), c.onPool(seeSummary),
-			s.St.Quoted(lostInRounding(s)))}
-	case othersAndHoles:
-		return []Explanation{fits(637, "others and holes together", c.smaller(), c.onPool(seeSummary),
-			s.St.Quoted(bothShort(s)))}
-	case ownFills:
-		return []Explanation{sure(630, "the program's own allocations fill the GPU", c.smaller(),
-			s.St.Quoted(s.Own())).certainly(c.hint()...)}
-	case restMaybe:
-		return []Explanation{fits(627, "the program's own allocations", c.smaller(), c.processes(),
-			s.St.Quoted(s.Own())).needs(NeedProcesses)}
-	case ownMaybe:
-		return []Explanation{fits(629, "the program's own allocations", c.smaller(), c.processes(),
-			s.St.Quoted(s.Own())).needs(NeedProcesses)}
-	case freeAlone:
-		return []Explanation{sure(620, "no other process on the machine", c.smaller(),
-			s.St.Quoted(freeOf(s))).and(c.freeCard()...)}
-	case freeOnly:
-		return []Explanation{fits(620, "a message without its numbers", c.smaller(), c.processes(),
-			s.St.Quoted(unnamed(s))).needs(NeedProcesses)}
-	case poolFills:
-		return []Explanation{sure(612, "the pool holds most of the GPU", c.smaller(),
-			s.St.Quoted(poolRefused(s))).and(c.totalLine()...)}
-	case poolOnMachine:
-		return []Explanation{fits(612, "no other process on the machine", c.smaller(), c.processes(),
-			s.St.Quoted(poolRefused(s))).needs(needTotal)}
-	case poolAlone:
-		return []Explanation{fits(612, "a pool that the GPU refuses", c.smaller(), c.processes(),
-			s.St.Quoted(poolRefused(s))).needs(needTotal, NeedProcesses)}
-	}
-	return nil
-}
-
 // engineTooBig is for an engine's own check or plan.
-func (c *view) engineTooBig() []Explanation {
+func (c *view) engineTooBig() found {
 	total := c.total.Bytes
 	if g := c.Engine; g != nil && !g.CacheShort() {
 		return c.enginePart(g)
@@ -99,17 +45,17 @@ func (c *view) engineTooBig() []Explanation {
 	if g := c.Engine; g != nil && !c.loadedFree(g) && !c.shareRaises(g) {
 		switch {
 		case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
-			return []Explanation{sure(751, "no share has room for the cache", c.shorter(g),
+			return found{sure(751, "no share has room for the cache", c.shorter(g),
 				quote(g.St, "%v more is needed than the engine's %v of %v leaves, and the whole GPU has not that much",
 					g.More, g.Share, total)).
 				and(c.totalLine()...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
 		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return []Explanation{sure(740, "no room for the cache", c.shorter(g),
+			return found{sure(740, "no room for the cache", c.shorter(g),
 				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
 				with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total))}
 		default:
-			return []Explanation{fits(732, "no room for the cache", c.shorter(g), c.processes(),
+			return found{fits(732, "no room for the cache", c.shorter(g), c.processes(),
 				g.St.Quoted(cmp.Or(g.CacheText(),
 					"the model and what was there before it left no room for the cache"))).
 				needs(needTotal, NeedProcesses)}
@@ -119,47 +65,47 @@ func (c *view) engineTooBig() []Explanation {
 	switch {
 	case p == nil:
 	case c.planTooBig() && p.Total.Bytes > 0 && p.Want > p.Total.Bytes:
-		return []Explanation{sure(720, "a buffer above the GPU", c.fewerLayers(p),
+		return found{sure(720, "a buffer above the GPU", c.fewerLayers(p),
 			quote(p.St, "one buffer of %v was refused", p.Want),
 			p.Total.From)}
 	case c.planTooBig():
-		return []Explanation{sure(722, "the model's parts above the GPU", c.fewerLayers(p),
+		return found{sure(722, "the model's parts above the GPU", c.fewerLayers(p),
 			p.FreeFrom,
 			p.St.Quoted(p.LoadedText()))}
 	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate(), c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
 	case c.planOneBuffer():
-		return []Explanation{sure(713, "the weights in one buffer", c.fewerLayers(p),
+		return found{sure(713, "the weights in one buffer", c.fewerLayers(p),
 			quote(p.St, "one buffer of %v, the layers that are to go to this GPU, was refused", p.Want))}
 	default:
 		rank := 711
 		if p.Want >= 16*statement.Gib && !p.Compute {
 			rank = 713 // few cards have room for it
 		}
-		return []Explanation{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
+		return found{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
 			quote(p.St, "one buffer of %v was refused", p.Want)).needs(needTotal, NeedProcesses)}
 	}
 	return nil
 }
 
 // enginePart is for a part of an engine that is none of its cache.
-func (c *view) enginePart(g *account.Engine) []Explanation {
+func (c *view) enginePart(g *account.Engine) found {
 	s := g.Stages
 	switch {
 	case g.AtStart || g.What == "requests" || c.Shortfall != nil:
 		return nil
 	case s == nil || s.Total.Bytes == 0:
-		return []Explanation{fits(733, "a part of an engine", c.partSmaller(g), c.processes(),
+		return found{fits(733, "a part of an engine", c.partSmaller(g), c.processes(),
 			g.St.Quoted(partText(g))).needs(needTotal, NeedProcesses)}
 	case c.startOccupied(s):
 		return nil
 	case s.LargestTook > s.Total.Bytes/2 && s.Left.Bytes < s.Total.Bytes/10:
-		return []Explanation{sure(741, "an engine's parts", c.partSmaller(g),
+		return found{sure(741, "an engine's parts", c.partSmaller(g),
 			g.St.Quoted("what could not be made is the "+s.Component),
 			with(s.Total, "%v of %v was free at the start", s.Start, s.Total.Bytes),
 			with(s.Left, "%v was left for the %s; the %s took %v", s.Left.Bytes, s.Component, s.Largest,
 				s.LargestTook))}
 	}
-	return []Explanation{fits(733, "an engine's parts", c.partSmaller(g), c.processes(),
+	return found{fits(733, "an engine's parts", c.partSmaller(g), c.processes(),
 		g.St.Quoted("what could not be made is the "+s.Component),
 		with(s.Left, "%v was left for it", s.Left.Bytes)).needs(NeedProcesses)}
 }
@@ -223,21 +169,21 @@ func (c *view) regionRefused() bool {
 }
 
 // driverTooBig is for requests that the driver refused.
-func (c *view) driverTooBig() []Explanation {
+func (c *view) driverTooBig() found {
 	d := c.Driver
 	switch {
 	case d == nil || d.Collected:
 	case c.driverAbove() && d.Want > account.LargestThen(d.Refusal):
-		return []Explanation{sure(545, "a request above any GPU", c.smaller(),
+		return found{sure(545, "a request above any GPU", c.smaller(),
 			quote(d.St, "%v in one piece is more than any device has, or had when this was printed", d.Want)).only()}
 	case c.driverAbove():
-		return []Explanation{sure(543, "a request above the total", c.smaller(),
+		return found{sure(543, "a request above the total", c.smaller(),
 			quote(d.St, "%v in one piece", d.Want)).and(c.totalLine()...).only()}
 	case c.regionRefused():
-		return []Explanation{fits(513, "a region that the driver refused", c.smaller(), c.processes(),
+		return found{fits(513, "a region that the driver refused", c.smaller(), c.processes(),
 			d.St.Quoted(d.NotHad(0))).needs(needTotal, NeedProcesses).only()}
 	case d.Past && !c.told && d.Want > statement.Gib && !c.poolSizeRefused():
-		return []Explanation{fits(515, "a request past the pool", c.smaller(), c.processes(),
+		return found{fits(515, "a request past the pool", c.smaller(), c.processes(),
 			d.St.Quoted(d.NotHad(c.total.Bytes))).needs(needTotal, NeedProcesses).only()}
 	}
 	return nil
@@ -323,12 +269,12 @@ func (c *view) tpuRefusal() *account.Refusal {
 }
 
 // compiledTooBig is for a program whose size the compiler tells.
-func (c *view) compiledTooBig() []Explanation {
+func (c *view) compiledTooBig() found {
 	k, p, total := c.Compiled, c.Pool, c.total.Bytes
 	b := k.Buffers
 	switch {
 	case c.argumentsAbove():
-		return []Explanation{sure(478, "the program's arguments", c.smaller(),
+		return found{sure(478, "the program's arguments", c.smaller(),
 			with(k.Arguments, "the arguments and results alone are %v, and the limit is %v", k.Arguments.Bytes,
 				k.Base)).
 			only()}
@@ -343,29 +289,29 @@ func (c *view) compiledTooBig() []Explanation {
 		case m.Saved() == 0:
 			said = account.Say("recomputing saves nothing of %v, and the limit is %v", m.To, m.Limit)
 		}
-		return []Explanation{sure(472, "a buffer above the compiler's limit", c.smaller(),
+		return found{sure(472, "a buffer above the compiler's limit", c.smaller(),
 			m.St.Quoted(said),
 			quote(p.Refused.St, "one buffer of %v is refused", p.Want))}
 	case c.rematHolds():
 	case b.Bytes > account.LargestGPU:
-		return []Explanation{sure(465, "the program's buffers above any GPU", c.smaller(),
+		return found{sure(465, "the program's buffers above any GPU", c.smaller(),
 			with(b, "%v is more than any GPU has", b.Bytes))}
 	case b.Bytes > 0 && total > 0 && b.Bytes > total-account.ContextMost/2:
-		return []Explanation{sure(464, "the program's buffers above the GPU", c.smaller(),
+		return found{sure(464, "the program's buffers above the GPU", c.smaller(),
 			[]statement.Evidence{with(b, "the program needs %v for its buffers alone", b.Bytes)}...).
 			and(c.totalLine()...)}
 	case b.Bytes > 0 && !k.Small && total == 0:
-		return []Explanation{fits(451, "the program's buffers", c.smaller(), giveState,
+		return found{fits(451, "the program's buffers", c.smaller(), giveState,
 			with(b, "the program needs %v for its buffers alone", b.Bytes)).needs(needTotal)}
 	case b.Bytes > 0 || p == nil || p.Refused == nil || p.Limit.Bytes > 0 && p.InUse.Bytes > 0:
 	case k.Announced.Bytes > 0 && p.Want > k.Announced.Bytes:
 		l := []statement.Evidence{with(k.Announced, "the pool may have %v", k.Announced.Bytes),
 			quote(p.Refused.St, "%v in one piece is more", p.Want)}
 		if c.announcedAbove() {
-			return []Explanation{sure(450, "a request above the total", c.smaller(), l...).and(c.totalLine()...).only()}
+			return found{sure(450, "a request above the total", c.smaller(), l...).and(c.totalLine()...).only()}
 		}
 		if total == 0 {
-			return []Explanation{fits(449, "a request above the pool", c.smaller(), giveState,
+			return found{fits(449, "a request above the pool", c.smaller(), giveState,
 				l...).needs(needTotal).only()}
 		}
 	}
@@ -382,7 +328,7 @@ func (c *view) argumentsAbove() bool {
 func (c *view) rematHolds() bool { return c.Compiled.Remat != nil }
 
 // bareTooBig is for refusals of which little is known.
-func (c *view) bareTooBig() []Explanation {
+func (c *view) bareTooBig() found {
 	r := c.bare
 	if r == nil {
 		return nil
@@ -392,11 +338,11 @@ func (c *view) bareTooBig() []Explanation {
 	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
-		return []Explanation{sure(290, "a request above the total", c.smaller(),
+		return found{sure(290, "a request above the total", c.smaller(),
 			quote(r.St, "%v in one piece is more than the GPU's %v", r.Want, total)).and(c.totalLine()...).only()}
 	}
 	if card := c.NamedCard(); total == 0 && card.Bytes > 0 && r.Want > card.Bytes && !c.Unified() {
-		return []Explanation{sure(288, "a request above the card", c.smaller(),
+		return found{sure(288, "a request above the card", c.smaller(),
 			quote(r.St, "%v in one piece is more than the GPU's %v", r.Want, card.Bytes),
 			with(card, "no GPU of this name has more than %v", card.Bytes)).only()}
 	}
@@ -404,19 +350,19 @@ func (c *view) bareTooBig() []Explanation {
 	case c.bareKnown():
 		return nil
 	case c.bareXLA():
-		return []Explanation{fits(214, "a request and nothing more", c.smaller(), seeReport,
+		return found{fits(214, "a request and nothing more", c.smaller(), seeReport,
 			r.St.Quoted(r.Refused())).needs(needTotal, needReport)}
 	case c.bareXLAWords():
 		return nil
 	case c.bareLlama():
-		return []Explanation{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(),
+		return found{fits(231, "a refusal without its numbers", c.fewerLayers(&account.Plan{}), c.processes(),
 			r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	case c.bareProgram() && c.FreeCard().Bytes > 0:
-		return []Explanation{fits(206, "a refusal on an empty GPU", c.smaller(), seeRise,
+		return found{fits(206, "a refusal on an empty GPU", c.smaller(), seeRise,
 			r.St.Quoted(r.Refused()),
 			c.FreeCard().From)}
 	case c.bareProgram():
-		return []Explanation{fits(206, "a refusal without its numbers", c.smaller(), c.processes(),
+		return found{fits(206, "a refusal without its numbers", c.smaller(), c.processes(),
 			r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
 	}
 	return nil
@@ -431,12 +377,12 @@ func (c *view) freeCard() []statement.Evidence {
 }
 
 // heapShort is for a refusal beside a list of heaps, if one of them has no room for it.
-func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) []Explanation {
+func (c *view) heapShort(heaps []account.Heap, r *account.Refusal) found {
 	h := account.Short(heaps, r.Want)
 	if h == nil {
 		return nil
 	}
-	return []Explanation{fits(292, "a heap without room", c.smaller(), c.processes(),
+	return found{fits(292, "a heap without room", c.smaller(), c.processes(),
 		r.St.Quoted(r.Refused()),
 		with(account.Sized{From: h.From}, "%s is full: %v of its budget of %v", h.Name, h.Used, h.Budget))}
 }

@@ -4,7 +4,7 @@ import "gpumem/doctor/internal/account"
 
 // remat_insufficient: recomputing cannot bring the program below its limit.
 
-func rematShort(c *view) []Explanation {
+func rematShort(c *view) found {
 	m := c.Compiled.Remat
 	if m == nil || c.rematTooBig() {
 		return nil
@@ -24,7 +24,7 @@ func rematShort(c *view) []Explanation {
 	if p := c.Pool; p != nil && p.Want > 0 {
 		l = append(l, one(p.Refused.St, "and then "+account.Human(p.Want)+" is refused")...)
 	}
-	return []Explanation{sure(470, "recomputing does not save enough", steps(
+	return found{sure(470, "recomputing does not save enough", steps(
 		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
 		"gpumem remat MODULE --limit NN% says what recomputing can save at most"), l...)}
 }

@@ -2,17 +2,17 @@ package cause
 
 // same_process_second_pool: the process asked for a second pool while it still has the first.
 
-func secondPool(c *view) []Explanation {
+func secondPool(c *view) found {
 	d := c.Driver
 	switch {
 	case d == nil || d.Collected:
 	case d.Second != nil:
-		return []Explanation{sure(555, "a second pool", oneBackend, d.Second...).and(d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
+		return found{sure(555, "a second pool", oneBackend, d.Second...).and(d.St.Quoted(d.NotHad(c.total.Bytes))).only()}
 	case c.poolSizeRefused() && !c.OnTensorFlow() && d.Steps > 2:
-		return []Explanation{fits(527, "a pool that tries less and less", oneBackend, c.processes(),
+		return found{fits(527, "a pool that tries less and less", oneBackend, c.processes(),
 			d.St.Quoted(d.Tried)).needs(needRecreated, NeedProcesses).only()}
 	case c.poolSizeRefused() && d.Steps <= 2:
-		return []Explanation{fits(533, "a whole pool is refused", oneBackend, c.processes(),
+		return found{fits(533, "a whole pool is refused", oneBackend, c.processes(),
 			d.St.Quoted("the size of a whole pool")).needs(needRecreated, NeedProcesses, needTotal).only()}
 	}
 	return nil

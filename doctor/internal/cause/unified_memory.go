@@ -9,15 +9,15 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-func unifiedMemory(c *view) []Explanation {
+func unifiedMemory(c *view) found {
 	if l := c.about("tegra",
 		"the allocator of a Jetson, whose GPU has the host's memory, was refused (12 is ENOMEM)"); l != nil {
-		return []Explanation{sure(955, "the allocator of a Jetson", c.shareMemory(), l...)}
+		return found{sure(955, "the allocator of a Jetson", c.shareMemory(), l...)}
 	}
 	if l := c.about("nvrm",
 		"the driver's kernel module could not get pages of the host's memory, which happens where GPU and "+
 			"host share one memory"); l != nil && c.UnifiedDevice() != "" {
-		return []Explanation{sure(905, "the kernel's driver", c.shareMemory(), l...).certainly("it is the host's memory that ran out")}
+		return found{sure(905, "the kernel's driver", c.shareMemory(), l...).certainly("it is the host's memory that ran out")}
 	}
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost })
 	if r == nil {
@@ -28,21 +28,21 @@ func unifiedMemory(c *view) []Explanation {
 		spare = account.Say("%v of %v free: that is what the host can spare at this moment", r.Free, r.Total)
 	}
 	if shares := c.SharesMemory(); shares != nil {
-		return []Explanation{sure(880, "a GPU without memory of its own", c.shareMemory(),
+		return found{sure(880, "a GPU without memory of its own", c.shareMemory(),
 			r.St.Quoted(spare)).and(shares...)}
 	}
 	if name, ok := account.UnifiedTotal(r.Total); ok && !r.St.HasAny("npu", "xpu", "hip", "mps") {
-		return []Explanation{sure(880, "a GPU without memory of its own", c.shareMemory(),
+		return found{sure(880, "a GPU without memory of its own", c.shareMemory(),
 			quote(r.St, "%s; a total of %v is %s's, whose memory is the host's", spare, r.Total, name))}
 	}
-	if c.Uses("metal") && r.Want == 0 && r.Total == 0 && r.Limit() == 0 {
-		return []Explanation{sure(880, "a GPU of Apple", c.shareMemory(),
+	if c.Uses("metal") && r.Want == 0 && r.Total == 0 && r.LimitTold == 0 {
+		return found{sure(880, "a GPU of Apple", c.shareMemory(),
 			r.St.Quoted("Metal refused it, whose GPUs have no memory but the host's"))}
 	}
 	if l := c.about("nvml",
 		"PyTorch asks NVML when the driver refused memory, and NVML does not answer: "+
 			"as on a Jetson, whose GPU has the host's memory"); l != nil && r.Total == 0 {
-		return []Explanation{fits(880, "no NVML", c.shareMemory(), seeProcesses, l...).needs(needTotal)}
+		return found{fits(880, "no NVML", c.shareMemory(), seeProcesses, l...).needs(needTotal)}
 	}
 	return nil
 }

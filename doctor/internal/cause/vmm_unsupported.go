@@ -2,13 +2,13 @@ package cause
 
 // vmm_unsupported: the GPU, or its profile, has no virtual memory management.
 
-func vmmUnsupported(c *view) []Explanation {
+func vmmUnsupported(c *view) found {
 	l := c.about("vmm",
 		"this release of XLA allocates with cuMemCreate, and the GPU, or the profile of its virtual GPU, cannot")
 	if l == nil {
 		return nil
 	}
-	return []Explanation{sure(980, "no virtual memory management", steps(
+	return found{sure(980, "no virtual memory management", steps(
 		"use a GPU, or a profile of it, that has virtual memory management; time-sliced and fractional vGPU profiles often do not",
 		"or stay with a jaxlib before this became a requirement (openxla/xla#42028, 2026)"), l...)}
 }
