@@ -371,9 +371,8 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 			continue
 		}
 		short := out && w.within(k+1, 3, cMemory)
-		said := short || st.spent(w, k) || st.namesOOM(w, k) || st.notAllocated(w, k) || st.tooLittle(w, k) || st.noMemory(w, k) || st.beyondLimit(w, k) || st.lacksRoom(w, k)
 		switch {
-		case !said:
+		case !short && !slices.ContainsFunc(lacks, func(lack lack) bool { return lack(st, w, k) }):
 		case w.hedged(k):
 			st.Advice = true
 		default:
@@ -385,6 +384,15 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 		}
 	}
 	return strong
+}
+
+// A lack is words for memory that was refused, other than "out of memory", from word k on.
+type lack func(st *Statement, w *words, k int) bool
+
+// lacks are looked for in their order.
+var lacks = []lack{
+	(*Statement).spent, (*Statement).namesOOM, (*Statement).notAllocated, (*Statement).tooLittle, (*Statement).noMemory,
+	(*Statement).beyondLimit, (*Statement).lacksRoom,
 }
 
 // spent is memory that is exhausted.
@@ -417,12 +425,11 @@ func (st *Statement) notAllocated(w *words, k int) bool {
 
 // tooLittle is memory that is not enough.
 func (st *Statement) tooLittle(w *words, k int) bool {
-	none := w.has(k, CNot) && w.is(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space") && !w.is(k+2, notShort...) || w.has(k, CNot) && w.is(k+2, "enough")
+	what := w.is(k+1, "enough", "sufficient", "adequate", "available", "free", "more", "memory", "room", "space") && !w.is(k+2, notShort...)
+	none := w.has(k, CNot) && (what || w.is(k+2, "enough"))
 	unlikely := w.is(k, "unlikely") && w.within(k, 3, 0, "enough")
-	if !none && !unlikely && !w.has(k, cScarce) {
-		return false
-	}
-	if !w.within(k, 4, cMemory|cLimit|cAcquire, "vram") && !(w.within(k, 2, 0, "room", "space") && len(st.Amounts) > 0) {
+	room := w.within(k, 2, 0, "room", "space") && len(st.Amounts) > 0
+	if !none && !unlikely && !w.has(k, cScarce) || !room && !w.within(k, 4, cMemory|cLimit|cAcquire) {
 		return false
 	}
 	notFree := w.is(k, "not") && w.has(k+1, cFree) && !w.within(k+1, 1, cMemory)
@@ -430,7 +437,8 @@ func (st *Statement) tooLittle(w *words, k int) bool {
 }
 
 // notShort are words after "no memory" that do not speak of a lack.
-var notShort = []string{"leak", "leaks", "pressure", "access", "errors", "error", "issue", "issues", "problem", "problems", "limit", "limits", "overhead", "growth"}
+var notShort = []string{"leak", "leaks", "pressure", "access", "errors", "error", "issue", "issues", "problem", "problems", "limit", "limits",
+	"overhead", "growth"}
 
 // noMemory is what programs and libraries call it besides.
 func (st *Statement) noMemory(w *words, k int) bool {
@@ -453,11 +461,11 @@ func (st *Statement) noMemory(w *words, k int) bool {
 // beyondLimit is a request, or what is taken, beyond a limit.
 func (st *Statement) beyondLimit(w *words, k int) bool {
 	beside := w.has(k-1, cLimit|cTotal|cSize) || w.has(k-2, cLimit|cTotal|cSize)
-	if !w.has(k, cBeyond) || w.fewer(k) || !beside && !w.within(k, 5, cLimit|cTotal|cFree|cPeak) && !w.within(k, 4, cAsk) {
-		return false
-	}
-	ours := st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu", "buffer", "allocatable") && !st.HasAny("message", "shared", "connection", "connections", "queue")
-	if !ours || len(st.Amounts) == 0 && !st.HasAny("pool", "cache", "allowed") {
+	limit := beside || w.within(k, 5, cLimit|cTotal|cFree|cPeak) || w.within(k, 4, cAsk)
+	ours := st.HasAny("memory", "pool", "alloc", "vram", "allocation", "cache", "gpu", "buffer", "allocatable")
+	switch {
+	case !w.has(k, cBeyond), w.fewer(k), !limit, !ours, st.HasAny("message", "shared", "connection", "connections", "queue"),
+		len(st.Amounts) == 0 && !st.HasAny("pool", "cache", "allowed"):
 		return false
 	}
 	atMost := w.has(k-1, cSize|cLimit) || w.has(k-2, cSize|cLimit) || w.within(k, 4, cLimit|cPeak)
@@ -521,17 +529,8 @@ func (st *Statement) judgeLibrary(w *words) {
 	fails := false
 	for k := range w.at {
 		t := &w.toks[w.at[k]]
-		if name := libraryNames[strings.TrimRight(t.word, "0123456789")]; name != "" && (st.Library == "" || st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status")) {
+		if name := st.libraryAt(w, k); name != "" && (st.Library == "" || st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status")) {
 			st.Library = name
-		}
-		if t.is("blas") && st.Library == "" && st.HasAny("gemm", "stream", "algorithms", "launch") {
-			st.Library = "cuBLAS"
-		}
-		if next := w.at[k] + 1; t.is("cu", "roc", "hip") && st.Library == "" && next < len(w.toks) && w.toks[next].glued {
-			st.Library = libraryNames[t.word+w.toks[next].word]
-		}
-		if t.is("dnn") && st.Library == "" {
-			st.Library = "cuDNN"
 		}
 		fails = fails || t.class&(CFail|CNot) != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check")
 	}
@@ -544,9 +543,9 @@ func (st *Statement) judgeLibrary(w *words) {
 	if st.Library == "" {
 		return
 	}
-	st.Memory = st.Refused || st.HasAny("alloc") && st.HasAny("failed", "failure") || st.Words["resource"] && st.Words["allocation"] || st.Words["allocate"] && st.Words["work"] ||
-		st.Words["insufficient"] && st.HasAny("resources", "resource")
-	st.Handle = st.HasAny("handle", "create", "creating", "created", "initialize", "initialized", "initialise", "init", "initialization", "make", "cudnncreate", "support") && !st.Words["routine"]
+	st.Memory = st.Refused || st.lacksForLibrary()
+	st.Handle = !st.Words["routine"] && st.HasAny("handle", "create", "creating", "created", "initialize", "initialized", "initialise", "init",
+		"initialization", "make", "cudnncreate", "support")
 	if c := calledRoutine.FindStringSubmatch(st.Text); c != nil && !strings.Contains(c[1], "Create") {
 		st.Handle = false // it had its handle, and passed it on
 	}
@@ -555,29 +554,58 @@ func (st *Statement) judgeLibrary(w *words) {
 	}
 }
 
+// libraryAt is the library that word k names; empty if it names none.
+func (st *Statement) libraryAt(w *words, k int) string {
+	t, next := &w.toks[w.at[k]], w.toks.at(w.at[k]+1)
+	name := libraryNames[strings.TrimRight(t.word, "0123456789")]
+	switch {
+	case name != "" || st.Library != "":
+		return name
+	case t.is("blas") && st.HasAny("gemm", "stream", "algorithms", "launch"):
+		return "cuBLAS"
+	case t.is("cu", "roc", "hip") && next.glued:
+		return libraryNames[t.word+next.word]
+	case t.is("dnn"):
+		return "cuDNN"
+	}
+	return ""
+}
+
+// lacksForLibrary reports whether the status of a library is that of memory, in words that others use
+// for other things.
+func (st *Statement) lacksForLibrary() bool {
+	s := st.Words
+	allocation := s["alloc"] && st.HasAny("failed", "failure") || s["resource"] && s["allocation"] || s["allocate"] && s["work"]
+	return allocation || s["insufficient"] && st.HasAny("resources", "resource")
+}
+
 // layerOf finds who refused.
 func (st *Statement) layerOf() Layer {
 	s := st.Words
+	nccl := s["nccl"] || s["rccl"]
+	cached := s["kv"] || s["cache"] && s["blocks"]
+	pool := s["tried"] || s["allocator"]
 	switch {
 	case st.Topic("engine") != nil:
 		return LayerEngine
-	case (s["nccl"] || s["rccl"]) && s["cannot"] && s["allocate"] && s["memory"] && !s["cuda"]:
-		return LayerHost // what the C library prints for ENOMEM
-	case s["nccl"] || s["rccl"] || s["ncclunhandledcudaerror"]:
+	case nccl && st.hostCode() && !s["cuda"]:
+		return LayerHost
+	case nccl, s["ncclunhandledcudaerror"]:
 		return LayerNCCL
 	case st.Topic("cubin") != nil:
 		return LayerModule
 	case st.HasAny("instantiate", "instantiating") && st.HasAny("graph", "graphs", "command"):
 		return LayerGraph
-	case (s["ctx"] && st.HasAny("retain", "create")) || s["implicit"] && s["initialization"] || s["primary"] && s["context"]:
+	case s["ctx"] && st.HasAny("retain", "create"), s["implicit"] && s["initialization"], s["primary"] && s["context"]:
 		return LayerContext
 	case st.hostMemory():
 		return LayerHost
 	case st.Library != "" && !(s["tried"] && st.Amount(RoleTotal) != nil):
 		return layerLibrary
-	case s["fraction"] && s["static"] || s["utilization"] && st.Amount(RoleFree) != nil || (s["kv"] || s["cache"] && s["blocks"]) && !s["allocator"] && !s["tried"]:
+	case s["fraction"] && s["static"], s["utilization"] && st.Amount(RoleFree) != nil, cached && !pool:
 		return LayerEngine
-	case s["driver"] || s["from"] && s["device"] || st.HasAny("malloc", "cudamalloc", "mem") && st.HasAny("cuda", "hip", "cu", "cudamalloc") || s["ordinal"] || s["unified"] || s["request"] && s["allocate"] && !s["tried"]:
+	case s["driver"], s["ordinal"], s["unified"], s["cudamalloc"], s["from"] && s["device"], s["request"] && s["allocate"] && !s["tried"],
+		st.HasAny("malloc", "mem") && st.HasAny("cuda", "hip", "cu"):
 		return LayerDriver
 	}
 	return LayerPool
@@ -586,44 +614,53 @@ func (st *Statement) layerOf() Layer {
 // hostMemory reports whether the memory refused is the host's.
 func (st *Statement) hostMemory() bool {
 	s := st.Words
-	if st.Topic("shm", "paging", "cpuclient", "hostwords") != nil || st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip") {
-		return true
-	}
 	ofGPU := st.DeviceCode() || st.HasAny("mps", "rmm", "gpu", "vram", "hip", "xpu", "pyopencl", "opencl")
-	if ofGPU && !s["host"] && !s["pinned"] || s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil {
+	freeOfGPU := s["cuda"] && s["error"] && s["allocation"] && s["memory"] && st.Amount(RoleFree) != nil
+	cuda := s["cuda"] || s["device"] && !s["shared"] || s["cublas"]
+	switch {
+	case st.Topic("shm", "paging", "cpuclient", "hostwords") != nil, st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip"):
+		return true
+	case ofGPU && !s["host"] && !s["pinned"], freeOfGPU:
 		return false
-	}
-	if st.HasAny("java", "javascript", "jvm") {
+	case st.HasAny("java", "javascript", "jvm", "numpy"):
 		return true
 	}
-	cuda := s["cuda"] || s["device"] && !s["shared"] || s["cublas"]
-	toks := st.toks
-	for k := range toks {
-		t := &toks[k]
+	for k := range st.toks {
+		t, next := &st.toks[k], st.toks.at(k+1)
 		switch {
-		case t.kind != 'w':
-		case t.class&cHost != 0 && !t.is("cpu") && (toks.near(k, 2, cMemory|cAcquire|cPool) || toks.near(k, -1, cMemory|cAcquire) || k > 1 && toks[k-1].is("on") || k+1 < len(toks) && toks[k+1].is("register", "buffer", "bfc", "file")):
-			if !t.is("host", "pinned") && cuda {
-				break
-			}
+		case t.is("host", "pinned") && st.toks.hostAt(k), !cuda && t.class&cHost != 0 && !t.is("cpu") && st.toks.hostAt(k), st.toks.cpuAt(k, cuda):
 			return true
-		case t.is("cpu", "mklcpu") && (k > 0 && toks[k-1].is("allocator") || k > 1 && toks[k-1].kind == ':' && toks[k-2].is("device")):
-			return true
-		case t.is("cpu") && !cuda && (toks.near(k, 2, cMemory|cAcquire|cPool) || k+1 < len(toks) && toks[k+1].is("out") && toks.near(k, 3, cMemory) || k+2 < len(toks) && (toks[k+1].is("buffer") || toks[k+2].is("buffer"))):
-			return true
-		case t.is("numpy"):
-			return true
-		case t.is("memory") && k+1 < len(toks) && toks[k+1].is("error") && toks[k+1].glued && !cuda && (k == 0 || !toks[k-1].is("of", "gpu")):
-			return !st.HasAny("cupy")
+		case !cuda && t.is("memory") && next.is("error") && next.glued && !st.toks.at(k-1).is("of", "gpu"):
+			return !s["cupy"] // MemoryError of Python
+		case t.is("bad") && st.toks.next(k).is("alloc") && !cuda && !st.HasAny("oom", "paddle", "failure"):
+			return st.Amount(RoleFree) == nil // of C++
 		case t.is("errno"), t.is("array") && s["shape"] && s["unable"]:
 			return !cuda
-		case t.is("bad") && toks.next(k).is("alloc") && !cuda && !st.HasAny("oom", "paddle", "failure") && st.Amount(RoleFree) == nil:
-			return true
-		case t.class&CFail != 0 && toks.near(k, 3, cAcquire) && !cuda && st.Amount(RoleWant) == nil && s["memory"] && !st.HasAny("oom", "pool", "paddle", "error", "tls", "allocator") && len(toks) < 30:
-			return true // Cannot allocate memory
 		}
 	}
 	return false
+}
+
+// hostAt reports whether word k, which is of the host, stands where whose memory it is stands.
+func (toks tokenList) hostAt(k int) bool {
+	beside := toks.near(k, 2, cMemory|cAcquire|cPool) || toks.near(k, -1, cMemory|cAcquire)
+	return beside || k > 1 && toks[k-1].is("on") || toks.at(k+1).is("register", "buffer", "bfc", "file")
+}
+
+// cpuAt reports whether word k is the processor as whose memory was refused. It says so of itself only
+// in a text without CUDA.
+func (toks tokenList) cpuAt(k int, cuda bool) bool {
+	before, next := toks.at(k-1), toks.at(k+1)
+	switch {
+	case !toks[k].is("cpu", "mklcpu"):
+		return false
+	case before.is("allocator"), before.kind == ':' && toks.at(k-2).is("device"):
+		return true
+	case cuda || toks[k].is("mklcpu"):
+		return false
+	}
+	out := next.is("out") && toks.near(k, 3, cMemory)
+	return out || next.is("buffer") || toks.at(k+2).is("buffer") || toks.near(k, 2, cMemory|cAcquire|cPool)
 }
 
 // Head is what a logger put before the text.

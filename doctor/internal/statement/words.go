@@ -144,6 +144,7 @@ var units = map[string]float64{
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 func upper(c byte) bool  { return c >= 'A' && c <= 'Z' }
+func small(c byte) bool  { return c >= 'a' && c <= 'z' }
 func digit(c byte) bool  { return c >= '0' && c <= '9' }
 
 // maxTokens bounds the work for one text.
@@ -152,47 +153,44 @@ const maxTokens = 20000
 // tokenize cuts a text into tokens.
 func tokenize(text string) tokenList {
 	toks := make(tokenList, 0, len(text)/5+8)
-	last := -1 // where the last token ended
-	add := func(t token) {
-		t.glued = t.at == last
-		last = t.end
-		toks = append(toks, t)
-	}
 	for i := 0; i < len(text) && len(toks) < maxTokens; {
-		c := text[i]
-		switch {
+		var t token
+		switch c := text[i]; {
 		case letter(c):
-			j := i + 1
-			for j < len(text) && letter(text[j]) {
-				// A new part: aB, or the last capital of ABc.
-				if upper(text[j]) && (!upper(text[j-1]) || j+1 < len(text) && letter(text[j+1]) && !upper(text[j+1]) && (j+2 < len(text) && letter(text[j+2]))) {
-					break
-				}
-				j++
-			}
-			w := strings.ToLower(text[i:j])
-			add(token{kind: 'w', word: w, class: lexicon[w], at: i, end: j})
-			i = j
-		case digit(c) || c == '-' && i+1 < len(text) && digit(text[i+1]) && (i == 0 || text[i-1] == ' '):
-			t := number(text, i)
-			add(t)
-			i = t.end
-		case c == ' ' || c == '\t' || c == '\r' || c == '*' || c == '`' || c >= 0x80:
+			t = wordAt(text, i)
+		case digit(c), c == '-' && (i == 0 || text[i-1] == ' ') && digitsAt(text, i+1) > 0:
+			t = numberAt(text, i)
+		case strings.IndexByte(" \t\r*`", c) >= 0 || c >= 0x80:
 			i++
+			continue
 		case c == '\n':
-			add(token{kind: '|', at: i, end: i + 1})
-			i++
+			t = token{kind: '|', end: i + 1}
 		default:
-			add(token{kind: c, at: i, end: i + 1})
-			i++
+			t = token{kind: c, end: i + 1}
 		}
+		t.at, t.glued = i, len(toks) > 0 && toks[len(toks)-1].end == i
+		toks = append(toks, t)
+		i = t.end
 	}
 	return toks
 }
 
-// number reads the number at text[i:], with its unit.
-func number(text string, i int) token {
-	t := token{kind: 'n', at: i}
+// wordAt reads the word at text[i:], up to a new part: aB, or the last capital of ABc.
+func wordAt(text string, i int) token {
+	j := i + 1
+	for j < len(text) && letter(text[j]) {
+		last := j+2 < len(text) && small(text[j+1]) && letter(text[j+2])
+		if upper(text[j]) && (small(text[j-1]) || last) {
+			break
+		}
+		j++
+	}
+	w := strings.ToLower(text[i:j])
+	return token{kind: 'w', word: w, class: lexicon[w], end: j}
+}
+
+// numberAt reads the number at text[i:], with its unit.
+func numberAt(text string, i int) token {
 	j := i
 	if text[j] == '-' {
 		j++
@@ -200,64 +198,31 @@ func number(text string, i int) token {
 	if strings.HasPrefix(text[j:], "0x") {
 		for j += 2; j < len(text) && (digit(text[j]) || letter(text[j])); j++ {
 		}
-		t.end, t.unit = j, "hex"
-		return t
+		return token{kind: 'n', end: j, unit: "hex"}
 	}
-	digits := []byte{}
-	decimals, dots := 0, 0
-	bracket := i > 0 && (text[i-1] == '[' || text[i-1] == ',') // a shape, not thousands
-	for j < len(text) {
-		switch c := text[j]; {
-		case digit(c):
-			digits = append(digits, c)
-			if dots > 0 {
-				decimals++
-			}
-			j++
+	shape := i > 0 && (text[i-1] == '[' || text[i-1] == ',') // no thousands
+	dots, decimals := 0, 0
+	for ; j < len(text); j++ {
+		switch {
+		case digit(text[j]):
+			decimals += min(dots, 1)
 			continue
-		case c == ',' && dots == 0 && !bracket && j-i <= 15 && j+3 < len(text) && digit(text[j+1]) && digit(text[j+2]) && digit(text[j+3]) && (j+4 >= len(text) || !digit(text[j+4])) && (j-i <= 3 || strings.IndexByte(text[i:j], ',') > 0):
-			j++
-			continue
-		case c == '.' && j+1 < len(text) && digit(text[j+1]):
+		case text[j] == '.' && digitsAt(text, j+1) > 0:
 			dots++
-			if dots == 1 {
-				digits = append(digits, '.')
-			}
-			j++
+			continue
+		case text[j] == ',' && dots == 0 && !shape && thousands(text[i:j]) && digitsAt(text, j+1) == 3:
 			continue
 		}
 		break
 	}
-	t.end = j
 	if dots > 1 {
-		t.unit = "version"
-		return t
+		return token{kind: 'n', end: j, unit: "version"}
 	}
-	v, err := strconv.ParseFloat(string(digits), 64)
-	if err != nil {
-		v = math.MaxFloat64
-	}
-	t.integer = dots == 0
-	// A unit: glued, or after a blank if it cannot be another word.
-	k := j
-	if k < len(text) && text[k] == ' ' {
-		k++
-	}
-	e := k
-	for e < len(text) && letter(text[e]) {
-		e++
-	}
-	word := text[k:e]
-	factor := units[strings.ToLower(word)]
-	follows := e < len(text) && (digit(text[e]) || text[e] == '_')
-	if factor > 0 && !follows && (k == j || len(word) > 2 || word == "B" || len(word) == 2 && word[1]|0x20 == 'b') && word != "b" && word != "e" {
-		t.unit, t.end = strings.ToLower(word), e
-	} else {
-		factor = 1
-	}
-	if text[i] == '-' {
-		v = -v
-	}
+	v, _ := strconv.ParseFloat(strings.ReplaceAll(text[i:j], ",", ""), 64)
+	v = min(v, math.MaxFloat64)
+	t := token{kind: 'n', integer: dots == 0}
+	t.unit, t.end = unitAt(text, j)
+	factor := max(units[t.unit], 1)
 	half := 0.0
 	if decimals > 0 || factor > 1 {
 		half = .5 * math.Pow(10, -float64(decimals)) * factor
@@ -268,6 +233,40 @@ func number(text string, i int) token {
 		t.low = v*math.Pow(1000, math.Log(factor)/math.Log(1024)) - half
 	}
 	return t
+}
+
+// digitsAt is the number of digits from text[i] on.
+func digitsAt(text string, i int) (n int) {
+	for i+n < len(text) && digit(text[i+n]) {
+		n++
+	}
+	return n
+}
+
+// thousands reports whether a comma behind the figure may part its thousands.
+func thousands(figure string) bool {
+	return len(figure) <= 3 || len(figure) <= 15 && strings.IndexByte(figure, ',') > 0
+}
+
+// unitAt is the unit at text[j:] and where it ends: glued to its number, or behind a blank if it can
+// be no other word. It is empty, and ends at j, if there is none.
+func unitAt(text string, j int) (unit string, end int) {
+	k := j
+	if k < len(text) && text[k] == ' ' {
+		k++
+	}
+	e := k
+	for e < len(text) && letter(text[e]) {
+		e++
+	}
+	word, low := text[k:e], strings.ToLower(text[k:e])
+	if units[low] == 0 || word == "b" || word == "e" || e < len(text) && (digit(text[e]) || text[e] == '_') {
+		return "", j
+	}
+	if k == j || len(word) > 2 || word == "B" || len(word) == 2 && low[1] == 'b' {
+		return low, e
+	}
+	return "", j
 }
 
 // quantity reports whether a number may be a size: it has a unit, or is a count of at
