@@ -115,6 +115,28 @@ func mpsLog(ours, others float64) string {
 	return fmt.Sprintf("RuntimeError: MPS backend out of memory (MPS allocated: %.2f GB, other allocations: %.2f GB, max allowed: 18.13 GB). Tried to allocate 1.00 GB on private pool.\n", ours, others)
 }
 
+// sglang is SGLang's refusal behind what it says of its weights, in GB.
+func sglang(static, free, used float64) string {
+	return fmt.Sprintf("[2026-03-05 10:11:12 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=%.2f GB, mem usage=%.2f GB.\n"+
+		"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=%v\n", free, used, static)
+}
+
+// heap is DXVK's refusal without a size, and a heap of 7,500 MB.
+func heap(allocated int) string {
+	return fmt.Sprintf("err:   DxvkMemoryAllocator: Memory allocation failed\nerr:     Heap 0: %d MB allocated, 7300 MB used, %[1]d MB allocated (driver), 7500 MB budget (driver), 8192 MB total\n"+
+		"err:     Heap 1: 500 MB allocated, 480 MB used, 500 MB allocated (driver), 16000 MB budget (driver), 16000 MB total\n", allocated)
+}
+
+// busy is TensorFlow's refusal of so many MiB, behind a warning that 12 GiB were not to be had.
+func busy(mib int) string {
+	return "W tensorflow/core/common_runtime/bfc_allocator.cc:217] Allocator (GPU_0_bfc) ran out of memory trying to allocate 12.00GiB.  The caller indicates that this is not a failure, but may mean that there could be performance gains if more memory were available.\n" +
+		fmt.Sprintf("W tensorflow/core/common_runtime/bfc_allocator.cc:273] Allocator (GPU_0_bfc) ran out of memory trying to allocate %d.00MiB (rounded to %d) requested by op conv1\n", mib, mib<<20) +
+		"If the cause is memory fragmentation maybe the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation.\n"
+}
+
+// chunks is a line of a pool's report.
+const chunks = "2025-03-05 10:11:12.000000: I external/xla/xla/tsl/framework/bfc_allocator.cc:1117] 2 Chunks of size 983040000 totalling 1.83GiB\n"
+
 // onRanks are refusals of the driver in two processes whose lines begin so.
 func onRanks(a, b string) string {
 	const line = "I tensorflow/stream_executor/cuda/cuda_driver.cc:775] failed to allocate %s from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
@@ -175,6 +197,14 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"a sixteenth used, and 1 GiB lacking", atStart(75, .95, 76), "", "either: an engine's check at its start; a neighbour at its start or end"},
 		{"all free at the start, and a model that is larger", llamaModel(14200, 9000, 6000), "", "cause: the model's parts above the GPU"},
 		{"half free at the start, and a model that would fit", llamaModel(7500, 5000, 4000), "", "cause: most of the GPU was taken before"},
+		{"a sixteenth of the GPU is free of SGLang's weights", sglang(.98, 3, 77), "", "needs: no room for the cache; the engine's share"},
+		{"a quarter of it is", sglang(.98, 20, 60), "", "cause: the engine's share"},
+		{"a heap without a MiB left", heap(7500), "", "needs: a heap without room"},
+		{"a heap with ten", heap(7490), "", "unknown: "},
+		{"a small request of a busy pool", busy(200), "", "cause: a small request of a busy pool"},
+		{"a request that is not small", busy(300), "", "unknown: "},
+		{"three quarters of the GPU in use, and a pool's report", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 36*gib), "cause: the GPU is used up to the pool's part"},
+		{"five sixths in use, which is no pool's part", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 40*gib), "unknown: "},
 		{"two workers on one GPU", onRanks("(pid=4210) ", "(pid=4242) "), "", "cause: pools of several processes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,6 +239,36 @@ func TestWhatIsNotSaid(t *testing.T) {
 				t.Errorf("%s\nwant %q and not %q", got, tt.says, tt.not)
 			}
 		})
+	}
+}
+
+// TestFirstStep: what is to be done first, where a figure beside it says so.
+func TestFirstStep(t *testing.T) {
+	two := strings.Replace(card{2, 40, 1, 20, 19, 18, .3}.String(), "Process 4242 has 20.00 GiB", "Process 11 has 10.00 GiB memory in use. Process 12 has 10.00 GiB", 1)
+	three := strings.Replace(two, "Process 11 has 10.00 GiB", "Process 11 has 7.00 GiB memory in use. Process 13 has 7.00 GiB memory in use. Process 14 has 7.00 GiB", 1)
+	const weights = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory\n"
+	const cache = "llama_kv_cache_init: failed to allocate buffer for kv cache\n"
+	for _, tt := range []struct{ name, log, first string }{
+		{"two of one size are two programs", two, "see who holds it"},
+		{"three of one size are ranks", three, "3 of the processes hold 7 GiB each: the ranks of one job"},
+		{"the buffer of the cache, by the next line", weights + cache, "make the cache smaller"},
+		{"that of the weights, and the cache of a later model", weights + strings.Repeat("srv load: trying the next model\n", 8) + cache, "make the weights smaller"},
+	} {
+		if d := diagnose(t, tt.log, ""); len(d.Causes) == 0 || !strings.HasPrefix(d.Causes[0].Steps[0], tt.first) {
+			t.Errorf("%s: %+v\nwant %s", tt.name, d.Causes, tt.first)
+		}
+	}
+}
+
+// TestProgramOfTheList: the program that failed is the one whose process has its pool and a context
+// more; one of 4 GiB more is another, and is named beside the first.
+func TestProgramOfTheList(t *testing.T) {
+	log := older("6.00 GiB", "40.00 GiB", "4.50 GiB", "5.50 GiB", "5.00 GiB")
+	for used, want := range map[uint64]bool{9 * gib: true, 6 * gib: false} {
+		state := fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [{"pid": 77, "name": "ollama", "used_bytes": %d}, {"pid": 78, "name": "render", "used_bytes": %d}]}]}`, 40*gib, 20*gib, used)
+		if got := inWords(diagnose(t, log, state)); strings.Contains(got, "pid 78 render") != want || !strings.Contains(got, "pid 77 ollama") {
+			t.Errorf("%d GiB: another program %v, want %v\n%s", used/gib, !want, want, got)
+		}
 	}
 }
 

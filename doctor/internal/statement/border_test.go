@@ -63,10 +63,20 @@ func TestLongCodesOfATerminalGo(t *testing.T) {
 }
 
 // TestPrefixesOfFourLoggers: a container's, a launcher's, a rank's and the program's own, each
-// before the next.
+// before the next, in one line among others that have none.
 func TestPrefixesOfFourLoggers(t *testing.T) {
-	st := readOne(t, "2026-03-05T10:11:12.345678Z stderr F trainer-1  | [rank3]: E0305 10:11:12.000000    4242 allocator.cc:12] cudaMalloc failed: out of memory")
-	if st.Text != "cudaMalloc failed: out of memory" || st.Level != "E" || st.From == "" {
-		t.Errorf("%q, level %q, from %q", st.Text, st.Level, st.From)
+	var st *Statement
+	text := "loading weights of the model\nloading weights of the model\n" +
+		"2026-03-05T10:11:12.345678Z stderr F trainer-1  | [rank3]: E0305 10:11:12.000000    4242 allocator.cc:12] cudaMalloc failed: out of memory\n" +
+		"saving what there is\nsaving what there is\n"
+	if _, err := Read(strings.NewReader(text), io.Discard, func(s *Statement) {
+		if s.Refused {
+			st = s
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if st == nil || !strings.HasPrefix(st.Text, "cudaMalloc failed: out of memory") || st.Level != "E" || st.From == "" {
+		t.Errorf("%+v", st)
 	}
 }
