@@ -54,3 +54,18 @@ func TestEmptyLogBesideARecording(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNothingIsSureBehindNumbersThatDoNotAgree: a request of less than what is left cannot be what a
+// lease refused. Where the most telling line is damaged, the next one only fits.
+func TestNothingIsSureBehindNumbersThatDoNotAgree(t *testing.T) {
+	const killed = "[ 1234.567891] Memory cgroup out of memory: Killed process 4242 (python) total-vm:64000000kB, anon-rss:33000000kB\n"
+	for lease, want := range map[string]string{
+		"a request of 3 GiB, and 1 GiB are left of the lease of 8 GiB": "cause: the lease of gpumem run",
+		"a request of 1 GiB, and 3 GiB are left of the lease of 8 GiB": "needs: the kernel killed it",
+	} {
+		d := diagnose(t, "gpumem: out of memory: "+lease+"\n"+killed, "")
+		if got := string(d.Verdict) + ": " + rules(d); got != want || strings.Contains(inWords(d), "the numbers at line 1 do not agree") != (d.Verdict == VerdictNeeds) {
+			t.Errorf("%s: want %s\n%s", lease, want, inWords(d))
+		}
+	}
+}

@@ -65,18 +65,21 @@ func TestLongCodesOfATerminalGo(t *testing.T) {
 // TestPrefixesOfFourLoggers: a container's, a launcher's, a rank's and the program's own, each
 // before the next, in one line among others that have none.
 func TestPrefixesOfFourLoggers(t *testing.T) {
-	var st *Statement
-	text := "loading weights of the model\nloading weights of the model\n" +
-		"2026-03-05T10:11:12.345678Z stderr F trainer-1  | [rank3]: E0305 10:11:12.000000    4242 allocator.cc:12] cudaMalloc failed: out of memory\n" +
-		"saving what there is\nsaving what there is\n"
-	if _, err := Read(strings.NewReader(text), io.Discard, func(s *Statement) {
-		if s.Refused {
-			st = s
+	for line, from := range map[string]string{
+		"2026-03-05T10:11:12.345678Z stderr F trainer-1  | [rank3]: E0305 10:11:12.000000    4242 allocator.cc:12] cudaMalloc failed: out of memory":                   "trainer-1",
+		"2026-03-05T10:11:12.345678Z stderr F Mar 05 10:11:12 node1 python[4242]: 2026-03-05 10:11:12,345 - train - ERROR - [rank3]: cudaMalloc failed: out of memory": "rank3",
+	} {
+		var st *Statement
+		text := "loading weights of the model\nloading weights of the model\n" + line + "\nsaving what there is\nsaving what there is\n"
+		if _, err := Read(strings.NewReader(text), io.Discard, func(s *Statement) {
+			if s.Refused {
+				st = s
+			}
+		}); err != nil {
+			t.Fatal(err)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if st == nil || !strings.HasPrefix(st.Text, "cudaMalloc failed: out of memory") || st.Level != "E" || st.From == "" {
-		t.Errorf("%+v", st)
+		if st == nil || !strings.HasPrefix(st.Text, "cudaMalloc failed: out of memory") || st.Level != "E" || st.From != from {
+			t.Errorf("%q: %+v", line, st)
+		}
 	}
 }
