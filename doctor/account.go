@@ -31,7 +31,7 @@ func (d *Diagnosis) account(e *account.Case) {
 			return slices.ContainsFunc(c.Evidence, func(q Evidence) bool { return q.Line > 0 && !read(q.Line) })
 		})
 	failed = failed || anError.MatchString(e.End) || e.LastError != nil && len(e.Failed) == 0 && !read(e.LastError.Line)
-	silent := len(d.Causes) == 0 && len(e.Failed) == 0 && (d.Verdict != VerdictUnknown || !slices.Contains(d.Certain, noRefusal))
+	silent := len(d.Causes) == 0 && len(e.Failed) == 0 && (d.Verdict != VerdictUnknown || !slices.ContainsFunc(d.Certain, isQuiet))
 	switch {
 	case e.Binary() || failed || silent:
 		if len(found.Rows) > 1 {
@@ -41,6 +41,9 @@ func (d *Diagnosis) account(e *account.Case) {
 		*d = Diagnosis{Verdict: VerdictAccount, Account: found}
 	}
 }
+
+// isQuiet reports whether a sentence says that nothing speaks of a failure.
+func isQuiet(certain string) bool { return certain == noRefusal || certain == noLog }
 
 // anError is the last line of a program that failed for any reason.
 var anError = regexp.MustCompile(`^(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b|(?i)^(?:fatal|segmentation fault|aborted|killed)\b`)
@@ -146,7 +149,7 @@ func (a *text) subject(rows []inventory.Row) {
 		if r.Kind == inventory.Part && len(parts) > 1 && told {
 			share = report.Part(r.Bytes, whole)
 		}
-		from := r.From.Text
+		from := "the state"
 		if r.From.Line > 0 {
 			from = fmt.Sprintf("line %d", r.From.Line)
 		}

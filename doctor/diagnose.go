@@ -50,6 +50,7 @@ func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diag
 	}
 	d := weigh(e)
 	d.account(e)
+	d.Settings = settingsOf(state)
 	if said := beside.said(); said != "" {
 		d.Certain = append(d.Certain, said)
 	}

@@ -42,6 +42,9 @@ type Diagnosis struct {
 	// Account is where the memory is, if the log or the state says: always with VerdictAccount,
 	// and beside another verdict if it has two rows at least.
 	Account *Account `json:"account,omitempty"`
+	// Settings are those in the environment of the state's process, a sentence each; first those that
+	// do not do what they seem to.
+	Settings []string `json:"settings,omitempty"`
 
 	// Dump is the pool's report in the log, and nil without one.
 	Dump *dump.Dump `json:"-"`

@@ -169,6 +169,28 @@ const maxHead = 64 << 10
 // isWide reports whether content begins with the mark of UTF-16.
 func isWide(head []byte) bool { return hasPrefix(head, "\xff\xfe") || hasPrefix(head, "\xfe\xff") }
 
+// markless is how many bytes are looked at for UTF-16 without its mark.
+const markless = 64
+
+// missingMark is the mark that UTF-16 without one should have: empty unless every other byte, but for a
+// few letters of other scripts, is 0, and no other one is.
+func missingMark(head []byte) string {
+	var zeros [2]int
+	for i, b := range head {
+		if b == 0 {
+			zeros[i&1]++
+		}
+	}
+	enough := max(4, len(head)*3/8)
+	switch {
+	case zeros[0] == 0 && zeros[1] >= enough:
+		return "\xff\xfe"
+	case zeros[1] == 0 && zeros[0] >= enough:
+		return "\xfe\xff"
+	}
+	return ""
+}
+
 // isPlain reports whether all of a text may stand in a log: lines may begin as magic numbers do.
 func isPlain(text []byte) bool { return controls(text) == 0 && bytes.IndexByte(text, 0) < 0 }
 

@@ -134,6 +134,7 @@ func TestLogsStayLogs(t *testing.T) {
 		"UTF-16, little":            wide(refused, binary.LittleEndian),
 		"UTF-16, big":               wide(refused, binary.BigEndian),
 		"UTF-16 without a mark":     strings.TrimPrefix(wide(refused, binary.LittleEndian), "\xff\xfe"),
+		"UTF-16, big, without one":  strings.TrimPrefix(wide(refused, binary.BigEndian), "\xfe\xff"),
 		"zeros before":              strings.Repeat("\x00", 5000) + refused,
 		"zeros within":              strings.Repeat(refused, 3) + strings.Repeat("\x00", 100) + refused,
 		"colours":                   strings.Repeat("\x1b[31m\x1b[1mE\x1b[0m\r", 40) + refused,
@@ -157,8 +158,11 @@ func TestLogsStayLogs(t *testing.T) {
 		if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Read(t.Context(), path, nil, nil, nil); err != nil {
+		a, err := Read(t.Context(), path, nil, nil, nil)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
+		} else if strings.HasPrefix(name, "UTF-16") && a.Verdict != VerdictNeeds {
+			t.Errorf("%s is not decoded: %s", name, a.Verdict)
 		}
 	}
 	cases := doctortest.Base()

@@ -39,6 +39,8 @@ func Read(ctx context.Context, path string, state *machine.Snapshot, beside *Bes
 	if err != nil {
 		return Answer{}, err
 	}
+	in.mark = missingMark(head[:min(len(head), markless)])
+	in.wide = in.wide || in.mark != ""
 	if what := notLog(ctx, path, head); what != "" {
 		return Answer{}, in.Fail("%s", what)
 	}
@@ -49,8 +51,11 @@ func Read(ctx context.Context, path string, state *machine.Snapshot, beside *Bes
 	switch err = in.named(err); {
 	case err != nil:
 		return Answer{}, err
-	case len(head) > 0 && !in.text, d.Dump == nil && !isWide(head) && isBinary(head):
+	case len(head) > 0 && !in.text, d.Dump == nil && !in.wide && isBinary(head):
 		return Answer{}, in.Fail("this is no text; %s", printed)
+	}
+	if len(head) == 0 {
+		return Answer{Diagnosis: d}, nil // the question is about the state alone
 	}
 	return Answer{in.Name(), d}, nil
 }
@@ -85,12 +90,13 @@ func ReplayFlags(d *dump.Dump) string {
 // A logReader is an open log.
 type logReader struct {
 	*input.Reader
-	size     int64 // bytes of text that were read
-	wide     bool  // it begins as UTF-16 does
-	text     bool  // it has other bytes than zeros
-	most     int64 // bytes to be read; 0: no limit
-	unbroken int64 // bytes since the end of a line
-	failed   error // of reading, with the name; nil at the end
+	size     int64  // bytes of text that were read
+	wide     bool   // it begins as UTF-16 does
+	mark     string // of UTF-16, which the file itself lacks; given before it
+	text     bool   // it has other bytes than zeros
+	most     int64  // bytes to be read; 0: no limit
+	unbroken int64  // bytes since the end of a line
+	failed   error  // of reading, with the name; nil at the end
 }
 
 // openLog opens a file of a kind, such as "a log".
@@ -134,6 +140,11 @@ func ReadDump(ctx context.Context, path string) (*dump.Dump, error) {
 
 // Read reads the log's text.
 func (l *logReader) Read(p []byte) (int, error) {
+	if l.mark != "" && len(p) >= len(l.mark) {
+		n := copy(p, l.mark)
+		l.mark = ""
+		return n, nil
+	}
 	n, err := l.Reader.Read(p)
 	if l.unbroken += int64(n); bytes.IndexByte(p[:n], '\n') >= 0 || bytes.IndexByte(p[:n], '\r') >= 0 || l.wide {
 		l.unbroken = 0

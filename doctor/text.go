@@ -116,8 +116,21 @@ func (a *text) write() {
 	default:
 		a.one()
 	}
+	a.processSettings()
 	a.links()
 }
+
+// processSettings are the settings of the process that was looked at: beside a failure only some.
+func (a *text) processSettings() {
+	most := max(a.advice, 1)
+	if a.Verdict == VerdictAccount || len(a.Causes) == 0 {
+		most = mostSettings
+	}
+	a.list("The settings of the process", a.Settings, most)
+}
+
+// mostSettings is how many settings of a process are on the screen.
+const mostSettings = 6
 
 // one is the answer where there is one.
 func (a *text) one() {
@@ -199,8 +212,8 @@ func (a *text) unknown() {
 	switch {
 	case a.Verdict == VerdictNotMemory:
 		a.Line("Not a failure of memory, as far as the log tells.")
-	case len(a.Certain) == 1 && a.Certain[0] == noRefusal: // nothing was read
-		a.Line("Nothing is known of a failure: no log was read, and what is known of the machine shows no memory in use.")
+	case slices.Contains(a.Certain, noLog):
+		a.Line("Nothing is known of a failure: %s, and what is known of the machine shows no memory in use.", noLog)
 		a.Section("This would tell")
 		a.Line("  what the program printed, in a file or piped in; or --pid of a program that runs")
 		return

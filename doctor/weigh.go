@@ -15,6 +15,9 @@ import (
 // noRefusal is what is certain of a log that does not speak of refused memory.
 const noRefusal = "no line of the log says that memory was refused"
 
+// noLog is certain where the question is about the machine alone.
+const noLog = "no log was read"
+
 // weigh makes a verdict of what fits.
 func weigh(e *account.Case) *Diagnosis {
 	var sure, maybe []cause.Explanation
@@ -118,6 +121,8 @@ func (d *Diagnosis) abstain(e *account.Case) {
 		return
 	case e.Said:
 		d.Certain = []string{"the log speaks of memory that was refused, and not of how much or whose"}
+	case last == nil && e.End == "":
+		d.Certain = []string{noLog}
 	default:
 		d.Certain = []string{noRefusal}
 	}

@@ -93,6 +93,8 @@ func (o *doctorOptions) logs(files []string, terminal bool) ([]string, error) {
 		return nil, errors.New("--state is of the machine where it failed, and --machine and --pid look at this one; give one of them")
 	case len(o.devices) > 0 && !o.looks():
 		return nil, errors.New("--device says which GPUs of this machine to look at; it goes with --machine or --pid")
+	case o.save == "-":
+		return nil, errors.New("--save-trace -: a recording is written to a file, not to standard output; name the FILE")
 	case len(files) > 1 && o.save != "":
 		return nil, fmt.Errorf("--save-trace saves the pool of one log, and %d were given", len(files))
 	case len(files) == 0 && terminal && (o.looks() || o.state != ""):

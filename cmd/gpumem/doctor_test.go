@@ -53,6 +53,7 @@ func TestDoctorLogs(t *testing.T) {
 		{"a state and a file beside from stdin", doctorOptions{state: "-", with: "-"}, []string{"a"}, false, "--with -: standard input is that of --state"},
 		{"a trace onto the state", doctorOptions{save: "./s", state: "s"}, []string{"a"}, false, "--save-trace ./s: this is the file of --state"},
 		{"a trace onto the file beside", doctorOptions{save: "./w", with: "w"}, []string{"a"}, false, "--save-trace ./w: this is the file of --with"},
+		{"a trace to standard output", doctorOptions{save: "-"}, []string{"a"}, false, "--save-trace -: a recording is written to a file"},
 		{"a trace of two", doctorOptions{save: "t"}, []string{"a", "b"}, false, "--save-trace saves the pool of one log"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
