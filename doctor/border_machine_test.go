@@ -171,6 +171,11 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"a third of a large GPU free", cudnnLog("INTERNAL_ERROR", 6e9, 19e9), "", "not_memory: a library fails on a free GPU"},
 		{"a fifth free, as JAX's pool leaves it", cudnnLog("INTERNAL_ERROR", 32e8, 16e9), "", "unknown: "},
 		{"an allocator without a pool helped", cusolverLog, triedState("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", true), "cause: a smaller pool helped"},
+		{"a pool of nine tenths helped", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".9", true), "cause: a smaller pool helped"},
+		{"a pool of four GPUs, in unified memory, is not smaller", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", true), "either: a library that failed; a library that failed; a library that failed"},
+		// What neither the pool nor what is free explains is 2.2 of 16 GiB, a desktop's at most, or 3.8, which may be anybody's.
+		{"a pool of 0.85 leaves a library too little", "XLA_PYTHON_CLIENT_MEM_FRACTION=.85 python train.py\n" + cudnnLog("ALLOC_FAILED", 200e6, 16*gib), "", "cause: the pool leaves a library too little"},
+		{"a pool of 0.75 leaves more than a quarter of itself", "XLA_PYTHON_CLIENT_MEM_FRACTION=.75 python train.py\n" + cudnnLog("ALLOC_FAILED", 200e6, 16*gib), "", "needs: a library without room; a library without room; a library without room"},
 		{"a pool of half the GPU did not help", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", false), "either: a smaller pool did not help; a smaller pool did not help; a smaller pool may not have been small enough"},
 		{"nor one of six tenths, which is not small", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".6", false), "either: a library that failed; a library that failed; a library that failed"},
 
@@ -183,6 +188,7 @@ func TestBordersOfTheMachine(t *testing.T) {
 
 		{"readings that rise by half in all", rising("step %d: memory allocated %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "", "cause: readings that only rise"},
 		{"readings that rise by a twentieth", rising("step %d: memory allocated %s GiB", "10.0", "10.1", "10.2", "10.3", "10.4", "10.5"), "", withoutSize},
+		{"readings of the host that rise", rising("step %d: host memory used %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "", withoutSize},
 		{"readings without a unit that rise evenly", rising("step %d, gpu memory used: %s", "1.00", "1.50", "2.00", "2.50", "3.00", "3.50"), "", "cause: readings that rise by the same each time"},
 		{"and by steps of any size", rising("step %d, gpu memory used: %s", "1.00", "1.10", "2.00", "2.05", "3.40", "3.50"), "", withoutSize},
 
@@ -252,6 +258,7 @@ func TestFirstStep(t *testing.T) {
 		{"two of one size are two programs", two, "see who holds it"},
 		{"three of one size are ranks", three, "3 of the processes hold 7 GiB each: the ranks of one job"},
 		{"the buffer of the cache, by the next line", weights + cache, "make the cache smaller"},
+		{"the buffer of recurrent states", weights + "llama_memory_recurrent: failed to allocate buffer for rs cache\n", "make the cache smaller"},
 		{"that of the weights, and the cache of a later model", weights + strings.Repeat("srv load: trying the next model\n", 8) + cache, "make the weights smaller"},
 	} {
 		if d := diagnose(t, tt.log, ""); len(d.Causes) == 0 || !strings.HasPrefix(d.Causes[0].Steps[0], tt.first) {
