@@ -211,6 +211,12 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"a request that is not small", busy(300), "", "unknown: "},
 		{"three quarters of the GPU in use, and a pool's report", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 36*gib), "cause: the GPU is used up to the pool's part"},
 		{"five sixths in use, which is no pool's part", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 40*gib), "unknown: "},
+		{"the host's free memory is not the GPU's", strings.SplitAfter(cudnnLog("INTERNAL_ERROR", 1, 1), "\n")[0] + "I0305 10:11:12.000000    4242 host.cc:12] Host memory usage: 60000000000 bytes free, 64000000000 bytes total.\n", "", "either: a library that failed; a library that failed"},
+		{"a whole pool is refused, and a pool's warning behind it", wholePool + strings.SplitAfter(busy(1), "\n")[0] + "\n", "", "needs: a whole pool is refused; a whole pool is refused; a whole pool is refused"},
+		{"cuBLAS in JAX, which the path shows", "  File \"/opt/venv/lib/python3.12/site-packages/jax/_src/dispatch.py\", line 90, in apply\nRuntimeError: CUBLAS_STATUS_ALLOC_FAILED in cublasCreate\n", "", "needs: a library without room; a library without room; a library without room"},
+		{"cuBLAS, which TensorFlow beside JAX starves as well", "E0305 10:11:12.000000    4242 xla/stream_executor/cuda/cuda_blas.cc:188] failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n", "", "either: a library that failed; a library that failed; a library that failed; a library that failed"},
+		{"cuDNN, which it does not", strings.SplitAfter(cudnnLog("NOT_INITIALIZED", 1, 1), "\n")[0], "", "either: a library that failed; a library that failed"},
+		{"the host refused, and then the GPU", "OSError: [Errno 12] Cannot allocate memory\n" + bareLog, "", "cause: the host's memory"},
 		{"two workers on one GPU", onRanks("(pid=4210) ", "(pid=4242) "), "", "cause: pools of several processes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -238,6 +244,8 @@ func TestWhatIsNotSaid(t *testing.T) {
 		{"the kernel killed at the machine's, too", kernel("CONSTRAINT_MEMCG", "Memory cgroup ") + kernel("CONSTRAINT_NONE", ""), "the machine had no memory left", "its container's limit"},
 		{"another GPU's free memory", "engine: out of GPU memory: requested 2.00 GiB on GPU 0; GPU 1 has 15.00 GiB free of 16.00 GiB\n", "2 GiB was refused", "15 GiB"},
 		{"NCCL's next line after another failure", "node1:42:61 [0] enqueue.cc:100 NCCL WARN Cuda failure 'operation not supported'\nnode1:42:61 [0] alloc.h:170 NCCL WARN Failed to CUDA calloc async 608 bytes\n", "", "nccl_headroom"},
+		{"JAX does not read TensorFlow's limit on pinned memory", "E0305 10:11:12.000000    4242 external/xla/xla/tsl/framework/bfc_allocator.cc:512] Allocator (xla_gpu_host_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n", "host_memory", "TF_GPU_HOST_MEM_LIMIT_IN_MB"},
+		{"TensorFlow does", "2021-03-05 10:11:12.000000: E tensorflow/core/common_runtime/bfc_allocator.cc:512] Allocator (cuda_host_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n", "TF_GPU_HOST_MEM_LIMIT_IN_MB", ""},
 		{"ranks have a GPU each", onRanks("[rank0]: ", "[rank1]: "), "", "pools of several processes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
