@@ -33,7 +33,7 @@ func TestPastedLogs(t *testing.T) {
 		{"a few segments' ends are no holes", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 2.00 GiB total capacity; 1.71 GiB already allocated; 0 bytes free; 1.75 GiB reserved in total by PyTorch)\n", "", VerdictCause, ProgramTooBig, "", "expandable_segments"},
 		{"an NPU's total is not a Jetson's", "RuntimeError: NPU out of memory. Tried to allocate 4.00 GiB (NPU 0; 61.27 GiB total capacity; 57.31 GiB already allocated; 57.31 GiB current active; 1.52 GiB free; 58.02 GiB reserved in total by PyTorch)\n", "", VerdictCause, ProgramTooBig, "", "Jetson"},
 		{"an executor's memory of the CPU", "com.nvidia.spark.rapids.jni.CpuRetryOOM: CPU OutOfMemory\n", "", VerdictCause, HostMemory, "", "nvidia-smi"},
-		{"AMD's GPUs have no limiter of CUDA", free, "", VerdictNeeds, PoolLimit, "rocm-smi", "MPS_PINNED"},
+		{"AMD's GPUs have no limiter of CUDA", free, "", VerdictNeeds, HostMemory, "rocm-smi", "MPS_PINNED"},
 		{"a list without anybody does not say who it was", "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 12884901888 bytes. Memory usage: 2147483648 bytes free, 42297262080 bytes total.\n",
 			`{"version":1,"devices":[{"index":0,"total_bytes":42297262080,"processes":[]}]}`, VerdictEither, ProgramTooBig, "", ""},
 		{"a pool that got less has candidates", ladder + "I external/xla/xla/pjrt/gpu/gpu_helpers.cc:114] XLA backend allocating 23146391552 bytes on device 0 for BFCAllocator.\n", "",

@@ -193,7 +193,7 @@ func (e *Case) Arena() (uint64, *statement.Statement) {
 // AbsurdRequest is the first request that no program means, in bytes, and its line.
 func (e *Case) AbsurdRequest() (uint64, *statement.Statement) {
 	for _, r := range e.Failed {
-		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > Absurd && r.Layer != statement.LayerHost && !r.St.HasAny("compilation", "compile") {
+		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > Absurd && !r.St.HasAny("compilation", "compile") {
 			return want, r.St
 		}
 	}

@@ -33,25 +33,27 @@ const (
 		"    # if that is less than nvidia-smi shows, something caps the process"
 	seeCap Command = "nvidia-smi" +
 		"    # beside what the program is told to be free: less means that something caps the process"
-	seeSummary Command = "python -c 'import torch; print(torch.cuda.memory_summary())'" +
-		"    # in the program, when it fails: what is inactive and split; and nvidia-smi"
-	seeActive Command = "python -c 'import torch; print(torch.cuda.memory_summary())'" +
-		"    # in the program, when it fails: active far above allocated waits for a stream; inactive and split is holes"
-	seeMetal Command = "python -c 'import torch; print(torch.mps.driver_allocated_memory(), torch.mps.current_allocated_memory())'" +
-		"    # in the program, before it fails: what the driver has above PyTorch's own"
-	seeLive Command = "python -c 'import jax; print(sum(x.nbytes for x in jax.live_arrays()))'" +
-		"    # in the program, before it fails: if it is much, the program holds the memory itself; if little, another process does"
+	seeSummary Command = "print(torch.cuda.memory_summary())" +
+		"    # to be put into the program, where it fails (except torch.OutOfMemoryError): what is inactive and split is holes"
+	seeActive Command = "print(torch.cuda.memory_summary())" +
+		"    # to be put into the program, where it fails: active far above allocated waits for a stream; inactive and split is holes"
+	seeMetal Command = "print(torch.mps.driver_allocated_memory(), torch.mps.current_allocated_memory())" +
+		"    # to be put into the program, before it fails: what the driver has above PyTorch's own"
+	seeLive Command = "print(sum(x.nbytes for x in jax.live_arrays()))" +
+		"    # to be put into the program, before it fails: if it is much, the program holds the memory itself; if little, another process does"
 	seeReport Command = "TF_CPP_MIN_LOG_LEVEL=0 python PROGRAM 2>&1 | tee log; gpumem doctor log" +
 		"    # the pool then prints its report before the error"
 	seeProcess Command = "gpumem doctor --pid PID LOG" +
 		"    # while the program runs: it sees both libraries in the process"
 	withoutHAMi Command = "CUDA_DISABLE_CONTROL=true python PROGRAM" +
 		"    # without HAMi: if it runs now, the quota was the limit"
-	withoutShare Command = "run it without nvshare: unset LD_PRELOAD"
-	seeBoth      Command = "free -h; nvidia-smi    # which of the two is full while it fails?"
-	seeKernel    Command = "dmesg | grep -i -A2 'killed process'"
-	seeNCCL      Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
-	waitAndSee   Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
+	withoutShare   Command = "run it without nvshare: unset LD_PRELOAD"
+	seeBoth        Command = "free -h; nvidia-smi    # which of the two is full while it fails?"
+	seeKernel      Command = "dmesg | grep -i -A2 'killed process'"
+	seeNCCL        Command = "NCCL_DEBUG=INFO python PROGRAM    # NCCL then says which call failed, and why"
+	largeAddresses Command = "WINE_LARGE_ADDRESS_AWARE=1 wine PROGRAM" +
+		"    # a 32-bit program then has 4 GiB of addresses: if it runs now, they were short; else another release of the driver"
+	waitAndSee Command = "sleep 30; nvidia-smi    # if it is free by now, it was a start-up race"
 )
 
 // neutral asks the question that is always open: the program, a neighbour, or a limit?
@@ -155,7 +157,7 @@ func (c *view) processes() Command { return seeProcesses }
 // sees of a GPU that was not full, else the state of the machine.
 func Unknown(e *account.Case) (missing []string, decide string) {
 	if e.Roomy() != nil {
-		return []string{"whether the program is a 32-bit one, and how much of its address space is in use"}, ""
+		return []string{"whether the program is a 32-bit one, and how much of its address space is in use"}, string(largeAddresses)
 	}
 	if e.Said || e.Library != nil || e.ReportPiece().Line > 0 {
 		for _, n := range []Need{needTotal, NeedProcesses} {

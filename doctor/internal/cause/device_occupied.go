@@ -292,7 +292,7 @@ func (c *view) endOthers() Remedy {
 	left := when(gone != nil,
 		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
 	return steps(left,
-		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone",
+		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone", c.suffices(),
 		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
 }
 

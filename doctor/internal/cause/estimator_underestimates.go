@@ -94,6 +94,8 @@ func (c *view) fewerLayers(p *account.Plan) Remedy {
 		return c.advise("cache", "weights", "beside")
 	case p.Compute:
 		return c.advise("batch", "cache", "beside")
+	case p.Refusal != nil && (c.planOneBuffer() || p.Total.Bytes > 0 && p.Want > p.Total.Bytes):
+		return c.advise("weights") // a smaller cache makes no room for it
 	}
 	return c.advise("weights", "cache", "beside")
 }

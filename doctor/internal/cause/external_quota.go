@@ -122,13 +122,12 @@ func (c *view) nvshare() found {
 
 // raiseQuota is what to do about a quota of bytes; 0 is unknown.
 func (c *view) raiseQuota(quota uint64) Remedy {
-	if c.at("other") {
-		return steps("see what share of the GPU the container or partition has: nvidia-smi; the limit is that share, not the GPU")
-	}
 	r := Remedy{}
 	if c.Uses("jax") && quota > 2*account.ContextMost && c.total.Bytes > quota {
 		r = c.fraction(down(float64(quota-account.ContextMost)/float64(c.total.Bytes)),
 			"a pool within the quota of "+account.Human(quota)+", a context left")
 	}
-	return r.step("raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is the limiter's, not the GPU's")
+	limiter := c.About("limiter", "hami", "nvshare", "lease") != nil
+	return r.step(when(limiter || quota > 0, "raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is the limiter's, not the GPU's"),
+		when(!limiter && quota == 0, "see whether somebody gave the program a part of the GPU only: a container's or partition's share, a MIG slice, HAMi, nvshare, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). The limit is that part then"))
 }

@@ -109,10 +109,10 @@ func (c *view) fillHoles() Remedy {
 	}
 	name, value, why, already := c.torchSetting()
 	if already {
-		return steps(value+" is set already, and gaps are left: fewer sizes of tensors (pad them), and the large ones first",
-			"see that the program reads it: gpumem explain --pid PID, while it runs")
+		return steps(value + " is set already, and gaps are left: fewer sizes of tensors (pad them), and the large ones first").
+			step(c.ifNotEnough().Steps...).step("see that the program reads it: gpumem explain --pid PID, while it runs")
 	}
-	return c.advise("holes").set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")
+	return c.ifNotEnough().step(c.advise("holes").Steps...).set(name, value, why).check(name + "=" + value + " gpumem explain --as pytorch")
 }
 
 // torchSetting chooses what the release, and the GPU, has against gaps.
@@ -125,6 +125,9 @@ func (c *view) torchSetting() (name, value, why string, already bool) {
 		value, why = "max_split_size_mb:128",
 			"large blocks are then not split, and fit large requests again; "+
 				"on ROCm expandable_segments works since PyTorch 2.12 with ROCm 7"
+	case c.at("windows") && !c.OldTorch():
+		value, why = "max_split_size_mb:128",
+			"large blocks are then not split, and fit large requests again; PyTorch's releases for Windows ignore expandable_segments"
 	case c.OldTorch():
 		value, why = "max_split_size_mb:128",
 			"large blocks are then not split, and fit large requests again; "+

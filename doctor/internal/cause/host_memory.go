@@ -223,6 +223,12 @@ func (c *view) whatTookIt() string {
 	if c.Place.Windows && !c.Place.WSL {
 		return "see what took it: Task Manager, Details, Commit size"
 	}
+	switch {
+	case c.Place.Slurm:
+		return "see how much it took: seff JOBID, or sacct -j JOBID -o JobID,MaxRSS,ReqMem,State"
+	case c.Place.Kubernetes:
+		return "see how much it took, and its limit: kubectl describe pod POD; kubectl top pod POD --containers"
+	}
 	return "see what took it: dmesg | grep -i -A20 oom" + when(c.Place.Training || c.Place.Loader,
 		"; the number of loader workers, and whole datasets in memory, are the usual ones")
 }
@@ -254,8 +260,11 @@ func (c *view) moreHost(raise string) Remedy {
 	case p.Windows:
 		first = "make Windows' paging file larger, or end other programs: System, Advanced system settings, Performance, Advanced, Virtual memory"
 	}
-	return steps(when(p.Loader, "use fewer loader workers: none at all shows whether that is it"),
-		first, c.whatTookIt())
+	var less []string
+	if c.Uses("deepspeed") {
+		less = c.advise("host").Steps
+	}
+	return steps(when(p.Loader, "use fewer loader workers: none at all shows whether that is it")).step(less...).step(first, c.whatTookIt())
 }
 
 // hostRemedy is what to do about a refusal of the host's memory, by what was asked for.

@@ -38,6 +38,13 @@ func libraryMismatch(c *view) (all []Explanation) {
 
 // pair is what to do about libraries that do not fit.
 func (c *view) pair() Remedy {
+	switch {
+	case c.Uses("bitsandbytes"):
+		return steps("see what it finds: python -m bitsandbytes; and that PyTorch has CUDA at all: python -c 'import torch; print(torch.version.cuda)', which must not be None",
+			"install a PyTorch with CUDA, then a current bitsandbytes: its wheels have the libraries for Linux and Windows, and load the CPU's where they find no CUDA")
+	case c.About("image") != nil:
+		return c.advise("image")
+	}
 	return steps("see which version the framework wants and which is there: pip list | grep -i -E 'cudnn|cublas|nvidia'",
 		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init").step(c.advise("pair").Steps...)
 }

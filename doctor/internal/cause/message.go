@@ -153,11 +153,7 @@ func (c *view) whileFree() found {
 		return nil
 	}
 	refused := quote(s.St, "%v is free and %v was requested: the GPU was not full", s.Free, s.Want)
-	rank := 667
-	if c.Place.Windows || c.Place.WSL {
-		rank = 604 // there the driver wants the host's memory for all that it gives
-	}
-	limit := fits(rank, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), refused).
+	limit := fits(604, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), refused).
 		needs(c.needCap()...).certainly(had).of("pool_limit")
 	if c.Uses("xpu") && s.Want >= 4*statement.Gib {
 		limit = c.intelLimit(refused)
@@ -167,9 +163,9 @@ func (c *view) whileFree() found {
 			"see the host's memory while it fails: free -h, dmesg. "+
 				"On Windows the paging file must hold what the driver grants; WSL has a limit in .wslconfig",
 			"check that driver, runtime and framework fit each other: "+
-				"a build for another release of ROCm or CUDA fails in the same way"), seeBoth, refused).of("host_memory"),
+				"a build for another release of ROCm or CUDA fails in the same way"), seeBoth, refused).certainly(had).of("host_memory"),
 	}
-	if externalQuota(c) == nil { // it knows of no limiter
+	if externalQuota(c) == nil && !c.at("windows") { // it knows of no limiter, and there may be one
 		all = append(all, fits(605, "refused while enough is free", c.raiseQuota(0), c.seeWall(), refused).of("external_quota"))
 	}
 	return all

@@ -38,7 +38,7 @@ func (c *view) engineLimit() found {
 			quote(g.St, "%v more is needed; the engine may use %v of %v, and the GPU has more", g.More, g.Share,
 				total)).
 			and(c.totalLine()...)}
-	case c.engineDecided(g):
+	case c.engineDecided(g), g.Share >= nearlyAll:
 		return nil
 	case g.Static > 0 && g.Static < .5:
 		return found{fits(735, "the engine's share", c.raiseShare(), c.processes(),
@@ -216,6 +216,12 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 	outside := "if none is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 	if c.at("other") {
 		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition"
+	}
+	if c.at("apple") { // the limit is most of a memory that all programs share
+		return c.advise("batch", "weights", "unified", "limit")
+	}
+	if s := c.Shortfall; limit == 0 && s != nil && s.FreeEnough() && c.onTorch(r) { // its message names the limit where the program set one
+		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has the limit, as \"... allowed\", and this one has none: see what stands before it first")
 	}
 	_, set := c.TorchFraction()
 	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,

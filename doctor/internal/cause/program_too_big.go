@@ -54,6 +54,8 @@ func (c *view) engineTooBig() found {
 			return found{sure(740, "no room for the cache", c.shorter(g),
 				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
 				with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total))}
+		case g.Fits > 0 && g.Share >= nearlyAll:
+			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(g.CacheText()))}
 		default:
 			return found{fits(732, "no room for the cache", c.shorter(g), c.processes(),
 				g.St.Quoted(cmp.Or(g.CacheText(),
@@ -143,13 +145,6 @@ func (c *view) partSmaller(g *account.Engine) Remedy {
 		return c.advise("cache", "weights", "beside")
 	}
 	return c.advise("batch", "beside", "weights")
-}
-
-// shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
-func (c *view) shorter(g *account.Engine) Remedy {
-	fitting := when(g.Fits > 0, fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d",
-		g.Fits))
-	return steps(fitting).step(c.advise("cache", "weights").Steps...)
 }
 
 // driverAbove reports whether the driver was asked for more than any GPU has, or this one.

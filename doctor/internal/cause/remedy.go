@@ -182,3 +182,49 @@ func (c *view) onePiece() bool {
 	}
 	return false
 }
+
+// nearlyAll is the share of the GPU from which on an engine cannot be given much more.
+const nearlyAll = .95
+
+// shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
+func (c *view) shorter(g *account.Engine) Remedy {
+	if g.Fits == 0 {
+		return c.advise("cache", "weights")
+	}
+	r := steps(fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d", g.Fits))
+	if g.Share < nearlyAll {
+		r = r.step("or a larger share, if the GPU has more: --gpu-memory-utilization")
+	}
+	return r.step(c.advise("cache", "weights").Steps...)
+}
+
+// ifNotEnough is what to do where a setting against holes returns less than is wanted: the engine's share, or a smaller
+// program.
+func (c *view) ifNotEnough() Remedy {
+	r := c.advise("batch")
+	if c.Uses("vllm", "sglang", "tgi", "trtllm") {
+		r = c.advise("beside", "batch")
+	}
+	if len(r.Steps) > 0 {
+		r.Steps[0] = "if that is not enough, " + r.Steps[0]
+	}
+	return r
+}
+
+// suffices says whether what others hold would be enough, by the numbers of the message.
+func (c *view) suffices() string {
+	s := c.Shortfall
+	if s == nil || !s.HasFree || s.Want == 0 || s.Free >= s.Want {
+		return ""
+	}
+	others := max(s.Others, s.Rest)
+	switch {
+	case others == 0:
+		return ""
+	case s.Free+others >= s.WantUp:
+		return account.Say("by the numbers that would do: %v is free, and %v is not this program's, for the %v requested", s.Free, others, s.Want)
+	case s.Free+others+s.Idle < s.Want:
+		return account.Say("by the numbers that alone would not do: %v is free, and %v is not this program's, for the %v requested", s.Free, others, s.Want)
+	}
+	return ""
+}

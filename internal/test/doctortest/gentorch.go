@@ -237,7 +237,7 @@ func torchClasses() []class {
 			shown.limit = 0
 			s := torchSample(d, b, torchLayout{}, "")
 			s.Log, s.Asks = traceback(d, torchText(d, shown, anyLayout(d, b))), true
-			s.Why = "far more is free than was requested, so the wall is this process's own"
+			s.Causes, s.Why = []string{idHost}, "far more is free than was requested, and PyTorch names a limit of its own: the host, or a limiter"
 			return s
 		}},
 		{"torch/fragmentation", func(d draw) Sample {
