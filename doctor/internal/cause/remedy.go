@@ -211,20 +211,22 @@ func (c *view) ifNotEnough() Remedy {
 	return r
 }
 
-// suffices says whether what others hold would be enough, by the numbers of the message.
+// suffices says whether what others hold would be enough, by the numbers of the message, where its first line does not.
 func (c *view) suffices() string {
 	s := c.Shortfall
 	if s == nil || !s.HasFree || s.Want == 0 || s.Free >= s.Want {
 		return ""
 	}
-	others := max(s.Others, s.Rest)
+	others := s.Others
+	if others == 0 {
+		others = s.Rest // the program's own context is a part of it
+	}
+	with := account.Say("%v is free, and %v is not this program's pool's, for the %v requested", s.Free, others, s.Want)
 	switch {
-	case others == 0:
-		return ""
-	case s.Free+others >= s.WantUp:
-		return account.Say("by the numbers that would do: %v is free, and %v is not this program's, for the %v requested", s.Free, others, s.Want)
-	case s.Free+others+s.Idle < s.Want:
-		return account.Say("by the numbers that alone would not do: %v is free, and %v is not this program's, for the %v requested", s.Free, others, s.Want)
+	case s.Others == 0 && s.Free+others >= s.WantUp && others > 0:
+		return "by the numbers that would do: " + with
+	case s.Free+others+s.Idle < s.Want && others > 0:
+		return "by the numbers that alone would not do: " + with
 	}
 	return ""
 }
