@@ -3,6 +3,8 @@ package account
 // The place: what of the system and the kind of program the log shows, for advice that fits it.
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 
 	"gpumem/doctor/internal/statement"
@@ -14,6 +16,8 @@ type Place struct {
 	Kubernetes, Slurm, Container bool
 	Python, Loader               bool // Loader: worker processes that load data
 	Training, Inference          bool
+	Year                         int // of the first date; 0 if there is none
+	seen                         int
 }
 
 // signs are the words that show a place.
@@ -35,9 +39,19 @@ var signs = []struct {
 		"diffusion", "diffusers", "denoise", "decode", "predict", "prediction", "detect", "transcribe"}},
 }
 
+// datedWithin is how many texts a date is looked for in: a log that has dates has them on every line.
+const datedWithin = 50
+
+var date = regexp.MustCompile(`\b(20[12]\d)-[01]\d-[0-3]\d(?:\D|$)`)
+
 // see adds what a text shows.
 func (p *Place) see(st *statement.Statement) {
 	before := p.TPU
+	if p.seen++; p.Year == 0 && p.seen <= datedWithin {
+		if m := date.FindStringSubmatch(statement.Clipped64(st.Head() + st.Text)); m != nil {
+			p.Year, _ = strconv.Atoi(m[1])
+		}
+	}
 	for _, s := range signs {
 		if is := s.of(p); !*is {
 			*is = st.HasAny(s.words...)

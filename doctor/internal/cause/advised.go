@@ -53,7 +53,8 @@ func (c *view) refuted(x *Explanation, said string) bool {
 	low := strings.ToLower(said)
 	share := strings.Contains(low, "increas") && strings.Contains(low, "gpu_memory_utilization") || strings.Contains(low, "increase --mem-fraction")
 	s := c.Shortfall
-	return share && x.Cause != "pool_limit" || strings.Contains(said, "empty_cache") && s != nil && s.Idle < s.Want
+	risky := strings.Contains(said, "WATERMARK_RATIO") // it stands last in the remedy, with what it risks
+	return risky || share && x.Cause != "pool_limit" || strings.Contains(said, "empty_cache") && s != nil && s.Idle < s.Want
 }
 
 // repeatAdvice adds the program's own advice to the first explanation of its line that it suits,

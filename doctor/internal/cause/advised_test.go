@@ -55,6 +55,7 @@ func TestAdviceThatNumbersRefute(t *testing.T) {
 		{"little to give back", strings.ReplaceAll(xpu, "IDLE", "94.57 MiB"), false},
 		{"the weights fill the GPU", strings.ReplaceAll(vllm, "WEIGHTS", "15.2"), false},
 		{"nothing is known of the GPU", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n", true},
+		{"a risk that the remedy names last", "MPS backend out of memory (MPS allocated: 8.70 GB, other allocations: 112.00 MB, max allowed: 9.07 GB). Tried to allocate 405.00 MB on private pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations (may cause system failure).\n", false},
 	} {
 		repeated := false
 		for _, x := range explainedLog(t, tt.log) {

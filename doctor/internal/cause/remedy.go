@@ -157,6 +157,8 @@ func (c *view) smaller() Remedy {
 	}
 	needs := []string{"batch", "weights", "cache", "look"}
 	switch {
+	case c.Uses("+saving") && c.Uses("fsdp"):
+		needs = []string{"batch"}
 	case c.Uses("+loading") && !c.Place.Training:
 		needs = []string{"weights", "batch", "cache"}
 	case c.Shortfall != nil && c.Uses("vllm", "sglang", "tgi", "trtllm"): // what an engine's share leaves is what it works in

@@ -155,3 +155,31 @@ func TestSharedCodeIsNoJAX(t *testing.T) {
 		}
 	}
 }
+
+// TestConditionsOfRemedies: what is advised suits what the program did, how it is set, and when it ran.
+func TestConditionsOfRemedies(t *testing.T) {
+	const full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free. " +
+		"Of the allocated memory 22.40 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated.\n"
+	const blocks = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n"
+	for _, tt := range []struct{ name, log, says, not string }{
+		{"a program that trains", "loss 0.31\n" + full, "activation checkpointing", "inference_mode"},
+		{"one that checkpoints already", "  File \"/x/torch/utils/checkpoint.py\", line 9, in backward\nloss 0.31\n" + full, "LoRA", "activation checkpointing"},
+		{"one that runs a model", "generate: 40 tokens\n" + full, "inference_mode", "checkpointing"},
+		{"one of which neither is known", full, "in training, activation checkpointing", "FSDP"},
+		{"an attention", "    attn = torch.baddbmm(q, k)\n" + full, "scaled_dot_product_attention", ""},
+		{"one request above the GPU", strings.Replace(full, "3.00 GiB", "30.00 GiB", 1), "that one request smaller", "weights"},
+		{"a game", "vkAllocateMemory failed: VK_ERROR_OUT_OF_DEVICE_MEMORY\n", "textures", "half precision"},
+		{"a page", "[.WebGLRenderingContext]GL ERROR :GL_OUT_OF_MEMORY : glTexImage2D: <- error from previous GL command\n", "other tabs", "batch"},
+		{"an engine that works in what its share leaves", "vllm==0.8.5\n" + full, "leave more room beside it: a lower --gpu-memory-utilization", "FSDP"},
+		{"a log of 2023", "2023-06-01 10:00:00 start\n" + blocks, "--tensor-parallel-size", "--cpu-offload-gb"},
+		{"a log of 2026", "2026-06-01 10:00:00 start\n" + blocks, "--cpu-offload-gb", ""},
+	} {
+		answer := ""
+		for _, x := range explainedLog(t, tt.log) {
+			answer += strings.Join(x.Remedy.Steps, "\n") + "\n"
+		}
+		if !strings.Contains(answer, tt.says) || tt.not != "" && strings.Contains(answer, tt.not) {
+			t.Errorf("%s: want %q and not %q in\n%s", tt.name, tt.says, tt.not, answer)
+		}
+	}
+}

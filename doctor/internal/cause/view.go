@@ -114,7 +114,8 @@ func (c *view) bareLlama() bool {
 func (c *view) bareProgram() bool {
 	known := c.Uses("cupy", "rmm", "torch", "vllm", "sglang", "xgboost", "numba", "julia", "onnxruntime", "paddle",
 		"mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp",
-		"tgi", "ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal", "npu")
+		"tgi", "ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal", "npu",
+		"webgl", "opengl", "unity", "renderer", "md", "hashcat", "darktable", "ffmpeg", "whisper", "tt")
 	r := c.bare
 	return known || r != nil && (r.Layer == statement.LayerDriver || r.Want > 0 || r.St.DeviceCode() || r.St.HasAny("gpu", "cuda", "vram", "video", "graphics"))
 }
