@@ -52,8 +52,13 @@ func listed(mib int) string {
 func TestBordersOfTheAccount(t *testing.T) {
 	rest := card{2, 80, 1, 0, 0, 38, 1}.String() // 40 GiB are nobody's, 1 GiB was lacking
 	for _, tt := range []struct{ name, log, state, want string }{
-		{"holes, a twenty-fifth of the pool", card{2, 72, 1.0, 0, 70.5, 67.05, 2.95}.String(), "", "cause: holes in the pool"},
-		{"holes, less than that", card{2, 72, 1.0, 0, 70.5, 67.30, 2.70}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"holes, a quarter of a pool that fills the GPU", card{8, 72, 1.0, 0, 70.5, 52.4, 17.6}.String(), "", "cause: holes in the pool"},
+		{"holes, less than that", card{8, 72, 1.0, 0, 70.5, 52.6, 17.4}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"holes, a twenty-fifth of the pool, beside much that is outside of it", card{2, 72, .8, 0, 60.7, 57.5, 2.5}.String(), "", "cause: holes in the pool"},
+		{"holes, less than that, beside as much", card{2, 72, .8, 0, 60.7, 57.7, 2.3}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"tensors in 94 of 100 parts, and 3 of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.15}.String(), "", "cause: the program's own allocations fill the GPU"},
+		{"tensors in less", card{.4, 40, .3, 0, 39.2, 37.59, 1.15}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"as many tensors, and more of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.18}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
 		{"others with four times the holes", card{4, 80, 1, 13.2, 65, 61.3, 3.2}.String(), "", "cause: others in the message"},
 		{"others with less than that", card{4, 80, 1, 12.4, 66, 62.3, 3.2}.String(), "", "cause: holes in the pool"},
 		{"free, and others with two fifths of the GPU", card{2, 80, 2.5, 32.5, 44, 43, .2}.String(), "", "cause: others in the message"},

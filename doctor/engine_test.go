@@ -14,8 +14,8 @@ func TestEnginesSayWhatFits(t *testing.T) {
 	}
 	for name, says := range map[string][]string{
 		"vllm-no-blocks":          {"program_too_big pool_limit", "vLLM itself advises: Try increasing `gpu_memory_utilization`", "--kv-cache-memory-bytes, since 0.10.2"},
-		"vllm-tokens":             {"program_too_big pool_limit", "--max-model-len 23648", "vLLM itself advises"},
-		"vllm-length":             {"program_too_big pool_limit", "--max-model-len 79056", "needs 16 GiB of cache, and the cache has 9.65 GiB"},
+		"vllm-tokens":             {"pool_limit", "--max-model-len 23648", "vLLM itself advises"},
+		"vllm-length":             {"pool_limit", "--max-model-len 79056", "needs 16 GiB of cache, and the cache has 9.65 GiB"},
 		"vllm-start-old":          {"device_occupied startup_race", "vLLM itself advises: Decrease GPU memory utilization"},
 		"vllm-sampler":            {"program_too_big cuda_graph_headroom device_occupied", "1024 requests", "--max-num-seqs", "vLLM itself advises: Please try lowering"},
 		"sglang-static":           {"program_too_big pool_limit", "SGLang itself advises: Please try to increase --mem-fraction-static", "--context-length"},

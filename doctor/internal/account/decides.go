@@ -20,7 +20,11 @@ const (
 	othersMove   = 20  // of the GPU. A process that holds much may have released so much since
 	holesLeast   = 25  // of what is allocated. Rounding leaves as much in any pool
 	holesLarge   = 40  // of the pool. The usual ends of segments are less
+	holesMain    = 250 // of the pool. Where a GPU is nearly full, less is no better reason than the program's size
+	holesSmall   = 30  // of the pool. To use them all gains less than the next step may need
+	askedMuch    = 830 // of the GPU, allocated and asked for: a program a little smaller does without the holes
 	gpuFull      = 950 // of the GPU. The next request does not fit then, whatever the holes
+	gpuTensors   = 940 // of the GPU, all of it tensors: with small holes the program itself is too large
 	ownNearly    = 900 // of the GPU. A context and what rounding hides are the rest
 	ownMostly    = 750 // of the GPU, where no more than a context is in nobody's account
 	poolSmall    = 500 // of the GPU. Above it the program is the first to ask, below it others
@@ -38,6 +42,7 @@ const (
 	besideOverHoles = 2  // what lies outside of the pool, against the holes in it
 	idleOverWant    = 10 // the gaps between blocks are a poor reason for more
 	holesOfLacking  = 2  // holes of half of what was lacking may have served it, as far as rounding tells
+	otherOverOwn    = 2  // Metal's own buffers for a program's graphs are as much as its tensors
 	otherOfLimit    = 3  // a third of the limit is no accident of the program's own
 )
 
@@ -112,7 +117,7 @@ func (s *Shortfall) LimitLeaves() bool {
 }
 
 // OtherAtLimit reports whether others in the process took most of what its limit gives.
-func (s *Shortfall) OtherAtLimit() bool { return s.OtherHere() >= max(s.Alloc, s.Limit/otherOfLimit) }
+func (s *Shortfall) OtherAtLimit() bool { return s.OtherHere() >= max(otherOverOwn*s.Alloc, s.Limit/otherOfLimit) }
 
 // FreeEnough reports whether the GPU had room for the request.
 // Where a named process holds much, a few hundred MiB more may have come free since.
@@ -190,7 +195,8 @@ func (s *Shortfall) Holes() bool {
 // usual ends of segments can hide.
 func (s *Shortfall) HolesDecide() bool {
 	enough := s.Idle+s.Free >= s.Want+s.Round || s.Idle >= s.Want
-	return s.Holes() && enough && !s.Full() && s.Idle >= part(s.Reserved, holesLarge)
+	roomy := s.Alloc+s.Want <= part(s.GPU, askedMuch) && s.Idle >= part(s.Reserved, holesLarge)
+	return s.Holes() && enough && !s.Full() && (roomy || s.Idle >= part(s.Reserved, holesMain))
 }
 
 // HolesMay reports whether they may have.
@@ -214,6 +220,11 @@ func (s *Shortfall) OthersAndHoles() bool {
 // Full reports whether what is allocated leaves so little that the next request does not fit,
 // whatever the holes.
 func (s *Shortfall) Full() bool { return s.GPU > 0 && s.Alloc >= part(s.GPU, gpuFull) }
+
+// Brimful reports whether the program's tensors fill the GPU, and the holes in its pool are small.
+func (s *Shortfall) Brimful() bool {
+	return s.TotalTold && s.HasUse && s.Alloc >= part(s.GPU, gpuTensors) && s.Idle <= part(s.Reserved, holesSmall)
+}
 
 // OwnDecides reports whether the program's own allocations fill the GPU: by themselves, or because
 // the other processes, named in the message or listed with what they hold, are too small.

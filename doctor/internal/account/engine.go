@@ -90,6 +90,15 @@ func (e *Case) engine() *Engine {
 	return g
 }
 
+// WeightsFill reports whether the weights alone take so much of the GPU, of so many bytes if that is
+// known, that no share of it leaves room for a cache.
+func (g *Engine) WeightsFill(total uint64) bool {
+	if g.LoadUsed > 0 {
+		total = cmp.Or(total, g.LoadUsed+g.LoadFree)
+	}
+	return total > 0 && max(g.Weights.Bytes, g.LoadUsed) > total*7/10
+}
+
 // CacheText is what a request needs of the cache and what there is, in words; empty if it is unknown.
 func (g *Engine) CacheText() string {
 	switch {
@@ -98,6 +107,8 @@ func (g *Engine) CacheText() string {
 			g.Asked, Human(g.Want), Human(g.Free), g.Fits)
 	case g.Fits > 0:
 		return fmt.Sprintf("one request may have %d tokens, and %d fit into the cache", g.Asked, g.Fits)
+	case g.What == "below":
+		return fmt.Sprintf("the engine counts %d tokens less than none for its cache: what is beside it takes more than the engine's share", g.Asked)
 	case g.What == "total":
 		return fmt.Sprintf("one request may have %d tokens, and the cache has no room for them", g.Asked)
 	case g.What == "pool":

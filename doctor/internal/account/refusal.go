@@ -145,6 +145,7 @@ func (e *Case) gather() {
 			}
 			r.Pinning = r.Pinning || before.Topic("pinning") != nil
 		}
+		r.Pinning = r.Pinning || hostCall(st, all[i:])
 		if st.Topic("capture") != nil {
 			r.Capture = st
 		}
@@ -172,6 +173,17 @@ func (e *Case) gather() {
 	}
 	e.autotuned()
 	e.recovered()
+}
+
+// hostCall reports whether the call that was refused is one that gets, or pins, memory of the host:
+// a program prints it with the status, or right after it.
+func hostCall(st *statement.Statement, from []*statement.Statement) bool {
+	for _, next := range from[:min(len(from), 3)] {
+		if next.From == st.From && next.Line <= st.Line+1 && next.Topic("pinning") != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // asksFor reports whether the line right before a refusal says how much is asked for.

@@ -178,12 +178,15 @@ func (c *view) intelLimit(refused statement.Evidence) Explanation {
 		return fits(667, "one allocation of 4 GiB", steps("split the tensor, or update Intel's driver and PyTorch"), relaxed, refused).
 			of("pool_limit")
 	}
-	return sure(667, "one allocation of 4 GiB", steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
-		set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
-			"Intel's runtime refuses a single allocation of 4 GiB and more without it"),
+	return sure(667, "one allocation of 4 GiB", intelBlock,
 		quote(s.St, "%v is free, and one allocation of %v was refused: Intel's runtime has a limit of 4 GiB for one",
 			s.Free, s.Want)).of("pool_limit")
 }
+
+// intelBlock is what to do about Intel's limit on one allocation.
+var intelBlock = steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
+	set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
+		"Intel's runtime refuses a single allocation of 4 GiB and more without it")
 
 // restOfGPU is for what is neither free, nor in the pool, nor named.
 func (c *view) restOfGPU() found {
@@ -215,6 +218,8 @@ func (c *view) fromHoles() found {
 	s := c.Shortfall
 	enough := s.Idle+s.Free >= s.Want
 	switch {
+	case s.Brimful():
+		return nil
 	case s.Full() && s.TotalTold && s.Holes() && enough:
 		return c.holesOrTooFew(638)
 	case s.HolesDecide() && s.MayWait() && c.onTorch(s.Refusal):

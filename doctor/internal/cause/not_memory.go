@@ -107,10 +107,17 @@ func (c *view) refusedBefore(st *statement.Statement) bool {
 // library's failure comes before it.
 func (c *view) otherFailure() *statement.Statement {
 	st, l := c.About("other"), c.Library
-	if st == nil || c.fatal || l != nil && (l.St.Line < st.Line || l.Memory) {
+	if st == nil || c.fatal && !c.saidFor(st) || l != nil && (l.St.Line < st.Line || l.Memory) {
 		return nil
 	}
 	return st
+}
+
+// saidFor reports whether the last refusal is only what a program prints for the status st of its
+// call, whichever it is: a few bytes, and no code of memory.
+func (c *view) saidFor(st *statement.Statement) bool {
+	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
+	return r != nil && r.Want > 0 && r.Want < statement.Mib && !r.St.DeviceCode() && st.Line <= r.St.Line && st.Line+3 > r.St.Line
 }
 
 // otherSteps are what to do about a failure that is none of memory, by what it is.

@@ -11,6 +11,14 @@ import (
 )
 
 func poolLimit(c *view) (all []Explanation) {
+	if st := c.About("blocklimit"); st != nil {
+		all = append(all, sure(689, "a limit on one allocation", c.splitBlock(),
+			st.Quoted("the driver has a limit on one allocation, whatever is free")))
+	}
+	if st := c.About("workspace"); st != nil {
+		all = append(all, sure(687, "a library's own workspace", largerWorkspace,
+			st.Quoted("it is a workspace of a fixed size that is too small, and not the GPU")))
+	}
 	all = append(all, c.engineLimit()...)
 	all = append(all, c.reportLimit()...)
 	if r := c.bare; r != nil && c.bareXLA() {
@@ -19,6 +27,19 @@ func poolLimit(c *view) (all []Explanation) {
 	}
 	return append(all, c.compiledLimit()...)
 }
+
+// splitBlock is what to do about a driver's limit on one allocation.
+func (c *view) splitBlock() Remedy {
+	if c.About("blocklimit").HasAny("platform") { // the words of PyTorch for Intel's GPUs
+		return intelBlock
+	}
+	return c.advise("batch", "cache").step("no setting of a pool lifts this limit: the one buffer has to be smaller, or in parts")
+}
+
+// largerWorkspace is what to do about FlashInfer's workspace; flashinfer-ai/flashinfer#1357.
+var largerWorkspace = steps("give FlashInfer a larger workspace: SGLANG_FLASHINFER_WORKSPACE_SIZE=BYTES (SGLang), "+
+	"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE=BYTES (vLLM); 536870912 is enough for most models",
+	"or ask for less at once: a smaller prefill (--chunked-prefill-size in SGLang, --max-num-batched-tokens in vLLM)")
 
 // engineLimit is for an engine's own share.
 func (c *view) engineLimit() found {
@@ -40,6 +61,12 @@ func (c *view) engineLimit() found {
 			and(c.totalLine()...)}
 	case c.engineDecided(g), g.Share >= nearlyAll:
 		return nil
+	case g.Fits > 0:
+		remedy := c.shorter(g)
+		if g.Share < fullShare {
+			remedy = remedy.step("or give the cache more, if the GPU is otherwise free: a larger " + c.EngineShare())
+		}
+		return found{sure(734, "the engine's cache", remedy, g.St.Quoted(g.CacheText()))}
 	case g.Static > 0 && g.Static < .5:
 		return found{fits(735, "the engine's share", c.raiseShare(), c.processes(),
 			g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).
@@ -49,6 +76,9 @@ func (c *view) engineLimit() found {
 		g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).
 		needs(needTotal, NeedProcesses)}
 }
+
+// fullShare is a share of the GPU that cannot be raised: what is left goes to the context.
+const fullShare = .95
 
 // loadedFree reports whether much of the GPU was free when SGLang had loaded its weights.
 func (c *view) loadedFree(g *account.Engine) bool {
@@ -68,7 +98,7 @@ func (c *view) engineDecided(g *account.Engine) bool {
 	total := c.total.Bytes
 	noShare := g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0
 	before := g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1)
-	return noShare || before || g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10
+	return noShare || before || g.WeightsFill(total)
 }
 
 // raiseShare gives an engine a larger part.

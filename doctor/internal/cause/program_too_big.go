@@ -50,10 +50,13 @@ func (c *view) engineTooBig() found {
 					g.More, g.Share, total)).
 				and(c.totalLine()...)}
 		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
-		case g.Weights.Bytes > 0 && total > 0 && g.Weights.Bytes > total*7/10:
-			return found{sure(740, "no room for the cache", c.shorter(g),
-				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")),
-				with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total))}
+		case g.WeightsFill(total):
+			weights := with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total)
+			if g.Weights.Bytes == 0 {
+				weights = quote(g.Loaded, "the weights alone take %v, and %v was left", g.LoadUsed, g.LoadFree)
+			}
+			return found{sure(740, "no room for the cache", c.advise("weights", "cache"),
+				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), weights)}
 		case g.Fits > 0 && g.Share >= nearlyAll:
 			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(g.CacheText()))}
 		default:

@@ -519,10 +519,16 @@ func (st *Statement) judgeOutcome(w *words) {
 	if st.HasAny("tactic", "tactics") && st.Refused {
 		st.Mild = true // a builder compares them, and takes another
 	}
+	if st.Refused && st.Words["success"] && succeeded.MatchString(Clipped64(st.Text)) {
+		st.Mild = true // the program took another way, and the driver has no error
+	}
 	if st.HasAny("growth", "may", "might") && st.HasAny("due") && st.Words["oom"] {
 		st.Advice, st.Refused = true, false
 	}
 }
+
+// succeeded is the status of a call that did not fail.
+var succeeded = regexp.MustCompile(`(?::|\b(?:status|returned|code|error)) (?:(?:CL|CUDA|VK|ZE_RESULT)_SUCCESS|(?:cuda|hip)Success)\W*$`)
 
 // judgeLibrary finds a library that failed.
 func (st *Statement) judgeLibrary(w *words) {

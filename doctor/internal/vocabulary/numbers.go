@@ -8,6 +8,10 @@ import (
 // number finds the rows of a number: its family is told before it, with nothing but
 // connectives between them, or it is an HRESULT by its looks.
 func (s *scanner) number(t token, end int) {
+	if n, ok := bareHRESULT(s.text[t.at:t.end]); ok {
+		s.addWeak(n, s.selfTold(), t)
+		return
+	}
 	n, hex, ok := s.value(t, end)
 	if !ok {
 		return
@@ -30,6 +34,16 @@ func (s *scanner) number(t token, end int) {
 		t.at--
 		s.add(int64(uint32(n)), told&s.selfTold(), t)
 	}
+}
+
+// bareHRESULT is a failure as Unity and others write it, eight digits without 0x: "8007000e". It is
+// one only where the line tells its family, since any hash may have such a word.
+func bareHRESULT(word string) (n int64, ok bool) {
+	if len(word) != 8 || word[0] != '8' || strings.Trim(word, "0123456789") == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(word, 16, 64)
+	return n, err == nil
 }
 
 // selfTold are the families whose numbers tell them.
@@ -93,6 +107,13 @@ func (s *scanner) toldBefore(at int, marked bool) (told uint64) {
 		connected = true
 	}
 	return told
+}
+
+// addWeak notes them where the line tells their family by another word.
+func (s *scanner) addWeak(n int64, told uint64, t token) {
+	if before := s.told; s.add(n, told, t) {
+		s.told, s.finds[len(s.finds)-1].weak = before, true
+	}
 }
 
 // add notes the rows of a number in the families told.

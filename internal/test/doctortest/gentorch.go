@@ -138,7 +138,7 @@ func torchClasses() []class {
 	}
 	fragmented := func(d draw) balance {
 		return d.until(idFragment, func(b *balance) {
-			b.inUse, b.want, b.reserved = d.percent(b.total, 30, 65), d.percent(b.total, 8, 25), d.percent(b.total, 82, 95)
+			b.inUse, b.want, b.reserved = d.percent(b.total, 30, 58), d.percent(b.total, 8, 25), d.percent(b.total, 82, 95)
 		})
 	}
 	outside := func(d draw) balance {
@@ -251,7 +251,9 @@ func torchClasses() []class {
 				b.reserved = b.total - b.context - free
 				b.inUse = b.reserved - max(holes, b.reserved/20) // less than a twenty-fifth may be segments' ends
 			})
-			return torchSample(d, b, anyLayout(d, b), "the holes alone are too small, and with what is free they hold the request")
+			s := torchSample(d, b, anyLayout(d, b), "the holes are a small part of a pool that fills the GPU: with what is free they hold the request, and a program a little smaller does without them")
+			s.Causes, s.Open = []string{idFragment, idTooBig}, true
+			return s
 		}},
 		{"torch/too-big", func(d draw) Sample {
 			b := tooBig(d)
