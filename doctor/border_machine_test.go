@@ -203,7 +203,7 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"a sixteenth used, and 1 GiB lacking", atStart(75, .95, 76), "", "either: an engine's check at its start; a neighbour at its start or end"},
 		{"all free at the start, and a model that is larger", llamaModel(14200, 9000, 6000), "", "cause: the model's parts above the GPU"},
 		{"half free at the start, and a model that would fit", llamaModel(7500, 5000, 4000), "", "cause: most of the GPU was taken before"},
-		{"a sixteenth of the GPU is free of SGLang's weights", sglang(.98, 3, 77), "", "needs: no room for the cache; the engine's share"},
+		{"a sixteenth of the GPU is free of SGLang's weights", sglang(.98, 3, 77), "", "cause: no room for the cache"},
 		{"a quarter of it is", sglang(.98, 20, 60), "", "cause: the engine's share"},
 		{"a heap without a MiB left", heap(7500), "", "needs: a heap without room"},
 		{"a heap with ten", heap(7490), "", "unknown: "},

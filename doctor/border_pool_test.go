@@ -47,7 +47,7 @@ func TestBordersOfAPool(t *testing.T) {
 
 		// A segment for small requests has 20 MiB. A fortieth of 16 GiB is 0.4.
 		{"a small request, and unused less than a fortieth", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 17.00 GiB of which 10.00 MiB is free. Including non-PyTorch memory, this process has 16.90 GiB memory in use. Of the allocated memory 16.00 GiB is allocated by PyTorch, and 0.30 GiB is reserved by PyTorch but unallocated.\n", "cause: the program's own allocations fill the GPU"},
-		{"a small request, and unused more than that", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 17.00 GiB of which 10.00 MiB is free. Including non-PyTorch memory, this process has 16.90 GiB memory in use. Of the allocated memory 16.00 GiB is allocated by PyTorch, and 0.45 GiB is reserved by PyTorch but unallocated.\n", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"a small request, and unused more than that", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 17.00 GiB of which 10.00 MiB is free. Including non-PyTorch memory, this process has 16.90 GiB memory in use. Of the allocated memory 16.00 GiB is allocated by PyTorch, and 0.55 GiB is reserved by PyTorch but unallocated.\n", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
 
 		// 7 GiB are lacking. A tenth of it is 0.7.
 		{"others nearly have it, and holes are less than a tenth", card{8, 39.1, 1, 6.8, 31.3, 30.5, .5}.String(), "cause: the program's own allocations fill the GPU"},
