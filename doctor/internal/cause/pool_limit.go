@@ -12,7 +12,7 @@ import (
 
 func poolLimit(c *view) (all []Explanation) {
 	if st := c.About("blocklimit"); st != nil {
-		all = append(all, sure(689, "a limit on one allocation", c.splitBlock(),
+		all = append(all, sure(725, "a limit on one allocation", c.splitBlock(),
 			st.Quoted("the driver has a limit on one allocation, whatever is free")))
 	}
 	if st := c.About("workspace"); st != nil {
