@@ -117,7 +117,9 @@ func (s *Shortfall) LimitLeaves() bool {
 }
 
 // OtherAtLimit reports whether others in the process took most of what its limit gives.
-func (s *Shortfall) OtherAtLimit() bool { return s.OtherHere() >= max(otherOverOwn*s.Alloc, s.Limit/otherOfLimit) }
+func (s *Shortfall) OtherAtLimit() bool {
+	return s.OtherHere() >= max(otherOverOwn*s.Alloc, s.Limit/otherOfLimit)
+}
 
 // FreeEnough reports whether the GPU had room for the request.
 // Where a named process holds much, a few hundred MiB more may have come free since.
