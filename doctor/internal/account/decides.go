@@ -36,6 +36,18 @@ const (
 	ownRounded   = 5   // of what a process holds, which is printed to three digits
 )
 
+// The same, of an engine and its GPU.
+const (
+	startFree    = 800 // a GPU of which so much is free is this program's alone
+	startTaken   = 600 // of one with less free others hold much
+	loadedFree   = 125 // free beside the weights: more than graphs and activations take
+	shareLeaves  = 50  // what no share may take: contexts and libraries
+	beforeMuch   = 100 // in use before the weights: more than a context
+	weightsHeavy = 700 // weights that leave a cache of any length too little
+	partMost     = 500 // one part of an engine that is most of it
+	partLeft     = 100 // what was left behind it, and is too little for any other
+)
+
 // How many times one figure is another.
 const (
 	othersOverHoles = 4  // others of whom the holes are a small part
@@ -54,6 +66,7 @@ const (
 	waitingWant  = 100 * statement.Mib // a smaller request has gaps many times its size in any pool
 	rankLeast    = 256 * statement.Mib // a context is not smaller
 	captureMost  = 2 * statement.Gib   // what a graph's capture asks for
+	largeBuffer  = 16 * statement.Gib  // cards for a desktop that have more are few; twice that none has
 	contextUsual = ContextMost / 2
 	contextSmall = ContextMost / 3
 )
@@ -236,7 +249,8 @@ func (s *Shortfall) OwnDecides(told bool, held uint64) bool {
 	}
 	nearly := s.Alloc+s.Want+contextSmall+s.Round > s.GPU || s.Alloc >= part(s.GPU, ownNearly)
 	mostly := s.Alloc >= part(s.GPU, ownMostly) && s.Rest <= ContextMost && s.HasFree
-	return nearly || mostly || s.InMessage() && s.Others < s.Lacking || told && held < s.Lacking
+	othersSmall := s.InMessage() && s.Others < s.Lacking || told && held < s.Lacking
+	return nearly || mostly || othersSmall
 }
 
 // PoolSmall reports whether the pool and the request are a small part of a GPU of which the message

@@ -50,6 +50,60 @@ func (g *Engine) CacheShort() bool {
 	return !g.AtStart
 }
 
+// MayBeOwn reports whether so little was in use at the start that it may be the engine's own context,
+// or that of a program that leaves, or whether no GPU of this size has room.
+func (g *Engine) MayBeOwn() bool {
+	little := g.Lacking < part(g.Total, othersMove) && g.Used < part(g.Total, restLarge)
+	return little || g.Want > g.Total
+}
+
+// LoadedFree reports whether much of the GPU was free when the weights were loaded.
+func (g *Engine) LoadedFree() bool {
+	all := g.LoadFree + g.LoadUsed
+	wall := g.Static > 0 && uint64(g.Static*float64(all)) < g.LoadUsed+statement.Gib
+	return all > 0 && (wall || g.LoadFree > part(all, loadedFree))
+}
+
+// ShareRaises reports whether a GPU of these bytes has what the engine lacks beyond its share.
+func (g *Engine) ShareRaises(gpu uint64) bool {
+	known := g.Share > 0 && gpu > 0 && g.More > 0
+	return known && uint64(g.Share*float64(gpu))+g.More < gpu-part(gpu, shareLeaves)
+}
+
+// StaticSmall reports whether the engine's share is told, and a small one.
+func (g *Engine) StaticSmall() bool { return g.Static > 0 && g.Static < .5 }
+
+// CountsOthers reports whether the engine counts as its own what was in use before it.
+func (g *Engine) CountsOthers() bool {
+	own := g.Weights.Bytes
+	if own > 0 {
+		own += contextUsual
+	}
+	return g.BeforeOf > 0 && g.Before.Bytes >= part(g.BeforeOf, beforeMuch)+own
+}
+
+// HeavyWeights reports whether the weights alone leave the cache of a GPU of these bytes too little. A
+// GPU of unknown size has what was in use and free when they were loaded.
+func (g *Engine) HeavyWeights(gpu uint64) bool {
+	if g.LoadUsed > 0 {
+		gpu = cmp.Or(gpu, g.LoadUsed+g.LoadFree)
+	}
+	return gpu > 0 && max(g.Weights.Bytes, g.LoadUsed) > part(gpu, weightsHeavy)
+}
+
+// StartOccupied reports whether much of the GPU was taken before an engine made its first part.
+func (s *Stages) StartOccupied() bool {
+	return s.Start > 0 && s.Total.Bytes > 0 && s.Start < part(s.Total.Bytes, startFree)
+}
+
+// OneFills reports whether one part took most of the GPU, and little was left for the others.
+func (s *Stages) OneFills() bool {
+	return s.LargestTook > part(s.Total.Bytes, partMost) && s.Left.Bytes < part(s.Total.Bytes, partLeft)
+}
+
+// ModelFills reports whether the largest part is as large as weights are.
+func (s *Stages) ModelFills() bool { return s.LargestTook > part(s.Total.Bytes, weightsHeavy) }
+
 // engine is the account of an engine's check, nil if none failed.
 func (e *Case) engine() *Engine {
 	isEngine := func(r *Refusal) bool { return r.Layer == statement.LayerEngine && !r.Mild }
@@ -88,15 +142,6 @@ func (e *Case) engine() *Engine {
 		g.Before, g.BeforeOf = Sized{f.InUse, f.Quoted("")}, f.Total
 	}
 	return g
-}
-
-// WeightsFill reports whether the weights alone take so much of the GPU, of so many bytes if that is
-// known, that no share of it leaves room for a cache.
-func (g *Engine) WeightsFill(total uint64) bool {
-	if g.LoadUsed > 0 {
-		total = cmp.Or(total, g.LoadUsed+g.LoadFree)
-	}
-	return total > 0 && max(g.Weights.Bytes, g.LoadUsed) > total*7/10
 }
 
 // CacheText is what a request needs of the cache and what there is, in words; empty if it is unknown.
@@ -148,10 +193,10 @@ func (e *Case) stages(after *statement.Statement) *Stages {
 // Plan is a refusal of a program that plans which layers go to the GPU.
 type Plan struct {
 	*Refusal
-	Free      uint64 // at the start
+	StartFree uint64 // at the start
 	FreeFrom  statement.Evidence
 	Parts     uint64 // loaded before
-	Total     Sized
+	GPU       Sized
 	Planned   uint64 // thought enough
 	Available uint64 // when it was
 	From      statement.Evidence
@@ -171,31 +216,31 @@ func (e *Case) plan() *Plan {
 			r.Want = a.N
 		}
 	}
-	p := &Plan{Refusal: r, Total: e.Total(), Compute: r.St.HasAny("gallocr", "compute", "reserve"),
+	p := &Plan{Refusal: r, GPU: e.Total(), Compute: r.St.HasAny("gallocr", "compute", "reserve"),
 		Runner: e.StatementWith("runner", "terminated")}
 	for _, st := range e.Statements() {
 		near := st.Line >= r.St.Line && st.Line <= r.St.Line+4
 		p.Cache = p.Cache || near && (strings.Contains(st.Text, "buffer for kv cache") || strings.Contains(st.Text, "buffer for rs cache"))
 		p.Compute = p.Compute || near && strings.Contains(st.Text, "failed to allocate compute")
 	}
-	p.Free, p.Parts, p.FreeFrom = e.loading(r)
+	p.StartFree, p.Parts, p.FreeFrom = e.loading(r)
 	if found := e.pick("found", nil); found != nil {
-		if p.Total.Bytes == 0 {
-			p.Total = Sized{found.Total, found.Quoted("the GPU has " + Human(found.Total))}
+		if p.GPU.Bytes == 0 {
+			p.GPU = Sized{found.Total, found.Quoted("the GPU has " + Human(found.Total))}
 		}
-		if p.Free == 0 {
-			p.Free, p.FreeFrom = found.Free, found.Quoted("")
+		if p.StartFree == 0 {
+			p.StartFree, p.FreeFrom = found.Free, found.Quoted("")
 		}
 	}
-	p.FreeFrom.Reading = Human(p.Free) + " was free at the start"
+	p.FreeFrom.Reading = Human(p.StartFree) + " was free at the start"
 	if m := e.pick("estimate", nil); m != nil {
 		p.Planned, p.Available = FromLists(m.Value, m.Version, r.Device)
 		p.Planned, p.From = cmp.Or(p.Planned, m.Want), m.Quoted("")
 		if m.Limit > 0 && p.Planned > p.Available {
 			p.Planned = m.Limit
 		}
-		if p.Planned > 0 && p.Planned <= p.Available {
-			p.Free = p.Available
+		if p.SaidToFit() {
+			p.StartFree = p.Available
 		}
 	}
 	return p
@@ -208,6 +253,51 @@ func (p *Plan) LoadedText() string {
 	}
 	return Human(p.Parts) + " is loaded, and " + Human(p.Want) + " more was refused"
 }
+
+// Together is what is loaded and what was refused, as parts of a sum.
+func (p *Plan) Together() string {
+	if p.Parts == 0 {
+		return Human(p.Want)
+	}
+	return Say("%v and %v more", p.Parts, p.Want)
+}
+
+// BufferTooBig reports whether the buffer alone is more than the GPU has.
+func (p *Plan) BufferTooBig() bool { return p.GPU.Bytes > 0 && p.Want > p.GPU.Bytes }
+
+// unplanned reports whether the parts of the model are more than what was free at the start, and no
+// estimate was made of them.
+func (p *Plan) unplanned() bool {
+	return p.StartFree > 0 && p.GPU.Bytes > 0 && p.Planned == 0 && p.Parts+p.Want > p.StartFree
+}
+
+// TooBig reports whether the parts of the model are more than the GPU, or than what was free of a
+// GPU that was free.
+func (p *Plan) TooBig() bool {
+	free := p.StartFree >= part(p.GPU.Bytes, startFree)
+	return p.BufferTooBig() || p.unplanned() && (free || p.Parts+p.Want > p.GPU.Bytes)
+}
+
+// Occupied reports whether most of the GPU was taken before the model came.
+func (p *Plan) Occupied() bool {
+	return p.unplanned() && p.StartFree < part(p.GPU.Bytes, startTaken) && !p.TooBig()
+}
+
+// SaidToFit reports whether the estimate was no more than what was free.
+func (p *Plan) SaidToFit() bool { return p.Planned > 0 && p.Planned <= p.Available }
+
+// RunnerStarted reports whether a runner was started, and its buffer for the computation, of a
+// usual size, was refused.
+func (p *Plan) RunnerStarted() bool { return p.Compute && p.Runner != nil && p.Want < largeBuffer }
+
+// OneBuffer reports whether the weights were to go into one large buffer of a GPU whose size
+// is unknown, or too small.
+func (p *Plan) OneBuffer() bool {
+	return p.Want > 2*largeBuffer && p.GPU.Bytes < p.Want && !p.Compute
+}
+
+// Large reports whether few cards have room for the buffer.
+func (p *Plan) Large() bool { return p.Want >= largeBuffer && !p.Compute }
 
 // ofGPU reports whether a refusal was of the GPU and no warning.
 func ofGPU(r *Refusal) bool { return !r.Mild && r.Layer != statement.LayerHost }

@@ -51,10 +51,15 @@ func shortened(text string) string {
 // share is for a limit, and what a pool does not have it cannot give back.
 func (c *view) refuted(x *Explanation, said string) bool {
 	low := strings.ToLower(said)
-	share := strings.Contains(low, "increas") && strings.Contains(low, "gpu_memory_utilization") || strings.Contains(low, "increase --mem-fraction")
-	s := c.Shortfall
-	risky := strings.Contains(said, "WATERMARK_RATIO") // it stands last in the remedy, with what it risks
-	return risky || share && x.Cause != "pool_limit" || strings.Contains(said, "empty_cache") && s != nil && s.Idle < s.Want
+	switch s := c.Shortfall; {
+	case strings.Contains(said, "WATERMARK_RATIO"): // it stands last in the remedy, with what it risks
+		return true
+	case strings.Contains(low, "increas") && strings.Contains(low, "gpu_memory_utilization"), strings.Contains(low, "increase --mem-fraction"):
+		return x.Cause != "pool_limit"
+	case strings.Contains(said, "empty_cache"):
+		return s != nil && s.Idle < s.Want
+	}
+	return false
 }
 
 // repeatAdvice adds the program's own advice to the first explanation of its line that it suits,

@@ -1,8 +1,8 @@
 // Package cause has the reasons why memory ran out, a file each: what speaks for it, how much
 // that weighs, and what to do about it.
 //
-// Every cause looks at the account on its own, but for the numbers of one message, which are read
-// once for all of them, in message.go. What is found is an [Explanation] with a rank; the doctor
+// Every cause looks at the account on its own, but for the numbers of one message and an engine's
+// own check, which are read once for all of them, in message.go and engine.go. What is found is an [Explanation] with a rank; the doctor
 // takes the highest. A rank says how one comes to know:
 //
 //	900s  somebody who knows says so: the limiter, the kernel, the driver, the program
@@ -64,7 +64,7 @@ func Explain(e *account.Case) []Explanation {
 
 // weighed are the explanations that count.
 func (c *view) weighed() (all []Explanation) {
-	all = append(own(c), c.message...)
+	all = slices.Concat(own(c), c.message, c.fromEngine(), c.fromPlan())
 	for _, f := range finders {
 		for _, x := range f.find(c) {
 			x.Cause = f.id

@@ -26,10 +26,6 @@ func graphHeadroom(c *view) (all []Explanation) {
 			r.Capture.Quoted("CUDA graphs are captured"),
 			r.St.Quoted("the driver keeps graphs outside of every pool, and had no more")))
 	}
-	if g := c.Engine; g != nil && g.What == "warmup" && c.Shortfall == nil {
-		all = append(all, fits(732, "a trial after the cache", c.advise("beside", "graphs"), c.processes(),
-			g.St.Quoted("the cache and the graphs had taken their part when it was tried")).needs(needTotal, NeedProcesses))
-	}
 	return all
 }
 

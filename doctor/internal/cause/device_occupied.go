@@ -13,65 +13,11 @@ import (
 )
 
 func occupied(c *view) (all []Explanation) {
-	all = append(all, c.engineOccupied()...)
 	all = append(all, c.contextOccupied()...)
 	all = append(all, c.driverOccupied()...)
 	all = append(all, c.poolOccupied()...)
 	all = append(all, c.libraryOccupied()...)
 	return append(all, c.bareOccupied()...)
-}
-
-// engineOccupied is for an engine's check at its start, and for a plan that was made with too
-// little free.
-func (c *view) engineOccupied() found {
-	if g := c.Engine; g != nil && g.AtStart {
-		wants := "more than is free"
-		if g.Want > 0 {
-			wants = account.Human(g.Want)
-		}
-		// So little may be the engine's own context, or that of a program that leaves.
-		if g.Want > g.Total || g.Lacking < g.Total/50 && g.Used < g.Total/5 {
-			return found{fits(760, "an engine's check at its start", c.useWhatIsFree(g), c.processes(),
-				quote(g.St, "%v of %v was in use before the engine took any, its own context included; %v was lacking",
-					g.Used, g.Total, g.Lacking))}
-		}
-		x := sure(760, "an engine's check at its start", c.useWhatIsFree(g),
-			quote(g.St, "%v of %v was in use before this engine took any, and it wants %s", g.Used, g.Total, wants))
-		x.Decide = c.processes()
-		return found{x}
-	}
-	if g := c.Engine; g != nil && !g.CacheShort() && g.What != "requests" && c.Shortfall == nil {
-		if s := g.Stages; s != nil && c.startOccupied(s) {
-			return found{sure(742, "most of the GPU was taken before", c.endOthers(),
-				g.St.Quoted("the "+s.Component+" could not be made"),
-				with(s.Total, "%v of %v was free before the engine made its first part", s.Start, s.Total.Bytes))}
-		}
-		if g.Stages == nil || g.Stages.Total.Bytes == 0 {
-			return found{fits(731, "a part of an engine", c.endOthers(), c.processes(),
-				g.St.Quoted("the engine lacks what others hold")).needs(NeedProcesses)}
-		}
-	}
-	p := c.Plan
-	switch {
-	case p == nil:
-	case c.planOccupied():
-		together := account.Human(p.Want)
-		if p.Parts > 0 {
-			together = account.Human(p.Parts) + " and " + together + " more"
-		}
-		return found{sure(721, "most of the GPU was taken before", c.endOthers(),
-			p.FreeFrom,
-			quote(p.St, "%s would fit into %v", together, p.Total.Bytes),
-			p.Total.From)}
-	case c.planTooBig(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate():
-	case c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
-		return found{sure(714, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(quote(p.St, "one buffer of %v was refused", p.Want))}
-	case !c.planOneBuffer():
-		return found{fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(),
-			quote(p.St, "one buffer of %v was refused", p.Want)).needs(NeedProcesses)}
-	}
-	return nil
 }
 
 // noContext is the refusal of a context, if its total is a size.
@@ -174,7 +120,7 @@ func (c *view) poolOccupied() found {
 		}
 	}
 	p := c.poolAccount()
-	if p == nil || p.above(c) || p.InUse.Bytes == 0 || p.Size.Bytes == 0 || p.Limit.Bytes < p.Size.Bytes+p.Want || c.poolFull(p) || account.Less(p.Size.Bytes, p.InUse.Bytes) >= p.Want && p.Largest.Bytes > 0 {
+	if p == nil || p.above(c) || c.poolFull(p) || !p.stopped() {
 		return nil
 	}
 	l := append(one(p.Refused.St, account.Human(p.Want)+" requested"), p.Size.From, p.Limit.From)

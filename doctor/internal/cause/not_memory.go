@@ -107,7 +107,10 @@ func (c *view) refusedBefore(st *statement.Statement) bool {
 // library's failure comes before it.
 func (c *view) otherFailure() *statement.Statement {
 	st, l := c.About("other"), c.Library
-	if st == nil || c.fatal && !c.saidFor(st) || l != nil && (l.St.Line < st.Line || l.Memory) {
+	switch {
+	case st == nil, c.fatal && !c.saidFor(st):
+		return nil
+	case l != nil && (l.St.Line < st.Line || l.Memory):
 		return nil
 	}
 	return st
@@ -117,7 +120,10 @@ func (c *view) otherFailure() *statement.Statement {
 // call, whichever it is: a few bytes, and no code of memory.
 func (c *view) saidFor(st *statement.Statement) bool {
 	r := c.Last(func(r *account.Refusal) bool { return !r.Mild })
-	return r != nil && r.Want > 0 && r.Want < statement.Mib && !r.St.DeviceCode() && st.Line <= r.St.Line && st.Line+3 > r.St.Line
+	if r == nil || r.Want == 0 || r.Want >= statement.Mib || r.St.DeviceCode() {
+		return false
+	}
+	return st.Line <= r.St.Line && st.Line+3 > r.St.Line
 }
 
 // otherSteps are what to do about a failure that is none of memory, by what it is.

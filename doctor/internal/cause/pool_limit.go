@@ -19,7 +19,6 @@ func poolLimit(c *view) (all []Explanation) {
 		all = append(all, sure(687, "a library's own workspace", largerWorkspace,
 			st.Quoted("it is a workspace of a fixed size that is too small, and not the GPU")))
 	}
-	all = append(all, c.engineLimit()...)
 	all = append(all, c.reportLimit()...)
 	if r := c.bare; r != nil && c.bareXLA() {
 		all = append(all, fits(212, "a request and nothing more", c.raiseLimit(r.Want), seeReport,
@@ -40,69 +39,6 @@ func (c *view) splitBlock() Remedy {
 var largerWorkspace = steps("give FlashInfer a larger workspace: SGLANG_FLASHINFER_WORKSPACE_SIZE=BYTES (SGLang), "+
 	"VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE=BYTES (vLLM); 536870912 is enough for most models",
 	"or ask for less at once: a smaller prefill (--chunked-prefill-size in SGLang, --max-num-batched-tokens in vLLM)")
-
-// engineLimit is for an engine's own share.
-func (c *view) engineLimit() found {
-	g, total := c.Engine, c.total.Bytes
-	switch {
-	case g != nil && g.What == "requests":
-		return found{sure(752, "the engine's own pool of requests", c.advise("requests"),
-			g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory"))}
-	case g == nil || !g.CacheShort():
-		return nil
-	case c.loadedFree(g):
-		return found{sure(755, "the engine's share", c.raiseShare(), quote(g.Loaded, "%v is loaded, and %v of the GPU is free",
-			g.LoadUsed, g.LoadFree),
-			g.St.Quoted("the engine's own share is the limit"))}
-	case c.shareRaises(g):
-		return found{sure(753, "the engine's share", c.raiseShare(),
-			quote(g.St, "%v more is needed; the engine may use %v of %v, and the GPU has more", g.More, g.Share,
-				total)).
-			and(c.totalLine()...)}
-	case c.engineDecided(g), g.Share >= nearlyAll:
-		return nil
-	case g.Fits > 0:
-		remedy := c.shorter(g)
-		if g.Share < fullShare {
-			remedy = remedy.step("or give the cache more, if the GPU is otherwise free: a larger " + c.EngineShare())
-		}
-		return found{sure(734, "the engine's cache", remedy, g.St.Quoted(g.CacheText()))}
-	case g.Static > 0 && g.Static < .5:
-		return found{fits(735, "the engine's share", c.raiseShare(), c.processes(),
-			g.St.Quoted(fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static))).
-			needs(needTotal, NeedProcesses)}
-	}
-	return found{fits(730, "the engine's share", c.raiseShare(), c.processes(),
-		g.St.Quoted("a larger "+c.EngineShare()+" gives the cache more, if the GPU has it")).
-		needs(needTotal, NeedProcesses)}
-}
-
-// fullShare is a share of the GPU that cannot be raised: what is left goes to the context.
-const fullShare = .95
-
-// loadedFree reports whether much of the GPU was free when SGLang had loaded its weights.
-func (c *view) loadedFree(g *account.Engine) bool {
-	total := g.LoadFree + g.LoadUsed
-	wall := g.LoadFree > total/8 || g.Static > 0 && uint64(g.Static*float64(total)) < g.LoadUsed+statement.Gib
-	return c.Uses("sglang") && total > 0 && wall
-}
-
-// shareRaises reports whether the GPU has what the engine lacks beyond its share.
-func (c *view) shareRaises(g *account.Engine) bool {
-	total := c.total.Bytes
-	return g.Share > 0 && total > 0 && g.More > 0 && uint64(g.Share*float64(total))+g.More < total-total/20
-}
-
-// engineDecided reports whether the numbers decide against a larger share.
-func (c *view) engineDecided(g *account.Engine) bool {
-	total := c.total.Bytes
-	noShare := g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0
-	before := g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1)
-	return noShare || before || g.WeightsFill(total)
-}
-
-// raiseShare gives an engine a larger part.
-func (c *view) raiseShare() Remedy { return c.advise("limit", "weights", "cache") }
 
 // reportLimit is for the pool of XLA or TensorFlow, by its report.
 func (c *view) reportLimit() found {

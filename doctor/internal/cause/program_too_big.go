@@ -3,8 +3,6 @@ package cause
 // program_too_big: the program needs more memory than there is.
 
 import (
-	"cmp"
-	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -17,7 +15,6 @@ func tooBig(c *view) (all []Explanation) {
 			st.Quoted("more is allocated than Metal recommends for the GPU"),
 			e.Quoted("and the GPU fails after it")))
 	}
-	all = append(all, c.engineTooBig()...)
 	all = append(all, c.driverTooBig()...)
 	all = append(all, c.poolTooBig()...)
 	all = append(all, c.compiledTooBig()...)
@@ -34,120 +31,6 @@ func tooBig(c *view) (all []Explanation) {
 		}
 	}
 	return append(all, c.bareTooBig()...)
-}
-
-// engineTooBig is for an engine's own check or plan.
-func (c *view) engineTooBig() found {
-	total := c.total.Bytes
-	if g := c.Engine; g != nil && !g.CacheShort() {
-		return c.enginePart(g)
-	}
-	if g := c.Engine; g != nil && !c.loadedFree(g) && !c.shareRaises(g) {
-		switch {
-		case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
-			return found{sure(751, "no share has room for the cache", c.shorter(g),
-				quote(g.St, "%v more is needed than the engine's %v of %v leaves, and the whole GPU has not that much",
-					g.More, g.Share, total)).
-				and(c.totalLine()...)}
-		case g.BeforeOf > 0 && g.Before.Bytes >= g.BeforeOf/10+g.Weights.Bytes+account.ContextMost/2*min(g.Weights.Bytes, 1):
-		case g.WeightsFill(total):
-			weights := with(g.Weights, "the weights alone take %v of %v", g.Weights.Bytes, total)
-			if g.Weights.Bytes == 0 {
-				weights = quote(g.Loaded, "the weights alone take %v, and %v was left", g.LoadUsed, g.LoadFree)
-			}
-			return found{sure(740, "no room for the cache", c.advise("weights", "cache"),
-				g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), weights)}
-		case g.Fits > 0 && g.Share >= nearlyAll:
-			return []Explanation{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(g.CacheText()))}
-		default:
-			return found{fits(732, "no room for the cache", c.shorter(g), c.processes(),
-				g.St.Quoted(cmp.Or(g.CacheText(),
-					"the model and what was there before it left no room for the cache"))).
-				needs(needTotal, NeedProcesses)}
-		}
-	}
-	p := c.Plan
-	switch {
-	case p == nil:
-	case c.planTooBig() && p.Total.Bytes > 0 && p.Want > p.Total.Bytes:
-		return found{sure(720, "a buffer above the GPU", c.fewerLayers(p),
-			quote(p.St, "one buffer of %v was refused", p.Want),
-			p.Total.From)}
-	case c.planTooBig():
-		return found{sure(722, "the model's parts above the GPU", c.fewerLayers(p),
-			p.FreeFrom,
-			p.St.Quoted(p.LoadedText()))}
-	case c.planOccupied(), p.Planned > 0 && p.Planned <= p.Available, c.runnerEstimate(), c.told && p.Total.Bytes > 0 && c.held > p.Total.Bytes/4:
-	case c.planOneBuffer():
-		return found{sure(713, "the weights in one buffer", c.fewerLayers(p),
-			quote(p.St, "one buffer of %v, the layers that are to go to this GPU, was refused", p.Want))}
-	default:
-		rank := 711
-		if p.Want >= 16*statement.Gib && !p.Compute {
-			rank = 713 // few cards have room for it
-		}
-		return found{fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(),
-			quote(p.St, "one buffer of %v was refused", p.Want)).needs(needTotal, NeedProcesses)}
-	}
-	return nil
-}
-
-// enginePart is for a part of an engine that is none of its cache.
-func (c *view) enginePart(g *account.Engine) found {
-	s := g.Stages
-	switch {
-	case g.AtStart || g.What == "requests" || c.Shortfall != nil:
-		return nil
-	case s == nil || s.Total.Bytes == 0:
-		return found{fits(733, "a part of an engine", c.partSmaller(g), c.processes(),
-			g.St.Quoted(partText(g))).needs(needTotal, NeedProcesses)}
-	case c.startOccupied(s):
-		return nil
-	case s.LargestTook > s.Total.Bytes/2 && s.Left.Bytes < s.Total.Bytes/10:
-		return found{sure(741, "an engine's parts", c.partSmaller(g),
-			g.St.Quoted("what could not be made is the "+s.Component),
-			with(s.Total, "%v of %v was free at the start", s.Start, s.Total.Bytes),
-			with(s.Left, "%v was left for the %s; the %s took %v", s.Left.Bytes, s.Component, s.Largest,
-				s.LargestTook))}
-	}
-	return found{fits(733, "an engine's parts", c.partSmaller(g), c.processes(),
-		g.St.Quoted("what could not be made is the "+s.Component),
-		with(s.Left, "%v was left for it", s.Left.Bytes)).needs(NeedProcesses)}
-}
-
-// startOccupied reports whether much of the GPU was taken before an engine made its first part.
-func (c *view) startOccupied(s *account.Stages) bool {
-	return s.Start > 0 && s.Total.Bytes > 0 && s.Start < s.Total.Bytes*8/10
-}
-
-// partText is what an engine lacked room for.
-func partText(g *account.Engine) string {
-	switch g.What {
-	case "warmup":
-		return fmt.Sprintf("a trial with %d requests did not fit beside weights and cache", g.Asked)
-	case "executor":
-		return "what the engine makes at its start did not fit"
-	case "prefill":
-		return fmt.Sprintf("a trial with %d tokens, the setting, did not fit beside the weights", g.Asked)
-	case "layout":
-		if g.Asked > 0 {
-			return fmt.Sprintf("num_gpu asks for %d layers on the GPU, and the plan found no room for them", g.Asked)
-		}
-		return "the plan found no room for the layers that are asked for"
-	}
-	return "a part of the engine was refused"
-}
-
-// partSmaller makes a part of an engine smaller.
-func (c *view) partSmaller(g *account.Engine) Remedy {
-	s := g.Stages
-	switch {
-	case g.What == "layout", s != nil && s.LargestTook > s.Total.Bytes*7/10:
-		return c.advise("weights", "cache", "beside")
-	case s != nil && strings.Contains(strings.ToLower(s.Component), "cache"):
-		return c.advise("cache", "weights", "beside")
-	}
-	return c.advise("batch", "beside", "weights")
 }
 
 // driverAbove reports whether the driver was asked for more than any GPU has, or this one.

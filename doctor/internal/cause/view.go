@@ -67,6 +67,15 @@ func (p *pooled) above(c *view) bool {
 	return p.aboveAny(c) || !c.Unified() && c.total.Bytes > 0 && p.Want > c.total.Bytes-account.ContextMost/4
 }
 
+// stopped reports whether the pool wanted to grow below its limit, and got no more: what it has free is
+// less than the request, or in pieces whose sizes are not told.
+func (p *pooled) stopped() bool {
+	if p.InUse.Bytes == 0 || p.Size.Bytes == 0 || p.Limit.Bytes < p.Size.Bytes+p.Want {
+		return false
+	}
+	return p.Largest.Bytes == 0 || account.Less(p.Size.Bytes, p.InUse.Bytes) < p.Want
+}
+
 // bareRefusal is the last refusal of the GPU's memory, where nothing else of it is known.
 func (c *view) bareRefusal() *account.Refusal {
 	if c.Library != nil {

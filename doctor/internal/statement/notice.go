@@ -535,8 +535,11 @@ func (st *Statement) judgeLibrary(w *words) {
 	fails := false
 	for k := range w.at {
 		t := &w.toks[w.at[k]]
-		if name := st.libraryAt(w, k); name != "" && (st.Library == "" || st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status")) {
-			st.Library = name
+		if name := st.libraryAt(w, k); name != "" {
+			above := st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status") // cuDNN's message names what it called
+			if st.Library == "" || above {
+				st.Library = name
+			}
 		}
 		fails = fails || t.class&(CFail|CNot) != 0 || t.is("status", "without", "null", "internal", "nullptr", "ret", "worked", "check")
 	}
@@ -581,8 +584,11 @@ func (st *Statement) libraryAt(w *words, k int) string {
 // for other things.
 func (st *Statement) lacksForLibrary() bool {
 	s := st.Words
-	allocation := s["alloc"] && st.HasAny("failed", "failure") || s["resource"] && s["allocation"] || s["allocate"] && s["work"]
-	return allocation || s["insufficient"] && st.HasAny("resources", "resource")
+	switch {
+	case s["alloc"] && st.HasAny("failed", "failure"), s["insufficient"] && st.HasAny("resources", "resource"):
+		return true
+	}
+	return s["resource"] && s["allocation"] || s["allocate"] && s["work"]
 }
 
 // layerOf finds who refused.

@@ -260,7 +260,8 @@ func unitAt(text string, j int) (unit string, end int) {
 		e++
 	}
 	word, low := text[k:e], strings.ToLower(text[k:e])
-	if units[low] == 0 || word == "b" || word == "e" || e < len(text) && (digit(text[e]) || text[e] == '_') {
+	goesOn := e < len(text) && (digit(text[e]) || text[e] == '_')
+	if units[low] == 0 || word == "b" || word == "e" || goesOn {
 		return "", j
 	}
 	if k == j || len(word) > 2 || word == "B" || len(word) == 2 && low[1] == 'b' {
