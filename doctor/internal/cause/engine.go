@@ -57,16 +57,17 @@ func (c *view) fromEngine() found {
 		return found{sure(734, "the engine's cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("pool_limit")}
 	}
 	noRoom := cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache")
+	all := found{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(noRoom)).
+		needs(needTotal, NeedProcesses).of("program_too_big")}
+	if g.Share >= nearlyAll {
+		return all
+	}
 	rank, larger := 730, "a larger "+c.EngineShare()+" gives the cache more, if the GPU has it"
 	if g.StaticSmall() {
 		rank, larger = 735, fmt.Sprintf("the engine may use %v of the GPU, and wants more", g.Static)
 	}
-	return found{
-		fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(noRoom)).
-			needs(needTotal, NeedProcesses).of("program_too_big"),
-		fits(rank, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted(larger)).
-			needs(needTotal, NeedProcesses).of("pool_limit"),
-	}
+	return append(all, fits(rank, "the engine's share", c.raiseShare(), c.processes(), g.St.Quoted(larger)).
+		needs(needTotal, NeedProcesses).of("pool_limit"))
 }
 
 // engineAtStart is for a check before the engine took any memory.
