@@ -117,7 +117,7 @@ func borne(t *testing.T, d *Diagnosis, log string) {
 		t.Fatal(err)
 	}
 	text := strings.Split(b.String(), "\n")
-	if d.Verdict == VerdictAccount && len(text) > 31 {
+	if d.Verdict == VerdictAccount && len(text) > screenLines+1 {
 		t.Errorf("%d lines\n%s", len(text), b.String())
 	}
 	for _, line := range text {

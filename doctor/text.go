@@ -62,6 +62,9 @@ func (a Answer) onScreen(width int) string {
 	return said + strings.Join(a.dumped(width, screenLines-strings.Count(said, "\n")), "")
 }
 
+// summaryWidth is how wide a summary is at least: on a narrower screen its lines are folded, not cut.
+const summaryWidth = 80
+
 // dumped returns the summaries of a dump and a program: at most room lines, with blank
 // lines and titles.
 func (a Answer) dumped(width, room int) []string {
@@ -74,7 +77,7 @@ func (a Answer) dumped(width, room int) []string {
 		t.Section(title)
 		for _, l := range lines {
 			blanks := len(l) - len(strings.TrimLeft(l, " "))
-			t.Raw("  " + l[:blanks] + report.OneLine(l))
+			t.Raw(report.Fold("  "+l[:blanks]+report.OneLine(l), width))
 		}
 	}
 	if a.Dump != nil {
@@ -89,10 +92,10 @@ func (a Answer) dumped(width, room int) []string {
 		if a.Program != nil {
 			lines = lines * 2 / 3
 		}
-		list(title, a.Dump.Summary(width-2, lines))
+		list(title, a.Dump.Summary(max(width, summaryWidth)-2, lines))
 	}
 	if a.Program != nil {
-		list("The program's buffers, as the compiler counted them", a.Program.Summary(width-2, room-2))
+		list("The program's buffers, as the compiler counted them", a.Program.Summary(max(width, summaryWidth)-2, room-2))
 	}
 	return slices.Collect(strings.Lines(t.String()))
 }

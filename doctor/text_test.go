@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -138,6 +139,46 @@ func TestStepsStandAlone(t *testing.T) {
 			t.Errorf("%s\nlacks %q", got, want)
 		}
 	}
+}
+
+// TestNarrowScreens: accounts and dumps are no wider than the screen, and none of their figures is cut.
+func TestNarrowScreens(t *testing.T) {
+	all := map[string]*Diagnosis{"dump": {Verdict: VerdictUnknown, Certain: []string{"x"}, Dump: readDump(t, doctortest.SmallDump), Program: &dump.Program{}}}
+	names, of := accountCases(t)
+	for _, name := range names {
+		all[name] = diagnose(t, of[name]["log"], of[name]["state.json"])
+	}
+	for name, d := range all {
+		wide := figuresOf(t, d, 200)
+		for _, width := range []int{40, 60, 80, 100} {
+			var b strings.Builder
+			if err := WriteText(&b, []Answer{{Log: "x", Diagnosis: d}}, width); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(b.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%s at %d: %d characters: %s", name, width, n, line)
+				}
+			}
+			if d.Verdict != VerdictAccount || strings.Contains(b.String(), "--json has all") {
+				continue // what is quoted may be cut
+			}
+			for _, f := range wide {
+				if !slices.Contains(figuresOf(t, d, width), f) {
+					t.Errorf("%s at %d: no %s in\n%s", name, width, f, b.String())
+				}
+			}
+		}
+	}
+}
+
+// figuresOf are the sizes in an answer.
+func figuresOf(t *testing.T, d *Diagnosis, width int) []string {
+	var b strings.Builder
+	if err := WriteText(&b, []Answer{{Log: "x", Diagnosis: d}}, width); err != nil {
+		t.Fatal(err)
+	}
+	return sizes.FindAllString(strings.Join(strings.Fields(b.String()), " "), -1)
 }
 
 // TestAnyText: whatever a diagnosis holds, it is written in printable

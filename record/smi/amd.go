@@ -95,7 +95,7 @@ func (r *Reader) rocmLine(n int, text string) bool {
 		return false
 	case what == "vram total memory (b)":
 		if g := r.rocmGPU(n, index, what); g != nil {
-			g.Total = bytes
+			g.Total, g.TotalLine = bytes, n
 		}
 	case what == "vram total used memory (b)":
 		if g := r.rocmGPU(n, index, what); g != nil {

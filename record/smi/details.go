@@ -135,6 +135,9 @@ func (r *Reader) detail(n int, text string) bool {
 		d.open = false // what follows may be indented as well
 		return false
 	case !pair:
+		if g := r.current.lastGPU(); strings.HasSuffix(key, "FB Memory Usage") && g != nil && g.HasUsed && g.Bus == "" && !d.inMIG {
+			r.current.add(GPU{Index: -1, Line: n}) // cut out of what was printed of another one, or at another time
+		}
 		d.enter(key, indent)
 	case indent >= 4:
 		r.value(n, key, value)
@@ -220,13 +223,13 @@ func (g *GPU) memoryValue(n int, key, value string) {
 	switch {
 	case !ok:
 	case key == "Total":
-		g.Total = bytes
+		g.Total, g.TotalLine = bytes, n
 	case key == "Used":
 		g.Used, g.HasUsed, g.UsedLine = bytes, true, n
 	case key == "Free":
-		g.Free, g.HasFree = bytes, true
+		g.Free, g.HasFree, g.FreeLine = bytes, true, n
 	case key == "Reserved":
-		g.Reserved, g.HasReserved = bytes, true
+		g.Reserved, g.HasReserved, g.ReservedLine = bytes, true, n
 	}
 }
 
@@ -245,7 +248,7 @@ func (g *GPU) processValue(n int, key, value string) {
 	case "Type":
 		p.Type = known(value)
 	case "Name":
-		p.Name = known(value)
+		p.Name, p.Gone = known(value), gone(value)
 	case "Used GPU Memory":
 		p.Used, p.HasUsed = amount(value)
 	}

@@ -182,7 +182,7 @@ func (q *queryState) read(n int, values []string) (row, bool) {
 			w.process.PID, ok = number(value)
 			ok = ok || unknown(value)
 		case "process_name":
-			w.process.Name = known(value)
+			w.process.Name, w.process.Gone = known(value), gone(value)
 		case "used":
 			w.process.Used, w.process.HasUsed = amount(value)
 			ok = w.process.HasUsed || unknown(value)

@@ -53,6 +53,8 @@ type GPU struct {
 	MIG                           string // as printed: Enabled, Disabled, N/A; empty if unknown
 	Line                          int
 	UsedLine                      int        // where Used stands, 0 if unknown
+	TotalLine                     int        // where Total stands, if that is another line
+	FreeLine, ReservedLine        int        // likewise
 	Instances                     []Instance // MIG devices
 	Processes                     []Process
 	// ProcessesTold reports whether the reading lists processes, so that no process means
@@ -78,9 +80,13 @@ type Instance struct {
 type Process struct {
 	PID        int
 	Name, Type string // Type is C, G, C+G or M+C; empty if unknown
-	Used       uint64 // device memory
-	HasUsed    bool
-	Line       int
+	// Gone is set where the tool found no program of this number and printed Unknown Error or
+	// [Not Found]: it has ended, or is of another PID namespace, such as a container.
+	Gone    bool
+	GI      int    // of the MIG device in a table; below 0 if unknown
+	Used    uint64 // device memory
+	HasUsed bool
+	Line    int
 }
 
 // Read reads a text to its end, in memory that does not grow with its length: of a long

@@ -294,6 +294,7 @@ func (r *Reader) keepProcess(n, index int, p Process) {
 
 // processOf reads the words of a process's row.
 func processOf(words []string, untyped bool) (p Process, ok bool) {
+	p.GI = -1
 	last := words[len(words)-1]
 	if last == "MiB" && len(words) > 3 {
 		words = words[:len(words)-1]
@@ -309,11 +310,15 @@ func processOf(words []string, untyped bool) (p Process, ok bool) {
 	case len(words) >= 2 && processType(words[1]):
 		p.Type, words = clip(words[1]), append(words[:1:1], words[2:]...)
 	case len(words) >= 4 && processType(words[3]):
+		if gi, ok := number(words[0]); ok {
+			p.GI = gi
+		}
 		p.Type, words = clip(words[3]), append(words[2:3:3], words[4:]...)
 	case !untyped || len(words) < 2:
 		return p, false
 	}
-	p.Name = known(strings.Join(words[1:], " "))
+	name := strings.Join(words[1:], " ")
+	p.Name, p.Gone = known(name), gone(name)
 	p.PID, ok = number(words[0])
 	return p, ok
 }

@@ -56,6 +56,12 @@ func unknown(text string) bool {
 	return len(text) > 2 && text[0] == '[' && text[len(text)-1] == ']'
 }
 
+// gone reports whether a tool prints the text for the name of a process that it could not find.
+func gone(text string) bool {
+	text = strings.Trim(text, "[]")
+	return text == "Not Found" || text == "Unknown Error"
+}
+
 // known is the text, or empty if it stands for no value.
 func known(text string) string {
 	if unknown(text) {

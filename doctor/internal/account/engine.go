@@ -70,6 +70,12 @@ func (g *Engine) ShareRaises(gpu uint64) bool {
 	return known && uint64(g.Share*float64(gpu))+g.More < gpu-part(gpu, shareLeaves)
 }
 
+// LacksMore reports whether the engine itself tells what it lacks beyond its share of a GPU of these
+// bytes, by what it wants or by what is below none.
+func (g *Engine) LacksMore(gpu uint64) bool {
+	return g.Share > 0 && gpu > 0 && g.More > 0 && (g.Want > 0 || g.What == "none")
+}
+
 // StaticSmall reports whether the engine's share is told, and a small one.
 func (g *Engine) StaticSmall() bool { return g.Static > 0 && g.Static < .5 }
 
@@ -137,6 +143,9 @@ func (e *Case) engine() *Engine {
 	g.More = Less(r.Want, r.Free)
 	if r.Want == 0 && g.Weights.Bytes > 0 {
 		g.More = Less(g.Weights.Bytes+statement.Gib, uint64(g.Share*float64(e.Total().Bytes)))
+	}
+	if g.What == "none" { // its own sum is below none by so much, and a cache comes on top
+		g.More = statement.SizeOf(r.St.Topic("engine").Value)
 	}
 	if f := e.pick("vllm usage", nil); f != nil {
 		g.Before, g.BeforeOf = Sized{f.InUse, f.Quoted("")}, f.Total

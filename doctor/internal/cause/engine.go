@@ -34,7 +34,7 @@ func (c *view) fromEngine() found {
 		return found{sure(753, "the engine's share", c.raiseShare(),
 			quote(g.St, "%v more is needed; the engine may use %v of %v, and the GPU has more", g.More, g.Share, total)).
 			and(c.totalLine()...).of("pool_limit")}
-	case g.Share > 0 && total > 0 && g.More > 0 && g.Want > 0:
+	case g.LacksMore(total):
 		return found{sure(751, "no share has room for the cache", c.shorter(g),
 			quote(g.St, "%v more is needed than the engine's %v of %v leaves, and the whole GPU has not that much",
 				g.More, g.Share, total)).

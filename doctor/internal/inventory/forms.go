@@ -16,7 +16,7 @@ import (
 // (figures by name, as often as they stand in the line). unit is that of numbers without one.
 type form struct {
 	source *source
-	needle string // stands in each such line
+	needle string // one of these, with bars between, stands in each such line
 	unit   string
 	re     *regexp.Regexp
 	how    how
@@ -39,20 +39,25 @@ func with(pattern string) *regexp.Regexp {
 var forms = []form{
 	// torch/cuda/memory.py: memory_summary, memory_stats, and what people print themselves.
 	{torch, "memory summary, device ID", "", with(`device ID (?P<gpu>\d+)`), begins},
-	{torch, "CUDA OOMs", "", with(`OOMs: +(?P<count_ooms>\d+) `), inTable},
+	{torch, "CUDA OOMs", "", with(`OOMs: +(?P<count_ooms>\d+) +\|(?: +cudaMalloc retries: +(?P<count_retries>\d+))?`), inTable},
 	{torch, " memory ", "", with(`\|\s*(?P<key>Allocated|Active|Requested|GPU reserved|Non-releasable) memory\s*\|\s*(?P<value>SIZE)\s*\|\s*(?P<peak>SIZE)`), inTable},
-	{torch, "_bytes.all.", "", with(`\b(?P<key>allocated|reserved|active|inactive_split|requested)_bytes\.all\.(?P<when>current|peak)['"]?\s*[,:=]\s*(?P<value>\d+)`), ordinary},
+	{torch, "_bytes.all.", "", with(`\b(?P<key>allocated|reserved|active|inactive_split|requested)_bytes\.all\.(?P<when>current|peak)['"]?\s*[,:=]\s*(?P<value>\d+)` +
+		`|\bnum_(?:ooms['"]?\s*[,:=]\s*(?P<count_ooms>\d+)|alloc_retries['"]?\s*[,:=]\s*(?P<count_retries>\d+))`), ordinary},
+	// Recipes of FSDP, MMEngine, detectron2 and Ultralytics.
+	{torch, "Malloc ret|CUDA memory |data_time: |max_mem: |G   ", "MiB", with(`(?i)cuda malloc ret\w+ : (?P<count_retries>\d+)|` +
+		`max CUDA memory (?:allocated was (?P<peak_allocated>SIZE)|reserved was (?P<peak_reserved>SIZE))|peak active CUDA memory was (?P<peak_active>SIZE)|` +
+		`data_time: [\d.]+,?\s+memory: (?P<peak_allocated>\d+)\b|\bmax_mem: (?P<peak_allocated>\d+M)\b|^\s*\d+/\d+\s+(?P<reserved>[\d.]+G)\s+[\d.]+\s`), ordinary},
 	{torch, "Max_MA ", "", with(`\bMA (?P<allocated>[\d.]+ GB)\s+Max_MA (?P<peak_allocated>[\d.]+ GB)\s+CA (?P<reserved>[\d.]+ GB)\s+Max_CA \d+ GB`), ordinary},
 	{torch, "Allocated ", "GiB", with(`\b(?P<peak>[Mm]ax )?(?P<key>Memory|[Cc]ache) Allocated\s+(?P<value>[\d.]+)\s+GigaBytes`), ordinary},
 	{torch, "MemAllocated=", "", with(`\bMemAllocated=(?P<allocated>SIZE), MaxMemAllocated=(?P<peak_allocated>SIZE)`), ordinary},
 	{torch, "memory.used (MB)", "MiB", with(`(?:gpu_id|device_id): (?P<gpu>\d+)/memory\.used \(MB\)['"]?\s*[:=,]\s*(?P<used>[\d.]+)`), ordinary},
 	{device, "mem_get_info", "", with(`\((?P<free>\d{6,}), (?P<total>\d{6,})\)`), ordinary},
-	{host, "CPU Virtual Memory", "", with(`used = (?P<used>[\d.]+ GB), percent = (?P<word_percent>[\d.]+)%`), ordinary},
+	{host, "CPU Virtual Memory|CPU Total Peak|Mem: ", "", with(`used = (?P<used>[\d.]+ GB), percent = (?P<word_percent>[\d.]+)%|CPU Total Peak Memory consumed during the .*: (?P<peak_used>SIZE)|` +
+		`^Mem:\s+(?P<total>[\d.]+[KMGT]i?)\s+(?P<used>[\d.]+[KMGT]i?)\s+[\d.]+[KMGT]i?(?:\s+[\d.]+[KMGTBi]*){2}\s+(?P<available>[\d.]+[KMGT]i?)`), ordinary},
 	{trainer, "_mem_gpu", "", with(`\b(?P<key>before_init_mem_gpu|(?:init|train)_mem_gpu_(?:alloc|peaked)_delta)['"]?\s*[=:]\s*(?P<value>-?\d+(?:MB)?)`), ordinary},
 	// jaxlib/py_device.cc: memory_stats; CompiledMemoryStats; xla/service/buffer_assignment.cc.
-	{jax, "bytes_", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+` +
-		`)`), ordinary},
-	{jax, "_bytes", "", with(`\b(?P<key>pool_bytes|peak_pool_bytes|largest_free_block_bytes)['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
+	{jax, "bytes_|_bytes", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)` +
+		`['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
 	{compiled, "_size_in_bytes=", "", with(`\b(?P<key>generated_code|argument|output|alias|temp)_size_in_bytes=(?P<value>\d+)`), ordinary},
 	{bufferAssignment, "BufferAssignment:", "", with(`^BufferAssignment:`), begins},
 	{bufferAssignment, "allocation ", "", with(`^allocation \d+: size (?P<value>\d+),.*?(?P<key>parameter|constant|maybe-live-out|preallocated-temp|thread-local)`), ordinary},
@@ -63,11 +68,11 @@ var forms = []form{
 		` (?P<activations>SIZE); the rest of the memory reserved for KV Cache is (?P<cache>SIZE)`), ordinary},
 	{vllm, "Memory profiling results", "", with(`total_gpu_memory=(?P<total>SIZE) initial_memory_usage=(?:SIZE) peak_torch_memory=(?P<peaktorch>SIZE) .*non_torch_memory=(?P<nontorch>SIZE)` +
 		` kv_cache_size=(?P<cache>SIZE)`), ordinary},
-	{vllm, "oading model weights took", "", with(`weights took (?P<weights>SIZE)`), ordinary},
-	{vllm, "Model loading took", "", with(`Model loading took (?P<weights>SIZE)`), ordinary},
-	{vllm, "Available KV cache memory", "", with(`KV cache memory: (?P<cache>SIZE)`), ordinary},
-	{vllm, "KV cache size:", "", with(`GPU KV cache size: (?P<count_tokens>[\d,]+) tokens`), ordinary},
-	{vllm, "Graph capturing finished", "", with(`took (?P<graphs>SIZE)`), ordinary},
+	{vllm, "odel weights t|Model loading took|Available KV cache memory|KV cache size:|Graph capturing finished|instance can use|total_gpu_memory |non_torch_memory |peak memory |available_kv_cache", "",
+		with(`(?:weights took|[Mm]odel loading took|model weights take\s{2}) *(?P<weights>SIZE)|KV cache memory: (?P<cache>SIZE)|GPU KV cache size: (?P<count_tokens>[\d,]+) tokens|` +
+			`capturing finished .*took (?P<graphs>SIZE)|instance can use\s+(?P<requested>SIZE)|total_gpu_memory\s+(?P<total>SIZE)|non_torch_memory\s+(?P<nontorch>SIZE)|` +
+			`PyTorch activation peak memory\s+(?P<activations>SIZE)|available_kv_cache_memory\s+(?P<cache>SIZE)`), ordinary},
+	{vllm, "pu_memory_util|pu-memory-util", "", with(`gpu[_-]memory[_-]utilization(?:['"]?[=:,]\s*| +)(?P<word_share>0?\.\d+|1\.0)\b`), ownWords},
 	{vllm, "Desired GPU memory utilization", "GiB", with(`Free memory on device \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\).*utilization is \((?P<word_share>[\d.]+), (?P<requested>[\d.]+ GiB)\)\.` +
 		` Actual usage is ` +
 		`(?:(?P<weights>SIZE) for weight|(?P<consumed>SIZE) for consumed memory[^,]*), (?P<activations>SIZE) for peak` +
@@ -75,18 +80,18 @@ var forms = []form{
 		` (?P<cache>SIZE)`), ordinary},
 	// SGLang: free memory is the whole device's, other programs included.
 	{sglang, "Load weight begin", "", with(`avail mem=(?P<begin>SIZE)`), begins},
-	{sglang, "Load weight end", "", with(`avail mem=(?P<loaded>SIZE)(?:, mem usage=(?P<weights>SIZE))?`), ordinary},
-	{sglang, "Cache is allocated", "", with(`#tokens: (?P<count_tokens>\d+)|\bKV size: (?P<cache>SIZE)|K size: (?P<k>SIZE), V size: (?P<v>SIZE)`), ordinary},
-	{sglang, "Memory pool end", "", with(`avail mem=(?P<pooled>SIZE)`), ordinary},
-	{sglang, "apture cuda graph begin", "", with(`avail mem=(?P<before>SIZE)`), ordinary},
-	{sglang, "apture cuda graph end", "", with(`mem usage=(?P<graphs>SIZE)\. avail mem=(?P<captured>SIZE)`), ordinary},
+	{sglang, "Load weight end|Cache is allocated|Memory pool end|apture cuda graph|avail_mem=|e_gpu_mem=", "",
+		with(`Load weight end.*avail mem=(?P<loaded>SIZE)(?:, mem usage=(?P<weights>SIZE))?|#tokens: (?P<count_tokens>\d+)|\bKV size: (?P<cache>SIZE)|K size: (?P<k>SIZE), V size: (?P<v>SIZE)|` +
+			`Memory pool end.*avail mem=(?P<pooled>SIZE)|graph begin.*avail mem=(?P<before>SIZE)|graph end.*mem usage=(?P<graphs>SIZE)\. avail mem=(?P<captured>SIZE)|` +
+			`avail(?:able_gpu)?_mem=(?P<capturing>SIZE)`), ordinary},
 	// llama.cpp, alone and under Ollama. "MB" is MiB.
 	{llama, "buffer size", "", with(`(?P<device>[A-Za-z]\w*)\s+(?P<key>model |KV |RS |compute |output |LoRA )?buffer size\s*=\s*(?P<value>[\d.]+ Mi?B)`), ordinary},
 	{llama, "offloaded ", "", with(`offloaded (?P<count_offload>\d+)/(?P<count_layers>\d+) layers to GPU`), ordinary},
-	{llama, "|   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+)` +
+	{llama, "   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+)` +
 		` \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},
 	{llama, "- Host ", "MiB", with(`- (?P<device>Host)\s*\|\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+) \+\s+(?P<compute>\d+) `), ordinary},
 	{llama, " device=", "", with(`msg="(?P<key>model weights|kv cache|compute graph)" device=(?P<device>\w+) size="(?P<value>SIZE)"`), ordinary},
+	{llama, " MiB free", "", with(`(?P<device>[A-Z]\w*)\s*(?:: .*\((?P<total>\d+ MiB), | \([^()]*\)(?: \([^()]*\))? - )(?P<before>\d+ MiB) free`), ordinary},
 	{ollama, "layers.offload=", "", with(`layers\.model=(?P<count_layers>\d+) layers\.offload=(?P<count_offload>\d+)|memory\.available="\[(?P<word_available>[^\]]*)\]"|` +
 		`memory\.required\.allocations="\[(?P<word_allocations>[^\]]*)\]"|` +
 		`\b(?P<key>memory\.required\.(?:full|partial|kv)|memory\.weights\.total|memory\.graph\.(?:full|partial)|projector\.(?:weights|graph))="(?P<value>SIZE)"`), ordinary},
@@ -94,6 +99,7 @@ var forms = []form{
 	{tensorrt, "Loaded engine size", "", with(`Loaded engine size: (?P<weights>SIZE)`), ordinary},
 	{tensorrt, "calculating max tokens in paged", "", with(`total: (?P<total>SIZE), available: (?P<free>SIZE)`), ordinary},
 	{tensorrt, "TensorRT-managed allocation", "MiB", with(`now: CPU \d+, GPU (?P<managed>\d+) \(MiB\)`), ordinary},
+	{tensorrt, "[MemUsageChange] Init", "MiB", with(`now: CPU \d+, GPU (?P<whole>\d+) \(MiB\)`), ordinary},
 	{tensorrt, "for max tokens in paged KV", "", with(`Allocated (?P<cache>SIZE) for max tokens in paged KV cache(?: \((?P<count_tokens>\d+)\))?`), ordinary},
 	{tensorrt, "tokens in paged KV", "", with(`Using (?P<count_tokens>\d+) tokens in paged`), ordinary},
 	{tensorrt, "for k/v cache", "", with(`Allocate (?P<cache>\d+ bytes) for`), ordinary},
@@ -110,15 +116,17 @@ var forms = []form{
 	{cupy, "_bytes()", "", with(`pool\w*\.(?P<key>used|free|total)_bytes\(\)\s*[:=,]?\s*(?P<value>\d+)`), ordinary},
 	{onnx, "Total allocated bytes", "", with(`bfc_arena\.cc.*Total allocated bytes: (?P<reserved>\d+)`), ordinary},
 	{tensorflow, "'peak': ", "", with(`'current': (?P<allocated>\d+), 'peak': (?P<peak_allocated>\d+)\}`), ordinary},
+	{tensorflow, "device:GPU:", "", with(`/device:GPU:(?P<gpu>\d+) with (?P<limit>\d+ MB) memory`), ordinary},
+	{mps, "pinned_mem_limit |PINNED_DEVICE_MEM_LIMIT", "", with(`(?:pinned_mem_limit |PINNED_DEVICE_MEM_LIMIT['"]?\s*[=:]\s*['"]?)(?P<gpu>\d+)[= ](?P<limit>\d+[MG]B?)\b`), ordinary},
+	// Forge and ComfyUI, with units and, before 2025-10, without.
+	{diffusion, "Model Require: |oaded partially|oaded completely|Total VRAM ", "MiB", with(`Target: (?P<word_model>\w+), Free GPU: (?P<free>SIZE), Model Require: (?P<require>SIZE),.*Inference Require: (?P<inference>SIZE)|` +
+		`CPU Swap Loaded[^:]*: (?P<host>SIZE)|GPU Loaded: (?P<loaded>SIZE)|\bloaded (?:partially|completely);? (?:(?P<usable>[\d.]+)(?: MB usable,)? )?(?P<loaded>[\d.]+)(?: MB loaded| |$)|` +
+		`(?P<host>SIZE) offloaded|partially: (?P<freed>SIZE) freed, (?P<loaded>SIZE) remains|(?P<buffer>SIZE) buffer reserved|Total VRAM (?P<vram>SIZE), total RAM (?P<ram>SIZE)`), ordinary},
 	// What people print with words of their own, last.
-	{torch, "emory (", "", headedPrint, ownWords},
-	{torch, "emory [", "", headedPrint, ownWords},
-	{torch, "llocated", "", ownPrint, ownWords},
-	{torch, "eserved", "", ownPrint, ownWords},
-	{torch, "ached", "", ownPrint, ownWords},
+	{torch, "emory (|emory [", "", headedPrint, ownWords},
+	{torch, "llocated|eserved|ached", "", ownPrint, ownWords},
 	{torch, " cur", "", seriesPrint, ownWords},
-	{torch, "peak", "", peakPrint, ownWords},
-	{torch, "Peak", "", peakPrint, ownWords},
+	{torch, "peak|Peak", "", peakPrint, ownWords},
 }
 
 // ownPrint is a counter of PyTorch by its name or by a word, with its size.
@@ -179,7 +187,9 @@ var windows = func() (t [1 << 12]uint64) {
 		t[w*windowHash>>20] |= 1 << bit
 	}
 	for i := range forms {
-		add(forms[i].needle, i)
+		for needle := range strings.SplitSeq(forms[i].needle, "|") {
+			add(needle, i)
+		}
 	}
 	for _, words := range append(refusals, "lloc") {
 		add(words, refusalBit)
@@ -200,6 +210,16 @@ func candidates(text string) (bits uint64) {
 		bits |= windows[w*windowHash>>20]
 	}
 	return bits
+}
+
+// stands reports whether a line has one of the form's needles.
+func (f *form) stands(text string) bool {
+	for needle := range strings.SplitSeq(f.needle, "|") {
+		if strings.Contains(text, needle) {
+			return true
+		}
+	}
+	return false
 }
 
 // take reads a line of this form. It reports whether the line is one.

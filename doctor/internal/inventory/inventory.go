@@ -31,6 +31,8 @@ type Account struct {
 	// Notes are further figures that the lines have, and NotTold is what none of them has.
 	Notes   []string `json:"notes"`
 	NotTold []string `json:"not_told"`
+
+	told bool // some line has what a whole GPU has in use
 }
 
 // Row is one figure.
@@ -108,8 +110,8 @@ type Reader struct {
 	smi      smi.Reader
 	listed   []card // by gpumem ps
 	listLine int
-	lists    *subject // the list of figures that is being read
-	listEnd  int
+	hbmEnd   int            // how far a list of the buffers in HBM may go
+	buffer   string         // of that list, the one that is being read
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
 	tries    []tries
@@ -145,8 +147,11 @@ func (r *Reader) Line(n int, text string) {
 
 // line takes a line that is not of nvidia-smi.
 func (r *Reader) line(n int, text string) {
-	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && !gate(text) {
+	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && n > r.hbmEnd && !gate(text) {
 		return
+	}
+	if (n <= r.hbmEnd || strings.Contains(text, "hbm ")) && r.hbm(n, text) {
+		return // not marked: a message of refused memory has the same list
 	}
 	if r.ps(n, text) {
 		r.mark(n, text)
@@ -156,7 +161,7 @@ func (r *Reader) line(n int, text string) {
 	for rest := bits &^ (1 << refusalBit); rest != 0; rest &= rest - 1 {
 		i := mathbits.TrailingZeros64(rest)
 		f := &forms[i]
-		if !strings.Contains(text, f.needle) {
+		if !f.stands(text) {
 			continue
 		}
 		if r.tries == nil {
@@ -168,14 +173,17 @@ func (r *Reader) line(n int, text string) {
 		} else if f.take(r, n, text) {
 			if f.how != ownWords {
 				r.mark(n, text)
+			} else {
+				r.listing(n, text)
 			}
 			return
 		}
 	}
-	if r.listing(n, text) {
+	if r.gauge(n, text) {
 		r.mark(n, text)
 		return
 	}
+	r.listing(n, text)
 	if text[0] == '|' && text[len(text)-1] == '|' {
 		r.mark(n, text) // of a table
 	}
@@ -229,7 +237,8 @@ var marks = []struct {
 	before string // what stands before that byte
 	after  string // and behind it
 }{
-	{'B', "i", ""}, {'B', "M", ""}, {'B', "G", ""}, {'B', "", "ufferAssignment"}, {'y', "emor", ""}, {'y', "", "tes"}, {'_', "mem", "g"}, {'O', "", "OMs"}, {'V', "K", " cache"}, {'k', "'pea", "'"}, {'G', "layers to ", ""}, {'c', "allo", "ation "},
+	{'B', "i", ""}, {'B', "M", ""}, {'B', "G", ""}, {'B', "", "ufferAssignment"}, {'y', "emor", ""}, {'y', "", "tes"}, {'y', "oaded partiall", ""}, {'y', "oaded completel", ""}, {'_', "mem", "g"}, {'_', "", "mem"}, {'_', "", "MEM_LIMIT"}, {'O', "", "OMs"},
+	{'V', "K", " cache"}, {'k', "'pea", "'"}, {'G', "layers to ", ""}, {'G', "", "     "}, {'c', "allo", "ation "}, {'M', "", "em: "}, {'M', "", "alloc ret"}, {'T', "", "otal hbm"}, {'P', "", "rogram hbm"},
 }
 
 // gate reports whether a line may have a figure.
@@ -295,15 +304,20 @@ func (r *Reader) Account(state *machine.Snapshot) *Account {
 	a := &Account{Rows: []Row{}, Odd: []string{}, Returns: []string{}, Notes: []string{}, NotTold: []string{}}
 	var cards []card
 	if r != nil {
+		cards = append(append(r.cards(), r.listed...), r.measured()...)
+		pair(cards, r.subjects)
+		a.told = len(cards) > 0
+		alone := len(cards) == 0 && !slices.ContainsFunc(r.subjects, func(s *subject) bool { return s.source != list })
 		for _, s := range r.subjects {
-			if len(s.names) > 0 {
+			switch {
+			case alone && s.figuresTold() < fewFigures:
+			case len(s.names) > 0:
 				a.asTold(s)
-				continue
+			case s.source != device:
+				a.subject(s, r.sampled)
 			}
-			a.subject(s, r.sampled)
 		}
 		a.alike()
-		cards = append(r.cards(), r.listed...)
 	}
 	pid := 0
 	if state != nil {

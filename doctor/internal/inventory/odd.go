@@ -41,6 +41,17 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 		if s.source == ollama {
 			a.oddOfOllama(s)
 		}
+	case tpu:
+		a.oddOfHBM(s, odd)
+	case tensorrt:
+		if s.has("cache") {
+			a.Returns = appendNew(a.Returns, "a smaller free_gpu_memory_fraction of kv_cache_config makes the KV cache smaller")
+		}
+	case diffusion:
+		if swapped := get("host"); swapped > 0 {
+			odd("%s of the model is in the host's memory and is brought in as it is needed: slower, and no failure", human(swapped))
+			a.Returns = appendNew(a.Returns, "a smaller or quantised model (fp8, GGUF), or fewer programs on the GPU, ends the swapping; in Forge a smaller GPU Weights leaves more for inference")
+		}
 	case julia:
 		if cached := get("cached"); cached >= 256*mib {
 			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes more of what is live free")
@@ -76,8 +87,15 @@ func (a *Account) oddOfOllama(s *subject) {
 func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 	get := func(key string) uint64 { return s.figures[key].bytes }
 	allocated, reserved := get("allocated"), get("reserved")
-	if n := s.counts["ooms"]; n > 0 {
-		odd("memory was refused before this report (CUDA OOMs: %d)", n)
+	ooms, retries := s.counts["ooms"], s.counts["retries"]
+	_, counted := s.counts["retries"]
+	switch {
+	case ooms > 0:
+		odd("memory was refused before this report (CUDA OOMs: %d, retries: %d)", ooms, retries)
+	case retries > 0:
+		odd("cudaMalloc failed and went on after the cache was given back, %d times: at that peak nothing was left, and each time is slow", retries)
+	case counted:
+		a.Notes = append(a.Notes, "no refusal was counted (0 retries)")
 	}
 	if waiting := get("waiting"); waiting >= get("active")/20 && waiting > 0 {
 		odd("%s of %s was freed and waits for another stream (active minus allocated)", human(waiting), human(get("active")))

@@ -19,12 +19,13 @@ type source struct {
 	others  []part // figures of another moment, such as peaks
 	returns []string
 	notTold string
+	ofGPU   string           // what is not told either, unless a line has what the GPU has in use
 	derive  func(s *subject) // makes figures of others first
 }
 
 type part struct{ key, what string }
 
-var peaks = []part{{"peak_allocated", "allocated at its peak"}, {"peak_reserved", "reserved at its peak"}}
+var peaks = []part{{"peak_allocated", "allocated at its peak"}, {"peak_reserved", "reserved at its peak"}, {"peak_active", "active at its peak"}}
 
 var (
 	torch = &source{
@@ -33,14 +34,14 @@ var (
 			{"allocated", "allocated"}, {"waiting", "freed, waiting for a stream"}, {"pinned", "cached beside live blocks"}, {"cached", "cached, free"},
 			{"used", "used on the device, by all programs"},
 		},
-		total:   part{"reserved", "reserved by its pool"},
-		notTold: "the CUDA context and libraries, other programs, and the size of the GPU: nvidia-smi has them",
+		total: part{"reserved", "reserved by its pool"},
+		ofGPU: "the CUDA context and libraries, other programs, and the size of the GPU: nvidia-smi has them",
 	}
 	jax = &source{
 		title: "JAX's pool", others: []part{{"peak_allocated", "in use at its peak"}, {"peak_reserved", "taken at its peak"}, {"largest", "the largest free block"}, {"programs", "reserved for programs"}},
 		parts: []part{{"allocated", "in use"}, {"cached", "free in the pool"}, {"untaken", "not yet taken from the GPU"}},
 		total: part{"limit", "the pool's limit"}, derive: ofJAX,
-		notTold: "what programs and libraries hold outside the pool, other processes, and the size of the GPU: nvidia-smi has them",
+		ofGPU: "what programs and libraries hold outside the pool, other processes, and the size of the GPU: nvidia-smi has them",
 	}
 	compiled = &source{
 		title: "A compiled function", total: part{"sum", "together"}, derive: ofCompiled,
@@ -61,38 +62,40 @@ var (
 		},
 		others:  []part{{"requested", "what it may use"}},
 		returns: []string{"the KV cache takes what is left: a smaller --gpu-memory-utilization returns memory, and so does sleep mode (/sleep) between requests"},
-		notTold: "what the other programs on the GPU hold",
+		ofGPU:   "what the other programs on the GPU hold",
 	}
 	sglang = &source{
 		title: "SGLang at its start", total: part{"begin", "free when it began"}, derive: ofSGLang,
-		parts:   []part{{"weights", "weights"}, {"cache", "KV cache"}, {"pools", "tables of requests and others"}, {"graphs", "CUDA graphs"}, {"left", "free"}},
-		others:  []part{{"k", "of the cache: K"}, {"v", "of the cache: V"}},
+		parts: []part{{"weights", "weights"}, {"cache", "KV cache"}, {"pools", "tables of requests and others"}, {"graphs", "CUDA graphs"}, {"since", "taken since: workspaces, CUDA graphs"}, {"left", "free"}},
+		others: []part{
+			{"k", "of the cache: K"}, {"v", "of the cache: V"}, {"loaded", "free after the weights"}, {"pooled", "free after the pools"}, {"before", "free before the CUDA graphs"},
+		},
 		returns: []string{"a smaller --mem-fraction-static makes the KV cache smaller"},
-		notTold: "what other programs hold, and the size of the GPU",
+		ofGPU:   "what other programs hold, and the size of the GPU",
 	}
 	llama = &source{
-		title: "llama.cpp", total: part{"total", "total of the GPU"}, derive: ofLlama,
+		title: "llama.cpp", total: part{"total", "in all"}, rest: "the rest: free, and other programs", derive: ofLlama,
+		others: []part{{"before", "free before it loaded"}},
 		parts: []part{
 			{"model", "weights"}, {"model weights", "weights"}, {"", "weights"}, {"lora", "LoRA"}, {"kv", "KV cache"}, {"kv cache", "KV cache"}, {"rs", "recurrent state"},
 			{"compute", "compute buffers"}, {"compute graph", "compute buffers"}, {"output", "output buffers"}, {"unaccounted", "not llama.cpp's own: context, other programs"}, {"free", "free"},
 		},
 		returns: []string{"a smaller context (-c, Ollama's num_ctx) makes the KV cache smaller; a smaller -ngl (num_gpu) leaves layers on the host"},
-		notTold: "the CUDA context, other programs, and what is free",
+		ofGPU:   "the CUDA context, other programs, and what is free",
 	}
 	ollama = &source{
-		title: "Ollama's plan", derive: ofOllama, parts: []part{{"memory.required.partial", "on the GPUs"}}, notTold: "what other programs hold",
+		title: "Ollama's plan", derive: ofOllama, parts: []part{{"memory.required.partial", "on the GPUs"}}, ofGPU: "what other programs hold",
 		others: []part{
 			{"memory.required.full", "all layers on the GPUs would take"}, {"memory.weights.total", "weights"}, {"memory.required.kv", "KV cache"}, {"graph", "graph"},
 			{"projector.weights", "the projector's weights"}, {"projector.graph", "the projector's graph"}, {"on0", "on GPU 0"}, {"on1", "on GPU 1"}, {"on2", "on GPU 2"}, {"on3", "on GPU 3"},
 		},
 	}
 	tensorrt = &source{
-		title: "TensorRT-LLM at its start", total: part{"total", "total of the GPU"}, rest: "the rest",
-		derive:  ofTensorRT,
-		parts:   []part{{"weights", "weights"}, {"managed", "the engine, as TensorRT manages it"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
-		others:  []part{{"free", "free before the KV cache"}},
-		returns: []string{"a smaller free_gpu_memory_fraction of kv_cache_config makes the KV cache smaller"},
-		notTold: "what other programs hold",
+		title: "TensorRT at its start", total: part{"total", "total of the GPU"}, rest: "the rest",
+		derive: ofTensorRT,
+		parts:  []part{{"weights", "weights"}, {"managed", "the engine, as TensorRT manages it"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
+		others: []part{{"free", "free before the KV cache"}, {"whole", "in use on the GPU, by all programs"}},
+		ofGPU:  "what other programs hold",
 	}
 	trainer = &source{
 		title: "Hugging Face's Trainer", total: part{"sum", "at the peak of training"}, derive: ofTrainer,
@@ -102,22 +105,47 @@ var (
 		},
 		notTold: "PyTorch's cache and context, other GPUs and ranks: these figures are of rank 0, and of what is allocated",
 	}
-	device = &source{title: "mem_get_info", parts: []part{{"used", "in use, by all programs"}, {"free", "free"}}, total: part{"total", "total of the GPU"}, derive: ofDevice, notTold: "who uses it"}
-	host   = &source{title: "The host", parts: []part{{"used", "in use by all programs"}}, notTold: "how much it has"}
-	jetson = &source{title: "RAM, the CPU's and the GPU's", parts: []part{{"used", "in use"}, {"free", "free"}}, total: part{"total", "there is"}, derive: ofDevice, notTold: "who uses it"}
+	device = &source{} // of a card
+	host   = &source{
+		title: "The host", parts: []part{{"used", "in use by all programs"}}, total: part{"total", "in all"}, rest: "free, or caches of files",
+		others: []part{{"peak_used", "of this program, at its peak"}, {"available", "available to programs"}},
+	}
+	jetson = &source{title: "RAM, the CPU's and the GPU's", parts: []part{{"used", "in use"}, {"free", "free"}}, total: part{"total", "there is"}, derive: ofPool, notTold: "who uses it"}
 	julia  = &source{
-		title: "CUDA.jl", total: part{"total", "total of the GPU"}, derive: ofJulia, notTold: "who holds what is outside the pool: nvidia-smi",
+		title: "CUDA.jl", total: part{"total", "total of the GPU"}, derive: ofJulia, ofGPU: "who holds what is outside the pool: nvidia-smi",
 		parts: []part{{"allocated", "live in its pool"}, {"cached", "cached, free in its pool"}, {"outside", "outside the pool: context, other programs"}, {"free", "free"}},
 	}
 	rmm  = &source{title: "RMM", parts: []part{{"allocated", "allocated"}}, others: peaks, notTold: "the size of its pool, and what is outside it"}
 	cupy = &source{
-		title: "CuPy's pool", parts: []part{{"used", "in use"}, {"free", "cached, free"}}, total: part{"total", "taken by the pool"}, derive: ofDevice,
+		title: "CuPy's pool", parts: []part{{"used", "in use"}, {"free", "cached, free"}}, total: part{"total", "taken by the pool"}, derive: ofPool,
 		returns: []string{"cupy.get_default_memory_pool().free_all_blocks() returns what is free in the pool"}, notTold: "what is outside the pool",
 	}
 	list       = &source{title: "Figures", notTold: "which of them are parts of another"}
 	gauges     = &source{title: "Metrics", notTold: "what is not in these metrics"}
 	onnx       = &source{title: "onnxruntime's arena", parts: []part{{"reserved", "taken from the device"}}, notTold: "how much of it is in use"}
-	tensorflow = &source{title: "TensorFlow's allocator", parts: []part{{"allocated", "in use"}}, others: peaks, notTold: "the size of its pool, and what is outside it"}
+	tensorflow = &source{
+		title: "TensorFlow's allocator", parts: []part{{"allocated", "in use"}}, total: part{"limit", "what its pool may take"}, others: peaks, notTold: "what is outside its pool",
+	}
+	tpu = &source{
+		title: "A program in HBM, as XLA counts it", total: part{"usage", "in all"},
+		parts: []part{{"reserved", "reserved"}, {"program", "the program"}, {"arguments", "arguments"}},
+		others: []part{
+			{"requirement", "what the program requires"}, {"HLO temp", "temporaries"}, {"global", "global"}, {"scoped", "scoped"}, {"padded", "with padding"}, {"unpadded", "without padding"},
+			{"buffer 1", "buffer 1"}, {"buffer 1 unpadded", "buffer 1 without padding"}, {"buffer 1 padding", "padding of buffer 1"},
+			{"buffer 2", "buffer 2"}, {"buffer 2 unpadded", "buffer 2 without padding"}, {"buffer 2 padding", "padding of buffer 2"},
+			{"buffer 3", "buffer 3"}, {"buffer 3 unpadded", "buffer 3 without padding"}, {"buffer 3 padding", "padding of buffer 3"},
+		},
+	}
+	mps       = &source{title: "CUDA MPS", total: part{"limit", "what one client may take"}, returns: []string{"fewer clients with a larger set_default_device_pinned_mem_limit each, or fewer replicas where a device plugin sets it"}}
+	diffusion = &source{
+		title: "The diffusion model", total: part{"vram", "of the GPU"},
+		parts: []part{{"loaded", "of the model, on the GPU"}},
+		others: []part{
+			{"host", "of the model, in the host's memory"}, {"free", "free on the GPU before it"}, {"usable", "usable for the model"}, {"require", "what the model takes"},
+			{"inference", "what inference takes beside it"}, {"buffer", "reserved for what is swapped in"}, {"freed", "freed for others"}, {"ram", "the host's memory in all"},
+		},
+		notTold: "what the images and other programs take beside the model",
+	}
 )
 
 func human(n uint64) string { return size.Format(n) }
@@ -221,12 +249,20 @@ func ofSGLang(s *subject) {
 	if s.has("pooled", "cache") {
 		s.less("pools", "loaded", "cache", "pooled")
 	}
-	for _, key := range []string{"begin", "loaded", "pooled", "before", "captured"} {
+	for _, key := range []string{"begin", "loaded", "pooled", "before", "capturing", "captured"} {
 		if f, ok := s.figures[key]; ok {
 			s.figures["left"] = f
 		}
 	}
-	if !s.has("pooled") && !s.has("before") && !s.has("captured") {
+	if s.has("pooled") && !s.has("graphs") {
+		s.less("since", "pooled", "left")
+	}
+	for _, key := range []string{"loaded", "pooled", "before"} {
+		if s.figures[key] == s.figures["left"] {
+			defer delete(s.figures, key)
+		}
+	}
+	if !s.has("pooled") && !s.has("before") && !s.has("captured") && !s.has("capturing") {
 		s.less("left", "loaded", "cache")
 	}
 	if !s.has("begin") && s.has("loaded", "weights") {
@@ -292,7 +328,7 @@ func ofTrainer(s *subject) {
 	addUp(s)
 }
 
-func ofDevice(s *subject) {
+func ofPool(s *subject) {
 	if s.has("used") {
 		s.less("free", "total", "used")
 	} else {
@@ -328,7 +364,7 @@ func (a *Account) subject(s *subject, sampled bool) {
 	}
 	add(s.parts, Part)
 	t, told := s.figures[s.total.key]
-	if rest := t.bytes - min(sum, t.bytes); told && s.rest != "" && rest > 0 && len(rows) > 0 {
+	if rest := t.bytes - min(sum, t.bytes); told && s.rest != "" && rest > 0 && sum > 0 && (s.source != llama || rest > t.bytes/200) {
 		rows = append(rows, Row{What: s.rest, Bytes: rest, From: t.From, Kind: Part})
 	}
 	add(s.others, Other)
@@ -340,9 +376,22 @@ func (a *Account) subject(s *subject, sampled bool) {
 	}
 	a.add(name, Row{What: s.total.what, Bytes: t.bytes, From: t.From, Kind: Total}, rows)
 	switch {
+	case s.ofGPU == "" || a.told:
 	case s.source == torch && !s.known:
 		a.NotTold = appendNew(a.NotTold, "what it holds beside this, and other programs: nvidia-smi has them")
-	case s.notTold != "":
+	default:
+		a.NotTold = appendNew(a.NotTold, s.ofGPU)
+	}
+	if s.source == vllm && !s.has("cache") && s.counts["tokens"] > 0 {
+		a.Notes = append(a.Notes, fmt.Sprintf("%s: the KV cache has room for %d tokens", name, s.counts["tokens"]))
+	}
+	if share := s.words["share"]; share != "" && !s.has("requested") {
+		a.Notes = append(a.Notes, name+": gpu_memory_utilization is "+share)
+	}
+	if s.source == host && !told {
+		a.NotTold = appendNew(a.NotTold, "how much the host has")
+	}
+	if s.notTold != "" {
 		a.NotTold = appendNew(a.NotTold, s.notTold)
 	}
 	a.oddOf(name, s, sampled)
