@@ -87,6 +87,19 @@ func atStart(free, share, want float64) string {
 	return fmt.Sprintf("ValueError: Free memory on device cuda:0 (%.2f/80.00 GiB) on startup is less than desired GPU memory utilization (%.2f, %.2f GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.\n", free, share, want)
 }
 
+// before is vLLM's count of a GPU of 80 GiB, of which used were in use before it loaded 7 GiB of weights.
+func before(used float64) string {
+	return fmt.Sprintf("INFO vllm: Loading model weights took 7.0000 GiB\n"+
+		"Memory profiling: total_gpu_memory=80.00GiB initial_memory_usage=%.2fGiB peak_torch_memory=8.0GiB vllm\n"+
+		"ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n", used)
+}
+
+// captured is an error of CUDA's so many lines behind one that says that graphs are captured.
+func captured(lines int) string {
+	return "vllm: Capturing CUDA graphs (mixed prefill-decode, PIECEWISE)\n" +
+		strings.Repeat("  File \"/opt/vllm/worker.py\", line 84, in run\n", lines-1) + "RuntimeError: CUDA error: out of memory\n"
+}
+
 // foundGPU is what TensorFlow says of the GPU at its start, and a refusal.
 func foundGPU(free string) string {
 	return "I tensorflow/core/common_runtime/gpu/gpu_device.cc:1392] Found device 0 with properties: \ntotalMemory: 16.00GiB freeMemory: " + free +
@@ -201,6 +214,11 @@ func TestBordersOfTheMachine(t *testing.T) {
 
 		{"a quarter used before an engine, and 1 GiB lacking", atStart(60, .76, 61), "", "cause: an engine's check at its start; a neighbour at its start or end"},
 		{"a sixteenth used, and 1 GiB lacking", atStart(75, .95, 76), "", "either: an engine's check at its start; a neighbour at its start or end"},
+		// Weights of 7 GiB, a context of 0.75, and a tenth of the GPU, 8: up to 15.75 may be the engine's own.
+		{"in use before an engine, and perhaps its own", before(15.1), "", "needs: no room for the cache; the engine's share"},
+		{"in use before an engine, and not its own", before(16.5), "", "cause: an engine counts what was there before it"},
+		{"an error forty lines behind a capture", captured(40), "", "cause: an error while graphs are captured"},
+		{"an error eighty lines behind one", captured(80), "", withoutSize},
 		{"all free at the start, and a model that is larger", llamaModel(14200, 9000, 6000), "", "cause: the model's parts above the GPU"},
 		{"half free at the start, and a model that would fit", llamaModel(7500, 5000, 4000), "", "cause: most of the GPU was taken before"},
 		{"a sixteenth of the GPU is free of SGLang's weights", sglang(.98, 3, 77), "", "cause: no room for the cache"},
@@ -262,7 +280,10 @@ func TestFirstStep(t *testing.T) {
 	three := strings.Replace(two, "Process 11 has 10.00 GiB", "Process 11 has 7.00 GiB memory in use. Process 13 has 7.00 GiB memory in use. Process 14 has 7.00 GiB", 1)
 	const weights = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory\n"
 	const cache = "llama_kv_cache_init: failed to allocate buffer for kv cache\n"
+	moved := "  File \"/opt/torch/nn/modules/module.py\", line 927, in _apply\n" + older("3.00 GiB", "24.00 GiB", "22.40 GiB", "1.00 GiB", "22.50 GiB")
 	for _, tt := range []struct{ name, log, first string }{
+		{"a model on its way to the GPU", moved, "make the weights smaller"},
+		{"the same in a program that trains", "epoch 1, loss 0.31\n" + moved, "make it smaller: a smaller batch"},
 		{"two of one size are two programs", two, "see who holds it"},
 		{"three of one size are ranks", three, "3 of the processes hold 7 GiB each: the ranks of one job"},
 		{"the buffer of the cache, by the next line", weights + cache, "make the cache smaller"},

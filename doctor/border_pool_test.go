@@ -22,6 +22,12 @@ func older(want, total, alloc, free, reserved string) string {
 	return fmt.Sprintf("RuntimeError: CUDA out of memory. Tried to allocate %s (GPU 0; %s total capacity; %s already allocated; %s free; %s reserved in total by PyTorch)\n", want, total, alloc, free, reserved)
 }
 
+// summary is PyTorch's list of what is allocated, and active, in MiB.
+func summary(allocated, active int) string {
+	return fmt.Sprintf("| Allocated memory      |  %d MiB |  %[1]d MiB |  99999 MiB |  61599 MiB |\n"+
+		"| Active memory         |  %d MiB |  %[2]d MiB |  99999 MiB |  61579 MiB |\n", allocated, active)
+}
+
 func TestBordersOfAPool(t *testing.T) {
 	const holes, waiting, limit = "holes in the pool", "either: holes in the pool; freed, and waiting for a stream", "cause: the pool's own limit"
 	for _, tt := range []struct{ name, log, want string }{
@@ -30,6 +36,23 @@ func TestBordersOfAPool(t *testing.T) {
 		{"unused, far above a request of 110 MiB", older("110.00 MiB", "40.00 GiB", "23.00 GiB", "64.00 MiB", "37.00 GiB"), waiting},
 		{"unused, far above a request of 90 MiB, which gaps may refuse", older("90.00 MiB", "40.00 GiB", "23.00 GiB", "64.00 MiB", "37.00 GiB"), "cause: " + holes},
 
+		// 7 GiB, 7,168 MiB, were lacking.
+		{"as much waits for a stream as was lacking", card{8, 40, 1, 0, 39, 31, 7}.String() + summary(31<<10, 38<<10), "cause: freed, and waiting for a stream"},
+		{"a MiB less waits", card{8, 40, 1, 0, 39, 31, 7}.String() + summary(31<<10, 38<<10-1),
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"20 MiB wait, of a program that fills the GPU", card{8, 40, 1, 0, 39, 37.5, 1}.String() + summary(38400, 38420),
+			"cause: the program's own allocations fill the GPU"},
+
+		// 3.5 GiB were lacking, and 4 are unused in a pool of 74 to 76: 5 of 100.
+		{"holes, and others with what was lacking", card{4, 80, .5, 3.55, 75.9, 70.5, 4}.String(),
+			"either: holes in the pool, or just too few; holes in the pool, or just too few; others in the message"},
+		{"holes, and others with less", card{4, 80, .5, 2, 77.5, 72, 4}.String(),
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
+
+		// The next request would pass 0.9 of 40 GiB, which are 36: from 35.95 in the pool with one of 90 MiB, as the
+		// figures are printed. 35.91 and 90 MiB are 35.998, and the rounding of each hides what lacks.
+		{"a round part, as far as rounding tells", older("90.00 MiB", "40.00 GiB", "35.50 GiB", "1.00 GiB", "35.91 GiB"), "cause: just below a round part of the GPU"},
+
 		// A cap of 38 of 40 GiB is one: 37.2 and 1 pass it, and 2 are free.
 		{"a cap of nineteen twentieths", allowed{1, 40, 2, 0, 38, 38, 37, .2}.String(), limit},
 		{"a cap of all of the GPU is none", allowed{1, 40, 2, 0, 38, 39.8, 37, .2}.String(), "needs: refused while enough is free; refused while enough is free; refused while enough is free"},
@@ -37,6 +60,8 @@ func TestBordersOfAPool(t *testing.T) {
 		{"free is the GPU's, and others have it", allowed{3, 40, 1.5, 20, 18.5, 20, 18, .2}.String(), "cause: others in the message"},
 		{"free is what the cap leaves", allowed{3, 40, 2, 20, 18.5, 20, 18, .2}.String(), limit},
 		// 16 and 2.5 do not pass 20.
+		// Beside 2 of this pool, others in the process have 10 of the 13 that it may take: Metal's buffers are so, and no other's.
+		{"an XPU's process with much besides PyTorch", strings.Replace(mpsLog(2, 15.5), "MPS", "XPU", 2), limit},
 		{"a request that the cap has room for", allowed{2.5, 40, 20, 0, 16.5, 20, 15.8, .2}.String(), "needs: refused while enough is free; refused while enough is free; refused while enough is free"},
 		// 38 and 3 are more than 40: a higher cap would not help.
 		{"a cap, and more than the GPU", "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 40.00 GiB. 39.00 GiB allowed; Of the allocated memory 38.00 GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated.\n", "cause: the program's own allocations fill the GPU"},

@@ -30,6 +30,12 @@ func xpu(alloc float64) string {
 		"Of the allocated memory %.2f GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated.\n", alloc)
 }
 
+// untold is a message that does not say how much was wanted, with a list of processes.
+func untold(processes string) string {
+	return "torch.OutOfMemoryError: CUDA out of memory. GPU 0 has a total capacity of 40.00 GiB of which 10.00 MiB is free. " + processes +
+		"Of the allocated memory 14.00 GiB is allocated by PyTorch, and 0.20 GiB is reserved by PyTorch but unallocated.\n"
+}
+
 // parts is TensorRT-LLM's list of what an engine's parts took of 80 GiB, of which start were free.
 func parts(start, model float64) string {
 	return fmt.Sprintf(`RuntimeError: Executor creation failed due to insufficient GPU memory.
@@ -71,6 +77,12 @@ func TestBordersOfTheAccount(t *testing.T) {
 		{"an engine with less at the start", parts(63, 50), "", "cause: most of the GPU was taken before"},
 		{"the rest, half of it listed", rest, listed(20 << 10), "cause: others on the machine"},
 		{"the rest, a quarter of it listed", rest, listed(10 << 10), "either: the rest of the GPU; the rest of the GPU"},
+		// How much was wanted is not told. 25.8 of 40 GiB are neither free nor in the pool.
+		{"no request, and nobody is listed", untold(""), "", "needs: the rest of the GPU; the rest of the GPU"},
+		{"no request, and a list of who has them", untold("Process 4242 has 25.00 GiB memory in use. Process 77 has 14.90 GiB memory in use. "), "", "unknown: "},
+		// 0.6 GiB were lacking. A context has up to 1.5, and so a process of 0.9 may have no more.
+		{"others with what was lacking, and no more than a context", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(900), "either: the program's own allocations; the rest of the GPU"},
+		{"others with more than one", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(2000), "cause: others on the machine"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagnose(t, tt.log, tt.state)

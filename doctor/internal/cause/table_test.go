@@ -156,6 +156,22 @@ func TestSharedCodeIsNoJAX(t *testing.T) {
 	}
 }
 
+// TestEXLAHasNoCheckOfJAX: EXLA's pool is set in Elixir's configuration, and `gpumem explain` reads JAX's
+// variables, which would check nothing of it.
+func TestEXLAHasNoCheckOfJAX(t *testing.T) {
+	const full = "** (RuntimeError) RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.\n" +
+		"bfc_allocator.cc:1100] Limit:                     6442450944\nbfc_allocator.cc:1100] InUse:                     4294967296\n"
+	for line, want := range map[string]bool{"[info] XLA service initialized; exla\n": false, "jaxlib 0.7.2\n": true} {
+		checked := false
+		for _, x := range explainedLog(t, line+full) {
+			checked = checked || x.Remedy.Check != ""
+		}
+		if checked != want {
+			t.Errorf("%q: a check %v, want %v", line, checked, want)
+		}
+	}
+}
+
 // TestConditionsOfRemedies: what is advised suits what the program did, how it is set, and when it ran.
 func TestConditionsOfRemedies(t *testing.T) {
 	const full = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free. " +

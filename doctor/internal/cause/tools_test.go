@@ -12,9 +12,11 @@ import (
 var toolsOfNVIDIA = regexp.MustCompile(`nvidia-smi|CUDA_VISIBLE_DEVICES|CUDA_LAUNCH_BLOCKING|compute-sanitizer|\bxid\b|gpumem (?:ps|run)`)
 
 // TestToolsOfThePlace: whatever fails, on a GPU of another maker nothing is proposed that only
-// NVIDIA's have, and on Windows nothing that only Linux has.
+// NVIDIA's have, and on Windows nothing that only Linux has,
+// or the other way round.
 func TestToolsOfThePlace(t *testing.T) {
 	linux := regexp.MustCompile(`\bdmesg\b|free -h|LD_DEBUG|ldconfig|\| grep|gpumem run`)
+	windows := regexp.MustCompile(`Task Manager,|Event Viewer|findstr`)
 	nvidia := regexp.MustCompile(`NVIDIA|Tesla|GeForce|MiB \|`)
 	logs := append([]string{
 		"torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n",
@@ -36,6 +38,7 @@ func TestToolsOfThePlace(t *testing.T) {
 		{"Ascend", "device: NPU 0\n", toolsOfNVIDIA},
 		{"Tenstorrent", "TT_FATAL: out of range\n", toolsOfNVIDIA},
 		{"Windows", "C:\\Users\\me\\run.exe\n", linux},
+		{"WSL, which is Linux", "Linux node1 5.15.90.1-microsoft-standard-WSL2\nC:\\Users\\me\\run.exe\n", windows},
 	} {
 		seen := map[string]bool{}
 		for _, log := range logs {

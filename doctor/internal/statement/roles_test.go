@@ -33,6 +33,7 @@ func TestAmountsHaveTheRoleOfTheNearestWord(t *testing.T) {
 		{"enforce allocating <= available failed, 3221225472 > 1073741824", "want 3 GiB, free 1 GiB"},
 		{"insufficient GPU memory: 1073741824 bytes of memory found < 3221225472 bytes of memory required", "free 1 GiB, want 3 GiB"},
 		{"3221225472 > 1073741824", ""},
+		{"12.00 GiB total in use, 1.00 GiB free, tried to allocate 2.00 GiB", "use 12 GiB, free 1 GiB, want 2 GiB"}, // of what is used the total
 		{"  Size:      4194304", "want 4 MiB"},
 		{"Pool Size: 48000000 KB", "kept 45.78 GiB"},
 		{"memory need is536870912", "want 512 MiB"},
