@@ -10,11 +10,14 @@ import (
 	"gpumem/doctor/internal/vocabulary"
 )
 
+// refusedArgument is what a status says that many failures have.
+const refusedArgument = "an argument that was refused"
+
 // failures are kinds of errors that are none of memory, in words.
 var failures = map[vocabulary.Kind]string{
 	vocabulary.AboutAddress: "an illegal address", vocabulary.AboutAssert: "an assertion in a kernel", vocabulary.AboutTimeout: "a timeout", vocabulary.AboutLaunch: "a failed launch",
 	vocabulary.AboutDevice: "a device that is missing, lost or faulty", vocabulary.AboutDriver: "a driver that does not fit", vocabulary.AboutDisk: "a full disk",
-	vocabulary.AboutArgument: "an argument that was refused", vocabulary.AboutLimit: "a limit on something other than memory",
+	vocabulary.AboutArgument: refusedArgument, vocabulary.AboutLimit: "a limit on something other than memory",
 }
 
 // plain are families whose names stand in logs that did not fail for them.

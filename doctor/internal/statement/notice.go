@@ -478,6 +478,10 @@ func (st *Statement) beyondLimit(w *words, k int) bool {
 // judgeTopics lets what has one meaning go before the words.
 func (st *Statement) judgeTopics(strong bool) {
 	other := st.Topic("other") != nil && !st.Words["oom"]
+	if scarce := strong || st.Words["insufficient"] && st.Words["memory"]; other && scarce && st.Topic("other").Name == refusedArgument {
+		st.drop("other") // a status that many failures have, beside words that have one meaning
+		other = false
+	}
 	quiet := st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong
 	switch {
 	case st.Topic("engine") != nil:
@@ -489,6 +493,11 @@ func (st *Statement) judgeTopics(strong bool) {
 	case !st.Advice && st.memoryCode() && !st.Says(CNot) && !notKilled.MatchString(Clipped64(st.head+st.Text)):
 		st.Refused = true
 	}
+}
+
+// drop takes a topic away.
+func (st *Statement) drop(id string) {
+	st.Topics = slices.DeleteFunc(st.Topics, func(t topic) bool { return t.Id == id })
 }
 
 // judgeNumbers finds a refusal that follows from the numbers alone.
