@@ -69,3 +69,22 @@ func TestNothingIsSureBehindNumbersThatDoNotAgree(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatDidNotComeIsNoFailure: counters of none, flags that are false and checks that went well, as
+// people paste them.
+func TestWhatDidNotComeIsNoFailure(t *testing.T) {
+	for _, log := range []string{
+		"low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n",
+		`{"Status": "exited", "OOMKilled": false, "ExitCode": 1}` + "\n",
+		`kube_pod_container_status_terminated_reason{reason="OOMKilled"} 0` + "\n",
+		"slurmstepd: no oom_kill events\n",
+		"Finished without running out of memory\n",
+		"No CUDA out of memory error occurred.\n",
+		"========= No illegal memory access was found\n========= ERROR SUMMARY: 0 errors\n",
+		"check: No space left on device check passed\n",
+	} {
+		if d := diagnose(t, log, ""); d.Verdict != VerdictUnknown || len(d.Causes) > 0 || strings.Contains(inWords(d), "memory was refused") {
+			t.Errorf("%s: %s %v\n%s", log, d.Verdict, ids(d), inWords(d))
+		}
+	}
+}

@@ -49,7 +49,7 @@ func (st *Statement) readCodes(text string) {
 			st.topic("sessions", h.Row.Name)
 		case h.Row.Kind == vocabulary.AboutCode && !foreign:
 			st.topic("image", h.Row.Name)
-		case name != "" && !foreign && h.Row.Fatal && !st.denies(h):
+		case name != "" && !foreign && h.Row.Fatal:
 			st.topic("other", name)
 		}
 	}
@@ -69,12 +69,6 @@ func (st *Statement) topic(id, name string) {
 	if st.Topic(id) == nil {
 		st.Topics = append(st.Topics, topic{Id: id, Name: name})
 	}
-}
-
-// denies reports whether the clause says that the failure did not come.
-func (st *Statement) denies(h vocabulary.Hit) bool {
-	text := Clipped64(st.head + st.Text)
-	return absent.MatchString(text[h.End:]) || lacking.MatchString(text[:h.At])
 }
 
 // memoryCode reports whether the text names an error that is one of memory.

@@ -33,6 +33,7 @@ const (
 // Statement is a passage, read.
 type Statement struct {
 	passage
+	plain   string // the text with its contractions resolved
 	toks    tokenList
 	Words   map[string]bool // with those of its head
 	Amounts []amount
@@ -108,7 +109,7 @@ var libraryNames = map[string]string{
 func readPassage(p passage) *Statement {
 	plain := strings.ReplaceAll(p.Text, "n't", " not")
 	plain = strings.ReplaceAll(plain, "n’t", " not")
-	st := &Statement{passage: p, toks: tokenize(plain), Words: map[string]bool{}}
+	st := &Statement{passage: p, plain: plain, toks: tokenize(plain), Words: map[string]bool{}}
 	for i := range st.toks {
 		switch {
 		case st.toks[i].kind == 'w':
@@ -148,29 +149,20 @@ func readPassage(p passage) *Statement {
 	return st
 }
 
-// denied reports whether the clause says that the failure did not come, or that /dev/shm
-// failed for a reason other than its size.
+// denied reports whether the text says that the failure did not come, or that /dev/shm failed for a
+// reason other than its size.
 func denied(id, text string, re *regexp.Regexp) bool {
 	switch id {
-	case "other":
+	case "other", "killed", "sigkill":
 		at := re.FindStringIndex(text)
-		return absent.MatchString(text[at[1]:]) || lacking.MatchString(text[:at[0]])
-	case "killed":
-		return notKilled.MatchString(text)
+		return vocabulary.Denied(text, at[0], at[1])
 	case "shm":
 		return errno.MatchString(text)
 	}
 	return false
 }
 
-// notKilled is a kill that did not come: a count of zero, a flag that is false, a denial.
-var notKilled = regexp.MustCompile(`(?i)\boom_?(?:group_)?kill(?:ed)?["']?\s*[:=]?\s*(?:false|no|none|0)\b|\b(?:not|never|wasn't|without being)\b.{0,12}\boom-?_?killed`)
-
-var (
-	absent  = regexp.MustCompile(`^[^.;,:]{0,40}\b(?:did not|didn't|does not|doesn't|never|no longer)\b`)
-	lacking = regexp.MustCompile(`(?i)\b(?:without(?: an?)?|no more|no longer an?)\s*$`)
-	errno   = regexp.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
-)
+var errno = regexp.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
 
 // Clipped64 bounds what a regular expression reads.
 func Clipped64(s string) string { return s[:min(len(s), 16<<10)] }
@@ -256,6 +248,20 @@ var calledRoutine = regexp.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+
 type words struct {
 	toks tokenList
 	at   []int
+	text string
+}
+
+// denied reports whether the text says that "out of memory", or a word for it, from word k on did not
+// come.
+func (w *words) denied(k int) bool {
+	end := k
+	for j := k; j < len(w.at) && j <= k+4; j++ {
+		if w.has(j, cMemory|cOOM) {
+			end = j
+			break
+		}
+	}
+	return vocabulary.Denied(w.text, w.toks[w.at[k]].at, w.toks[w.at[end]].end)
 }
 
 // is reports whether word k is one of these.
@@ -329,7 +335,7 @@ func (st *Statement) memoryish() bool {
 
 // judge finds whether memory was refused, whether the program goes on, and whose failure it is.
 func (st *Statement) judge() {
-	w := &words{toks: st.toks}
+	w := &words{toks: st.toks, text: st.plain}
 	for i := range st.toks {
 		// "90 allocations, 0 refused, 20 calls" counts them.
 		if i > 0 && st.toks[i].class&CFail != 0 && w.toks.counted(i) {
@@ -359,8 +365,8 @@ func (toks tokenList) counted(i int) bool {
 func (st *Statement) judgeRefusal(w *words) (strong bool) {
 	for k := range w.at {
 		out := w.is(k, "out") && w.is(k+1, "of")
-		if out && (w.is(k-1, "no", "without", "zero", "never", "any") || w.is(k+2, "memory") && w.counts(k+2)) {
-			continue // none, or a count of them
+		if out && (w.is(k-1, "any") || w.is(k+2, "memory") && w.counts(k+2)) {
+			continue // a hint, or a count of them
 		}
 		switch {
 		case out && w.is(k+2, "shared") && st.Topic("shm") == nil:
@@ -375,6 +381,7 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 		case !short && !slices.ContainsFunc(lacks, func(lack lack) bool { return lack(st, w, k) }):
 		case w.hedged(k):
 			st.Advice = true
+		case (short || w.has(k, cOOM) || w.is(k, "memory")) && w.denied(k):
 		default:
 			if !st.Refused {
 				st.startAt(st.toks[w.at[k]].at)
@@ -490,7 +497,7 @@ func (st *Statement) judgeTopics(strong bool) {
 		st.Refused = true
 	case other || quiet || st.HasAny("sentencepiece"):
 		st.Refused = false
-	case !st.Advice && st.memoryCode() && !st.Says(CNot) && !notKilled.MatchString(Clipped64(st.head+st.Text)):
+	case !st.Advice && st.memoryCode() && !st.Says(CNot):
 		st.Refused = true
 	}
 }

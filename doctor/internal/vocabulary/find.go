@@ -199,39 +199,7 @@ func startsCommand(text string) bool {
 
 // zero reports whether the words between from and to count nothing.
 func (s *scanner) zero(from, to, end int) bool {
-	return zeroAfter(s.text[to:end]) || zeroBefore(s.text[s.start:from])
-}
-
-// zeroAfter reports whether the text begins as in "OOMKilled: 0" or "OOMKilled": false.
-func zeroAfter(text string) bool {
-	text = strings.TrimLeft(text, `"'`)
-	text = strings.TrimPrefix(strings.TrimPrefix(text, " errors"), " count")
-	value := strings.TrimLeft(text, ":= ")
-	if value == text {
-		return false
-	}
-	for _, none := range [...]string{"0", "false", "none"} {
-		if after, ok := strings.CutPrefix(value, none); ok {
-			return after == "" || !isWord(after[0]) && after[0] != '.'
-		}
-	}
-	return false
-}
-
-// zeroBefore reports whether the text ends as in "errors: 0 out of memory" or "no out of
-// memory". "GPU 0 out of memory" counts a card.
-func zeroBefore(text string) bool {
-	trimmed := strings.TrimRight(text, " ")
-	if trimmed == text {
-		return false
-	}
-	for _, none := range [...]string{"", ": ", ", ", "("} {
-		if lead, ok := strings.CutSuffix(trimmed, none+"0"); ok && (none != "" || lead == "") {
-			return true
-		}
-	}
-	word := strings.ToLower(trimmed[strings.LastIndexByte(trimmed, ' ')+1:])
-	return word == "no" || word == "without"
+	return Denied(s.text[s.start:end], from-s.start, to-s.start)
 }
 
 // judge turns the finds of a line into hits.
