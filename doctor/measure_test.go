@@ -144,6 +144,10 @@ func right(d *doctor.Diagnosis, s doctortest.Sample) bool {
 		return !sure(d) && (d.Verdict == doctor.VerdictUnknown || len(s.Causes) == 0 || listed)
 	case sure(d):
 		return listed
+	case len(s.Causes) > 1 && d.Verdict == doctor.VerdictEither: // each would do, and each is named
+		return !slices.ContainsFunc(s.Causes, func(id string) bool {
+			return !slices.ContainsFunc(d.Causes, func(c doctor.Cause) bool { return string(c.ID) == id })
+		})
 	case s.Asks && s.Innocent() && d.Verdict == doctor.VerdictUnknown:
 		return true
 	}

@@ -16,7 +16,7 @@ const (
 	limitRounded = 1   // of the limit, which is printed to three digits
 	spillBegins  = 20  // of the GPU, above it. No rounding of a total is as large
 	othersLarge  = 400 // of the GPU. Whoever holds so much is the reason, whatever is lacking beside
-	restLarge    = 200 // of the GPU. Less may be contexts and libraries of this program
+	restLarge    = 200 // of the GPU. Less may be contexts and libraries of this program, on a small card too
 	othersMove   = 20  // of the GPU. A process that holds much may have released so much since
 	holesLeast   = 25  // of what is allocated. Rounding leaves as much in any pool
 	holesLarge   = 40  // of the pool. The usual ends of segments are less
@@ -171,6 +171,34 @@ func (s *Shortfall) RanksTook() bool {
 	return n > 0 && s.GPU > 0 && s.HasFree && s.Others >= max(s.Lacking, rankLeast)
 }
 
+// beside is what the process holds outside of its pool, in bytes; 0 if it is not told.
+func (s *Shortfall) beside() uint64 { return Less(s.Process, s.Reserved) }
+
+// unnamed is what neither the free figure, nor a process of the message, nor the pool explains.
+func (s *Shortfall) unnamed() uint64 {
+	return Less(s.GPU, s.Free+max(s.Process, s.Reserved)+s.Others+s.other)
+}
+
+// BesideMuch reports whether so much is in the process outside of its pool that the program's own tensors,
+// or others, are not the only reason.
+func (s *Shortfall) BesideMuch() bool { return s.counts(s.beside()) }
+
+// UnnamedMuch reports whether so much is in nobody's account.
+func (s *Shortfall) UnnamedMuch() bool { return s.counts(s.unnamed()) }
+
+// counts reports whether so many bytes are more than a context, would have served the request, and are a
+// good part of the GPU.
+func (s *Shortfall) counts(bytes uint64) bool {
+	known := s.HasFree && s.HasUse && s.TotalTold && !s.Async
+	return known && bytes >= max(contextUsual+s.Lacking, part(s.GPU, restLarge))
+}
+
+// HolesMuch reports whether the pool's holes alone hold the request and are a good part of the pool, so
+// that others who hold what was lacking are not the only reason.
+func (s *Shortfall) HolesMuch() bool {
+	return s.Holes() && s.Idle >= s.Want && s.Idle >= part(s.Reserved, holesMain)
+}
+
 // BesideDecides reports whether the process holds, outside of its pool, what was lacking.
 func (s *Shortfall) BesideDecides() bool {
 	known := s.GPU > 0 && s.HasUse && !s.Async && s.Process > s.Reserved+ContextMost
@@ -238,7 +266,8 @@ func (s *Shortfall) Full() bool { return s.GPU > 0 && s.Alloc >= part(s.GPU, gpu
 
 // Brimful reports whether the program's tensors fill the GPU, and the holes in its pool are small.
 func (s *Shortfall) Brimful() bool {
-	return s.TotalTold && s.HasUse && s.Alloc >= part(s.GPU, gpuTensors) && s.Idle <= part(s.Reserved, holesSmall)
+	full := s.TotalTold && s.HasUse && s.Alloc >= part(s.GPU, gpuTensors)
+	return full && s.Idle <= part(s.Reserved, holesSmall) && (!s.HasFree || s.Free < s.Want)
 }
 
 // OwnDecides reports whether the program's own allocations fill the GPU: by themselves, or because
@@ -248,8 +277,8 @@ func (s *Shortfall) OwnDecides(told bool, held uint64) bool {
 		return false
 	}
 	nearly := s.Alloc+s.Want+contextSmall+s.Round > s.GPU || s.Alloc >= part(s.GPU, ownNearly)
-	mostly := s.Alloc >= part(s.GPU, ownMostly) && s.Rest <= ContextMost && s.HasFree
-	othersSmall := s.InMessage() && s.Others < s.Lacking || told && held < s.Lacking
+	mostly := s.Alloc >= part(s.GPU, ownMostly) && s.Rest <= min(ContextMost, part(s.GPU, restLarge)) && s.HasFree
+	othersSmall := s.InMessage() && s.Others < s.Lacking && !s.UnnamedMuch() || told && held < s.Lacking
 	return nearly || mostly || othersSmall
 }
 

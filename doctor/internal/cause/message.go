@@ -46,13 +46,15 @@ func (c *view) fromMessage() found {
 			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")).of("cuda_graph_headroom")}
 	case !s.HasFree && !s.TotalTold && s.Idle < s.Want:
 		return c.poolOnly()
+	case s.OthersDecide() && (s.HolesMuch() || s.BesideMuch()):
+		return c.severalHold()
 	case s.OthersDecide(), s.RanksTook():
 		lacking := when(s.Lacking > 0, account.Say(": %v was lacking", s.Lacking))
 		return found{sure(656, "others in the message", c.ranksOr(s.Refusal),
 			quote(s.St, "%v requested, %v free%s, and others hold %v of %v (%s)",
 				s.Want, s.Free, lacking, s.Others, s.GPU, strings.Join(s.Names, ", "))).
 			certainly(c.hint()...).of("device_occupied")}
-	case s.BesideDecides():
+	case s.BesideDecides() && !s.HolesMuch():
 		return found{sure(652, "another allocator in the process", c.oneAllocator(),
 			quote(s.St, "this process holds %v, of which its pool reserved %v: %v belongs to another allocator in it",
 				s.Process, s.Reserved, account.Less(s.Process, s.Reserved))).
@@ -64,11 +66,41 @@ func (c *view) fromMessage() found {
 		return c.restOfGPU()
 	case s.Fits() && s.Want > 0 && s.Capture == nil:
 		return nil
+	case s.BesideMuch():
+		return c.severalHold()
 	}
 	if x := c.fromHoles(); x != nil {
 		return x
 	}
 	return c.fromSizes()
+}
+
+// severalHold is for a message whose numbers leave more than one who holds what was lacking: others that
+// it names, the process outside of its pool, holes in the pool, or somebody whom it does not name.
+func (c *view) severalHold() (all found) {
+	s := c.Shortfall
+	if s.Others >= max(s.Lacking, 1) {
+		all = append(all, fits(656, "one of several holders", c.endOthers(), c.processes(),
+			quote(s.St, "others hold %v of %v (%s)", s.Others, s.GPU, strings.Join(s.Names, ", "))).of("device_occupied"))
+	}
+	if s.BesideMuch() {
+		all = append(all, fits(652, "one of several holders", c.oneAllocator(), c.processes(),
+			quote(s.St, "this process holds %v, of which its pool reserved %v: %v is not of the pool",
+				s.Process, s.Reserved, account.Less(s.Process, s.Reserved))).of("other_allocator_same_process"))
+	}
+	if s.Holes() && s.Idle+s.Free >= s.Want {
+		all = append(all, fits(640, "one of several holders", c.fillHoles(), c.onPool(seeSummary),
+			quote(s.St, "%v is reserved and not in use%s for the %v requested", s.Idle, holesAnd(s), s.Want)).of("fragmentation"))
+	}
+	if s.UnnamedMuch() {
+		all = append(all, fits(638, "one of several holders, unnamed", c.endOthers(), c.processes(),
+			s.St.Quoted(s.InUse())).needs(NeedProcesses).of("device_occupied"))
+	}
+	if len(all) == 1 {
+		all = append(all, fits(629, "one of several holders", c.smaller(), c.processes(),
+			s.St.Quoted(s.Own())).of("program_too_big"))
+	}
+	return all
 }
 
 // limitInWords is for limits that are told in words.
@@ -230,6 +262,8 @@ func (c *view) fromHoles() found {
 				quote(s.St, "%v is reserved and not allocated: blocks that wait for another stream count so, too", s.Idle)).
 				of("stream_pending"),
 		}
+	case s.HolesDecide() && s.UnnamedMuch():
+		return c.severalHold()
 	case s.HolesDecide():
 		return found{sure(640, "holes in the pool", c.fillHoles(),
 			quote(s.St, "%v is reserved and not in use%s for the %v requested, but not in one piece", s.Idle, holesAnd(s), s.Want)).
