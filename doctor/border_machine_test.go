@@ -57,7 +57,7 @@ func smiList(gpu int) string {
 | Processes:                                                                  |
 |  GPU   GI   CI        PID   Type   Process name                  GPU Memory |
 |=============================================================================|
-|    %d   N/A  N/A      1234      C   python                          15000MiB |
+|    %d   N/A  N/A      1234      C   solver                          15000MiB |
 +-----------------------------------------------------------------------------+
 `, gpu)
 }

@@ -40,6 +40,7 @@ const (
 const (
 	startFree    = 800 // a GPU of which so much is free is this program's alone
 	startTaken   = 600 // of one with less free others hold much
+	loadedLittle = 60  // free beside the weights: graphs and activations alone take it
 	loadedFree   = 125 // free beside the weights: more than graphs and activations take
 	shareLeaves  = 50  // what no share may take: contexts and libraries
 	beforeMuch   = 100 // in use before the weights: more than a context

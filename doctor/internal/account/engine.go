@@ -61,7 +61,8 @@ func (g *Engine) MayBeOwn() bool {
 func (g *Engine) LoadedFree() bool {
 	all := g.LoadFree + g.LoadUsed
 	wall := g.Static > 0 && uint64(g.Static*float64(all)) < g.LoadUsed+statement.Gib
-	return all > 0 && (wall || g.LoadFree > part(all, loadedFree))
+	room := g.LoadFree > part(all, loadedFree) || wall && g.LoadFree > part(all, loadedLittle)
+	return all > 0 && room
 }
 
 // ShareRaises reports whether a GPU of these bytes has what the engine lacks beyond its share.

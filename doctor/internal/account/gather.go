@@ -45,7 +45,7 @@ func (e *Case) gather() {
 // captures gives the refusals of an engine that captures graphs the line that says so.
 func (e *Case) captures() {
 	st := e.About("capture")
-	if st == nil || !e.Uses("vllm", "sglang") {
+	if st == nil || st.Words["finished"] || !e.Uses("vllm", "sglang") {
 		return
 	}
 	for _, r := range e.Failed {
@@ -146,7 +146,7 @@ func (r *Refusal) before(all []*statement.Statement) {
 		if st.From != r.St.From {
 			continue
 		}
-		if st.Topic("capture") != nil && r.Capture == nil {
+		if st.Topic("capture") != nil && r.Capture == nil && !st.Words["finished"] {
 			r.Capture = st
 		}
 		r.Pinning = r.Pinning || st.Topic("pinning") != nil

@@ -41,8 +41,20 @@ func (e *Case) ordinal() int {
 	return n
 }
 
-// gpu is what the state says of it, and nil.
-func (e *Case) gpu() *machine.Device { return e.state.Device(e.ordinal()) }
+// gpu is what the state says of it, and nil. A GPU whose size is another than the message's is another GPU.
+func (e *Case) gpu() *machine.Device {
+	d := e.state.Device(e.ordinal())
+	if d == nil || d.Total == 0 {
+		return d
+	}
+	for _, r := range e.Failed {
+		told := r.Total > statement.Gib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.Unit() == ""
+		if told && (r.Total > d.Total+d.Total/8 || d.Total > r.Total+r.Total/8) {
+			return nil
+		}
+	}
+	return d
+}
 
 // A Sized is a size and the line it is from.
 type Sized struct {

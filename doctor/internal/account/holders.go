@@ -159,6 +159,34 @@ func (e *Case) own(list []Holder) int {
 	return -1
 }
 
+// OneMayBeOwn reports whether the only process of the list, the desktop's apart, may be the program that
+// failed: a list that is taken while it fails has it, and nothing tells its pid or its size.
+func (e *Case) OneMayBeOwn() bool {
+	list, _ := e.Others()
+	list = slices.DeleteFunc(slices.Clone(list), Holder.IsDesktop)
+	pid := e.state != nil && e.state.Process != nil && e.state.Process.PID > 0
+	if len(list) != 1 || pid || list[0].ParentGone || e.ContextRefused() != nil {
+		return false
+	}
+	name := strings.ToLower(list[0].Name)
+	return (name == "" || strings.Contains(name, "python")) && !slices.ContainsFunc(e.Failed, func(r *Refusal) bool { return r.reserved() > 0 })
+}
+
+// SeveralGPUs reports whether what lists processes has more than one GPU, and the refusal names none.
+func (e *Case) SeveralGPUs() bool {
+	if e.ordinal() >= 0 {
+		return false
+	}
+	first := -1
+	for _, f := range e.facts("smi process") {
+		if first >= 0 && f.Device >= 0 && f.Device != first {
+			return true
+		}
+		first = max(first, f.Device)
+	}
+	return len(e.facts("smi memory")) > 1 || e.state != nil && len(e.state.Devices) > 1
+}
+
 // HeldBy is what these processes hold together.
 func HeldBy(list []Holder) (sum uint64) {
 	for _, h := range list {

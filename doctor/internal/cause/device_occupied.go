@@ -83,7 +83,7 @@ func (c *view) driverOccupied() found {
 	d, total := c.Driver, c.total.Bytes
 	switch {
 	case d == nil || d.Collected || c.driverAbove():
-	case d.Big != nil && (total == 0 || d.BigHeld > total/4 || d.Want > account.Less(total, d.BigHeld)):
+	case d.Big != nil && (total == 0 && d.BigHeld > d.Want/4 || d.BigHeld > total/4 && total > 0 || d.Want > account.Less(total, d.BigHeld)):
 		return found{sure(540, "others on the machine", c.endOthers(), d.Big...).and(d.St.Quoted(d.NotHad(total))).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
 		return found{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(),
@@ -194,8 +194,11 @@ func (c *view) bareOccupied() found {
 	used, total := c.GPUUsed()
 	switch {
 	case c.told && c.total.Bytes > 0 && c.held > c.total.Bytes/2:
-		return found{sure(286, "others on the machine", c.endOthers(),
-			c.othersLines()...).and(r.St.Quoted(r.Refused())).only()}
+		x := sure(286, "others on the machine", c.endOthers(), c.othersLines()...).and(r.St.Quoted(r.Refused())).only()
+		if x.Sure = !c.OneMayBeOwn() && !c.SeveralGPUs(); !x.Sure {
+			x.Decide = c.processes()
+		}
+		return found{x}
 	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
 		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
 			Reading: account.Say(

@@ -131,7 +131,7 @@ var largerShm = steps(
 
 // killers are those that end a process for memory, by a word of their lines.
 var killers = []struct{ word, name string }{
-	{"oomd", "systemd-oomd"}, {"earlyoom", "earlyoom"}, {"raylet", "Ray's memory monitor"}, {"ray", "Ray's memory monitor"}, {"evicted", "the kubelet"}, {"kubelet", "the kubelet"}, {"slurmstepd", "Slurm"},
+	{"oomd", "systemd-oomd"}, {"earlyoom", "earlyoom"}, {"raylet", "Ray's memory monitor"}, {"ray", "Ray's memory monitor"}, {"The node was low on resource", "the kubelet"}, {"(tasks / actors)", "Ray's memory monitor"}, {"evicted", "the kubelet"}, {"kubelet", "the kubelet"}, {"slurmstepd", "Slurm"},
 }
 
 // hostKilled finds who killed the process, and whether a container's limit or the machine was
@@ -159,7 +159,7 @@ func hostKilled(c *view) found {
 			raise = "docker run --memory"
 		}
 		for _, k := range killers {
-			if st.Words[k.word] {
+			if st.Words[k.word] || strings.Contains(st.Text, k.word) {
 				killer = k.name
 				break
 			}

@@ -40,7 +40,7 @@ func (c *view) fromMessage() found {
 			of("pool_limit")}
 	case s.FreeEnough():
 		return c.whileFree()
-	case s.Capturing():
+	case s.Capturing() && !s.OthersDecide():
 		return found{sure(660, "graphs after the cache", c.lessCache(s),
 			quote(s.St, "%v more while graphs are captured, and %v is free", s.Want, s.Free),
 			s.Capture.Quoted("CUDA graphs are captured, after the cache took its part")).of("cuda_graph_headroom")}
@@ -134,7 +134,7 @@ func (c *view) limitInWords() found {
 func (c *view) impossible() found {
 	s, unified := c.Shortfall, c.Unified()
 	switch {
-	case s.GPU > 0 && s.Want > s.GPU && !unified:
+	case s.GPU > 0 && s.Want > s.GPU && s.Free <= s.GPU+s.GPU/8 && !unified:
 		return found{sure(686, "a request above the total", c.smaller(),
 			quote(s.St, "one request of %v is more than the GPU's %v", s.Want, s.GPU)).of("program_too_big")}
 	case !s.TotalTold && s.Want > account.LargestGPU && !unified:
@@ -341,10 +341,10 @@ func (c *view) freeOnly() found {
 	}
 	free := account.Say("%v requested, %v%s free", s.Want, s.Free, of)
 	switch {
-	case c.told && c.held >= s.Lacking && c.held > 0:
+	case c.told && c.held >= s.Lacking && c.held > 0 && !c.OneMayBeOwn():
 		return found{sure(622, "others on the machine", c.endOthers(), c.othersLines()...).and(s.St.Quoted(free)).
 			of("device_occupied")}
-	case c.told && c.seen || c.FreeCard().Bytes > 0:
+	case c.told && c.seen && !c.OneMayBeOwn() || c.FreeCard().Bytes > 0:
 		return found{sure(620, "no other process on the machine", c.smaller(), s.St.Quoted(free)).and(c.freeCard()...).
 			of("program_too_big")}
 	}
