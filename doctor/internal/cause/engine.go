@@ -59,7 +59,7 @@ func (c *view) fromEngine() found {
 	noRoom := cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache")
 	all := found{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(noRoom)).
 		needs(needTotal, NeedProcesses).of("program_too_big")}
-	if g.Share >= nearlyAll {
+	if max(g.Share, g.Static) >= nearlyAll {
 		return all
 	}
 	rank, larger := 730, "a larger "+c.EngineShare()+" gives the cache more, if the GPU has it"

@@ -139,10 +139,12 @@ var killers = []struct{ word, name string }{
 func hostKilled(c *view) found {
 	killer, raise := "the kernel", ""
 	container, machine := false, false
+	var mine *statement.Statement
 	for _, st := range c.Statements() {
-		if st.Topic("killed") == nil {
+		if st.Topic("killed") == nil || c.killOfAnother(st) {
 			continue
 		}
+		mine = st
 		if _, after, ok := strings.Cut(st.Text, "constraint="); ok {
 			group := strings.HasPrefix(after, "CONSTRAINT_MEMCG")
 			container, machine = container || group, machine || !group
@@ -181,11 +183,23 @@ func hostKilled(c *view) found {
 					"those that use more than they request are evicted first").step(remedy.Steps...)
 		}
 	}
-	l := c.about("killed", reading)
-	if l == nil {
+	if mine == nil {
 		return nil
 	}
-	return found{sure(910, killer+" killed it", remedy, l...)}
+	return found{sure(910, killer+" killed it", remedy, mine.Quoted(reading))}
+}
+
+// killed is the name of a process that the kernel killed.
+var killed = regexp.MustCompile(`[Kk]illed process \d+,? \(([^)]+)\)`)
+
+// killOfAnother reports whether a line tells the end of another program: this one failed by an exception of
+// Python's after it, and it is no Python that was killed.
+func (c *view) killOfAnother(st *statement.Statement) bool {
+	m, e := killed.FindStringSubmatch(st.Text), c.LastError
+	if m == nil || strings.Contains(m[1], "python") || e == nil {
+		return false
+	}
+	return e.Line > st.Line && e.Weight() == 3
 }
 
 func hostDriver(c *view) found {

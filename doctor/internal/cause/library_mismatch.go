@@ -20,6 +20,10 @@ func libraryMismatch(c *view) (all []Explanation) {
 	}
 	l := c.libraryOpen()
 	switch {
+	case c.oldDriver() && c.Library.Plenty():
+		all = append(all, sure(386, "a driver that is too old", c.pair(), c.Library.Quotes()...).
+			and(c.about("olddriver", "the library names the driver's version itself")...).
+			certainly(c.Library.Certain()...))
 	case c.Library != nil && c.Library.Tried && !c.Library.Plenty():
 		l = c.Library
 		all = append(all, fits(335, "a smaller pool did not help", c.pair(), c.decideLibrary(l),
@@ -27,13 +31,18 @@ func libraryMismatch(c *view) (all []Explanation) {
 	case l == nil || !l.Open():
 	default:
 		rank := 342
-		if c.StatementWith("insufficient", "driver", "version") != nil {
+		if c.oldDriver() {
 			rank = 350
 		}
 		all = append(all, fits(rank, "a library that failed", c.pair(), c.decideLibrary(l),
 			l.Quotes()...).certainly(l.Certain()...))
 	}
 	return all
+}
+
+// oldDriver reports whether a library failed, and says that the driver may be too old for it.
+func (c *view) oldDriver() bool {
+	return c.Library != nil && c.About("olddriver") != nil
 }
 
 // pair is what to do about libraries that do not fit.

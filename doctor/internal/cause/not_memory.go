@@ -64,7 +64,7 @@ func notMemory(c *view) (all []Explanation) {
 	l := c.Library
 	switch {
 	case l == nil:
-	case l.Plenty():
+	case l.Plenty() && !c.oldDriver():
 		add(sure(385, "a library fails on a free GPU", leaveSettings, l.Quotes()...).only().certainly(l.Certain()...))
 	case l.Tried:
 		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l),

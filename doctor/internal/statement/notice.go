@@ -376,7 +376,11 @@ func (st *Statement) judgeRefusal(w *words) (strong bool) {
 			st.Faint = true
 			continue
 		}
-		short := out && w.within(k+1, 3, cMemory)
+		reach := 3
+		if w.is(k+2, "gpu", "video", "device", "system", "host") {
+			reach = 5 // "out of GPU and shared host memory"
+		}
+		short := out && w.within(k+1, reach, cMemory)
 		switch {
 		case !short && !slices.ContainsFunc(lacks, func(lack lack) bool { return lack(st, w, k) }):
 		case w.hedged(k):
@@ -489,12 +493,12 @@ func (st *Statement) judgeTopics(strong bool) {
 		st.drop("other") // a status that many failures have, beside words that have one meaning
 		other = false
 	}
-	quiet := st.Topic("exceeds", "reshard", "setting") != nil || st.Topic("remat") != nil && !strong
+	quiet := st.Topic("exceeds", "reshard", "setting", "busy") != nil || st.Topic("remat") != nil && !strong
 	switch {
 	case st.Topic("engine") != nil:
 		st.Refused, st.Advice = true, false
-	case st.Topic("hami", "nvml", "paging", "cpuclient", "hostwords") != nil:
-		st.Refused = true
+	case st.Topic("hami", "nvml", "paging", "cpuclient", "hostwords", "vram") != nil:
+		st.Refused, st.Advice = true, false
 	case other || quiet || st.HasAny("sentencepiece"):
 		st.Refused = false
 	case !st.Advice && st.memoryCode() && !st.Says(CNot):
@@ -648,7 +652,7 @@ func (st *Statement) hostMemory() bool {
 	switch {
 	case st.Topic("shm", "paging", "cpuclient", "hostwords") != nil, st.hostCode() && !st.HasAny("cuda", "gpu", "vram", "rmm", "hip"):
 		return true
-	case ofGPU && !s["host"] && !s["pinned"], freeOfGPU:
+	case ofGPU && !s["host"] && !s["pinned"], freeOfGPU, s["gpu"] && s["shared"]: // Blender's GPU and shared host memory
 		return false
 	case st.HasAny("java", "javascript", "jvm", "numpy"):
 		return true
