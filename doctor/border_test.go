@@ -51,8 +51,11 @@ Sampler: %.2f / 0.40
 }
 
 // listed is a machine on which another process holds so many MiB of a GPU of 80 GiB.
-func listed(mib int) string {
-	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [{"pid": 77, "name": "python", "used_bytes": %d}]}], "process": {"frameworks": ["torch"], "pid": 78}}`, 80<<30, mib<<20)
+func listed(mib int) string { return listedOn(80, mib) }
+
+// listedOn is the same on a GPU of so many GiB.
+func listedOn(gib, mib int) string {
+	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [{"pid": 77, "name": "python", "used_bytes": %d}]}], "process": {"frameworks": ["torch"], "pid": 78}}`, gib<<30, mib<<20)
 }
 
 func TestBordersOfTheAccount(t *testing.T) {
@@ -81,8 +84,9 @@ func TestBordersOfTheAccount(t *testing.T) {
 		{"no request, and nobody is listed", untold(""), "", "needs: the rest of the GPU; the rest of the GPU"},
 		{"no request, and a list of who has them", untold("Process 4242 has 25.00 GiB memory in use. Process 77 has 14.90 GiB memory in use. "), "", "unknown: "},
 		// 0.6 GiB were lacking. A context has up to 1.5, and so a process of 0.9 may have no more.
-		{"others with what was lacking, and no more than a context", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(900), "either: the program's own allocations; the rest of the GPU"},
-		{"others with more than one", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(2000), "cause: others on the machine"},
+		{"others with what was lacking, and no more than a context", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listedOn(16, 900), "either: the program's own allocations; the rest of the GPU"},
+		{"others with more than one", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listedOn(16, 2000), "cause: others on the machine"},
+		{"a list of another GPU, of 80 GiB", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(2000), "needs: the program's own allocations; the rest of the GPU"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagnose(t, tt.log, tt.state)
