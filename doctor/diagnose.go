@@ -2,8 +2,8 @@
 //
 // From a log to a verdict there are four rooms, each on top of the one before. Package
 // statement reads the log: passages, numbers and their roles, who refused memory. Package
-// account says who lacks bytes, and who has them. Package cause has the explanations, a file
-// each, with what to do in the words of the program's release. Here weigh.go makes one diagnosis
+// account says who lacks bytes, and who has them. Package cause has the explanations,
+// with what to do in the words of the program's release. Here weigh.go makes one diagnosis
 // of what fits, claims.go drops each sentence that its numbers do not bear, and text.go and
 // json.go write it.
 //

@@ -1,6 +1,6 @@
 package account
 
-// Conclusions from a log and a state by arithmetic, for the scenes of the table.
+// What else causes ask of a case: whose refusal it is, the GPU's kind, what was loaded, lines by their words.
 
 import (
 	"cmp"
@@ -85,19 +85,6 @@ func (e *Case) HintIsWrong(r *Refusal) []string {
 			idle, r.Want)}
 	}
 	return nil
-}
-
-// Discrete reports whether the GPU is known to have separate memory.
-func (e *Case) Discrete() bool {
-	for _, kind := range []string{"device", "smi gpu", "tf device"} {
-		for _, f := range e.facts(kind) {
-			if _, _, ok := cardTotals(f.Name); ok {
-				return true
-			}
-		}
-	}
-	d := e.gpu()
-	return d != nil && d.Name != "" && !unifiedName(d.Name)
 }
 
 // UnifiedDevice is the name of a GPU that shares the host's memory, and "".

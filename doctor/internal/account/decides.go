@@ -1,7 +1,7 @@
 package account
 
-// Whether the numbers of one message decide who could have given what was wanted. Each figure at
-// which an answer turns is named here.
+// Whether the numbers of one message decide who could have given what was wanted. The
+// figures at which the account of a message or of an engine turns are named here.
 
 import (
 	"math"

@@ -10,8 +10,6 @@ import (
 	"strings"
 )
 
-// Refusals: each time that memory was refused, with all that the log says of it.
-
 // Refusal is one time that memory was refused, with all that the log says of it. What
 // is not told is 0; the has fields report whether free, allocated and others were told.
 type Refusal struct {
@@ -291,9 +289,6 @@ func (r *Refusal) Ranks() (n int, each uint64) {
 	}
 	return n, each
 }
-
-// Limit is the limit that the message tells, in bytes; 0 if it tells none.
-func (r *Refusal) Limit() uint64 { return r.LimitTold }
 
 // RefusedTensor is the last tensor that was refused, by its shape.
 func (e *Case) RefusedTensor() (t Sized) {

@@ -1,9 +1,9 @@
-// Package cause has the reasons why memory ran out, a file each: what speaks for it, how much
-// that weighs, and what to do about it.
+// Package cause has the reasons why memory ran out: what speaks for each, how much that weighs, and
+// what to do about it.
 //
-// Every cause looks at the account on its own, but for the numbers of one message and an engine's
-// own check, which are read once for all of them, in message.go and engine.go. What is found is an [Explanation] with a rank; the doctor
-// takes the highest. A rank says how one comes to know:
+// Nearly every cause has a file, and looks at the account on its own. The numbers of one message and
+// an engine's own check are read once for all causes, in message.go and engine.go. What is found is
+// an [Explanation] with a rank; the doctor takes the highest. A rank says how one comes to know:
 //
 //	900s  somebody who knows says so: the limiter, the kernel, the driver, the program
 //	800s  the kind of refusal leaves no other: NCCL's buffers, a graph, a module

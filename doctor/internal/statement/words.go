@@ -271,7 +271,7 @@ func unitAt(text string, j int) (unit string, end int) {
 }
 
 // quantity reports whether a number may be a size: it has a unit, or is a count of at
-// least a KiB that no name, version or clock has in it.
+// least a MiB that no name, version or clock has in it.
 func (t *token) quantity(before *token) bool {
 	switch {
 	case t.kind != 'n', t.unit == "hex", t.unit == "version", t.value < 0:
