@@ -198,6 +198,9 @@ func (r *Refusal) take(st *statement.Statement) {
 		}
 	}
 	for i := range st.Amounts {
+		if a := &st.Amounts[i]; a.Role == statement.RoleFree && a.N >= saneTotal {
+			r.oddFree = true
+		}
 		if !r.concerns(st, i, unit) {
 			continue
 		}

@@ -33,6 +33,7 @@ type Refusal struct {
 	this      uint64 // held by the process
 	listed    []listedProcess
 	Pinning   bool
+	oddFree   bool // what it calls free is more than any GPU has: it fell below zero
 	Capture   *statement.Statement
 	WentOn    *statement.Statement // the progress after it
 	subject   string               // the device or heap that its amounts are of, empty if none is named

@@ -385,11 +385,11 @@ func holesAnd(s *account.Shortfall) string {
 	return ": enough"
 }
 
-// lostInRounding is for holes that are enough or just too few, or a small part of the pool.
+// lostInRounding is for holes that are enough or just too few, or too small a part of the pool.
 func lostInRounding(s *account.Shortfall) string {
 	if s.Idle+s.Free > s.Want+s.Want/20 {
-		return account.Say("%v is reserved and not in use%s for the %v requested, but what is not in use is a small part of the pool's %v",
-			s.Idle, holesAnd(s), s.Want, s.Reserved)
+		return account.Say("%v is reserved and not in use%s for the %v requested; it is %d %% of the pool's %v",
+			s.Idle, holesAnd(s), s.Want, int(s.Idle*100/max(s.Reserved, 1)), s.Reserved)
 	}
 	return account.Say("%v is reserved and not in use, and %v is free: whether that is enough for the %v requested is lost in the rounding",
 		s.Idle, s.Free, s.Want)
