@@ -158,6 +158,8 @@ func onRanks(a, b string) string {
 
 func TestBordersOfTheMachine(t *testing.T) {
 	for _, tt := range []struct{ name, log, state, want string }{
+		{"a neighbour with a sixteenth of the request", "failed to allocate 11.06GiB (11871240192 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n", `{"devices": [{"index": 0, "processes": [{"pid": 77, "name": "solver", "used_bytes": 734003200}]}]}`, "needs: a refusal without its numbers; a refusal without its numbers"},
+		{"a neighbour with half of it", "failed to allocate 11.06GiB (11871240192 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory\n", `{"devices": [{"index": 0, "processes": [{"pid": 77, "name": "solver", "used_bytes": 5872025600}]}]}`, "cause: others on the machine"},
 		{"processes on the GPU that failed", smiList(1), "", "cause: others on the machine"},
 		{"processes on another GPU", smiList(0), "", withoutNumbers},
 		{"a neighbour with half the GPU", bareLog, machineWith(16*gib, "77 ollama 9663676416"), "cause: others on the machine"},

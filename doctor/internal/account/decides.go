@@ -240,7 +240,8 @@ func (s *Shortfall) Holes() bool {
 func (s *Shortfall) HolesDecide() bool {
 	enough := s.Idle+s.Free >= s.Want+s.Round || s.Idle >= s.Want
 	roomy := s.Alloc+s.Want <= part(s.GPU, askedMuch) && s.Idle >= part(s.Reserved, holesLarge)
-	return s.Holes() && enough && !s.Full() && !s.oddFree && (roomy || s.Idle >= part(s.Reserved, holesMain))
+	worth := roomy || s.Idle >= part(s.Reserved, holesMain)
+	return s.Holes() && enough && worth && !s.Full() && !s.oddFree
 }
 
 // HolesMay reports whether they may have.

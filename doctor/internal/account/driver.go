@@ -27,6 +27,15 @@ type Driver struct {
 	Collected bool // TensorFlow's pool gave regions back before
 }
 
+// HeldBy reports whether others hold what was lacking on a GPU of these bytes: a part of it that counts, or
+// of the request where the GPU's size is unknown.
+func (d *Driver) HeldBy(gpu uint64) bool {
+	if gpu == 0 {
+		return d.BigHeld > d.Want/4
+	}
+	return d.BigHeld > gpu/4 || d.Want > Less(gpu, d.BigHeld)
+}
+
 // NotHad is what was not there, in words.
 func (d *Driver) NotHad(total uint64) string {
 	if d.Whole && total > 0 {

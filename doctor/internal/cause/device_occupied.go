@@ -83,7 +83,7 @@ func (c *view) driverOccupied() found {
 	d, total := c.Driver, c.total.Bytes
 	switch {
 	case d == nil || d.Collected || c.driverAbove():
-	case d.Big != nil && (total == 0 && d.BigHeld > d.Want/4 || d.BigHeld > total/4 && total > 0 || d.Want > account.Less(total, d.BigHeld)):
+	case d.Big != nil && d.HeldBy(total):
 		return found{sure(540, "others on the machine", c.endOthers(), d.Big...).and(d.St.Quoted(d.NotHad(total))).only()}
 	case c.poolSizeRefused() && d.Steps > 2:
 		return found{fits(528, "a pool that tries less and less", c.endOthers(), c.processes(),

@@ -555,7 +555,7 @@ func (st *Statement) judgeLibrary(w *words) {
 	fails := false
 	for k := range w.at {
 		t := &w.toks[w.at[k]]
-		if name := st.libraryAt(w, k); name != "" {
+		if name := st.namedLibrary(w, k); name != "" {
 			above := st.Library == "cuDNN" && name != "cuDNN" && !w.is(k+1, "status") // cuDNN's message names what it called
 			if st.Library == "" || above {
 				st.Library = name
@@ -583,8 +583,8 @@ func (st *Statement) judgeLibrary(w *words) {
 	}
 }
 
-// libraryAt is the library that word k names; empty if it names none.
-func (st *Statement) libraryAt(w *words, k int) string {
+// namedLibrary is the library that word k names; empty if it names none.
+func (st *Statement) namedLibrary(w *words, k int) string {
 	t, next := &w.toks[w.at[k]], w.toks.at(w.at[k]+1)
 	name := libraryNames[strings.TrimRight(t.word, "0123456789")]
 	switch {
