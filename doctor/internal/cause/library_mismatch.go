@@ -21,7 +21,7 @@ func libraryMismatch(c *view) (all []Explanation) {
 	l := c.libraryOpen()
 	switch {
 	case c.oldDriver() && c.Library.Plenty():
-		all = append(all, sure(386, "a driver that is too old", c.pair(), c.Library.Quotes()...).
+		all = append(all, sure(386, "a driver that is too old", steps(otherSteps["a driver that does not fit"]...), c.Library.Quotes()...).
 			and(c.about("olddriver", "the library names the driver's version itself")...).
 			certainly(c.Library.Certain()...))
 	case c.Library != nil && c.Library.Tried && !c.Library.Plenty():

@@ -170,8 +170,9 @@ var otherSteps = map[string][]string{
 	"too many processes or threads": {
 		"raise the limit: ulimit -u, the container's pids limit; or start fewer workers and threads (OMP_NUM_THREADS)"},
 	"an argument that was refused": {
-		"see which call, and its shapes, strides and types: CUDA_LAUNCH_BLOCKING=1; of NCCL: " +
-			"NCCL_DEBUG=INFO, the same version on all nodes, NCCL_CUMEM_ENABLE=0"},
+		"see which call it was, and what it was given: the lines above it; of a kernel its shapes, strides and types, with CUDA_LAUNCH_BLOCKING=1"},
+	"an argument that NCCL refused": {
+		"see which call, and why: NCCL_DEBUG=INFO; use the same version on all nodes; NCCL_CUMEM_ENABLE=0"},
 	"a scheduler that has no node for what the pod requests": {
 		"see what the nodes have left: kubectl describe nodes | grep -A8 'Allocated resources'; request less, or add a node"},
 }
@@ -179,6 +180,9 @@ var otherSteps = map[string][]string{
 // otherRemedy is what to do about it.
 func otherRemedy(st *statement.Statement) Remedy {
 	name := st.Topic("other").Name
+	if name == "an argument that was refused" && st.HasAny("nccl", "rccl") {
+		name = "an argument that NCCL refused"
+	}
 	switch name {
 	case "an assertion":
 		name = "an assertion in a kernel"
