@@ -114,7 +114,7 @@ type Reader struct {
 	buffer   string         // of that list, the one that is being read
 	read     map[int]bool   // lines with figures
 	texts    map[int]string // of the last lines that smi has read
-	tries    []tries
+	shapes   map[uint64]*shape
 	sampled  bool   // some lines were left out
 	refused  bool   // a line that is not the account's speaks of a failure
 	table    string // the subject of the report that is being read
@@ -157,27 +157,21 @@ func (r *Reader) line(n int, text string) {
 		r.mark(n, text)
 		return
 	}
+	if r.often(n, text) {
+		return
+	}
 	bits := candidates(text)
 	for rest := bits &^ (1 << refusalBit); rest != 0; rest &= rest - 1 {
-		i := mathbits.TrailingZeros64(rest)
-		f := &forms[i]
-		if !f.stands(text) {
+		f := &forms[mathbits.TrailingZeros64(rest)]
+		if !f.stands(text) || !f.take(r, n, text) {
 			continue
 		}
-		if r.tries == nil {
-			r.tries = make([]tries, len(forms))
+		if f.how != ownWords {
+			r.mark(n, text)
+		} else {
+			r.listing(n, text)
 		}
-		t := &r.tries[i]
-		if t.n++; t.n > maxTries && t.n&(t.n-1) != 0 {
-			t.put(n, text)
-		} else if f.take(r, n, text) {
-			if f.how != ownWords {
-				r.mark(n, text)
-			} else {
-				r.listing(n, text)
-			}
-			return
-		}
+		return
 	}
 	if r.gauge(n, text) {
 		r.mark(n, text)
@@ -190,13 +184,18 @@ func (r *Reader) line(n int, text string) {
 	r.refused = r.refused || bits>>refusalBit != 0 && fails(text)
 }
 
-// maxTries is how many lines a form is tried on; then only some, and the last ones.
-const maxTries = 256
+// Bounds of the lines of one shape: maxRead are read, then only some, and the last ones, which
+// are kept of so many shapes.
+const (
+	maxRead    = 256
+	maxShapes  = 1 << 14
+	maxSampled = 64
+)
 
-// tries are the lines that a form was tried on.
-type tries struct {
+// A shape is the lines that differ in their numbers alone.
+type shape struct {
 	n     int
-	last  [32]numbered
+	last  []numbered
 	ended int // of last, in all
 }
 
@@ -205,25 +204,57 @@ type numbered struct {
 	text string
 }
 
-func (t *tries) put(n int, text string) {
-	t.last[t.ended%len(t.last)] = numbered{n, text}
-	t.ended++
+// shapeOf is a hash of a line without its numbers.
+func shapeOf(text string) (h uint64) {
+	for i := range len(text) {
+		if c := text[i]; c > '9' || c < '-' && c != ' ' {
+			h = (h ^ uint64(c)) * 0x9E3779B97F4A7C15
+		}
+	}
+	return h
 }
 
-// end reads the last lines of forms that came too often to read them all.
+// often reports whether lines of this shape came so often that this one is left out, or kept for
+// the end.
+func (r *Reader) often(n int, text string) bool {
+	h := shapeOf(text)
+	s := r.shapes[h]
+	if s == nil {
+		if len(r.shapes) == maxShapes {
+			return false
+		}
+		if r.shapes == nil {
+			r.shapes = map[uint64]*shape{}
+		}
+		s = &shape{}
+		r.shapes[h] = s
+	}
+	if s.n++; s.n <= maxRead || s.n&(s.n-1) == 0 {
+		return false
+	}
+	s.put(n, text)
+	return true
+}
+
+func (s *shape) put(n int, text string) {
+	if s.last == nil {
+		s.last = make([]numbered, 32)
+	}
+	s.last[s.ended%len(s.last)] = numbered{n, text}
+	s.ended++
+}
+
+// end reads the last lines of shapes that came too often to read them all.
 func (r *Reader) end() {
 	var rest []numbered
-	for i := range r.tries {
-		t := &r.tries[i]
-		r.sampled = r.sampled || t.ended > len(t.last)
-		rest = append(rest, t.last[:min(t.ended, len(t.last))]...)
-		*t = tries{}
+	for _, s := range r.shapes {
+		r.sampled = r.sampled || s.ended > len(s.last)
+		rest = append(rest, s.last[:min(s.ended, len(s.last))]...)
 	}
+	r.shapes = nil
 	slices.SortFunc(rest, func(a, b numbered) int { return a.n - b.n })
-	for i, l := range rest {
-		if i == 0 || rest[i-1].n != l.n {
-			r.line(l.n, l.text)
-		}
+	for _, l := range rest {
+		r.line(l.n, l.text)
 	}
 }
 
