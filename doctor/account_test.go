@@ -289,3 +289,16 @@ func FuzzAccount(f *testing.F) {
 		}
 	})
 }
+
+// TestPeakBelowThePresent: a peak is no less than what is allocated at the same moment.
+func TestPeakBelowThePresent(t *testing.T) {
+	for log, odd := range map[string]bool{
+		"step 1: MA 0.5 GB Max_MA 0.1 GB CA 13 GB Max_CA 13 GB\n": true,
+		"step 1: MA 0.5 GB Max_MA 0.6 GB CA 13 GB Max_CA 13 GB\n": false,
+	} {
+		d := diagnose(t, log, "")
+		if d.Account == nil || strings.Contains(strings.Join(d.Account.Odd, "\n"), "no reading of that moment") != odd {
+			t.Errorf("%s%s", log, inWords(d))
+		}
+	}
+}

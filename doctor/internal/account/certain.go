@@ -53,11 +53,31 @@ func (e *Case) certainOfRequest() []string {
 			first.St.Line, last.St.Line, first.Want, last.Want)}
 	case lead == nil:
 		return nil
+	case e.OnlyBytes():
+		return []string{fmt.Sprintf("the %d requests that were refused are all below a page of memory: nothing was given at all, "+
+			"because the GPU was full before the program began, or because the library's build does not fit this machine", e.refusals())}
 	case lead.HasFree && lead.Free > lead.Want:
 		return []string{Say("line %d: the GPU had %v free when %v was refused, so the GPU was not full", lead.St.Line,
 			lead.Free, lead.Want)}
 	}
 	return []string{Say("line %d is the failure: %v was refused", lead.St.Line, lead.Want)}
+}
+
+// refusals is how many refusals of the GPU's memory there are that were no warnings.
+func (e *Case) refusals() (n int) {
+	for _, r := range e.Failed {
+		if ofGPU(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// OnlyBytes reports whether memory was refused again and again, and never as much as a page: no limit, and no other
+// program, gives room for larger requests and not for these.
+func (e *Case) OnlyBytes() bool {
+	larger := e.Last(func(r *Refusal) bool { return ofGPU(r) && (r.Want == 0 || r.Want >= pageSize || r.Total > 0) })
+	return larger == nil && e.refusals() >= manyRefusals
 }
 
 // certainOfGPU is what is sure of the GPU, and of the pool on it.

@@ -49,6 +49,12 @@ const (
 	partLeft     = 100 // what was left behind it, and is too little for any other
 )
 
+// Refusals of a few bytes.
+const (
+	manyRefusals = 4       // so many are no chance
+	pageSize     = 4 << 10 // bytes
+)
+
 // How many times one figure is another.
 const (
 	othersOverHoles = 4  // others of whom the holes are a small part
@@ -238,15 +244,26 @@ func (s *Shortfall) Holes() bool {
 // HolesDecide reports whether they would have served the request, beyond what rounding and the
 // usual ends of segments can hide.
 func (s *Shortfall) HolesDecide() bool {
-	enough := s.Idle+s.Free >= s.Want+s.Round || s.Idle >= s.Want
+	enough := s.HolesEnough() || s.Idle >= s.Want
 	roomy := s.Alloc+s.Want <= part(s.GPU, askedMuch) && s.Idle >= part(s.Reserved, holesLarge)
 	worth := roomy || s.Idle >= part(s.Reserved, holesMain)
 	return s.Holes() && enough && worth && !s.Full() && !s.oddFree
 }
 
+// holeRound is how far the figures are rounded by which holes are enough or too few, in bytes.
+func (s *Shortfall) holeRound() uint64 {
+	if s.hasIdle {
+		return s.roundHole
+	}
+	return s.roundHole + s.roundPool
+}
+
+// HolesEnough reports whether they and what is free are together as much as was wanted, beyond rounding.
+func (s *Shortfall) HolesEnough() bool { return s.Idle+s.Free >= s.Want+s.holeRound() }
+
 // HolesMay reports whether they may have.
 func (s *Shortfall) HolesMay() bool {
-	return s.Holes() && !s.Full() && s.Idle+s.Free+s.Round >= s.Want && holesOfLacking*s.Idle >= s.Lacking
+	return s.Holes() && !s.Full() && s.Idle+s.Free+s.holeRound() >= s.Want && holesOfLacking*s.Idle >= s.Lacking
 }
 
 // MayWait reports whether so much is reserved and not allocated that the gaps between blocks are

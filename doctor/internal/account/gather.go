@@ -215,10 +215,23 @@ func (r *Refusal) take(st *statement.Statement) {
 		default:
 			r.takeFigure(st, i)
 		}
-		r.Round += Less(a.High, a.N)
+		r.addRounding(st, i)
 	}
 	if used && r.Device < 0 {
 		r.Device = DeviceOf(st.Text)
+	}
+}
+
+// addRounding adds how far a figure is rounded.
+func (r *Refusal) addRounding(st *statement.Statement, i int) {
+	a := &st.Amounts[i]
+	by := Less(a.High, a.N)
+	r.Round += by
+	switch a.Role {
+	case statement.RoleWant, statement.RoleFree, statement.RoleIdle:
+		r.roundHole += by
+	case statement.RoleKept, statement.RoleAlloc, statement.RoleUse:
+		r.roundPool += by
 	}
 }
 

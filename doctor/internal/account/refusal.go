@@ -38,6 +38,8 @@ type Refusal struct {
 	WentOn    *statement.Statement // the progress after it
 	subject   string               // the device or heap that its amounts are of, empty if none is named
 	Round     uint64               // how far its sizes are rounded
+	roundHole uint64               // how far those are of what was wanted, is free, and is idle
+	roundPool uint64               // how far those are of what the pool has and allocated
 }
 
 // A listedProcess is a process in a message.
@@ -138,8 +140,40 @@ func (e *Case) recovered() {
 			}
 		}
 	}
+	e.survived()
 	e.alike()
 }
+
+// survived marks exceptions that the program caught: it tried again, was started anew, or went on for two steps, and
+// then failed of something else, or ended well. Progress alone shows nothing: what was printed before the exception may
+// have been kept back, and come after it.
+func (e *Case) survived() {
+	end := e.LastError
+	another := end != nil && end.Weight() == 3 && !ofOthers.MatchString(end.Text)
+	before := 0
+	for _, st := range e.Statements() {
+		goesOn := st.Again || st.Topic("restart") != nil
+		if st.Topic("success") != nil && !st.Refused {
+			goesOn = goesOn || before == st.Line-1
+			before = st.Line
+		}
+		if !goesOn || !(another && end.Line > st.Line && end.From == st.From || endedWell.MatchString(e.End)) {
+			continue
+		}
+		for _, r := range e.Failed {
+			near := r.St.Line+nearby >= st.Line || !st.Again
+			if r.St.Line < st.Line && near && r.St.From == st.From && r.St.Level != "F" {
+				r.Mild, r.WentOn = true, st
+			}
+		}
+	}
+}
+
+// ofOthers is what other ranks say when one has failed.
+var ofOthers = regexp.MustCompile(`(?i)nccl|collective|watchdog|broken pipe|connection (?:reset|closed|refused)`)
+
+// endedWell is the last line of a program that came to its end.
+var endedWell = regexp.MustCompile(`(?i)\b(?:training|run|job|all|evaluation) (?:is |has )?(?:completed?|finished|done)\b|\bexit(?:ed)?(?: with)?(?: code| status)? 0\b`)
 
 // alike marks refusals that say what another said after which the program went on.
 func (e *Case) alike() {

@@ -71,7 +71,7 @@ func (e *Case) shortfall() *Shortfall {
 	s.Reserved, s.Idle = r.reserved(), r.unallocated()
 	s.Waiting, s.WaitingFrom = e.waiting()
 	s.HasUse = r.HasAlloc || r.kept > 0
-	s.Async = s.HasUse && r.kept == 0 && !r.hasIdle && e.Uses("torch")
+	s.Async = r.Alloc > 0 && r.kept == 0 && !r.hasIdle && e.Uses("torch")
 	s.Process, s.Others, s.Names = r.owners(s.Reserved, s.HasUse)
 	s.Rest = Less(s.GPU, r.Free+s.Reserved+r.other)
 	s.Lacking, s.WantUp = Less(r.Want, r.Free), roundUp(r.wantHigh)

@@ -74,6 +74,9 @@ func (c *view) weighed() (all []Explanation) {
 	if c.FreeCard().Bytes > 0 { // nobody else was there
 		all = slices.DeleteFunc(all, func(x Explanation) bool { return x.Cause == "device_occupied" && !x.Sure })
 	}
+	if c.OnlyBytes() {
+		all = slices.DeleteFunc(all, func(x Explanation) bool { return x.Rank < 300 })
+	}
 	slices.SortStableFunc(all, func(a, b Explanation) int { return cmp.Compare(b.Rank, a.Rank) })
 	if len(all) > 0 && all[0].Rank >= 300 { // what is known of a refusal goes before what it alone may mean
 		all = slices.DeleteFunc(all, func(x Explanation) bool { return x.Rank < 300 })

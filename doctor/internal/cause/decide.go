@@ -18,6 +18,8 @@ const (
 		"    # if it runs now, memory was the cause; if not, the library"
 	tryTensorFlow Command = "TF_FORCE_GPU_ALLOW_GROWTH=true python PROGRAM" +
 		"    # if it runs now, memory was the cause; if not, the library"
+	seeFull Command = "nvidia-smi" +
+		"    # before the program starts: is the GPU full? If not, install the library anew, in a build for this machine"
 	seeRise Command = "nvidia-smi -l 1    # while it runs: how far does the program itself rise before it fails?"
 	relaxed Command = "UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1 python PROGRAM" +
 		"    # if it runs now, the limit on one allocation was the wall"
@@ -181,6 +183,8 @@ func Unknown(e *account.Case) (missing []string, decide string) {
 		command = neutral
 	case !e.Said:
 		return missing, ""
+	case e.OnlyBytes():
+		command = seeFull
 	case lead != nil && lead.HasFree && lead.Free > lead.Want && e.Uses("torch"):
 		command = seeFree
 	}

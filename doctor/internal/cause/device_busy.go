@@ -4,13 +4,8 @@ package cause
 
 func deviceBusy(c *view) found {
 	st := c.About("busy")
-	if st == nil {
+	if st == nil || st.Topic("busy").Name == "scheduler" { // notMemory has a pod without a node
 		return nil
-	}
-	if st.Topic("busy").Name == "scheduler" {
-		return found{sure(970, "no GPU to give", steps(
-			"see which GPUs are given out, and to whom: kubectl describe nodes | grep -A8 'Allocated resources'",
-			"ask for fewer, wait, or add a node; a GPU that the device plugin does not report is not there for the scheduler"), st.Quoted("the scheduler has no node with a free GPU: the program did not start"))}
 	}
 	l := one(st, "the driver refuses the GPU itself: no memory was requested yet")
 	return found{sure(970, "the GPU is busy", c.freeGPU(), l...)}

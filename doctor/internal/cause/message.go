@@ -387,7 +387,7 @@ func holesAnd(s *account.Shortfall) string {
 
 // lostInRounding is for holes that are enough or just too few, or too small a part of the pool.
 func lostInRounding(s *account.Shortfall) string {
-	if s.Idle+s.Free > s.Want+s.Want/20 {
+	if s.HolesEnough() {
 		return account.Say("%v is reserved and not in use%s for the %v requested; it is %d %% of the pool's %v",
 			s.Idle, holesAnd(s), s.Want, int(s.Idle*100/max(s.Reserved, 1)), s.Reserved)
 	}

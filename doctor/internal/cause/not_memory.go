@@ -21,6 +21,10 @@ func notMemory(c *view) (all []Explanation) {
 		x.Alone = true
 		add(x)
 	}
+	if st := c.About("busy"); st != nil && st.Topic("busy").Name == "scheduler" {
+		add(sure(970, "no GPU to give", placePod(st),
+			st.Quoted("no node is fit for the pod: the program did not start, and asked for no memory")))
+	}
 	if st := c.driverStart(); st != nil {
 		x := sure(966, "the driver did not start", repairDriver,
 			st.Quoted(
@@ -71,6 +75,17 @@ func notMemory(c *view) (all []Explanation) {
 			l.Quotes()...).and(l.TriedBy).only())
 	}
 	return all
+}
+
+// placePod is what to do about a pod without a node, by the reasons that the scheduler gives.
+func placePod(st *statement.Statement) Remedy {
+	said := func(words, step string) string { return when(strings.Contains(st.Text, words), step) }
+	return steps(
+		"see which GPUs are given out, and to whom: kubectl describe nodes | grep -A8 'Allocated resources'",
+		said("unschedulable", "a cordoned node takes no pods: kubectl get nodes; kubectl uncordon NODE"),
+		said("taint", "a tainted node takes pods that tolerate it: kubectl describe node NODE | grep Taints, and the pod's tolerations"),
+		said("selector", "compare the pod's nodeSelector and affinity with the nodes' labels: kubectl get nodes --show-labels"),
+		"ask for fewer, wait, or add a node; a GPU that the device plugin does not report is not there for the scheduler")
 }
 
 // driverStart is the line of a refusal in cuInit, which comes before any memory.

@@ -63,6 +63,9 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 	if peak, now := get("peak_allocated"), get("allocated"); s.has("allocated", "peak_allocated") && peak > now+now/2 && peak-now >= gib {
 		odd("at its peak it had %s, now %s: the peak decides whether it fits, and %s of it has gone", human(peak), human(now), human(peak-now))
 	}
+	if peak, now := get("peak_allocated"), get("allocated"); peak > 0 && s.figures["peak_allocated"].Line == s.figures["allocated"].Line && peak < now-now/20 {
+		odd("its peak, %s, is below the %s that is allocated: one of the two is no reading of that moment", human(peak), human(now))
+	}
 	a.growing(s, sampled, odd)
 }
 

@@ -214,7 +214,7 @@ func blanks(text string) int { return len(text) - len(strings.TrimLeft(text, " \
 func (p *piece) length() int { return p.indent + utf8.RuneCountInString(p.text) }
 
 // minWidth and maxWidth are between what widths a text is taken for wrapped.
-const minWidth, maxWidth = 44, 230
+const minWidth, maxWidth = 36, 230
 
 // A layout is how a text was broken into lines.
 type layout struct {

@@ -252,6 +252,9 @@ func thousands(figure string) bool {
 // be no other word. It is empty, and ends at j, if there is none.
 func unitAt(text string, j int) (unit string, end int) {
 	k := j
+	if strings.HasPrefix(text[k:], ". ") && strings.HasPrefix(text[min(k+3, len(text)):], "iB") {
+		k++ // NumPy's 300. GiB
+	}
 	if k < len(text) && text[k] == ' ' {
 		k++
 	}
