@@ -50,7 +50,7 @@ func DiagnoseWith(log io.Reader, state *machine.Snapshot, beside *Beside) (*Diag
 	}
 	d := weigh(e)
 	d.account(e)
-	d.Settings = settingsOf(state)
+	d.Settings, d.windows = settingsOf(state), e.Place.Windows && !e.Place.WSL
 	if said := beside.said(); said != "" {
 		d.Certain = append(d.Certain, said)
 	}

@@ -53,6 +53,8 @@ type Diagnosis struct {
 	// Program is what the compiler said of the program's buffers, and nil
 	// where it said nothing.
 	Program *dump.Program `json:"-"`
+
+	windows bool // the program ran there, and not in WSL
 }
 
 // Cause is one reason why memory ran out, or why it only seems so.

@@ -30,7 +30,7 @@ func TestEnginesSayWhatFits(t *testing.T) {
 		"ollama-layers":           {"program_too_big device_occupied", "99 layers", "num_gpu"},
 		"llama-weights":           {"program_too_big device_occupied", "weights smaller: fewer layers on the GPU (-ngl)"},
 		"llama-cache":             {"program_too_big device_occupied", "cache smaller: a shorter context (-c)"},
-		"llama-compute":           {"program_too_big device_occupied", "-ub below 512"},
+		"llama-compute":           {"program_too_big device_occupied", "a smaller -ub (512 where it is not set)"},
 		"tpu-padding":             {"program_too_big", "4.20 GiB of one buffer is padding", "multiples of 128"},
 		"tpu-kernel":              {"program_too_big", "--xla_tpu_scoped_vmem_limit_kib"},
 		"onnx-arena":              {"pool_limit", "gpu_mem_limit"},

@@ -5,8 +5,10 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -31,7 +33,10 @@ func Read(ctx context.Context, path string, state *machine.Snapshot, beside *Bes
 		return Answer{Diagnosis: d}, err
 	}
 	in, err := openLog(ctx, path, "a log", progress)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, " "):
+		return Answer{}, fmt.Errorf("%w; a text is piped in: echo 'TEXT' | gpumem doctor", err)
+	case err != nil:
 		return Answer{}, err
 	}
 	defer in.Close()
@@ -67,6 +72,9 @@ func ReadState(ctx context.Context, path string) (*machine.Snapshot, error) {
 		return nil, err
 	}
 	defer in.Close()
+	if head, _ := in.Content().Peek(512); bytes.Contains(head, []byte("NVIDIA-SMI")) { // of a shorter file what there is
+		return nil, in.Fail("this is no state, which gpumem ps --json writes; what nvidia-smi prints belongs to the log: cat LOG FILE | gpumem doctor")
+	}
 	state, err := machine.Read(in)
 	if err = in.named(err); err != nil {
 		return nil, err

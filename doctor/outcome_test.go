@@ -80,3 +80,68 @@ func TestRoundingOfHoles(t *testing.T) {
 		}
 	}
 }
+
+// TestFiguresOfAKill: what a log says of the limit, or of the node, stands in the answer.
+func TestFiguresOfAKill(t *testing.T) {
+	const ray = "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n" +
+		"Memory on the node (IP: 10.0.0.5, ID: aa) where the task (task ID: bb, name=step, pid=4331, memory used=TASKGB) was running was " +
+		"59.49GB / 62.58GB (0.950627), which exceeds the memory usage threshold of 0.95.\n"
+	for _, tt := range []struct{ name, log, says, not string }{
+		{"a pod's limit", "    Reason:       OOMKilled\n    Exit Code:    137\n  Limits:\n    memory:          512Gi\n", "the limit is 512 GiB", ""},
+		{"a small task", strings.Replace(ray, "TASK", "2.22", 1), "had 59.49 GiB of 62.58 GiB in use, and the task that was killed 2.22 GiB", ""},
+		{"a small task, and who has the rest", strings.Replace(ray, "TASK", "2.22", 1), "Top 10 memory users", ""},
+		{"a large task", strings.Replace(ray, "TASK", "41.00", 1), "the task that was killed 41 GiB", "Top 10 memory users"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := diagnose(t, tt.log, "")
+			all := inWords(d) + strings.Join(d.Causes[0].Steps, "\n")
+			if d.Causes[0].ID != HostMemory || !strings.Contains(all, tt.says) || tt.not != "" && strings.Contains(all, tt.not) {
+				t.Errorf("want %q, not %q:\n%s", tt.says, tt.not, all)
+			}
+		})
+	}
+}
+
+// TestSettingsInTheShellOfThePlace: cmd and PowerShell have no export.
+func TestSettingsInTheShellOfThePlace(t *testing.T) {
+	const log = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 400.00 MiB. GPU 0 has a total capacity of 8.00 GiB of which " +
+		"0 bytes is free. Of the allocated memory 5.40 GiB is allocated by PyTorch, and 1.60 GiB is reserved by PyTorch but unallocated.\n"
+	for before, want := range map[string]string{
+		`File "C:\venv\Lib\site-packages\torch\nn\modules\conv.py"`: "\n  set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128\n    in PowerShell: $env:",
+		`File "/venv/lib/torch/nn/modules/conv.py"`:                 "\n  export PYTORCH_CUDA_ALLOC_CONF=",
+		`error:\n  File "/venv/lib/torch/nn/modules/conv.py"`:       "\n  export PYTORCH_CUDA_ALLOC_CONF=",
+	} {
+		var b strings.Builder
+		d := diagnose(t, before+"\n"+log, "")
+		if err := WriteText(&b, []Answer{{Diagnosis: d}}, 80); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%s: want %q, %v:\n%s", before, want, err, b.String())
+		}
+	}
+}
+
+// TestAdviceIsNotRepeated: a setting that stands in one step is in no other.
+func TestAdviceIsNotRepeated(t *testing.T) {
+	for _, log := range []string{
+		"Non-zero status code returned while running Conv node. Status Message: bfc_arena.cc:368 void* onnxruntime::BFCArena::" +
+			"AllocateRawInternal(size_t, bool) Available memory of 1234567 is smaller than requested bytes of 33554432\n",
+		"RuntimeError: MPS backend out of memory (MPS allocated: 17.90 GB, other allocations: 100.00 MB, max allowed: 18.13 GB). Tried to " +
+			"allocate 1.00 GB on private pool.\n",
+	} {
+		steps := strings.Join(diagnose(t, log, "").Causes[0].Steps, "\n")
+		for _, words := range []string{"kSameAsRequested", "make it smaller", "the memory is the Mac's own"} {
+			if strings.Count(steps, words) > 1 {
+				t.Errorf("%q twice:\n%s", words, steps)
+			}
+		}
+	}
+}
+
+// TestAvailableOfOllamaIsShown: what its new engine found available is the decisive contrast to what was refused.
+func TestAvailableOfOllamaIsShown(t *testing.T) {
+	d := diagnose(t, `time=2025-10-05T10:11:12.000Z level=INFO source=server.go:1200 msg="gpu memory" id=GPU-1 library=CUDA available="7.1 GiB" free="7.5 GiB"
+ggml_backend_cuda_buffer_type_alloc_buffer: allocating 6144.00 MiB on device 0: cudaMalloc failed: out of memory
+`, "")
+	if !strings.Contains(inWords(d), "7.10 GiB was free at the start") {
+		t.Errorf("%s", inWords(d))
+	}
+}

@@ -287,20 +287,32 @@ func (a *text) settings(all []Advice) {
 	for _, s := range all {
 		words := s.Name
 		switch {
-		case environmentName.MatchString(s.Name) && s.Value == "":
-			words = "unset " + s.Name
 		case environmentName.MatchString(s.Name):
-			words = "export " + s.Name + "=" + report.ShellQuote(s.Value)
+			words = a.assignment(s)
 		case s.Value != "" && strings.HasPrefix(s.Name, "-"):
 			words += " " + report.ShellQuote(s.Value)
 		case s.Value != "":
 			words += "=" + s.Value
 		}
 		a.Raw("  " + report.OneLine(words))
+		if a.windows && environmentName.MatchString(s.Name) {
+			a.Raw("    in PowerShell: $env:" + s.Name + "='" + report.OneLine(s.Value) + "'")
+		}
 		if s.Why != "" {
 			a.Line("    %s", s.Why)
 		}
 	}
+}
+
+// assignment is what makes a setting of the environment in the shell of the system: cmd's, or a POSIX one.
+func (a *text) assignment(s Advice) string {
+	switch {
+	case a.windows:
+		return "set " + s.Name + "=" + s.Value
+	case s.Value == "":
+		return "unset " + s.Name
+	}
+	return "export " + s.Name + "=" + report.ShellQuote(s.Value)
 }
 
 // steps are in their order.

@@ -242,6 +242,9 @@ func (e *Case) plan() *Plan {
 			p.StartFree, p.FreeFrom = found.Free, found.Quoted("")
 		}
 	}
+	if st := e.gpuMemory(r); p.StartFree == 0 && st != nil {
+		p.StartFree, p.FreeFrom = st.Amount(statement.RoleFree).N, st.Quoted("")
+	}
 	p.FreeFrom.Reading = Human(p.StartFree) + " was free at the start"
 	if m := e.pick("estimate", nil); m != nil {
 		p.Planned, p.Available = FromLists(m.Value, m.Version, r.Device)
@@ -254,6 +257,13 @@ func (e *Case) plan() *Plan {
 		}
 	}
 	return p
+}
+
+// gpuMemory is the last line before a refusal in which Ollama's own engine says what is available, and nil.
+func (e *Case) gpuMemory(r *Refusal) *statement.Statement {
+	return e.StatementBefore(r.St.Line, func(st *statement.Statement) bool {
+		return strings.Contains(st.Text, `msg="gpu memory"`) && st.Amount(statement.RoleFree) != nil
+	})
 }
 
 // LoadedText is what is loaded and what was refused, in words.

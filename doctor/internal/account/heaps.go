@@ -41,6 +41,28 @@ func (e *Case) Heaps() (list []Heap) {
 	return list
 }
 
+// Budget is what Windows grants a program of the GPU, and what it has of it, as an engine prints both when memory is
+// refused: a line each, the budget first. It is nil where they are not told.
+func (e *Case) Budget() *Heap {
+	var h *Heap
+	var at int
+	for _, st := range e.Statements() {
+		for _, a := range st.Amounts {
+			switch {
+			case a.Host || a.Subject != "" || a.N < statement.Mib:
+			case a.Label == "budget":
+				h, at = &Heap{Budget: a.N}, st.Line
+			case h != nil && h.Used == 0 && (a.Label == "used" || a.Label == "usage") && st.Line <= at+2:
+				h.Used, h.From = a.N, st.Quoted("")
+			}
+		}
+	}
+	if h == nil || h.Used == 0 {
+		return nil
+	}
+	return h
+}
+
 // Short is the first heap without room for a request, and nil.
 func Short(heaps []Heap, want uint64) *Heap {
 	for i := range heaps {

@@ -44,6 +44,9 @@ const datedWithin = 50
 
 var date = regexp.MustCompile(`\b(20[12]\d)-[01]\d-[0-3]\d(?:\D|$)`)
 
+// drive begins a path of Windows; the end of a line that was written as \n may stand behind a colon, too.
+var drive = regexp.MustCompile(`(?:^|[^A-Za-z])[A-Za-z]:\\`)
+
 // see adds what a text shows.
 func (p *Place) see(st *statement.Statement) {
 	before := p.TPU
@@ -60,6 +63,6 @@ func (p *Place) see(st *statement.Statement) {
 	if st.Words["available"] { // "TPU available: False, using: 0 TPU cores"
 		p.TPU = before
 	}
-	p.Windows = p.Windows || strings.Contains(st.Text, `:\`)
+	p.Windows = p.Windows || strings.Contains(st.Text, `:\`) && drive.MatchString(statement.Clipped64(st.Text))
 	p.TPU = p.TPU || st.Topic("tpu") != nil
 }

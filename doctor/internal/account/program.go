@@ -177,7 +177,7 @@ func (e *Case) EngineShare() string {
 	return "share of the GPU"
 }
 
-// Vendor is who made the GPU, as far as the log shows: nvidia, hip for AMD, xpu for Intel, apple, npu for
+// Vendor is who made the GPU, as far as the log shows: nvidia, hip for AMD with ROCm and amd without, xpu for Intel, apple, npu for
 // Ascend, tt for Tenstorrent, or tpu; empty if nothing shows it.
 func (e *Case) Vendor() string {
 	marks := []string{"hip", "xpu", "npu", "tt", "mps", "metal"}
@@ -196,6 +196,9 @@ func (e *Case) Vendor() string {
 	}
 	if e.Place.NVIDIA || e.nvidiaCard() {
 		return "nvidia"
+	}
+	if e.Uses("amd") {
+		return "amd"
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
 )
 
 // fromEngine explains an engine's check.
@@ -188,18 +189,22 @@ func (c *view) fromPlan() found {
 		return found{sure(713, "the weights in one buffer", c.fewerLayers(p),
 			quote(p.St, "one buffer of %v, the layers that are to go to this GPU, was refused", p.Want)).of("program_too_big")}
 	}
+	beside := []statement.Evidence{refused}
+	if p.StartFree > 0 {
+		beside = append(beside, p.FreeFrom)
+	}
 	rank := 711
 	if p.Large() {
 		rank = 713 // few cards have room for it
 	}
 	all := found{
-		fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), refused).
+		fits(rank, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), beside...).
 			needs(needTotal, NeedProcesses).of("program_too_big"),
-		fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(), refused).
+		fits(710, "a buffer of llama.cpp", c.endOthers(), c.processes(), beside...).
 			needs(NeedProcesses).of("device_occupied"),
 	}
 	if c.Uses("ollama") {
-		all = append(all, fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), refused).
+		all = append(all, fits(712, "a buffer of llama.cpp", c.fewerLayers(p), c.processes(), beside...).
 			needs(NeedProcesses, needTotal).of("estimator_underestimates"))
 	}
 	return all

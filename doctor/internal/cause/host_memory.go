@@ -186,7 +186,46 @@ func hostKilled(c *view) found {
 	if mine == nil {
 		return nil
 	}
-	return found{sure(910, killer+" killed it", remedy, mine.Quoted(reading))}
+	x := sure(910, killer+" killed it", remedy, mine.Quoted(reading))
+	if limit, st := c.podLimit(mine); container && st != nil {
+		return found{x.and(quote(st, "the limit is %v", limit))}
+	}
+	if killer == "Ray's memory monitor" {
+		return found{c.onNode(x)}
+	}
+	return found{x}
+}
+
+// podLimit is the container's limit of memory, which kubectl describe shows below the state, and its line.
+func (c *view) podLimit(killed *statement.Statement) (uint64, *statement.Statement) {
+	for _, st := range c.Statements() {
+		near := st.Line > killed.Line && st.Line <= killed.Line+12
+		if near && len(st.Amounts) == 1 && strings.HasPrefix(strings.TrimSpace(st.Text), "memory:") {
+			return st.Amounts[0].N, st
+		}
+	}
+	return 0, nil
+}
+
+// rayNode is what Ray says of a node's memory, in GiB that it calls GB, and of the task that it killed.
+var rayNode = regexp.MustCompile(`memory used=([\d.]+) ?GB\) was running was ([\d.]+) ?GB / ([\d.]+) ?GB`)
+
+// onNode adds what Ray says of the node. A task that holds little of what is in use is not who fills it.
+func (c *view) onNode(x Explanation) Explanation {
+	for _, st := range c.Statements() {
+		m := rayNode.FindStringSubmatch(statement.Clipped64(st.Text))
+		if m == nil {
+			continue
+		}
+		task, used, total := statement.SizeOf(m[1]+" GiB"), statement.SizeOf(m[2]+" GiB"), statement.SizeOf(m[3]+" GiB")
+		x = x.and(quote(st, "the node had %v of %v in use, and the task that was killed %v", used, total, task))
+		if task < used/4 {
+			x.Remedy = steps("see who has the rest: the list below that line (Top 10 memory users). What is no task of Ray's no setting " +
+				"of Ray's makes smaller: end it, or keep it on another node").step(x.Remedy.Steps...)
+		}
+		break
+	}
+	return x
 }
 
 // killed is the name of a process that the kernel killed.

@@ -184,7 +184,7 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition"
 	}
 	if c.at("apple") { // the limit is most of a memory that all programs share
-		return c.advise("batch", "weights", "unified", "limit")
+		return c.advise("batch", "weights", "limit")
 	}
 	if s := c.Shortfall; limit == 0 && s != nil && s.FreeEnough() && c.onTorch(r) { // its message names the limit where the program set one
 		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has the limit, as \"... allowed\", and this one has none: see what stands before it first")

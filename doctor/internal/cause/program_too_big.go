@@ -217,6 +217,10 @@ func (c *view) bareTooBig() found {
 	if heaps := c.Heaps(); len(heaps) > 0 {
 		return c.heapShort(heaps, r)
 	}
+	if b := c.Budget(); b != nil && b.Used >= b.Budget {
+		return found{sure(294, "more than Windows grants", c.smaller(), r.St.Quoted(r.Refused()),
+			with(account.Sized{From: b.From}, "the program has %v of the GPU, and Windows grants it %v", b.Used, b.Budget)).only()}
+	}
 	total := c.total.Bytes
 	if total > 0 && r.Want > total && !c.Unified() {
 		return found{sure(290, "a request above the total", c.smaller(),

@@ -53,7 +53,9 @@ func (c *view) advise(needs ...string) (r Remedy) {
 				r = r.set(name, value, why)
 				continue
 			}
-			words = append(words, text)
+			if !repeats(r.Steps, text) {
+				words = append(words, text)
+			}
 		}
 		if lead := leads[need]; lead != "" && len(words) > 0 {
 			words = []string{lead + strings.Join(words, "; ")}
@@ -67,6 +69,13 @@ func (c *view) advise(needs ...string) (r Remedy) {
 		}
 	}
 	return r
+}
+
+// repeats reports whether steps name already what a text begins with, a flag or a setting.
+func repeats(steps []string, text string) bool {
+	name, _, _ := strings.Cut(text, " ")
+	setting := strings.HasPrefix(name, "--") || strings.Contains(name, "=")
+	return setting && slices.ContainsFunc(steps, func(s string) bool { return strings.Contains(s, name) })
 }
 
 // explained are the frameworks that gpumem explain knows, by its names for them.

@@ -82,5 +82,8 @@ func (c *view) fitTools(all []Explanation) {
 			}
 		}
 		x.Remedy.Steps = said
+		if c.at("windows") {
+			x.Remedy.Check = "" // which is a line of a POSIX shell
+		}
 	}
 }

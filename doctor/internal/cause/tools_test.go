@@ -54,6 +54,24 @@ func TestToolsOfThePlace(t *testing.T) {
 	}
 }
 
+// TestToolsOfAMakerThatIsNamed: the name of a card, or a code of a maker's runtime, shows whose tools there are.
+func TestToolsOfAMakerThatIsNamed(t *testing.T) {
+	for log, tool := range map[string]string{
+		"info:  AMD Radeon RX 6600 (RADV NAVI23):\nerr:   DxvkMemoryAllocator: Memory allocation failed\n":                      "nvtop",
+		"\"GPU\": \"AMD Radeon(TM) Graphics\",\n\"Error\": \"ID3D12Device::CreateCommittedResource failed HRESULT=8007000e\"\n": "Task Manager",
+		"RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)\n":                       "xpu-smi",
+	} {
+		var said []string
+		for _, x := range explainedLog(t, log) {
+			said = append(append(said, string(x.Decide)), x.Remedy.Steps...)
+		}
+		all := strings.Join(said, "\n")
+		if !strings.Contains(all, tool) || toolsOfNVIDIA.MatchString(all) {
+			t.Errorf("%swant %s, and nothing of NVIDIA's:\n%s", log, tool, all)
+		}
+	}
+}
+
 // TestToolsAreInOrder: no row of the table is hidden by one before it, and each has a place that
 // is known.
 func TestToolsAreInOrder(t *testing.T) {
@@ -66,7 +84,7 @@ func TestToolsAreInOrder(t *testing.T) {
 	if lines != len(tools) {
 		t.Errorf("%d lines, and %d tools", lines, len(tools))
 	}
-	known := " windows wsl draws other hip xpu npu tt apple tpu "
+	known := " windows wsl draws other hip amd xpu npu tt apple tpu "
 	for i, late := range tools {
 		for _, place := range late.places {
 			if !strings.Contains(known, " "+place+" ") {
