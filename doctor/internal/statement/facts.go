@@ -83,10 +83,19 @@ var patternWords = func() (all [][]string) {
 	return all
 }()
 
+// patternsBy finds the patterns that a text may have.
+var patternsBy = newFinder(func(yield func(*regexp.Regexp) bool) {
+	for i := range patterns {
+		if !yield(patterns[i].re) {
+			return
+		}
+	}
+})
+
 // Facts are what a statement says of the machine.
 func (st *Statement) Facts() (out []Fact) {
 	text := Clipped64(st.Text)
-	for i := range patterns {
+	for _, i := range patternsBy.in(text) {
 		p := &patterns[i]
 		if !st.HasAny(patternWords[i]...) {
 			continue
@@ -158,7 +167,7 @@ func SizeOf(text string) uint64 {
 // FrameworksShown are those that a text shows.
 func (st *Statement) FrameworksShown() (list []string) {
 	text := Clipped64(st.head + st.Text)
-	for i := range frameworkMarks {
+	for _, i := range marksBy.in(text) {
 		if st.HasAny(frameworkMarks[i].words...) && frameworkMarks[i].re.MatchString(text) {
 			list = append(list, frameworkMarks[i].name)
 		}

@@ -9,6 +9,7 @@ package statement
 import (
 	_ "embed"
 	"gpumem/doctor/internal/vocabulary"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,6 +94,19 @@ func parseTopics(text string) (topics, marks []sign) {
 	return topics, marks
 }
 
+// topicsBy and marksBy find the topics and marks that a text may have.
+var topicsBy, marksBy = newFinder(expressions(topics)), newFinder(expressions(frameworkMarks))
+
+func expressions(signs []sign) iter.Seq[*regexp.Regexp] {
+	return func(yield func(*regexp.Regexp) bool) {
+		for i := range signs {
+			if !yield(signs[i].re) {
+				return
+			}
+		}
+	}
+}
+
 // programName is how topics.txt writes the name of a program, and programItself what shows it and
 // not a host, a container or a folder of that name.
 var programName = regexp.MustCompile(`\{([a-z]+)\}`)
@@ -126,7 +140,7 @@ func readPassage(p passage) *Statement {
 	markBytes(st.toks)
 	st.Amounts = amounts(st.toks)
 	whole := p.head + p.Text
-	for i := range topics {
+	for _, i := range topicsBy.in(Clipped64(whole)) {
 		if !st.HasAny(topics[i].words...) {
 			continue
 		}
