@@ -4,6 +4,7 @@ package account
 
 import (
 	"cmp"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
@@ -101,7 +102,7 @@ func (e *Case) UnifiedDevice() string {
 }
 
 // CodeStatus is the driver's word on code, or on a library that makes it.
-var CodeStatus = regexp.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
+var CodeStatus = needle.MustCompile(`CUDA_ERROR_\w*(?:JIT|FOUND|SOURCE|SHARED|UNSUPPORTED)`)
 
 // loading is what was free before a model was loaded, and its parts that were.
 func (e *Case) loading(r *Refusal) (free, parts uint64, start statement.Evidence) {
@@ -131,16 +132,10 @@ func (e *Case) StatementBefore(line int, is func(*statement.Statement) bool) (fo
 	return found
 }
 
-// StatementWith is the last statement with all these words, and nil.
+// StatementWith is the first statement with all these words, and nil.
 func (e *Case) StatementWith(words ...string) *statement.Statement {
 	for _, st := range e.Statements() {
-		n := 0
-		for _, w := range words {
-			if st.Words[w] {
-				n++
-			}
-		}
-		if n == len(words) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !st.Words[w] }) {
 			return st
 		}
 	}
@@ -222,4 +217,4 @@ func (e *Case) OwnUsed() uint64 {
 
 // cudaLibraries are those without which a GPU program cannot start. Others, such as
 // TensorRT's libnvinfer, are missed without harm.
-var cudaLibraries = regexp.MustCompile(`(?i)cudnn|cublas|cusolver|cusparse|cufft|cudart|curand|nccl|nvrtc|zlibwapi|libcuda\b|libhip|rocblas|miopen`)
+var cudaLibraries = needle.MustCompile(`(?i)cudnn|cublas|cusolver|cusparse|cufft|cudart|curand|nccl|nvrtc|zlibwapi|libcuda\b|libhip|rocblas|miopen`)

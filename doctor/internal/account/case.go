@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"gpumem/doctor/internal/inventory"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"gpumem/node/machine"
 	"gpumem/record/dump"
 	"gpumem/size"
 	"maps"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +68,7 @@ type Case struct {
 	Failed     []*Refusal           // in the order of the log
 	Sticky     *statement.Statement // the first error after which every later call fails, and nil
 	LastError  *statement.Statement // the last line that looks like a failure of any kind, and nil
+	lastWeight int                  // of it, when it was read
 	End        string               // what the log ends with
 
 	// What follows from them, nil if there is nothing of the kind.
@@ -110,8 +111,10 @@ func useful(st *statement.Statement) bool {
 func (e *Case) Add(st *statement.Statement) {
 	e.sticky(st)
 	e.Place.see(st)
-	if st.Fails() && (e.LastError == nil || st.Weight() >= e.LastError.Weight()) {
-		e.LastError = st
+	if st.Fails() {
+		if w := st.Weight(); e.LastError == nil || w >= e.lastWeight {
+			e.LastError, e.lastWeight = st, w
+		}
 	}
 	if useful(st) {
 		e.statements.add(st)
@@ -173,7 +176,7 @@ func (e *Case) followBare(st *statement.Statement) {
 	s.add(st.Quoted(""), value)
 }
 
-var bareLabel = regexp.MustCompile(`(?i)\b(?:current|cur|used|in use|allocated|usage)["']?\s*[:=]\s*(\d{1,3}\.\d{1,3})(?:[,;)\s]|$)`)
+var bareLabel = needle.MustCompile(`(?i)\b(?:current|cur|used|in use|allocated|usage)["']?\s*[:=]\s*(\d{1,3}\.\d{1,3})(?:[,;)\s]|$)`)
 
 // bareReading is such a reading in thousandths, and 0.
 func bareReading(st *statement.Statement) uint64 {

@@ -5,10 +5,10 @@ package account
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 )
 
@@ -173,7 +173,7 @@ func asksFor(before, st *statement.Statement) bool {
 }
 
 // contextCall is a call that makes a context and takes no memory besides.
-var contextCall = regexp.MustCompile(`\bset_device\(|\bcudaSetDevice\b|\bcudaFree\(0\)|torch\._C\._cuda_init|\bcuda\.init\(|_lazy_init\(`)
+var contextCall = needle.MustCompile(`\bset_device\(|\bcudaSetDevice\b|\bcudaFree\(0\)|torch\._C\._cuda_init|\bcuda\.init\(|_lazy_init\(`)
 
 // makesContext reports whether the stack beside a line without a size is that of a context that
 // is made.

@@ -2,10 +2,10 @@ package account
 
 import (
 	"gpumem/device/card"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"gpumem/node/machine"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -179,7 +179,7 @@ func UnifiedTotal(total uint64) (string, bool) {
 	return "", false
 }
 
-var unifiedWords = regexp.MustCompile(`(?i)\b(?:GB10|Orin|Thor|Xavier|Tegra|Jetson)\b`)
+var unifiedWords = needle.MustCompile(`(?i)\b(?:GB10|Orin|Thor|Xavier|Tegra|Jetson)\b`)
 
 // unifiedName reports whether a GPU of this name shares the host's memory.
 func unifiedName(name string) bool { return unifiedWords.MatchString(name) }

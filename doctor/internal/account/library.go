@@ -6,9 +6,9 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,9 +100,9 @@ func (e *Case) library() *Library {
 	return h
 }
 
-var statusName = regexp.MustCompile(`\b(?:CU[A-Z]+|HIP[A-Z]+|ROC[A-Z]+|MIOPEN)_STATUS_\w+`)
+var statusName = needle.MustCompile(`\b(?:CU[A-Z]+|HIP[A-Z]+|ROC[A-Z]+|MIOPEN)_STATUS_\w+`)
 
-var startWord = regexp.MustCompile(`(?i)free ?memory: |total ?memory: `)
+var startWord = needle.MustCompile(`(?i)free ?memory: |total ?memory: `)
 
 // growsOnDemand reports whether a setting leaves the library room, because the framework then
 // takes memory as it needs it: of JAX's gpu_memory_allocation page and TensorFlow's guide.

@@ -3,8 +3,8 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -117,7 +117,7 @@ func (e *Case) assigned() (uint64, *statement.Statement) {
 	return 0, nil
 }
 
-var totalAllocation = regexp.MustCompile(`\btotal allocation: +([\d.]+ ?\w+)`)
+var totalAllocation = needle.MustCompile(`\btotal allocation: +([\d.]+ ?\w+)`)
 
 // parts are the program's buffers that a cut report still lists.
 func (e *Case) parts() (sum uint64, st *statement.Statement) {
@@ -130,7 +130,7 @@ func (e *Case) parts() (sum uint64, st *statement.Statement) {
 	return sum, st
 }
 
-var partAllocation = regexp.MustCompile(`(?:parameter|constant|maybe_live_out|preallocated temp) allocation: +([\d.]+ ?\w+)`)
+var partAllocation = needle.MustCompile(`(?:parameter|constant|maybe_live_out|preallocated temp) allocation: +([\d.]+ ?\w+)`)
 
 // Compiled is what the compiler said of a program that did not fit.
 type Compiled struct {

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"gpumem/policy/frameworks"
 	"regexp"
@@ -257,7 +258,7 @@ func (e *Case) Number(name string) float64 {
 }
 
 // xlaWords are what XLA prints, in JAX and in TensorFlow.
-var xlaWords = regexp.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_(?:dnn|blas|driver)\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|\bGPU_\d+_bfc\b` +
+var xlaWords = needle.MustCompile(`\bRESOURCE_EXHAUSTED\b|Resource exhausted:|cuda_(?:dnn|blas|driver)\.cc|stream_executor|bfc_allocator|\bXLA\b|\bpjrt\b|\bxla/|StreamExecutor|in-memory CUBIN|\bGPU_\d+_bfc\b` +
 	`|%[\w.-]+ = .*custom-call\(|best cudnn convolution algorithm|[Ff]ailed to create cublas handle|[Cc]ould not create cudnn handle|launch cuBLAS gemm|without BLAS support|cusolverDnCreate\(&handle\)`)
 
 // XLAWords reports whether the log has words that XLA alone prints.
@@ -267,7 +268,7 @@ func (e *Case) XLAWords() bool {
 }
 
 // xlaAlone are what XLA prints, and TensorFlow's own code does not.
-var xlaAlone = regexp.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request)|\bXLA\b|\bpjrt\b|\bxla/|in-memory CUBIN|custom-call\(|cusolverDnCreate\(&handle\)|xla_`)
+var xlaAlone = needle.MustCompile(`Resource exhausted:|RESOURCE_EXHAUSTED: (?:Out of memory|Failed to allocate request)|\bXLA\b|\bpjrt\b|\bxla/|in-memory CUBIN|custom-call\(|cusolverDnCreate\(&handle\)|xla_`)
 
 // XLAAlone reports whether the log has words of XLA's that TensorFlow's own code has not.
 func (e *Case) XLAAlone() bool {

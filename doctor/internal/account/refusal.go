@@ -2,6 +2,7 @@ package account
 
 import (
 	"cmp"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 	"math"
 	"regexp"
@@ -67,7 +68,7 @@ func (r *Refusal) unallocated() uint64 {
 	return Less(r.reserved(), r.Alloc)
 }
 
-var poolDevice = regexp.MustCompile(`(?:GPU|gpu_async|SE|GPU_?collectivememory|CUDA)_?(\d{1,4})\b|GPU:(\d{1,4})\b|GPU (\d{1,4})\b|` +
+var poolDevice = needle.MustCompile(`(?:GPU|gpu_async|SE|GPU_?collectivememory|CUDA)_?(\d{1,4})\b|GPU:(\d{1,4})\b|GPU (\d{1,4})\b|` +
 	`(?:device|Device)(?: ordinal)? (?:cuda:)?(\d{1,4})\b|\[(\d{1,2})\] (?:F|f)ailed|CUDA:(\d{1,2})\b|cuda:(\d{1,2})\b`)
 
 // DeviceOf is the GPU that a text names, or -1.
@@ -170,10 +171,10 @@ func (e *Case) survived() {
 }
 
 // ofOthers is what other ranks say when one has failed.
-var ofOthers = regexp.MustCompile(`(?i)nccl|collective|watchdog|broken pipe|connection (?:reset|closed|refused)`)
+var ofOthers = needle.MustCompile(`(?i)nccl|collective|watchdog|broken pipe|connection (?:reset|closed|refused)`)
 
 // endedWell is the last line of a program that came to its end.
-var endedWell = regexp.MustCompile(`(?i)\b(?:training|run|job|all|evaluation) (?:is |has )?(?:completed?|finished|done)\b|\bexit(?:ed)?(?: with)?(?: code| status)? 0\b`)
+var endedWell = needle.MustCompile(`(?i)\b(?:training|run|job|all|evaluation) (?:is |has )?(?:completed?|finished|done)\b|\bexit(?:ed)?(?: with)?(?: code| status)? 0\b`)
 
 // alike marks refusals that say what another said after which the program went on.
 func (e *Case) alike() {
@@ -202,7 +203,7 @@ func (e *Case) goesOn(st *statement.Statement) {
 	}
 }
 
-var exception = regexp.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
+var exception = needle.MustCompile(`\w(?:Error|Exception|bad_alloc)\b|terminate called|panic:|\(RuntimeError\)`)
 
 // autotuned marks refusals while algorithms are compared: another is taken.
 func (e *Case) autotuned() {
@@ -278,7 +279,7 @@ var widths = map[string]uint64{"float": 4, "float32": 4, "double": 8, "float64":
 	"bfloat16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
 	"int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16, "resource": 8}
 
-var tensorShape = regexp.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:_ref)?\b)?`)
+var tensorShape = needle.MustCompile(`shape ?\[([\d, ]+)\](?: and type (\w+?)(?:_ref)?\b)?`)
 
 // tensorBytes is the size of the tensor in a message, 0 if it is not told. Without a type
 // it is taken for float.

@@ -3,10 +3,10 @@ package cause
 // not_memory: this is no failure of memory.
 
 import (
-	"regexp"
 	"strings"
 
 	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/statement"
 )
 
@@ -101,9 +101,9 @@ func (c *view) driverStart() *statement.Statement {
 }
 
 // deviceFile is a file of a driver that could not be opened.
-var deviceFile = regexp.MustCompile(`open\w*\(.*/dev/(?:kfd|nvidia|dri)`)
+var deviceFile = needle.MustCompile(`open\w*\(.*/dev/(?:kfd|nvidia|dri)`)
 
-var driverInit = regexp.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGetDeviceCount)\b`)
+var driverInit = needle.MustCompile(`\b(?:cuInit|hipInit|nvmlInit(?:_v2)?|cudaGetDeviceCount)\b`)
 
 var repairDriver = steps(
 	"see that the driver answers at all: nvidia-smi; "+

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/doctor/internal/needle"
 	"gpumem/size"
 )
 
@@ -138,7 +139,7 @@ var ownPrint = with(`(?i)(?:^|[^a-z])(?P<peak>max(?:imum)?[ _]|peak[ _])?(?:gpu[
 var headedPrint = with(`(?i)\bphase\s*[:=]\s*(?P<word_phase>\w+)|\b(?P<peak>max(?:imum)?[ _]|peak[ _])?(?P<key>allocated|reserved|cached|inactive|param|grad|buffer)(?:eter|ient)?s?` +
 	`\s*[:=]\s*(?P<value>\d[\d.]*)\b`)
 
-var heading = regexp.MustCompile(`emory [(\[]([KMG]i?B)[)\]]`)
+var heading = needle.MustCompile(`emory [(\[]([KMG]i?B)[)\]]`)
 
 // seriesPrint is a counter that stands beside its peak.
 var seriesPrint = with(`(?i)\b(?P<key>alloc|reserved|cached)(?:ated)? (?P<when>cur|now|peak|max)\w*[:=]? +(?P<value>SIZE)`)
@@ -152,7 +153,7 @@ var keys = strings.NewReplacer("gpu reserved", "reserved", "non-releasable", "no
 	"peak_pool_bytes", "peak_reserved", "pool_bytes", "reserved", "bytes_reserved", "programs", "largest_free_block_bytes", "largest")
 
 // itsName is what tells that counters with common names are PyTorch's.
-var itsName = regexp.MustCompile(`(?i)torch|memory_(?:allocated|reserved|cached)`)
+var itsName = needle.MustCompile(`(?i)torch|memory_(?:allocated|reserved|cached)`)
 
 var (
 	escapes = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")

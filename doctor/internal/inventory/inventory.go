@@ -153,11 +153,11 @@ func (r *Reader) line(n int, text string) {
 	if (n <= r.hbmEnd || strings.Contains(text, "hbm ")) && r.hbm(n, text) {
 		return // not marked: a message of refused memory has the same list
 	}
-	if r.ps(n, text) {
-		r.mark(n, text)
+	if r.often(n, text) {
 		return
 	}
-	if r.often(n, text) {
+	if r.ps(n, text) {
+		r.mark(n, text)
 		return
 	}
 	bits := candidates(text)

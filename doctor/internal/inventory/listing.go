@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gpumem/doctor/internal/needle"
 )
 
 var (
@@ -23,18 +25,18 @@ var (
 	// ofBytes is a number that is large enough for bytes.
 	ofBytes = regexp.MustCompile(`[:=]\s*(\d{8,})\b()()`)
 	// onlyFigure is a line of nothing else, for which the words of a list of memory are enough.
-	onlyFigure = regexp.MustCompile(`(?i)^[^:=]*\b(?:free|total|used|available)\b[^:=]*[:=]\s*[\d.,]+\s?(?:[KMGT]i?B|bytes)\s*$`)
+	onlyFigure = needle.MustCompile(`(?i)^[^:=]*\b(?:free|total|used|available)\b[^:=]*[:=]\s*[\d.,]+\s?(?:[KMGT]i?B|bytes)\s*$`)
 	labelOf    = regexp.MustCompile(`[A-Za-z](?:[\w./()'-]| [^\s])*$`)
 	behind     = regexp.MustCompile(`^\)?\s?\(?([A-Za-z]+(?: [A-Za-z]+)?)`)
 
 	gaugeLine = regexp.MustCompile(`^(\w+)\{([^}]*)\} ([\d.e+]+)$`)
 	gaugeOf   = regexp.MustCompile(`(?:deviceidx|gpu|index|minor_number|device)="(?:nvidia)?(\d+)"`)
-	ofMemory  = regexp.MustCompile(`(?i)mem|[vg]?ram\b|gtt|hbm|alloc|reserved|cache|\bkv\b|\bpool|buffer|workspace|weights|footprint|offload|_FB_|\bGPU: |CUDA\d|free\b.*\btotal|total\b.*\bfree|used\b.*\btotal`)
+	ofMemory  = needle.MustCompile(`(?i)mem|[vg]?ram\b|gtt|hbm|alloc|reserved|cache|\bkv\b|\bpool|buffer|workspace|weights|footprint|offload|_FB_|\bGPU: |CUDA\d|free\b.*\btotal|total\b.*\bfree|used\b.*\btotal`)
 	// elsewhere are the sizes of other things, readings beside a program's progress, and amounts of a
 	// failure.
-	elsewhere = regexp.MustCompile(`(?i)[KMG]i?B/s|\bloss\b|\bit/s|download|upload|\bdisk|\bfiles?\b|dataset|checkpoint|saved|saving|https?:|\.safetensors|exceed|too (?:large|big|small)|` +
+	elsewhere = needle.MustCompile(`(?i)[KMG]i?B/s|\bloss\b|\bit/s|download|upload|\bdisk|\bfiles?\b|dataset|checkpoint|saved|saving|https?:|\.safetensors|exceed|too (?:large|big|small)|` +
 		`short|could not|cannot|can't|fail|error|unable|denied|kill|abort|warn|deprecat|larger|smaller|requires? |required|needed|recommend|should|please|at least`)
-	aGPU = regexp.MustCompile(`(?i)\b(?:gpu|cuda|hip|xpu|device)[ :#\[_]{0,2}(\d{1,2})\b`)
+	aGPU = needle.MustCompile(`(?i)\b(?:gpu|cuda|hip|xpu|device)[ :#\[_]{0,2}(\d{1,2})\b`)
 )
 
 // joints are words between a label and its amount that belong to neither.

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"gpumem/doctor/internal/needle"
 )
 
 // decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
@@ -160,6 +162,18 @@ var prefixes = []struct {
 	{true, regexp.MustCompile(`^(?P<word>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\s*[:|-]\s*`)},
 }
 
+// prefixesBy are the prefixes that may begin with a byte.
+var prefixesBy = func() (by [256][]int) {
+	for k := range prefixes {
+		for b, may := range needle.Beginnings(prefixes[k].re) {
+			if may {
+				by[b] = append(by[b], k)
+			}
+		}
+	}
+	return by
+}()
+
 // levels are the severities that are written as words.
 var levels = map[string]string{"DEBUG": "I", "INFO": "I", "WARNING": "W", "WARN": "W", "ERROR": "E", "CRITICAL": "F", "FATAL": "F"}
 
@@ -185,8 +199,11 @@ func (p *prefix) or(q prefix) {
 
 // one reads one prefix, and returns which it is and its length; -1 and 0 if there is none.
 func (p *prefix) one(text string) (kind, length int) {
+	if text == "" {
+		return -1, 0
+	}
 	text = text[:min(len(text), 512)]
-	for k := range prefixes {
+	for _, k := range prefixesBy[text[0]] {
 		re := prefixes[k].re
 		m := re.FindStringSubmatch(text)
 		if m == nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/doctor/internal/needle"
 	"gpumem/policy/frameworks"
 	"gpumem/size"
 )
@@ -84,7 +85,7 @@ var patternWords = func() (all [][]string) {
 }()
 
 // patternsBy finds the patterns that a text may have.
-var patternsBy = newFinder(func(yield func(*regexp.Regexp) bool) {
+var patternsBy = needle.NewFinder(func(yield func(*regexp.Regexp) bool) {
 	for i := range patterns {
 		if !yield(patterns[i].re) {
 			return
@@ -95,7 +96,7 @@ var patternsBy = newFinder(func(yield func(*regexp.Regexp) bool) {
 // Facts are what a statement says of the machine.
 func (st *Statement) Facts() (out []Fact) {
 	text := Clipped64(st.Text)
-	for _, i := range patternsBy.in(text) {
+	for _, i := range patternsBy.In(text) {
 		p := &patterns[i]
 		if !st.HasAny(patternWords[i]...) {
 			continue
@@ -167,7 +168,7 @@ func SizeOf(text string) uint64 {
 // FrameworksShown are those that a text shows.
 func (st *Statement) FrameworksShown() (list []string) {
 	text := Clipped64(st.head + st.Text)
-	for _, i := range marksBy.in(text) {
+	for _, i := range marksBy.In(text) {
 		if st.HasAny(frameworkMarks[i].words...) && frameworkMarks[i].re.MatchString(text) {
 			list = append(list, frameworkMarks[i].name)
 		}

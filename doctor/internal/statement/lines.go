@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"gpumem/doctor/internal/needle"
 )
 
 // A passage is a text that was one line when the program wrote it.
@@ -51,7 +53,7 @@ var (
 	markdown = regexp.MustCompile(`\\([_*\[\]<>#{}().!|~` + "`" + `-])`)
 	lineTag  = regexp.MustCompile(`(?i)<br ?/?>|</?(?:p|div|pre|code|span)\b[^<>]{0,100}>`)
 	// header is how a logger's own line begins, wherever it stands.
-	header = regexp.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
+	header = needle.MustCompile(`(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] |\b[IWEF]\d{4} \d\d:\d\d:\d\d(?:\d{6,})?\.\d+ +\d+ )[\w./+-]+:\d+\] ?|\b[IWEF] [\w./+-]+\.(?:cc|cu|h|cpp|py):\d+\] |\[[A-Z]{4,}[\w-]*\]\[|\b(?:\w+\.)*[A-Z]\w*(?:Error|Exception): [A-Z]`)
 	starts = regexp.MustCompile(`^(?:` + header.String() + `|\*\*\* |#+ [A-Z]|\+-{3}|\|={3}|\| .*\|$|terminate called |Aborted|[IWEF] [\w./+-]+:\d+\]|\[ *(?:\d+\.\d+|\d{1,7}|pid *)\] |oom-kill:|(?:[Ss]tep|[Ee]poch|[Ii]ter\w*|[Bb]atch)\W{1,3}\d|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d|(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b.*\w|\d\d:\d\d:\d\d|\d{4}/\d\d/\d\d|\w+=\S+ \w+=|\*\* \(|[A-Z]\w{2,}: +[\d'"]|(?:RESOURCE_EXHAUSTED|INTERNAL|UNKNOWN|FAILED_PRECONDITION|INVALID_ARGUMENT): |Traceback |\[[A-Za-z][\w-]*[\]\s]|[a-z]\w*_\w+: |\((?:[\w.:=\[\]-]+ )*pid=\d+|\S*(?:Error|Exception): |(?:During|The above) |(?:Killed|Terminated|Aborted|Segmentation fault|Bus error|exit (?:status|code) \d+$|(?:CUDA|HIP) error\b)|\w+ failed: )`)
 )
 

@@ -8,6 +8,7 @@ package statement
 
 import (
 	_ "embed"
+	"gpumem/doctor/internal/needle"
 	"gpumem/doctor/internal/vocabulary"
 	"iter"
 	"regexp"
@@ -95,7 +96,7 @@ func parseTopics(text string) (topics, marks []sign) {
 }
 
 // topicsBy and marksBy find the topics and marks that a text may have.
-var topicsBy, marksBy = newFinder(expressions(topics)), newFinder(expressions(frameworkMarks))
+var topicsBy, marksBy = needle.NewFinder(expressions(topics)), needle.NewFinder(expressions(frameworkMarks))
 
 func expressions(signs []sign) iter.Seq[*regexp.Regexp] {
 	return func(yield func(*regexp.Regexp) bool) {
@@ -140,7 +141,7 @@ func readPassage(p passage) *Statement {
 	markBytes(st.toks)
 	st.Amounts = amounts(st.toks)
 	whole := p.head + p.Text
-	for _, i := range topicsBy.in(Clipped64(whole)) {
+	for _, i := range topicsBy.In(Clipped64(whole)) {
 		if !st.HasAny(topics[i].words...) {
 			continue
 		}
@@ -176,7 +177,7 @@ func denied(id, text string, re *regexp.Regexp) bool {
 	return false
 }
 
-var errno = regexp.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
+var errno = needle.MustCompile(`(?i)\b(?:no such file|permission denied|invalid argument|operation not permitted|file exists|read-only file system|too many open files)`)
 
 // Clipped64 bounds what a regular expression reads.
 func Clipped64(s string) string { return s[:min(len(s), 16<<10)] }
@@ -203,7 +204,7 @@ func (st *Statement) Says(c class) bool {
 }
 
 // failure is how the line of an error begins or ends.
-var failure = regexp.MustCompile(`\w(?:Error|Exception)\b(?::|$)|(?i)^\W*(?:error|fatal|panic)\b|\b(?:failed|aborted|terminated)\b|\berror:`)
+var failure = needle.MustCompile(`\w(?:Error|Exception)\b(?::|$)|(?i)^\W*(?:error|fatal|panic)\b|\b(?:failed|aborted|terminated)\b|\berror:`)
 
 // Fails reports whether the text looks like a failure of any kind.
 func (st *Statement) Fails() bool {
@@ -214,10 +215,10 @@ func (st *Statement) Fails() bool {
 }
 
 // followUp is what other failures leave behind them.
-var followUp = regexp.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|` +
+var followUp = needle.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|` +
 	`CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
 
-var exceptionLine = regexp.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):`)
+var exceptionLine = needle.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):`)
 
 // Weight is how much a line that fails says of its program's end: an exception more than a line of
 // an error, that more than a warning, and what follows from another failure nothing.
@@ -256,7 +257,7 @@ func (st *Statement) Amount(r role) *amount {
 }
 
 // calledRoutine is the routine of a library that PyTorch called when it failed.
-var calledRoutine = regexp.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+|roc\\w+)\\(")
+var calledRoutine = needle.MustCompile("when calling `(cu[a-z]+[A-Z]\\w*|hip\\w+|roc\\w+)\\(")
 
 // words are those of a text, by their place among its tokens.
 type words struct {

@@ -1,7 +1,7 @@
-package statement
-
-// Needles: what must stand in a text that an expression matches. They follow from the expression,
-// and are looked for in one pass over the text, before any expression is tried.
+// Package needle tells where an expression need not be tried. Needles are what must stand in a text
+// that an expression matches; they follow from the expression. A Regexp looks for its own first. A
+// Finder looks for those of many expressions in one pass over the text.
+package needle
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // needles are texts in small letters. Where exact is set the expression matches these, in any case,
@@ -111,10 +112,10 @@ func products(a, b []string) (all []string) {
 
 // better are the needles whose shortest is longer; of five letters and more, those that are fewer.
 func better(a, b []string) []string {
-	if c := cmp.Compare(shortest(a), shortest(b)); c > 0 || c == 0 && len(a) <= len(b) {
-		return a
+	if c := cmp.Compare(shortest(a), shortest(b)); c < 0 || c == 0 && len(b) <= len(a) {
+		return b
 	}
-	return b
+	return a
 }
 
 // shortest is the length of the shortest of them, five at most.
@@ -126,15 +127,110 @@ func shortest(texts []string) int {
 	return n
 }
 
-// A finder finds which of its expressions a text may match.
-type finder struct {
-	n      int
-	always []int // have no needles
-	at     [1 << 12][]needle
+// Beginnings are the bytes that a match of an expression may begin with.
+func Beginnings(re *regexp.Regexp) (may [256]bool) {
+	prog, err := syntax.Compile(parse(re).Simplify())
+	if err != nil {
+		panic(err) // it was compiled
+	}
+	seen := make([]bool, len(prog.Inst))
+	var walk func(at uint32)
+	walk = func(at uint32) {
+		if seen[at] {
+			return
+		}
+		seen[at] = true
+		switch in := &prog.Inst[at]; in.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			walk(in.Out)
+			walk(in.Arg)
+		case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
+			walk(in.Out)
+		case syntax.InstFail:
+		default:
+			for b := range may {
+				may[b] = may[b] || b >= utf8.RuneSelf || in.Op == syntax.InstMatch || in.MatchRune(rune(b))
+			}
+		}
+	}
+	walk(uint32(prog.Start))
+	return may
 }
 
-// A needle is one of an expression's.
-type needle struct {
+// parse is an expression as a tree.
+func parse(re *regexp.Regexp) *syntax.Regexp {
+	parsed, err := syntax.Parse(re.String(), syntax.Perl)
+	if err != nil {
+		panic(err) // it was compiled
+	}
+	return parsed
+}
+
+// A Regexp is an expression that is tried where one of its needles stands.
+type Regexp struct {
+	*regexp.Regexp
+	needles []string
+}
+
+// MustCompile compiles an expression, as regexp.MustCompile does.
+func MustCompile(expression string) *Regexp {
+	re := &Regexp{Regexp: regexp.MustCompile(expression)}
+	re.needles = shortestOf(needlesOf(parse(re.Regexp)).texts)
+	return re
+}
+
+// may reports whether the text may match.
+func (re *Regexp) may(text string) bool {
+	if len(re.needles) == 0 {
+		return true
+	}
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(re.needles, func(n string) bool { return strings.Contains(text, n) })
+}
+
+// MatchString is that of regexp.Regexp, as are the methods below.
+func (re *Regexp) MatchString(text string) bool { return re.may(text) && re.Regexp.MatchString(text) }
+
+func (re *Regexp) FindStringIndex(text string) []int {
+	if !re.may(text) {
+		return nil
+	}
+	return re.Regexp.FindStringIndex(text)
+}
+
+func (re *Regexp) FindAllStringIndex(text string, n int) [][]int {
+	if !re.may(text) {
+		return nil
+	}
+	return re.Regexp.FindAllStringIndex(text, n)
+}
+
+func (re *Regexp) FindStringSubmatch(text string) []string {
+	if !re.may(text) {
+		return nil
+	}
+	return re.Regexp.FindStringSubmatch(text)
+}
+
+// shortestOf leaves out the needles in which another one stands.
+func shortestOf(texts []string) (all []string) {
+	for _, t := range texts {
+		if !slices.ContainsFunc(texts, func(u string) bool { return u != t && strings.Contains(t, u) }) && !slices.Contains(all, t) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// A Finder finds which of its expressions a text may match.
+type Finder struct {
+	n      int
+	always []int // have no needles
+	at     [1 << 12][]entry
+}
+
+// An entry is a needle of an expression.
+type entry struct {
 	text string
 	of   int
 }
@@ -143,40 +239,34 @@ type needle struct {
 const window = 3
 
 func slotOf(text string) uint32 {
-	return (uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16) * hashFactor >> 20
+	return (uint32(text[0]) | uint32(text[1])<<8 | uint32(text[2])<<16) * 0x9E3779B1 >> 20
 }
 
-// newFinder makes the finder of some expressions.
-func newFinder(all iter.Seq[*regexp.Regexp]) *finder {
-	f := &finder{}
+// NewFinder makes the finder of some expressions.
+func NewFinder(all iter.Seq[*regexp.Regexp]) *Finder {
+	f := &Finder{}
 	for re := range all {
-		parsed, err := syntax.Parse(re.String(), syntax.Perl)
-		if err != nil {
-			panic(err) // it was compiled
-		}
-		texts := needlesOf(parsed).texts
+		texts := shortestOf(needlesOf(parse(re)).texts)
 		if shortest(texts) < window {
 			f.always = append(f.always, f.n)
 			texts = nil
 		}
 		for _, t := range texts {
-			if !slices.ContainsFunc(texts, func(u string) bool { return u != t && strings.Contains(t, u) }) { // u stands there, too
-				f.at[slotOf(t)] = append(f.at[slotOf(t)], needle{t, f.n})
-			}
+			f.at[slotOf(t)] = append(f.at[slotOf(t)], entry{t, f.n})
 		}
 		f.n++
 	}
 	return f
 }
 
-// in are the expressions that a text may match, by their numbers, in their order.
-func (f *finder) in(text string) []int {
+// In are the expressions that a text may match, by their numbers, in their order.
+func (f *Finder) In(text string) []int {
 	text = strings.ToLower(text)
 	list := slices.Clone(f.always)
 	for i := 0; i+window <= len(text); i++ {
-		for _, n := range f.at[slotOf(text[i:])] {
-			if strings.HasPrefix(text[i:], n.text) {
-				list = append(list, n.of)
+		for _, e := range f.at[slotOf(text[i:])] {
+			if strings.HasPrefix(text[i:], e.text) {
+				list = append(list, e.of)
 			}
 		}
 	}
