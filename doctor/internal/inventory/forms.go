@@ -57,7 +57,7 @@ var forms = []form{
 		`^Mem:\s+(?P<total>[\d.]+[KMGT]i?)\s+(?P<used>[\d.]+[KMGT]i?)\s+[\d.]+[KMGT]i?(?:\s+[\d.]+[KMGTBi]*){2}\s+(?P<available>[\d.]+[KMGT]i?)`), ordinary},
 	{trainer, "_mem_gpu", "", with(`\b(?P<key>before_init_mem_gpu|(?:init|train)_mem_gpu_(?:alloc|peaked)_delta)['"]?\s*[=:]\s*(?P<value>-?\d+(?:MB)?)`), ordinary},
 	// jaxlib/py_device.cc: memory_stats; CompiledMemoryStats; xla/service/buffer_assignment.cc.
-	{jax, "bytes_|_bytes", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|bytes_reserved|pool_bytes|peak_pool_bytes|largest_free_block_bytes)` +
+	{jax, "bytes_|_bytes", "", with(`\b(?P<key>bytes_in_use|peak_bytes_in_use|bytes_limit|(?:peak_)?bytes_reserved|bytes_reservable_limit|pool_bytes|peak_pool_bytes|largest_free_block_bytes)` +
 		`['"]?\s*[:=]\s*(?P<value>\d+)`), ordinary},
 	{compiled, "_size_in_bytes=", "", with(`\b(?P<key>generated_code|argument|output|alias|temp)_size_in_bytes=(?P<value>\d+)`), ordinary},
 	{bufferAssignment, "BufferAssignment:", "", with(`^BufferAssignment:`), begins},
@@ -102,6 +102,8 @@ var forms = []form{
 	{tensorrt, "TensorRT-managed allocation", "MiB", with(`now: CPU \d+, GPU (?P<managed>\d+) \(MiB\)`), ordinary},
 	{tensorrt, "[MemUsageChange] Init", "MiB", with(`now: CPU \d+, GPU (?P<whole>\d+) \(MiB\)`), ordinary},
 	{tensorrt, "for max tokens in paged KV", "", with(`Allocated (?P<cache>SIZE) for max tokens in paged KV cache(?: \((?P<count_tokens>\d+)\))?`), ordinary},
+	{tensorrt, "[MemUsageChange] Allocated ", "", with(`Allocated (?:(?P<context>SIZE) for execution context memory|` +
+		`(?P<buffers>SIZE) GPU memory for runtime buffers|(?P<decoder>SIZE) GPU memory for decoder)`), ordinary},
 	{tensorrt, "tokens in paged KV", "", with(`Using (?P<count_tokens>\d+) tokens in paged`), ordinary},
 	{tensorrt, "for k/v cache", "", with(`Allocate (?P<cache>\d+ bytes) for`), ordinary},
 	{tensorrt, "(inside torch) in memory usage", "", with(`after loading model weights .*: (?P<weights>SIZE)`), ordinary},

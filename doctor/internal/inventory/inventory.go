@@ -118,6 +118,8 @@ type Reader struct {
 	sampled  bool   // some lines were left out
 	refused  bool   // a line that is not the account's speaks of a failure
 	table    string // the subject of the report that is being read
+	within   *table // the table that is being read, up to its last row
+	rowEnd   int
 }
 
 // ReadAll reads a log to its end.
@@ -147,7 +149,14 @@ func (r *Reader) Line(n int, text string) {
 
 // line takes a line that is not of nvidia-smi.
 func (r *Reader) line(n int, text string) {
-	if len(text) < 8 || len(text) > 16<<10 || text[0] != '|' && n > r.hbmEnd && !gate(text) {
+	if len(text) < 8 {
+		return
+	}
+	if r.tabled(n, text) {
+		r.mark(n, text)
+		return
+	}
+	if len(text) > 16<<10 || text[0] != '|' && n > r.hbmEnd && !gate(text) {
 		return
 	}
 	if (n <= r.hbmEnd || strings.Contains(text, "hbm ")) && r.hbm(n, text) {

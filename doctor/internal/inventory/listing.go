@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"gpumem/doctor/internal/needle"
+	"gpumem/size"
 )
 
 var (
@@ -35,7 +36,7 @@ var (
 	// elsewhere are the sizes of other things, readings beside a program's progress, and amounts of a
 	// failure.
 	elsewhere = needle.MustCompile(`(?i)[KMG]i?B/s|\bloss\b|\bit/s|download|upload|\bdisk|\bfiles?\b|dataset|checkpoint|saved|saving|https?:|\.safetensors|exceed|too (?:large|big|small)|` +
-		`short|could not|cannot|can't|fail|error|unable|denied|kill|abort|warn|deprecat|larger|smaller|requires? |required|needed|recommend|should|please|at least`)
+		`short|could not|cannot|can't|fail|error|unable|denied|kill|abort|warn|deprecat|larger|smaller|requires? |required|needed|recommend|should|please|at least|\d seconds \(`)
 	aGPU = needle.MustCompile(`(?i)\b(?:gpu|cuda|hip|xpu|device)[ :#\[_]{0,2}(\d{1,2})\b`)
 )
 
@@ -199,6 +200,13 @@ func (a *Account) asTold(s *subject) {
 			a.Odd = appendNew(a.Odd, fmt.Sprintf("%s, %s, is above the total beside it, %s (line %d): memory that is shared with the host has no one total",
 				p.key, human(f.bytes), human(total.bytes), total.Line))
 		}
+	}
+	if s.together != "" && len(rows) > 1 {
+		sum := Row{What: s.together, From: rows[0].From, Kind: Other}
+		for _, r := range rows {
+			sum.Bytes = size.Add(sum.Bytes, r.Bytes)
+		}
+		rows = append(rows, sum)
 	}
 	name := s.title
 	if s.name != "" {

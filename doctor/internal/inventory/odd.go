@@ -53,6 +53,9 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 			a.Returns = appendNew(a.Returns, "a smaller or quantised model (fp8, GGUF), or fewer programs on the GPU, ends the swapping; in Forge a smaller GPU Weights leaves more for inference")
 		}
 	case julia:
+		if live, cached := s.readings("allocated"), s.readings("cached"); strings.Contains(cached, ",") {
+			odd("by reading, live: %s; cached: %s", live, cached)
+		}
 		if cached := get("cached"); cached >= 256*mib {
 			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes more of what is live free")
 		}
@@ -67,6 +70,19 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 		odd("its peak, %s, is below the %s that is allocated: one of the two is no reading of that moment", human(peak), human(now))
 	}
 	a.growing(s, sampled, odd)
+}
+
+// mostReadings is how many readings of a figure are listed.
+const mostReadings = 6
+
+// readings are those of a figure in their order, the last ones.
+func (s *subject) readings(key string) string {
+	var all []string
+	list := s.growth[key+" "]
+	for _, f := range list[max(0, len(list)-mostReadings):] {
+		all = append(all, fmt.Sprintf("%s (line %d)", human(f.bytes), f.Line))
+	}
+	return strings.Join(all, ", ")
 }
 
 // oddOfOllama says how much is missing for all layers.

@@ -21,6 +21,8 @@ type source struct {
 	notTold string
 	ofGPU   string           // what is not told either, unless a line has what the GPU has in use
 	derive  func(s *subject) // makes figures of others first
+
+	together string // what the sum of a list is; empty if that would say nothing
 }
 
 type part struct{ key, what string }
@@ -38,8 +40,8 @@ var (
 		ofGPU: "the CUDA context and libraries, other programs, and the size of the GPU: nvidia-smi has them",
 	}
 	jax = &source{
-		title: "JAX's pool", others: []part{{"peak_allocated", "in use at its peak"}, {"peak_reserved", "taken at its peak"}, {"largest", "the largest free block"}, {"programs", "reserved for programs"}},
-		parts: []part{{"allocated", "in use"}, {"cached", "free in the pool"}, {"untaken", "not yet taken from the GPU"}},
+		title: "JAX's pool", others: []part{{"peak_allocated", "in use at its peak"}, {"peak_reserved", "taken at its peak"}, {"largest", "the largest free block"}, {"peak_programs", "reserved for programs at its peak"}, {"bytes_reservable_limit", "what programs may reserve"}},
+		parts: []part{{"allocated", "in use"}, {"programs", "reserved for programs"}, {"cached", "free in the pool"}, {"untaken", "not yet taken from the GPU"}},
 		total: part{"limit", "the pool's limit"}, derive: ofJAX,
 		ofGPU: "what programs and libraries hold outside the pool, other processes, and the size of the GPU: nvidia-smi has them",
 	}
@@ -93,7 +95,7 @@ var (
 	tensorrt = &source{
 		title: "TensorRT at its start", total: part{"total", "total of the GPU"}, rest: "the rest",
 		derive: ofTensorRT,
-		parts:  []part{{"weights", "weights"}, {"managed", "the engine, as TensorRT manages it"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
+		parts:  []part{{"weights", "weights"}, {"managed", "the engine, as TensorRT manages it"}, {"context", "execution context"}, {"buffers", "runtime buffers"}, {"decoder", "decoder"}, {"activations", "activations"}, {"nontorch", "outside PyTorch, other programs included"}, {"cache", "KV cache"}},
 		others: []part{{"free", "free before the KV cache"}, {"whole", "in use on the GPU, by all programs"}},
 		ofGPU:  "what other programs hold",
 	}
@@ -213,7 +215,10 @@ func ofJAX(s *subject) {
 		s.less("cached", "reserved", "allocated")
 		s.less("untaken", "limit", "reserved")
 	} else {
-		s.less("untaken", "limit", "allocated")
+		s.less("untaken", "limit", "allocated", "programs")
+	}
+	if s.figures["bytes_reservable_limit"].bytes == s.figures["limit"].bytes {
+		delete(s.figures, "bytes_reservable_limit")
 	}
 	for _, key := range []string{"programs", "largest", "untaken"} {
 		if s.figures[key].bytes == 0 {
