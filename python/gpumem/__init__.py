@@ -4,7 +4,8 @@
     gpumem.diagnose()                # explain an out-of-memory error, once, when one leaves the program
     print(gpumem.doctor(text))       # what a log or an exception means, and what to set
     gpumem.torch.use()               # PyTorch on this project's pool; also cupy.use, rmm.resource
-    print(gpumem.jax.live())         # JAX's arrays by the line that made them
+    with gpumem.watch(): step()      # the peak of a block, and the lines that hold it
+    print(gpumem.torch.live())       # what lives by line, or by purpose; also gpumem.jax.live
     gpumem.stats().bytes_in_use
 
 Importing this module does nothing and imports nothing: each function imports what it needs
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ._library import trim as trim
     from ._magic import load_ipython_extension as load_ipython_extension
     from ._record import record as record
+    from ._watch import watch as watch
 
     __version__: str
 
@@ -57,6 +59,7 @@ _WHERE = {
     "trim": "_library",
     "load_ipython_extension": "_magic",
     "record": "_record",
+    "watch": "_watch",
 }
 _MODULES = ("cupy", "jax", "rmm", "torch")
 

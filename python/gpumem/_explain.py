@@ -101,31 +101,85 @@ def _explain_once(error: Optional[BaseException]) -> None:
     try:
         if error is None or not _about_memory(error) or getattr(error, "_gpumem_explained", False):
             return
-        error._gpumem_explained = True  # type: ignore[attr-defined]
-        from . import _library
-
-        texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
-        if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
-            answer = doctor(error)
-            if answer.verdict in ("not_memory", "unknown", "nonfatal", "account"):
-                return
-            texts.insert(0, str(answer))
-        print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
-        from .jax import is_used, live
-
-        if is_used():
-            print(f"\nLive in JAX: {live()}", file=sys.stderr, flush=True)
+        _explain(error, asked=False)
     except Exception as e:  # a hook must not hide the error that it is about
         print(f"gpumem: this error could not be explained: {e}", file=sys.stderr)
 
 
-def diagnose() -> None:
-    """From now on, explains an out-of-memory error that leaves the program, a thread or a
-    notebook's cell: once, on standard error, after the traceback.
+def _explain(error: BaseException, asked: bool) -> None:
+    error._gpumem_explained = True  # type: ignore[attr-defined]
+    from . import _library
 
-    Calling it again changes nothing. The hooks that were there are called first.
+    texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
+    if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
+        answer = doctor(error)
+        if not asked and answer.verdict in ("not_memory", "unknown", "nonfatal", "account"):
+            return
+        texts.insert(0, str(answer))
+    if _about_memory(error):
+        texts += _held_by(error) + _next()
+    print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
+    from .jax import is_used, live
+
+    if _about_memory(error) and is_used():
+        print(f"\nLive in JAX: {live()}", file=sys.stderr, flush=True)
+
+
+def _held_by(error: BaseException) -> list[str]:
+    """Returns lines about the container that keeps much of PyTorch's memory, if there is one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
+        return []
+    from ._held import Program
+
+    allocated = sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count()))
+    with Program(torch, error) as program:
+        found = program.containers(allocated // 5)
+    lines = [f"\nWhat keeps it: {c.text(allocated)}" for c in found[:2]]
+    if any(c.graphs for c in found[:2]):
+        lines.append("A tensor that was computed keeps its graph: what is only looked at goes in as x.detach() or x.item().")
+    return lines
+
+
+def _next() -> list[str]:
+    """Returns the commands that say more, with this program's own arguments."""
+    import shlex
+    import shutil
+
+    argv = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    notebook = "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+    of_several = os.environ.get("WORLD_SIZE", "1") != "1"  # started by torchrun and the like
+    if notebook or of_several or len(argv) < 2 or "-c" in argv or not {"torch", "jax"} & set(sys.modules):
+        return []
+    name = os.path.basename(argv[0])
+    if shutil.which(name) == shutil.which(argv[0]):
+        argv[0] = name
+    program = shlex.join(argv)
+    lines = ["\nNext:", f"  gpumem fit -- {program}    # the card and the settings that it needs; runs without a GPU"]
+    if "torch" in sys.modules:
+        lines.append(f"  gpumem run --record run.pickle -- {program}    # for gpumem leaks run.pickle")
+    return lines
+
+
+def diagnose(error: Optional[BaseException] = None) -> None:
+    """Explains an out-of-memory error on standard error: why, which container keeps the memory
+    (PyTorch), and the command that says more.
+
+    >>> gpumem.diagnose()       # from now on: each that leaves the program, a thread or a cell, once
+    >>> except RuntimeError as e:
+    ...     gpumem.diagnose(e)  # this one
+
+    Calling it again without an error changes nothing. The hooks that were there are called first.
+    A container is named only if it is plain, keeps a fifth of what is allocated or more, and has many
+    tensors of one shape that are no parameters, gradients or states.
     """
     global _before
+    if error is not None:
+        try:
+            _explain(error, asked=True)
+        except Exception as e:
+            print(f"gpumem: this error could not be explained: {e}", file=sys.stderr)
+        return
     if _before is None:
         import threading
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ._answer import Answer, _ask
 from ._command import command
+from ._live import Live as Live
 from ._size import size
 
 
@@ -40,23 +41,6 @@ def stats() -> dict[str, Stats]:
 
     reported = {str(d): d.memory_stats() or {} for d in jax.local_devices()}
     return {name: Stats(*(r.get(field) for field in Stats._fields)) for name, r in reported.items()}
-
-
-class Live(Answer):
-    """What live() returns; print shows its largest lines as a table."""
-
-    def __str__(self) -> str:
-        rows = self["live"]
-        if not rows:
-            return "no live arrays"
-        pools = {row["pool"] for row in rows}
-        table = [("bytes", "blocks", "pool" if len(pools) > 1 else "", "where")]
-        table += [(size(row["bytes"]), str(row["blocks"]), row["pool"] if len(pools) > 1 else "", row["site"] or "unknown") for row in rows[:20]]
-        widths = [max(len(line[column]) for line in table) for column in range(3)]
-        blocks = sum(row["blocks"] for row in rows)
-        lines = [f"{size(sum(row['bytes'] for row in rows))} in {blocks:,} block{'s' * (blocks != 1)}"]
-        lines += ["  ".join(part for part in (a.rjust(widths[0]), b.rjust(widths[1]), c.ljust(widths[2]), d) if part) for a, b, c, d in table]
-        return "\n".join(lines + ([f"and {len(rows) - 20} more lines"] if len(rows) > 20 else []))
 
 
 def live() -> Live:

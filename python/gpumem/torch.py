@@ -1,6 +1,10 @@
-"""PyTorch on this project's pool.
+"""PyTorch: what it holds, and PyTorch on this project's pool.
 
-Two ways:
+    print(gpumem.torch.live())       # what lives: by line where a history is recorded, else by purpose
+    gpumem.torch.stats()["cuda:0"].peak_allocated_bytes
+    gpumem.torch.LightningCallback(), gpumem.torch.TrainerCallback()   # the peak, in the program's log
+
+The pool, in two ways:
 
     gpumem.torch.use()               # all of PyTorch's memory, before its first CUDA tensor
 
@@ -24,9 +28,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Optional
+import sys
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from . import _library
+from ._answer import Answer
+from ._live import Live as Live
+from ._size import size
+
+Path = Union[str, "os.PathLike[str]"]
 
 _used: Any = None  # the allocator, which PyTorch does not keep alive
 _pools: list[Any] = []
@@ -127,3 +137,131 @@ def memory_stats(device: int = 0) -> dict[str, Any]:
         "num_device_free": 0,
         "max_split_size": -1,
     }
+
+
+# What PyTorch holds, whether or not the memory is of this project's pool.
+
+
+class Stats(NamedTuple):
+    """PyTorch's figures of a GPU, by PyTorch's names. Sizes are in bytes; peaks are since the start of
+    the program, or since torch.cuda.reset_peak_memory_stats()."""
+
+    allocated_bytes: int  #: in live tensors, rounded as PyTorch rounds them
+    peak_allocated_bytes: int
+    active_bytes: int  #: allocated, or freed and waiting for a stream
+    peak_active_bytes: int
+    reserved_bytes: int  #: held from the device
+    peak_reserved_bytes: int
+    requested_bytes: int  #: in live tensors, not rounded
+    peak_requested_bytes: int
+    num_alloc_retries: int  #: how often the cache was emptied for a request
+    num_ooms: int
+
+
+def stats() -> Dict[str, Stats]:
+    """Returns the statistics of each GPU that this process may use, by its name, such as "cuda:0";
+    nothing where PyTorch has not begun to use CUDA, which asking would begin."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {}
+    found = {}
+    for device in range(torch.cuda.device_count()):
+        s = torch.cuda.memory_stats_as_nested_dict(device)
+        figures = {"num_alloc_retries": s.get("num_alloc_retries", 0), "num_ooms": s.get("num_ooms", 0)}
+        for name in ("allocated_bytes", "active_bytes", "reserved_bytes", "requested_bytes"):
+            kind = s.get(name, {}).get("all", {})
+            figures.update({name: kind.get("current", 0), "peak_" + name: kind.get("peak", 0)})
+        found[f"cuda:{device}"] = Stats(**figures)
+    return found
+
+
+def live() -> Live:
+    """Returns what lives in PyTorch's memory, the largest first.
+
+    The answer has live, a list with pool (the GPU), site, stack, bytes and blocks. site is the line
+    of the program where PyTorch records its history (gpumem.record, or
+    torch.cuda.memory._record_memory_history); of other blocks what they are for (parameters,
+    gradients, buffers, an optimizer's state, kept for the backward pass), or else the container that
+    keeps them, or else their type. Bytes are those of the tensors, before PyTorch rounds them.
+    """
+    from . import _held, _history
+
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return Live(live=[], of="tensors")
+    with _held.Program(torch) as program:
+        labels, sizes = program.label(), program.sizes
+    snapshot = _history.snapshot(torch)
+    if snapshot is None:  # a pluggable allocator: of what Python does not see nothing is known
+        blocks = [_history.Block(device, address, n, []) for (device, address), n in sizes.items()]
+    else:
+        blocks = _history.live(snapshot["segments"])
+    rows = _history.rows(blocks, lambda b: labels.get((b.device, b.address), "no tensor of Python, such as a workspace"))
+    return Live(live=[Answer(row) for row in rows], of="tensors")
+
+
+class Program(NamedTuple):
+    """Memory that PyTorch keeps apart for CUDA graphs, or for a torch.cuda.MemPool."""
+
+    device: str
+    pool: Tuple[int, int]  #: PyTorch's number of it, as in a snapshot's segment_pool_id
+    reserved_bytes: int
+    allocated_bytes: int
+
+    def __repr__(self) -> str:
+        return f"private pool {self.pool} on {self.device}: {size(self.reserved_bytes)} reserved, {size(self.allocated_bytes)} allocated"
+
+
+class Programs(List[Program]):
+    """What programs() returns; print says what is not known, too."""
+
+    def __repr__(self) -> str:
+        lines = [repr(p) for p in self] or ["no memory is kept apart for CUDA graphs or a MemPool"]
+        return "\n".join([*lines, "PyTorch does not say what a function of torch.compile takes; gpumem.watch() shows what a call of it does"])
+
+
+def programs() -> Programs:
+    """Returns the memory that is kept apart for CUDA graphs (torch.compile's mode "reduce-overhead"
+    has some, too) and MemPools, the largest first. Unlike JAX, PyTorch does not know the memory of a
+    compiled function."""
+    from . import _history
+
+    torch = sys.modules.get("torch")
+    snapshot = _history.snapshot(torch) if torch is not None and torch.cuda.is_initialized() else None
+    found: Dict[Tuple[int, Tuple[int, int]], List[int]] = {}
+    for s in (snapshot or {}).get("segments", ()):
+        pool = tuple(s.get("segment_pool_id", (0, 0)))
+        if pool != (0, 0):
+            sums = found.setdefault((s["device"], pool), [0, 0])
+            sums[0] += s["total_size"]
+            sums[1] += s["allocated_size"]
+    pools = (Program(f"cuda:{device}", pool, reserved, allocated) for (device, pool), (reserved, allocated) in found.items())
+    return Programs(sorted(pools, key=lambda p: -p.reserved_bytes))
+
+
+def LightningCallback(*, history: Optional[Path] = None) -> Any:
+    """Returns a callback for Lightning's Trainer (lightning or pytorch_lightning) that logs what the
+    peak is made of and what grows, with the metrics that the program logs anyway.
+
+    >>> lightning.Trainer(callbacks=[gpumem.torch.LightningCallback()])
+
+    Metrics are named gpumem/peak_bytes and so on: docs/python-pytorch.md has the list. history: a file
+    to which PyTorch's history of the training is recorded, for gpumem replay and gpumem leaks. The
+    callback changes nothing of the training and never raises into it.
+    """
+    from ._callbacks import lightning
+
+    return lightning(history)
+
+
+def TrainerCallback(*, history: Optional[Path] = None) -> Any:
+    """Returns a callback for the Trainer of transformers, which adds to each entry of its log what the
+    peak is made of and what grows.
+
+    >>> transformers.Trainer(model, callbacks=[gpumem.torch.TrainerCallback()], ...)
+
+    As LightningCallback in all else.
+    """
+    from ._callbacks import transformers
+
+    return transformers(history)

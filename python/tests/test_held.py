@@ -1,0 +1,504 @@
+"""What gpumem says of PyTorch's memory, with a stand-in for PyTorch: names of containers, peaks of a
+history, the parts of a peak. test_torch.py has the same with the real one."""
+
+import contextlib
+import io
+import itertools
+import os
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+import gpumem
+from gpumem import _callbacks, _explain, _held, _history, _meter, _names
+from test_gpumem import LOG, only, python
+
+MIB = 1 << 20
+
+
+class Gpu:
+    """Counts as PyTorch's allocator does."""
+
+    addresses = itertools.count(4096)  # of all tests: the collector finds tensors of any
+
+    def __init__(self):
+        self.allocated = self.peak = 0
+
+    def take(self, n):
+        self.allocated += n
+        self.peak = max(self.peak, self.allocated)
+        return next(self.addresses)
+
+    def free(self, tensor):
+        self.allocated -= tensor.nbytes
+
+
+class Tensor:
+    """A tensor of a GPU, or of the host without one."""
+
+    def __init__(self, gpu, nbytes, shape=(1,), requires_grad=False):
+        self.is_cuda, self.device, self.nbytes = gpu is not None, types.SimpleNamespace(index=0), nbytes
+        self.shape, self.dtype, self.requires_grad = shape, "torch.float32", requires_grad
+        self.is_leaf, self.grad, self.grad_fn = True, None, None
+        self.address = gpu.take(nbytes) if gpu else 1
+        self.hooks = []
+
+    def untyped_storage(self):
+        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.nbytes)
+
+    def register_post_accumulate_grad_hook(self, hook):
+        self.hooks.append(hook)
+        return types.SimpleNamespace(remove=lambda: self.hooks.remove(hook))
+
+
+class Module:
+    def __init__(self, parameters=()):
+        self._parameters, self._modules = dict(enumerate(parameters)), {}
+
+    def parameters(self):
+        return iter(self._parameters.values())
+
+    def buffers(self):
+        return iter(())
+
+
+class Optimizer:
+    def __init__(self):
+        self.state = {}
+
+
+def fake_torch(gpu):
+    """Returns a module torch with what gpumem asks of it."""
+    stats = lambda device: {"allocated_bytes": {"all": {"current": gpu.allocated, "peak": gpu.peak}}}
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True, memory_stats_as_nested_dict=stats, max_memory_reserved=lambda d: gpu.peak, device_count=lambda: 1,
+        memory_allocated=lambda d=0: gpu.allocated, memory_reserved=lambda d=0: gpu.peak, mem_get_info=lambda d=0: (100 * MIB, 1 << 30),
+    )
+    return types.SimpleNamespace(
+        Tensor=Tensor, nn=types.SimpleNamespace(Module=Module), optim=types.SimpleNamespace(Optimizer=Optimizer), cuda=cuda, _C=types.SimpleNamespace(),
+        __version__="2.15.0",
+    )
+
+
+GLOBAL = []
+
+
+class Owner:
+    shared = []
+
+    def __init__(self):
+        self.losses = []
+        self.by_name = {"hidden": []}
+
+    def put(self, thing):
+        self.losses.append(thing)
+
+
+class Slots:
+    __slots__ = ("kept",)
+
+
+def line(text):
+    """Returns this file's lines with a text, as a name has them."""
+    with open(__file__) as f:
+        return tuple(f"test_held.py:{n}" for n, code in enumerate(f, 1) if text in code and "line(" not in code)
+
+
+class Names(unittest.TestCase):
+    def name(self, container):
+        return _names.name_of(container, _names.frames())
+
+    def test_attribute(self):
+        owner = Owner()
+        self.assertEqual(self.name(owner.losses), ("Owner.losses", "", line("self.losses.append")))
+
+    def test_attribute_in_slots(self):
+        owner = Slots()
+        owner.kept = [object()]
+        self.assertEqual(self.name(owner.kept).text, "Slots.kept")
+
+    def test_attribute_of_the_class(self):
+        self.assertEqual(self.name(Owner.shared).text, "Owner.shared")
+
+    def test_local(self):
+        acts = []
+        acts.append(1)
+        self.assertEqual(self.name(acts), ("acts", "a local of test_local", line("acts.append(1)")))
+
+    def test_global(self):
+        self.assertEqual(self.name(GLOBAL)[:2], ("GLOBAL", "a global"))
+
+    def test_variable_of_a_closure(self):
+        def make():
+            seen = [object()]
+            return lambda: seen
+
+        keep = make()
+        self.assertEqual(self.name(keep())[:2], ("seen", "a variable of Names.test_variable_of_a_closure.<locals>.make.<locals>.<lambda>"))
+
+    def test_in_a_dictionary(self):
+        owner = Owner()
+        self.assertEqual(self.name(owner.by_name["hidden"]).text, "Owner.by_name['hidden']")
+
+    def test_local_of_an_error(self):
+        def fail():
+            held = [object()]
+            raise KeyError(len(held))
+
+        try:
+            fail()
+        except KeyError as e:
+            held = e.__traceback__.tb_next.tb_frame.f_locals["held"]
+            self.assertEqual(_names.name_of(held, _names.frames(e)).text, "held")
+
+    def test_without_a_name(self):
+        self.assertEqual(_names.name_of([object()], _names.frames()), ("", "", ()))
+
+
+class Containers(unittest.TestCase):
+    def found(self, least=1):
+        with _held.Program(fake_torch(self.gpu)) as program:
+            return [(c.kind, c.name, c.tensors, c.bytes) for c in program.containers(least)]
+
+    def setUp(self):
+        self.gpu = Gpu()
+
+    def test_list_dictionary_and_records(self):
+        owner, other = Owner(), {}
+        for i in range(20):
+            owner.put(Tensor(self.gpu, 3 * MIB))
+            other[i] = Tensor(self.gpu, 2 * MIB)
+            GLOBAL.append((i, {"loss": Tensor(self.gpu, MIB)}))
+        self.addCleanup(GLOBAL.clear)
+        self.assertEqual(self.found(), [("list", "Owner.losses", 20, 60 * MIB), ("dict", "other", 20, 40 * MIB), ("list", "GLOBAL", 20, 20 * MIB)])
+        self.assertEqual(len(self.found(30 * MIB)), 2)
+
+    def test_what_has_a_purpose_is_no_candidate(self):
+        parameters = [Tensor(self.gpu, MIB, requires_grad=True) for _ in range(20)]
+        module, optimizer = Module(parameters), Optimizer()
+        gradients, states = [], []
+        for p in parameters:
+            p.grad = Tensor(self.gpu, MIB)
+            gradients.append(p.grad)
+            optimizer.state[p] = {"momentum": Tensor(self.gpu, MIB)}
+            states.append(optimizer.state[p]["momentum"])
+        self.assertEqual(self.found(), [])
+        del module
+
+    def test_few_unequal_or_host_tensors_are_no_candidate(self):
+        few = [Tensor(self.gpu, MIB) for _ in range(7)]
+        unequal = [Tensor(self.gpu, MIB, (i,)) for i in range(20)]
+        host = [Tensor(None, MIB) for _ in range(20)]
+        attributes = types.SimpleNamespace(**{f"a{i}": i for i in range(20)}, big=[Tensor(self.gpu, MIB) for _ in range(7)])
+        self.assertEqual(self.found(), [])
+        del few, unequal, host, attributes
+
+    def test_proxies_are_not_woken(self):
+        class Lazy(dict):
+            def values(self):
+                raise AssertionError("loaded")
+
+            items = keys = __iter__ = values
+
+        lazy, strange = [Lazy(a=1) for _ in range(20)], [mock.NonCallableMagicMock() for _ in range(20)]
+        self.assertEqual(self.found(), [])
+        del lazy, strange
+
+    def test_no_tensor_is_kept(self):
+        """With a cycle that only the collector ends a look would keep memory of the GPU."""
+        import gc
+        import weakref
+
+        acts = [Tensor(self.gpu, MIB) for _ in range(20)]
+        kept = weakref.ref(acts[0])
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.assertEqual(self.found(), [("list", "acts", 20, 20 * MIB)])
+        try:
+            raise KeyError
+        except KeyError as e:
+            with _held.Program(fake_torch(self.gpu), e) as program:
+                program.label()
+        acts.clear()
+        self.assertIsNone(kept())
+
+    def test_one_sentence(self):
+        c = _held.Container("Trainer.losses", "list", "", ("train.py:8",), 0, 40, 40 * MIB, 0, "float32[1024]", 40, 1)
+        self.assertEqual(str(c), "the list `Trainer.losses` keeps 40 MiB on cuda:0: 40 tensors float32[1024]; filled at train.py:8")
+        c = c._replace(name="", tensors=80, graphs=30 * MIB, filled=())
+        self.assertEqual(
+            c.text(50 * MIB),
+            "a list whose name is unknown keeps 40 MiB of 50 MiB on cuda:0: 80 tensors, 40 of them float32[1024], whose graphs keep 30 MiB of it for a backward pass",
+        )
+
+
+class History(unittest.TestCase):
+    def test_peak_with_blocks_from_before(self):
+        event = lambda action, addr, size: {"action": action, "addr": addr, "size": size, "frames": [{"name": "f", "filename": "a.py", "line": addr}]}
+        block = lambda addr, size, state="active_allocated": {"address": addr, "size": 512, "requested_size": size, "state": state, "frames": []}
+        events = [
+            event("alloc", 1, 100), event("free_requested", 9, 50), event("free_completed", 9, 50), event("alloc", 2, 30),
+            event("segment_alloc", 7, 1000), event("free_requested", 2, 30), event("alloc", 3, 10),
+        ]
+        segments = [{"device": 0, "address": 512, "blocks": [block(512, 500), block(1024, 0, "inactive"), block(3, 10), block(1, 100)]}]
+        most, blocks = _history.peak({"segments": segments, "device_traces": [events]})[0]
+        # 500 and 50 lived before; with 100 that is the most, though 30 and 10 come later.
+        self.assertEqual(most, 650)
+        self.assertEqual(sorted((b.bytes, b.kept) for b in blocks), [(50, False), (100, True), (500, True)])
+
+    def test_rows_by_line_and_by_label(self):
+        frames = lambda file: [{"name": "g", "filename": "/v/site-packages/torch/x.py", "line": 1}, {"name": "f", "filename": file, "line": 3}]
+        blocks = [_history.Block(0, 1, 10, frames("/home/me/train.py")), _history.Block(0, 2, 20, []), _history.Block(1, 3, 5, frames("x.cpp")[1:])]
+        rows = _history.rows(blocks, lambda b: f"made by {b.address}")
+        self.assertEqual([(r["pool"], r["site"], r["bytes"]) for r in rows], [("cuda:0", "made by 2", 20), ("cuda:0", "f (train.py:3)", 10), ("cuda:1", "made by 3", 5)])
+
+
+class Meter(unittest.TestCase):
+    """Steps of a training, with each byte known."""
+
+    def setUp(self):
+        self.gpu = Gpu()
+        self.parameters = [Tensor(self.gpu, 4 * MIB, requires_grad=True) for _ in range(5)]
+        self.optimizer = Optimizer()
+        self.meter = _meter.Meter(fake_torch(self.gpu), Module(self.parameters), [self.optimizer])
+        self.addCleanup(self.meter.close)
+
+    def step(self, activations=10 * MIB, update=0, kept=0):
+        self.meter.begin()
+        for p in self.parameters:
+            if p.grad:
+                self.gpu.free(p.grad)
+                p.grad = None
+        made = [Tensor(self.gpu, activations) for _ in self.parameters]
+        self.meter.at("forward")
+        for p in reversed(self.parameters):
+            p.grad = Tensor(self.gpu, p.nbytes)
+            self.gpu.free(made.pop())
+            for hook in p.hooks:
+                hook(p)
+        self.meter.before_update()
+        for p in self.parameters:
+            if p not in self.optimizer.state:
+                self.optimizer.state[p] = {"step": 1, "momentum": Tensor(self.gpu, p.nbytes)}
+        self.gpu.free(Tensor(self.gpu, update))
+        self.gpu.take(kept)
+        self.meter.end()
+
+    def parts(self):
+        p = self.meter.peaks[0]
+        self.assertEqual(p.bytes, p.parameters + p.gradients + p.optimizer + p.activations + p.other)
+        self.assertEqual(p.bytes, self.gpu.peak)
+        return [n // MIB for n in p[2:7]], p.place
+
+    def test_peak_in_the_backward_pass(self):
+        self.step()
+        self.step()
+        # The last parameter's gradient is there with all 50 MiB of activations, or not yet: other.
+        self.assertEqual(self.parts(), ([20, 0, 20, 50, 4], "backward"))
+
+    def test_peak_in_the_optimizer(self):
+        self.step(activations=MIB)
+        self.step(activations=MIB, update=30 * MIB)
+        self.assertEqual(self.parts(), ([20, 20, 20, 30, 0], "optimizer step"))
+
+    def test_state_that_came_with_the_peak_is_not_claimed(self):
+        self.step(activations=MIB, update=30 * MIB)
+        self.assertEqual(self.parts(), ([20, 20, 0, 30, 20], "optimizer step"))
+
+    def test_what_was_there_before_is_other(self):
+        self.gpu.take(7 * MIB)
+        self.step()
+        self.step()
+        self.assertEqual(self.parts()[0], [20, 0, 20, 50, 11])
+
+    def test_peak_before_the_training(self):
+        self.gpu.peak = 1000 * MIB
+        meter = _meter.Meter(fake_torch(self.gpu), Module(self.parameters), [])
+        self.assertEqual((meter.peaks[0].other, meter.peaks[0].place), (1000 * MIB, "before training"))
+        meter.close()
+
+    def test_growth(self):
+        for _ in range(30):
+            self.step(kept=3 * MIB)
+        self.assertEqual(self.meter.growth(0), 3 * MIB)
+        self.assertEqual(self.meter.metrics()["gpumem/growth_bytes_per_step"], 3 * MIB)
+
+    def test_steps_that_differ_are_no_growth(self):
+        for i in range(40):
+            self.meter.begin()
+            extra = Tensor(self.gpu, (i % 7) * MIB)
+            self.meter.end()
+            self.gpu.free(extra)
+        self.assertEqual(self.meter.growth(0), 0)
+
+    def test_hooks_are_removed(self):
+        self.meter.close()
+        self.assertEqual([p.hooks for p in self.parameters], [[]] * 5)
+
+    def test_hooks_are_few(self):
+        parameters = [Tensor(self.gpu, 1 + i % 5, requires_grad=True) for i in range(3000)]
+        meter = _meter.Meter(fake_torch(self.gpu), Module(parameters), [])
+        self.assertLessEqual(len(meter.handles), _meter.PLACES)
+        self.assertEqual(sum(len(s) for s in meter.segments), 3000)
+        meter.close()
+
+
+class Growing(unittest.TestCase):
+    def test_container_is_named_once_it_has_grown(self):
+        gpu, owner, large = Gpu(), Owner(), []
+        for _ in range(100):
+            large.append(Tensor(gpu, MIB))  # large, and does not grow
+        training = _callbacks.Training(None)
+        with mock.patch.dict(sys.modules, torch=fake_torch(gpu)), self.assertLogs("gpumem", "WARNING") as logged:
+            training.start(Module([Tensor(gpu, MIB, requires_grad=True)]), [])
+            for _ in range(60):
+                training.meter.begin()
+                owner.put(Tensor(gpu, 2 * MIB))
+                training.end_step()
+            training.stop()
+        self.assertEqual(len(logged.output), 1)
+        self.assertRegex(logged.output[0], r"cuda:0 has 2 MiB more after each step, and room for about 50 more steps; what grows: the list `Owner.losses` keeps")
+
+    def test_errors_stay_in_the_callback(self):
+        class Callback:
+            _training = _callbacks.Training(None)
+            called = 0
+
+            @_callbacks._safely
+            def method(self):
+                self.called += 1
+                raise ZeroDivisionError("x")
+
+        callback = Callback()
+        with self.assertLogs("gpumem", "WARNING") as logged:
+            callback.method()
+            callback.method()
+        self.assertEqual((callback.called, len(logged.output)), (1, 1))
+        self.assertIn("ZeroDivisionError: x", logged.output[0])
+
+
+class Diagnose(unittest.TestCase):
+    def test_container_and_next_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "train 1.py")
+            with open(path, "w") as f:
+                f.write(
+                    "import sys; sys.path.insert(0, sys.argv[1])\nimport gpumem, test_held\n"
+                    "gpu = test_held.Gpu(); sys.modules['torch'] = test_held.fake_torch(gpu)\n"
+                    "def train():\n    acts = []\n    for _ in range(50):\n        acts.append(test_held.Tensor(gpu, 1 << 20))\n"
+                    f"    raise RuntimeError({LOG!r})\n"
+                    "try: train()\nexcept RuntimeError as e: gpumem.diagnose(e); gpumem.diagnose(e)\n"
+                )
+            import subprocess
+
+            done = subprocess.run([sys.executable, path, os.path.dirname(__file__), "--lr", "a b"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        err = done.stderr.decode()
+        self.assertEqual((done.returncode, done.stdout), (0, b""), err)
+        self.assertIn("What keeps it: the list `acts`, a local of train, keeps 50 MiB of 50 MiB on cuda:0: 50 tensors float32[1]; filled at train 1.py:7", err.replace("(1,)", "1"))
+        self.assertRegex(err, r"gpumem fit -- .*python\S* '.*train 1.py' \S+ --lr 'a b'")
+        self.assertRegex(err, r"gpumem run --record run.pickle -- .*python")
+
+    def test_no_command_where_it_would_not_run(self):
+        with only({"torch": types.SimpleNamespace()}), mock.patch.dict(os.environ, WORLD_SIZE="4"):
+            self.assertEqual(_explain._next(), [])
+        with only({}):
+            self.assertEqual(_explain._next(), [])
+        with only({"torch": types.SimpleNamespace()}), mock.patch.object(sys, "orig_argv", ["python", "-c", "train()"], create=True):
+            self.assertEqual(_explain._next(), [])
+
+    def test_error_that_is_not_of_memory(self):
+        with mock.patch("sys.stderr", io.StringIO()) as err:
+            gpumem.diagnose(ValueError("x"))
+        self.assertNotIn("What keeps it", err.getvalue())
+        self.assertNotIn("Next", err.getvalue())
+        self.assertTrue(err.getvalue().strip())
+
+
+class Watch(unittest.TestCase):
+    def watch(self, body, framework=None, fails=False):
+        with mock.patch("sys.stderr", io.StringIO()) as err, contextlib.ExitStack() as stack:
+            if fails:
+                stack.enter_context(self.assertRaises(KeyError))
+            with gpumem.watch(framework) as w:
+                body()
+        return w, err.getvalue()
+
+    def test_pools(self):
+        status, out, err = python(
+            "import gpumem\n"
+            "gpumem.configure(device='sim:1GiB')\n"
+            "from gpumem import _library\n"
+            "a = _library.alloc(0, 5 << 20)\n"
+            "with gpumem.watch() as w: b = _library.alloc(0, 3 << 20); _library.free(0, b)\n"
+            "with gpumem.watch() as v: pass\n"
+            "print(w.peak_bytes, v.peak_bytes)"
+        )
+        self.assertEqual((status, out), (0, "8388608 None\n"), err)
+        self.assertRegex(err, r"^gpumem.watch: gpumem: peak 8 MiB in use of the pool on GPU 0; 5 MiB in 1 block at the end, .* held, 0 refused\n")
+        self.assertIn("peak at most 8 MiB, which was reached before this block", err)
+
+    def test_exception_goes_on(self):
+        def fail():
+            raise KeyError
+
+        with only({}):
+            _, err = self.watch(fail, "gpumem", fails=True)
+        self.assertIn("gpumem.watch: ", err)
+
+    def test_nothing_imported(self):
+        with only({}):
+            _, err = self.watch(lambda: None)
+        self.assertIn("no framework was imported when the block began", err)
+
+    def test_several_imported(self):
+        cuda = lambda used: types.SimpleNamespace(is_initialized=lambda: used)
+        from gpumem import _watch
+
+        with only({"torch": types.SimpleNamespace(cuda=cuda(True)), "jax": types.SimpleNamespace()}):
+            self.assertEqual(_watch._choose(), ("torch", "imported, too: jax (framework= says which to watch)"))
+        with only({"torch": types.SimpleNamespace(cuda=cuda(False))}):
+            self.assertEqual(_watch._choose(), ("torch", ""))
+
+    def test_what_fails_within_does_not_leave(self):
+        with only({"torch": types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: False), _C=types.SimpleNamespace())}):
+            ran = []
+            _, err = self.watch(lambda: ran.append(1))
+        self.assertEqual(ran, [1])
+        self.assertIn("this block is not watched", err)
+
+    def test_decorator(self):
+        @gpumem.watch("gpumem")
+        def f(x, y=1):
+            """Adds."""
+            return x + y
+
+        with mock.patch("sys.stderr", io.StringIO()) as err:
+            self.assertEqual((f(1, y=2), f(3)), (3, 4))
+        self.assertEqual((f.__name__, f.__doc__), ("f", "Adds."))
+        self.assertEqual(err.getvalue().count("gpumem.watch:"), 2)
+
+    def test_bad_framework(self):
+        with self.assertRaisesRegex(ValueError, "watch wants framework= one of gpumem, torch, jax, cupy, not 'x'"):
+            gpumem.watch("x")
+
+
+class Torch(unittest.TestCase):
+    def test_nothing_is_begun_by_looking(self):
+        for modules in ({}, {"torch": types.SimpleNamespace(cuda=types.SimpleNamespace(is_initialized=lambda: False))}):
+            with only(modules):
+                self.assertEqual((gpumem.torch.stats(), gpumem.torch.live()["live"], list(gpumem.torch.programs())), ({}, [], []))
+                self.assertEqual(str(gpumem.torch.live()), "no live tensors")
+                self.assertIn("does not say what a function of torch.compile takes", repr(gpumem.torch.programs()))
+
+    def test_callbacks_without_their_library(self):
+        with mock.patch.dict(sys.modules, {"lightning": None, "lightning.pytorch": None, "pytorch_lightning": None, "transformers": None}):
+            for name in ("LightningCallback", "TrainerCallback"):
+                with self.assertRaises(ImportError):
+                    getattr(gpumem.torch, name)()
+
+
+if __name__ == "__main__":
+    unittest.main()
