@@ -163,7 +163,7 @@ func follows(a claim, terms []figure, made, fractions []float64, each float64) (
 	}
 	fits := slices.Clone(constants)
 	for i, x := range n {
-		fits = append(fits, math.Exp2(64)-x)
+		fits = append(fits, math.Exp2(64)-x, x+x) // two figures may be the same
 		for _, f := range fractions {
 			fits = append(fits, f*x, x-f*x)
 			for _, m := range made {

@@ -145,3 +145,30 @@ ggml_backend_cuda_buffer_type_alloc_buffer: allocating 6144.00 MiB on device 0: 
 		t.Errorf("%s", inWords(d))
 	}
 }
+
+// TestWordsThatAreEasilyMisread: what another GPU has, a guess, another program's retry, and figures that are equal.
+func TestWordsThatAreEasilyMisread(t *testing.T) {
+	for _, tt := range []struct {
+		name, log string
+		verdict   Verdict
+		says, not string
+	}{
+		{"another GPU's free memory", "engine: out of GPU memory on GPU 0: requested 2.00 GiB; GPU 1: 15.00 GiB free of 16.00 GiB; GPU 0: 0.50 GiB free of 16.00 GiB\n",
+			VerdictNeeds, "512 MiB of 16 GiB free", "15 GiB"},
+		{"a guess", "This may be caused by the GPU running out of memory\n", VerdictUnknown, "", ""},
+		{"another's retry", "cudaMalloc failed: out of memory\n" + strings.Repeat("loading a part\n", 12) + "download of shard 3: connection reset, retrying\n",
+			VerdictNeeds, "memory was refused", ""},
+		{"two figures that are equal", "RuntimeError: MPS backend out of memory (MPS allocated: 9.00 GB, other allocations: 9.00 GB, max allowed: 18.13 GB). " +
+			"Tried to allocate 1.00 GB on private pool.\n", VerdictCause, "18 GiB taken", ""},
+		{"the reason stands before the abort", "terminate called after throwing an instance of 'acme::device_error'\n  what():  got VK_ERROR_NOT_ENOUGH_SPACE_KHR from Vulkan\nAborted (core dumped)\n",
+			VerdictUnknown, "the last failure in it is line", ""},
+		{"a status that may be memory's", "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)\n", VerdictUnknown, "", noRefusal},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := diagnose(t, tt.log, "")
+			if all := inWords(d); d.Verdict != tt.verdict || !strings.Contains(all, tt.says) || tt.not != "" && strings.Contains(all, tt.not) {
+				t.Errorf("want %s, %q, and not %q:\n%s", tt.verdict, tt.says, tt.not, all)
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ package account
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"gpumem/doctor/internal/statement"
@@ -129,6 +130,9 @@ func (e *Case) engine() *Engine {
 		g.What = t.Name
 		_, _ = fmt.Sscan(t.Value, &g.Asked, &g.Fits) // some have one number, or none
 	}
+	if g.What == "pool" {
+		g.Asked, g.Fits = e.tokens(r.St.Line)
+	}
 	if g.What == "executor" {
 		g.Stages = e.stages(r.St)
 	}
@@ -154,9 +158,36 @@ func (e *Case) engine() *Engine {
 	return g
 }
 
+// tokens are how many an engine wanted of its cache and how many it had, which SGLang tells below a refusal; 0 where it
+// does not tell both.
+func (e *Case) tokens(refused int) (want, free uint64) {
+	told := false
+	for _, st := range e.Statements() {
+		t := st.Topic("tokens")
+		if t == nil || st.Line < refused || st.Line > refused+4 {
+			continue
+		}
+		n, _ := strconv.ParseUint(t.Value, 10, 64) // digits
+		if t.Name == "want" {
+			want = n
+		} else {
+			free, told = n, true
+		}
+	}
+	if !told {
+		return 0, 0
+	}
+	return want, free
+}
+
+// HadRoom reports whether the engine's cache had room for what it was asked for, by the engine's own count.
+func (g *Engine) HadRoom() bool { return g.What == "pool" && g.Asked > 0 && g.Fits >= g.Asked }
+
 // CacheText is what a request needs of the cache and what there is, in words; empty if it is unknown.
 func (g *Engine) CacheText() string {
 	switch {
+	case g.What == "pool" && g.Asked > 0:
+		return fmt.Sprintf("the engine's own cache is full: %d tokens were wanted, and it had %d", g.Asked, g.Fits)
 	case g.Fits > 0 && g.Want > 0 && g.HasFree:
 		return fmt.Sprintf("one request of %d tokens needs %s of cache, and the cache has %s: %d tokens fit",
 			g.Asked, Human(g.Want), Human(g.Free), g.Fits)

@@ -6,6 +6,7 @@ package account
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/doctor/internal/needle"
@@ -243,6 +244,8 @@ func (r *Refusal) concerns(st *statement.Statement, i int, unit string) bool {
 	switch {
 	case a.Initial, unit != "" && a.Subject != unit:
 		return false
+	case r.Device >= 0 && strings.HasPrefix(a.Subject, "gpu ") && a.Subject != "gpu "+strconv.Itoa(r.Device):
+		return false // of another GPU
 	case !want && (a.Private || a.Cache && r.Layer != statement.LayerEngine):
 		return false
 	case !want && a.Role != statement.RoleTotal && a.N >= saneTotal:

@@ -336,7 +336,9 @@ func (e *Case) RefusedTensor() (t Sized) {
 	return t
 }
 
-// Warned reports whether a line says itself that the program goes on.
+// Warned reports whether a line of memory says itself that the program goes on.
 func (e *Case) Warned() bool {
-	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool { return st.Mild })
+	return slices.ContainsFunc(e.Statements(), func(st *statement.Statement) bool {
+		return st.Mild && (st.Refused || st.HasAny("memory", "vram", "oom", "alloc"))
+	})
 }

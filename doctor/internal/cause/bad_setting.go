@@ -22,6 +22,11 @@ func badSetting(c *view) found {
 		"the program does not know this setting, and stopped before it requested any memory"); l != nil {
 		return found{sure(990, "a setting that was refused", c.mendSetting("setting"), l...)}
 	}
+	if st := c.About("forge"); st != nil && c.fatal {
+		return found{sure(971, "weights above the GPU", steps(
+			"set GPU Weights, at the top of the page, lower: what it leaves of the GPU is what the images are computed in, and it leaves less than none"),
+			st.Quoted("GPU Weights is "+st.Topic("forge").Name+" % of the GPU: nothing is left to compute in"))}
+	}
 	if l := c.about("unread",
 		"the setting could not be read; the program goes on as if it were not there"); l != nil && !c.fatal && c.Library == nil {
 		return found{sure(985, "a setting that was not read", c.mendSetting("unread"), l...)}

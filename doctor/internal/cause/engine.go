@@ -25,6 +25,13 @@ func (c *view) fromEngine() found {
 		return found{sure(752, "the engine's own pool of requests", c.advise("requests"),
 			g.St.Quoted("the places for requests are used up: a limit of the engine, and not the GPU's memory")).
 			of("pool_limit")}
+	case g.HadRoom():
+		x := sure(756, "the engine's cache had room", steps(
+			"update the engine: it had the tokens and did not give them, which no setting of memory changes. If the newest release fails so, "+
+				"its makers want these numbers"),
+			g.St.Quoted(fmt.Sprintf("%d tokens were wanted, and the engine's cache had %d: it was not full", g.Asked, g.Fits)))
+		x.Verdict = "not_memory"
+		return found{x.of("not_memory")}
 	case !g.CacheShort():
 		return c.enginePart(g)
 	case c.Uses("sglang") && g.LoadedFree():
@@ -52,9 +59,9 @@ func (c *view) fromEngine() found {
 		}
 		return found{sure(740, "no room for the cache", c.advise("weights", "cache"),
 			g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), weights).of("program_too_big")}
-	case g.Fits > 0 && g.Share >= nearlyAll:
+	case g.Fits > 0 && g.What != "pool" && g.Share >= nearlyAll:
 		return found{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("program_too_big")}
-	case g.Fits > 0:
+	case g.Fits > 0 && g.What != "pool":
 		return found{sure(734, "the engine's cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("pool_limit")}
 	}
 	noRoom := cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache")

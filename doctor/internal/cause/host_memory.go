@@ -74,6 +74,9 @@ func (c *view) hostFirst(r *account.Refusal) (first, last bool, gpu *account.Ref
 	return vague && !echo && gpu.St.Line > r.St.Line, !c.TorchLike(gpu) || gpu.St.Line < r.St.Line, gpu
 }
 
+// fewBytes are no shortage by themselves: whoever is refused so little is refused anything.
+const fewBytes = 4 << 10
+
 func hostRefused(c *view) found {
 	r := c.hostRefusal()
 	if r == nil || c.About("tegra") != nil {
@@ -100,6 +103,8 @@ func hostRefused(c *view) found {
 		return found{fits(940, "the host refused first", c.hostRemedy(r), seeBoth, r.St.Quoted(asked))}
 	case gpu == nil && r.St.Words["warning"] && r.St.Words["pinned"]:
 		return nil // without pinned memory the program goes on: a warning
+	case r.Want > 0 && r.Want < fewBytes:
+		return found{fits(940, "a few bytes of the host", c.hostRemedy(r), seeBoth, r.St.Quoted(asked))}
 	case last:
 		return found{sure(940, "the host's memory", c.hostRemedy(r), r.St.Quoted(asked))}
 	}

@@ -15,6 +15,11 @@ func libraryMismatch(c *view) (all []Explanation) {
 				st.Quoted("the code may be for another GPU, as the text guesses")))
 		}
 	}
+	if r := c.hostRefusal(); r != nil && r.Want > 0 && r.Want < fewBytes {
+		all = append(all, fits(939, "a few bytes of the host", steps(
+			"see that the driver, or what stands in for it (ZLUDA, a shim, WSL), fits the program: it refuses the call, whatever its size"), seeBoth,
+			quote(r.St, "%v is so little that a shortage is one reason only: the call itself may not be supported", r.Want)))
+	}
 	if m := c.Mismatch(); m != nil {
 		all = append(all, sure(395, m.Name, c.pair(), m.St.Quoted(m.Said)))
 	}

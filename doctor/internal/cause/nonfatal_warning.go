@@ -2,7 +2,12 @@ package cause
 
 // nonfatal_warning: a warning; the program can go on.
 
-import "gpumem/doctor/internal/account"
+import (
+	"fmt"
+
+	"gpumem/doctor/internal/account"
+	"gpumem/doctor/internal/statement"
+)
 
 // harmless are texts that warn, by their topic.
 var harmless = []struct{ topic, reading string }{
@@ -11,6 +16,7 @@ var harmless = []struct{ topic, reading string }{
 	{"exceeds", "a large request for host memory, which was served"},
 	{"recovering",
 		"a program that ended has not released its memory yet; the server waits, and goes on with what is free"},
+	{"workingset", "more is allocated than Metal recommends for the GPU; the program goes on, and may be slow"},
 	{"reshard", `a slow way from one sharding to another; "rematerialization" here is not about memory that is short`},
 }
 
@@ -19,6 +25,9 @@ var nothingToDo = steps("nothing has to be done; if the program did fail, its fa
 func warning(c *view) (all []Explanation) {
 	add := func(x Explanation) {
 		x.Verdict = "nonfatal"
+		if e := c.LastError; e != nil && e.Weight() == 3 && e.Line > x.Evidence[0].Line {
+			x = x.certainly(fmt.Sprintf("the last failure in the log is line %d: %s", e.Line, statement.Clip(e.Quote())))
+		}
 		all = append(all, x.only())
 	}
 	if r := c.hostRefusal(); r != nil && r.St.Words["warning"] && r.St.Words["pinned"] {

@@ -25,6 +25,10 @@ func notMemory(c *view) (all []Explanation) {
 		add(sure(970, "no GPU to give", placePod(st),
 			st.Quoted("no node is fit for the pod: the program did not start, and asked for no memory")))
 	}
+	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
+		add(sure(296, "no type of memory fits", steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
+			"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
+	}
 	if st := c.driverStart(); st != nil {
 		x := sure(966, "the driver did not start", repairDriver,
 			st.Quoted(
@@ -154,7 +158,8 @@ var otherSteps = map[string][]string{
 		"run one step on the CPU, which says which line it is; or CUDA_LAUNCH_BLOCKING=1"},
 	"a timeout": {
 		"see which call, or which rank, did not come: " +
-			"the first failure of the other ranks, a kernel that never ends, a display that shares the GPU"},
+			"the first failure of the other ranks, a kernel that never ends, a display that shares the GPU",
+		"on Windows the driver ends work of more than two seconds (TDR): less at once, a newer driver, no overclocking"},
 	"a device that is missing, lost or faulty": {
 		"see that the driver has it: nvidia-smi; dmesg | grep -i -E 'xid|nvrm'. " +
 			"One that fell off the bus, or has an ECC error, wants a reset, a reboot, or other hardware (power, slot, cable)",

@@ -9,8 +9,11 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
+// ofMetal are words of a failure on a Mac's GPU: any other, such as an assertion, has another reason.
+var ofMetal = []string{"buffer", "metal", "gpu", "memory", "kiogpu", "command"}
+
 func tooBig(c *view) (all []Explanation) {
-	if st, e := c.About("workingset"), c.LastError; st != nil && e != nil && e.Line > st.Line && c.Shortfall == nil {
+	if st, e := c.About("workingset"), c.LastError; st != nil && e != nil && e.Line > st.Line && e.HasAny(ofMetal...) && c.Shortfall == nil {
 		all = append(all, sure(626, "more than Metal's working set", c.smaller(),
 			st.Quoted("more is allocated than Metal recommends for the GPU"),
 			e.Quoted("and the GPU fails after it")))

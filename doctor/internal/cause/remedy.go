@@ -190,7 +190,7 @@ const nearlyAll = .95
 
 // shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
 func (c *view) shorter(g *account.Engine) Remedy {
-	if g.Fits == 0 {
+	if g.Fits == 0 || g.What == "pool" {
 		return c.advise("cache", "weights")
 	}
 	r := steps(fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d", g.Fits))

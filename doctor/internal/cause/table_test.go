@@ -29,7 +29,7 @@ func TestRemediesAreSourced(t *testing.T) {
 	}
 	for _, r := range rows {
 		need, _, _ := strings.Cut(r.need, ".")
-		known := leads[need] != "" || r.need == "name" || need == "image" || r.need == "host" || r.need == "handle"
+		known := leads[need] != "" || r.need == "name" || need == "image" || need == "vmm" || r.need == "host" || r.need == "handle"
 		if !known || r.text == "" || r.source == "" || r.source == "-" && r.need != "name" && r.framework != "any" {
 			t.Errorf("%+v", r)
 		}

@@ -87,6 +87,7 @@ var forms = []form{
 			`avail(?:able_gpu)?_mem=(?P<capturing>SIZE)`), ordinary},
 	// llama.cpp, alone and under Ollama. "MB" is MiB.
 	{llama, "buffer size", "", with(`(?P<device>[A-Za-z]\w*)\s+(?P<key>model |KV |RS |compute |output |LoRA )?buffer size\s*=\s*(?P<value>[\d.]+ Mi?B)`), ordinary},
+	{llama, "allocated ", "MiB", with(`buffer.*, size =\s+[\d.]+ Mi?B, \(\s*(?P<held>[\d.]+) /\s+(?P<recommended>[\d.]+)\)`), ordinary},
 	{llama, "offloaded ", "", with(`offloaded (?P<count_offload>\d+)/(?P<count_layers>\d+) layers to GPU`), ordinary},
 	{llama, "   - ", "MiB", with(`- (?P<device>\w+) \((?P<word_name>[^|]+)\)\s*\|\s*(?P<total>\d+) =\s+(?P<free>\d+) \+ \(\s*\d+ =\s+(?P<model>\d+) \+\s+(?P<kv>\d+)` +
 		` \+\s+(?P<compute>\d+)\) \+\s+(?P<word_unaccounted>-?\d+) \|`), ordinary},

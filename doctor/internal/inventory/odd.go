@@ -60,6 +60,9 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes more of what is live free")
 		}
 	}
+	if held, most := get("held"), get("recommended"); most > 0 && held > most {
+		odd("%s is allocated, above the %s that Metal recommends: it may be slow, or be refused when it computes", human(held), human(most))
+	}
 	if s.source == llama && len(s.words["unaccounted"]) > 0 && s.words["unaccounted"][0] == '-' {
 		odd("this table is a plan: its parts were not yet allocated when free memory was read")
 	}

@@ -77,7 +77,7 @@ var (
 	}
 	llama = &source{
 		title: "llama.cpp", total: part{"total", "in all"}, rest: "the rest: free, and other programs", derive: ofLlama,
-		others: []part{{"before", "free before it loaded"}},
+		others: []part{{"before", "free before it loaded"}, {"held", "allocated in all"}, {"recommended", "what Metal recommends at most"}},
 		parts: []part{
 			{"model", "weights"}, {"model weights", "weights"}, {"", "weights"}, {"lora", "LoRA"}, {"kv", "KV cache"}, {"kv cache", "KV cache"}, {"rs", "recurrent state"},
 			{"compute", "compute buffers"}, {"compute graph", "compute buffers"}, {"output", "output buffers"}, {"unaccounted", "not llama.cpp's own: context, other programs"}, {"free", "free"},

@@ -85,6 +85,13 @@ func (st *Statement) DeviceCode() bool {
 	})
 }
 
+// openCode reports whether it names an error that may be one of the GPU's memory, and of other resources.
+func (st *Statement) openCode() bool {
+	return slices.ContainsFunc(st.Codes, func(h vocabulary.Hit) bool {
+		return h.Row.Kind == vocabulary.Open && h.Row.Resource == vocabulary.DeviceMemory && !slices.Contains(plain, h.Row.Family)
+	})
+}
+
 // hostCode reports whether it names one of the host's memory, and none of the GPU's.
 func (st *Statement) hostCode() bool {
 	host := false

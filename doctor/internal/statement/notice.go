@@ -206,25 +206,28 @@ func (st *Statement) Says(c class) bool {
 // failure is how the line of an error begins or ends.
 var failure = needle.MustCompile(`\w(?:Error|Exception)\b(?::|$)|(?i)^\W*(?:error|fatal|panic)\b|\b(?:failed|aborted|terminated)\b|\berror:`)
 
+// outright is what only a program that fails prints.
+var outright = needle.MustCompile(`what\(\):|\bGGML_ASSERT\b`)
+
 // Fails reports whether the text looks like a failure of any kind.
 func (st *Statement) Fails() bool {
 	if st.Report || st.Advice || st.Mild {
 		return false
 	}
-	return st.Level == "E" || st.Level == "F" || st.Says(CFail) && failure.MatchString(Clipped64(st.Text))
+	return st.Level == "E" || st.Level == "F" || outright.MatchString(st.Text) || st.Says(CFail) && failure.MatchString(Clipped64(st.Text))
 }
 
 // followUp is what other failures leave behind them.
 var followUp = needle.MustCompile(`(?i)^\W*(?:aborted|segmentation fault|terminate called)|core dumped|` +
-	`CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
+	`CalledProcessError|ChildFailedError|EngineDeadError|See root cause above|GGML_ASSERT: \S+ false$|^make(?:\[\d+\])?: \*\*\*|exited with (?:code|status)`)
 
-var exceptionLine = needle.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):`)
+var exceptionLine = needle.MustCompile(`^\W*(?:[\w.]+\.)?\w+(?:Error|Exception)\b:|panicked at|what\(\):|\bGGML_ASSERT\b`)
 
 // Weight is how much a line that fails says of its program's end: an exception more than a line of
 // an error, that more than a warning, and what follows from another failure nothing.
 func (st *Statement) Weight() int {
 	switch {
-	case followUp.MatchString(st.Text) || st.Level == "W":
+	case followUp.MatchString(st.Text) && !strings.Contains(st.Text, "what():") || st.Level == "W":
 		return 0
 	case st.Level == "F" || exceptionLine.MatchString(Clipped64(st.Text)):
 		return 3
@@ -331,7 +334,13 @@ func (w *words) counts(k int) bool {
 
 // hedged reports whether word k is what is to be avoided, or guessed.
 func (w *words) hedged(k int) bool {
-	for j := k - 1; j >= 0 && j >= k-4; j-- {
+	for j := k - 1; j >= 0 && j >= k-6; j-- {
+		if w.is(j, "caused") && w.is(j-2, "may", "might", "could", "can") {
+			return true // may be caused by the GPU running out of memory
+		}
+		if j < k-4 {
+			continue
+		}
 		if w.is(j, "avoid", "prevent", "due", "if", "avoids", "preventing", "avoiding", "reduce", "see", "cause", "caused") {
 			return true
 		}
@@ -365,6 +374,7 @@ func (st *Statement) judge() {
 	st.judgeNumbers()
 	st.judgeOutcome(w)
 	st.judgeLibrary(w)
+	st.Faint = st.Faint || !st.Refused && st.Library == "" && len(st.Topics) == 0 && st.openCode()
 	st.Layer = st.layerOf()
 }
 
@@ -508,7 +518,7 @@ func (st *Statement) judgeTopics(strong bool) {
 		st.drop("other") // a status that many failures have, beside words that have one meaning
 		other = false
 	}
-	quiet := st.Topic("exceeds", "reshard", "setting", "busy") != nil || st.Topic("remat") != nil && !strong
+	quiet := st.Topic("exceeds", "reshard", "setting", "busy", "workingset") != nil || st.Topic("remat") != nil && !strong
 	switch {
 	case st.Topic("engine") != nil:
 		st.Refused, st.Advice = true, false
