@@ -1,14 +1,25 @@
-// Command generate makes what a library needs to stand in front of another: for each
-// name in a list a jump to the other library's function, but for those that C files of
-// the library define; the table of names; and the linker's list of exported names.
+// Command generate makes the lists that the libraries of this wing are built from.
 //
-//	generate ARCH NAMES OUT C...
+//	generate front ARCH NAMES OUT C...
 //
-// ARCH is GOARCH. Of the C files the functions that begin with "API name(" are served.
-// OUT gets forward.S, names.c and exports.map.
+// makes what a library needs to stand in front of another: for each name in a list a jump to
+// the other library's function, but for those that C files of the library define; the table of
+// names; and the linker's list of exported names. ARCH is GOARCH. Of the C files the functions
+// that begin with "API name(" are served. OUT gets forward.S, names.c and exports.map.
+//
+//	generate sim VERSIONS OUT
+//
+// makes names.h of the simulated driver: its functions with their names and versions.
+//
+//	generate standin NAMES LIBRARY VERSION OUT GLOB...
+//
+// makes list.h, the functions of a library that stands beside the simulated driver, and
+// version.map, which exports what a GLOB matches under the name of a VERSION, which may be
+// empty. A line of NAMES is a library and a function, or a function alone.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,9 +42,18 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) < 4 {
-		return fmt.Errorf("want ARCH NAMES OUT C..., have %d arguments", len(args))
+	switch {
+	case len(args) >= 5 && args[0] == "front":
+		return front(args[1:])
+	case len(args) == 3 && args[0] == "sim":
+		return sim(args[1], args[2])
+	case len(args) >= 6 && args[0] == "standin":
+		return standin(args[1:])
 	}
+	return errors.New("want front, sim or standin with their arguments, as its source has them")
+}
+
+func front(args []string) error {
 	arch, list, out := args[0], args[1], args[2]
 	jump := jumps[arch]
 	if jump == "" {
@@ -72,12 +92,59 @@ func run(args []string) error {
 	}
 	table.WriteString("};\n")
 	fmt.Fprintf(&exports, "{ global:\n  %s;\nlocal: *; };\n", strings.Join(append(names, served...), ";\n  "))
-	for name, s := range map[string]string{"forward.S": asm.String(), "names.c": table.String(), "exports.map": exports.String()} {
-		if err := os.WriteFile(filepath.Join(out, name), []byte(s), 0o666); err != nil {
+	return write(out, map[string]string{"forward.S": asm.String(), "names.c": table.String(), "exports.map": exports.String()})
+}
+
+// write writes files into a folder.
+func write(folder string, files map[string]string) error {
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o666); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sim makes names.h of lines "FUNCTION NAME VERSION".
+func sim(list, out string) error {
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("#define SIM_NAMES")
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			fmt.Fprintf(&b, " \\\n  NAME(%s)", strings.Join(f, ", "))
+		}
+	}
+	return write(out, map[string]string{"names.h": b.String() + "\n"})
+}
+
+// hasSize are the functions that tell the size of a workspace, for which noop.c has another answer.
+var hasSize = regexp.MustCompile(`^cusolver.*_bufferSize`)
+
+func standin(args []string) error {
+	list, library, version, out := args[0], args[1], args[2], args[3]
+	text, err := os.ReadFile(list)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString("#define NAMES")
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) == 0 || len(f) == 2 && f[0] != library {
+			continue
+		}
+		kind, name := "NAME", f[len(f)-1]
+		if hasSize.MatchString(name) {
+			kind = "SIZE"
+		}
+		fmt.Fprintf(&b, " \\\n  %s(%s)", kind, name)
+	}
+	exports := fmt.Sprintf("%s { global:\n  %s;\n  local: *; };\n", version, strings.Join(args[4:], ";\n  "))
+	return write(out, map[string]string{"list.h": b.String() + "\n", "version.map": exports})
 }
 
 var definition = regexp.MustCompile(`(?m)^API (\w+)\(`)
