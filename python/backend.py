@@ -122,17 +122,17 @@ def go_of_wheel():
 
 @contextlib.contextmanager
 def toolchain():
-    """Has the programs that are started find Go. What a Go of PyPI downloads and compiles is not
-    kept: who has it so has no other use for it."""
+    """Has the programs that are started find Go. What a Go from PyPI downloads and compiles is not
+    kept, since its user has no other use for it."""
     before = dict(os.environ)
     scratch = None
     try:
         own = go_of_wheel()
-        if own and not has_go():
+        if own:
             scratch = tempfile.mkdtemp()
             os.environ.update(
-                PATH=own + os.pathsep + os.environ.get("PATH", os.defpath), GOTOOLCHAIN="local", GOFLAGS="-modcacherw",
-                GOCACHE=os.path.join(scratch, "build"), GOPATH=os.path.join(scratch, "path"))
+                PATH=own + os.pathsep + os.environ.get("PATH", os.defpath), GOTOOLCHAIN="local", GOFLAGS="-modcacherw", GOTELEMETRY="off",
+                GOCACHE=os.path.join(scratch, "build"), GOPATH=os.path.join(scratch, "path"), ZIG_GLOBAL_CACHE_DIR=os.path.join(scratch, "zig"))
         elif not has_go():
             raise SystemExit("gpumem-tools: no Go in PATH, which its source is built with; pip install without --no-build-isolation brings it, or https://go.dev/dl")
         yield
