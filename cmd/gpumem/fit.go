@@ -142,7 +142,7 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 	}
 
 	cfg := &o.cfg
-	one, n, err := fit.Cards(o.device)
+	one, n, err := open.Cards(o.device)
 	if err != nil {
 		return values, fmt.Errorf("%s: %w", which, err)
 	}

@@ -49,6 +49,8 @@ func runCommand() *cobra.Command {
 	fs.SetInterspersed(false) // what follows COMMAND is its own
 	fs.StringVar(&p.GPUs, "gpu", "", "the GPUs to use, `N[,M]` (default 0, or the device that --device or $GPUMEM_DEVICE names)")
 	fs.StringVar(&p.Device, "device", "", "`DEVICE` to use: cuda:N or sim@FILE[,device=N] (default $GPUMEM_DEVICE, else cuda:0)")
+	const simulate = "run on a simulated `GPU` in place of the machine's: 24GiB, T4, T4*2, sim@FILE; kernels do nothing"
+	fs.StringVar(&p.Simulate, "simulate", "", simulate)
 	addSize(fs, &o.mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
 	fs.Float64Var(&o.share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
 	fs.IntVar(&p.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")

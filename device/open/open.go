@@ -1,7 +1,7 @@
 // Package open makes a device from the words of the command line, so that
 // nothing else has to know which kinds there are:
 //
-//	sim:SIZE[,key=value...]   a simulated GPU, private to this program
+//	sim:SIZE[,key=value...]   a simulated GPU, private to this program; sim: may be left out
 //	sim@FILE[,device=N]       one that all programs share that name FILE
 //	cuda:N                    an NVIDIA GPU
 package open
@@ -12,8 +12,10 @@ import (
 	"strings"
 
 	"gpumem/device"
+	"gpumem/device/card"
 	"gpumem/device/cuda"
 	"gpumem/device/sim"
+	"gpumem/size"
 )
 
 // EnvVar names the device to use where the command line does not.
@@ -69,7 +71,40 @@ func Parse(s string) (Spec, error) {
 		}
 		return Spec{Text: s, Kind: CUDA, Index: n}, nil
 	}
-	return Spec{}, fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s", s, Default)
+	if isCard(s) {
+		return Parse("sim:" + s)
+	}
+	return Spec{}, fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s; or the name of a card, such as T4", s, Default)
+}
+
+// mostGPUs is the most GPUs of a machine.
+const mostGPUs = 16
+
+// Cards reads the words of a device, behind whose size or card may stand how many there are:
+// sim:24GiB*4, T4*2. It returns the words of one, and the number.
+func Cards(words string) (one string, n int, err error) {
+	before, rest, several := strings.Cut(words, "*")
+	if !several {
+		return words, 1, nil
+	}
+	number, options, ok := strings.Cut(rest, ",")
+	if ok {
+		options = "," + options
+	}
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || strings.HasPrefix(before, "cuda:") || strings.HasPrefix(before, "sim@") {
+		return "", 0, fmt.Errorf("device %q: want SIZE*N or CARD*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+	}
+	return before + options, n, nil
+}
+
+// isCard reports whether a device is named by its card or its size alone, as people do: T4, 24GB.
+func isCard(s string) bool {
+	name, _, _ := strings.Cut(s, ",")
+	if _, err := card.Find(name); err == nil {
+		return true
+	}
+	_, err := size.ParseFlag(name)
+	return err == nil
 }
 
 // ordinal reads the number of a device, written as a person would.

@@ -252,3 +252,48 @@ func TestKey(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestCards(t *testing.T) {
+	for _, tc := range []struct {
+		words, one string
+		n          int
+		bad        bool
+	}{
+		{words: "sim:24GiB", one: "sim:24GiB", n: 1},
+		{words: "cuda:0", one: "cuda:0", n: 1},
+		{words: "sim:24GiB*4", one: "sim:24GiB", n: 4},
+		{words: "sim:24GiB*8,used=2GiB", one: "sim:24GiB,used=2GiB", n: 8},
+		{words: "sim:24GiB*0", bad: true},
+		{words: "sim:24GiB*16", one: "sim:24GiB", n: 16},
+		{words: "sim:24GiB*17", bad: true},
+		{words: "sim:24GiB*x", bad: true},
+		{words: "sim:24GiB*", bad: true},
+		{words: "cuda:0*2", bad: true},
+		{words: "sim@gpus*2", bad: true},
+		{words: "T4*2", one: "T4", n: 2},
+		{words: "24GB*2,cc=8.0", one: "24GB,cc=8.0", n: 2},
+	} {
+		t.Run(tc.words, func(t *testing.T) {
+			one, n, err := open.Cards(tc.words)
+			if one != tc.one || n != tc.n || (err != nil) != tc.bad {
+				t.Errorf("%q, %d, %v", one, n, err)
+			}
+		})
+	}
+}
+
+// TestParseCard: a card or a size alone is the simulated GPU of that name.
+func TestParseCard(t *testing.T) {
+	for _, words := range []string{"T4", "24GiB", "24GB", "a100-40gb", "T4,used=2GiB"} {
+		short, err := open.Parse(words)
+		long, longErr := open.Parse("sim:" + words)
+		if diff := cmp.Diff(long, short); diff != "" || err != nil || longErr != nil {
+			t.Errorf("%s: %v, %v; sim: before it (-), left out (+):\n%s", words, err, longErr, diff)
+		}
+	}
+	for _, words := range []string{"T5000", "24", "", ",used=2GiB", "gpu0"} {
+		if spec, err := open.Parse(words); err == nil {
+			t.Errorf("%q is %+v; want an error", words, spec)
+		}
+	}
+}

@@ -3,10 +3,8 @@
 package launch
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"gpumem/node/share"
@@ -39,11 +37,4 @@ func (p *Plan) inContainer() (ok bool, err error) {
 	const text = "this container has a lease of %s, which its pool library keeps for all of its programs; the program starts in it"
 	p.say(text+", and nothing is divided", strings.Join(all, " and "))
 	return true, nil
-}
-
-// runInContainer runs the program in the environment as it is, without a keeper: there is
-// no lease to keep.
-func (p *Plan) runInContainer(ctx context.Context) (status int, err error) {
-	p.env, p.inherited = os.Environ(), inherited()
-	return p.start(ctx, [][]string{p.env}, make([][]*share.Lease, 1))
 }

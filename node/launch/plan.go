@@ -20,6 +20,7 @@ import (
 	"gpumem/node/internal/overhead"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
+	"gpumem/node/simulate"
 	"gpumem/size"
 )
 
@@ -41,6 +42,10 @@ type Plan struct {
 	// program has it, else none.
 	Pool   string
 	Record string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
+	// Simulate has the program run on a simulated GPU in the driver's place, see
+	// [simulate.New]; empty for none. Without anything else that the plan asks for, the program has all of it
+	// and no lease.
+	Simulate string
 	// Keeper is what follows this program's name on the command line of the process
 	// that stays beside the program and calls [Keep]; nil starts none.
 	Keeper []string
@@ -52,6 +57,7 @@ type Plan struct {
 	env       []string     // of this process
 	inherited map[int]bool // descriptors of its caller
 
+	gpu       *simulate.GPU // with Simulate
 	registry  *share.Registry
 	targets   []target // at least one
 	program   string   // measurements of the command are kept under this name
@@ -64,7 +70,6 @@ type Plan struct {
 
 // prepare checks what does not depend on the leases and opens the registry.
 func (p *Plan) prepare() (err error) {
-	p.env, p.inherited = os.Environ(), inherited() // before a library opens more
 	if p.Record != "" {
 		if err := p.checkRecord(); err != nil {
 			return err
@@ -255,8 +260,18 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 // Show takes the leases, returns the first copy's environment and ends the leases. In a
 // container with leases the environment stays as it is.
 func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
-	if ok, err := p.inContainer(); ok || err != nil {
-		return runenv.Environment{Env: os.Environ()}, err
+	p.env, p.inherited = os.Environ(), inherited()
+	var changes []runenv.Change
+	if p.Simulate != "" {
+		if err := p.simulate(); err != nil {
+			return runenv.Environment{}, err
+		}
+		defer p.gpu.Close()
+		if changes = p.simulatedChanges(); !p.needsLease() {
+			return runenv.Environment{Env: p.env, Changes: changes}, nil
+		}
+	} else if ok, err := p.inContainer(); ok || err != nil {
+		return runenv.Environment{Env: p.env}, err
 	}
 	if err := p.prepare(); err != nil {
 		return runenv.Environment{}, err
@@ -266,7 +281,9 @@ func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 		return runenv.Environment{}, err
 	}
 	defer closeAll(leases)
-	return p.environment(0, leases[0], status)
+	e, err := p.environment(0, leases[0], status)
+	e.Changes = append(changes, e.Changes...)
+	return e, err
 }
 
 // Run runs the command. One copy takes the place of this process, so Run returns
@@ -283,11 +300,20 @@ func (p *Plan) Run(ctx context.Context) (status int, err error) {
 		}
 		p.witness = append([]string{exe}, p.Keeper...)
 	}
+	p.env, p.inherited = os.Environ(), inherited() // before a library opens more
+	if p.Simulate != "" {
+		return p.runSimulated(ctx)
+	}
 	if ok, err := p.inContainer(); err != nil {
 		return 0, err
 	} else if ok {
-		return p.runInContainer(ctx)
+		return p.start(ctx, [][]string{p.env}, make([][]*share.Lease, 1)) // there is no lease to keep
 	}
+	return p.runInLeases(ctx)
+}
+
+// runInLeases takes the leases and runs the command in them.
+func (p *Plan) runInLeases(ctx context.Context) (status int, err error) {
 	if err := p.prepare(); err != nil {
 		return 0, err
 	}
@@ -324,8 +350,8 @@ func (p *Plan) Run(ctx context.Context) (status int, err error) {
 // does.
 func (p *Plan) start(ctx context.Context, envs [][]string, leases [][]*share.Lease) (status int, err error) {
 	// The first process of a pid namespace adopts all orphans, which most programs do not
-	// expect, so it stays.
-	if len(envs) == 1 && os.Getpid() != 1 {
+	// expect, so it stays. It stays beside a simulated GPU, too, which ends with the program.
+	if len(envs) == 1 && os.Getpid() != 1 && p.gpu == nil {
 		return 0, p.become(envs[0], holdings(leases[0]))
 	}
 	statuses, err := p.copies(ctx, envs, leases)

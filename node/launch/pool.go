@@ -57,17 +57,17 @@ func (p *Plan) findPool() error {
 	}
 	q := &runenv.Pool{Name: p.Pool}
 	var err error
-	if q.Folder, err = library.Folder(os.Getenv); err != nil {
+	if q.Folder, err = library.Folder(p.getenv); err != nil {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
 	}
-	if p.simulated != "" && os.Getenv(library.EnvDriver) == "" {
-		const text = "--pool %s: %s is simulated and has no driver library, which the pool library needs; name one by %s, or leave --pool out"
+	if p.simulated != "" && p.getenv(library.EnvDriver) == "" {
+		const text = "--pool %s: %s is simulated and has no driver library, which the pool library needs; --simulate in the place of --device brings one, and %s names another"
 		return fmt.Errorf(text, p.Pool, p.targets[0].words, library.EnvDriver)
 	}
-	if q.Driver, err = library.Driver(os.Getenv, q.Folder); err != nil {
+	if q.Driver, err = library.Driver(p.getenv, q.Folder); err != nil {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
 	}
-	if q.NVML, err = library.NVML(os.Getenv, q.Folder); err != nil && !errors.Is(err, library.ErrNoDriver) {
+	if q.NVML, err = library.NVML(p.getenv, q.Folder); err != nil && !errors.Is(err, library.ErrNoDriver) {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
 	}
 	path, err := lookPath(p.Command[0])
@@ -79,6 +79,16 @@ func (p *Plan) findPool() error {
 	}
 	p.Limits.Pool = q
 	return nil
+}
+
+// getenv returns a variable of the environment that the program's is made from.
+func (p *Plan) getenv(name string) string {
+	for _, line := range p.env {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // makeLedgers makes the files in which the programs of the leases count their memory.

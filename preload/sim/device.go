@@ -56,6 +56,7 @@ type driver struct {
 type gpu struct {
 	ordinal int
 	spec    open.Spec
+	past    uint64 // mostHeld before the last reset
 	info    device.Info
 	uuid    open.UUID
 	sim     *sim.Device // nil while no context is there
@@ -283,7 +284,18 @@ func (d *driver) stop(g *gpu) {
 	maps.DeleteFunc(d.events, func(_ uint64, e *event) bool { return e.gpu == g })
 	d.blocks.drop(func(b *block) bool { return b.gpu == g })
 	g.graphGrants, g.graphBytes = nil, 0
+	g.past = g.mostHeld()
 	g.sim, g.legacy, g.defaultPool, g.pool, g.perThread = nil, nil, nil, nil, map[uint64]*stream{}
+}
+
+// mostHeld returns the most bytes that the device ever held, before a reset, too.
+func (g *gpu) mostHeld() uint64 {
+	most := g.past
+	if g.sim != nil {
+		_, peak := g.sim.Held()
+		most = max(most, peak)
+	}
+	return most
 }
 
 // hazards are those of all devices so far.

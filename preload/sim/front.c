@@ -29,6 +29,7 @@ enum { notInitialized = 3, invalidValue = 1, notFound = 500, unknown = 999 };
 // --- the state of the process and its threads
 
 static volatile int child; // in a fork's child: Go's threads are not there
+static int cannot_begin;   // Go's runtime cannot: there is no driver
 static u64 threads;        // numbers given out
 static __thread struct simThread self;
 
@@ -56,8 +57,16 @@ void simLog(const char *line) {
 
 void simWarn(const char *line) { write_line(line, strlen(line)); }
 
-// atEnd writes how often each function was called: "cuMemAlloc_v2 12".
-static void atEnd(void) {
+// peaksAtEnd writes what the process held at most of each device: "4242 0 1073741824".
+static void peaksAtEnd(void) {
+  char text[2048] = "";
+  if (child || cannot_begin || !threads) return; // no call: Go has nothing to say
+  simPeaks(text, sizeof text);
+  append("GPUMEM_SIM_PEAKS", text);
+}
+
+// callsAtEnd writes how often each function was called: "cuMemAlloc_v2 12".
+static void callsAtEnd(void) {
   const char *path = getenv("GPUMEM_SIM_CALLS");
   if (child || !path || !*path) return;
   char *text = 0;
@@ -76,7 +85,6 @@ static void forked(void) { child = 1; }
 // Where Go's runtime may not begin there is no driver. The runtime begins by this call,
 // which scripts/libcudasim has the linker send here.
 void __real_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg);
-static int cannot_begin;
 
 void __wrap_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg) {
   const char *lacks = go_lacks();
@@ -97,7 +105,8 @@ void __wrap_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg) {
 
 __attribute__((constructor)) static void begin(void) {
   pthread_atfork(0, 0, forked);
-  atexit(atEnd);
+  atexit(callsAtEnd);
+  atexit(peaksAtEnd);
 }
 
 static pthread_once_t quieting = PTHREAD_ONCE_INIT;

@@ -26,6 +26,8 @@
 //	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
+//	GPUMEM_SIM_PEAKS     a file that gets, when the program ends, a line for each device that it
+//	                     used: its process, the device's number, and the bytes that it held at most
 //	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
 //	                     unless set. With report it goes on, as it does on a GPU, and the
 //	                     first hundred hazards of a device get their lines in the log
@@ -60,6 +62,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -250,6 +253,22 @@ func known(ordinal C.int) *gpu {
 		return nil
 	}
 	return theDriver.gpus[ordinal]
+}
+
+//export simPeaks
+func simPeaks(to *C.char, bytes C.size_t) {
+	defer recovered(new(C.int))
+	if !theDriver.mu.TryLock() { // another thread is in a call, which nobody waits for at the end
+		return
+	}
+	defer theDriver.mu.Unlock()
+	var b strings.Builder
+	for _, g := range theDriver.gpus {
+		if peak := g.mostHeld(); peak > 0 {
+			fmt.Fprintf(&b, "%d %d %d\n", os.Getpid(), g.ordinal, peak)
+		}
+	}
+	toC(to, uint64(bytes), b.String())
 }
 
 //export simProcesses

@@ -193,26 +193,6 @@ type Report struct {
 	NotKept error   `json:"-"`                   // why there is no file Config.Record
 }
 
-// mostGPUs is the most GPUs of a machine.
-const mostGPUs = 16
-
-// Cards reads the words of a device, behind whose size may stand how many there are:
-// sim:24GiB*4. It returns the words of one, and the number.
-func Cards(words string) (one string, n int, err error) {
-	before, rest, several := strings.Cut(words, "*")
-	if !several {
-		return words, 1, nil
-	}
-	number, options, ok := strings.Cut(rest, ",")
-	if ok {
-		options = "," + options
-	}
-	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !strings.HasPrefix(before, "sim:") {
-		return "", 0, fmt.Errorf("device %q: want sim:SIZE*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
-	}
-	return before + options, n, nil
-}
-
 // Differences are the ways in which the run differed from one on a card, a sentence each.
 func (r *Report) Differences() []string {
 	list := []string{

@@ -136,32 +136,6 @@ func TestRunVary(t *testing.T) {
 	}
 }
 
-func TestCards(t *testing.T) {
-	for _, tc := range []struct {
-		words, one string
-		n          int
-		bad        bool
-	}{
-		{words: "sim:24GiB", one: "sim:24GiB", n: 1},
-		{words: "cuda:0", one: "cuda:0", n: 1},
-		{words: "sim:24GiB*4", one: "sim:24GiB", n: 4},
-		{words: "sim:24GiB*8,used=2GiB", one: "sim:24GiB,used=2GiB", n: 8},
-		{words: "sim:24GiB*0", bad: true},
-		{words: "sim:24GiB*16", one: "sim:24GiB", n: 16},
-		{words: "sim:24GiB*17", bad: true},
-		{words: "sim:24GiB*x", bad: true},
-		{words: "sim:24GiB*", bad: true},
-		{words: "cuda:0*2", bad: true},
-	} {
-		t.Run(tc.words, func(t *testing.T) {
-			one, n, err := fit.Cards(tc.words)
-			if one != tc.one || n != tc.n || (err != nil) != tc.bad {
-				t.Errorf("%q, %d, %v", one, n, err)
-			}
-		})
-	}
-}
-
 // TestVaryUnordered: values whose memory contradicts their order are noted.
 func TestVaryUnordered(t *testing.T) {
 	program := standin.Compile(t, "testdata/program.c")

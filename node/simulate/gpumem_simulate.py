@@ -1,0 +1,126 @@
+# Prepares frameworks for the simulated driver, in runs of gpumem fit and of gpumem run --simulate.
+# It works in each Python from 3.4 on, and does nothing before a framework is imported.
+#
+#   GPUMEM_SIM_FOLDER  the folder of the simulated driver and the libraries beside it
+import os
+import sys
+
+# Modules that load CUDA's libraries, and the one of JAX that looks for /dev/nvidia0.
+FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "cupy", "cupy_backends", "rmm")
+HARDWARE = "jax._src.hardware_utils"
+
+
+def preload(folder):
+    """Loads the libraries beside the driver. NVIDIA's own, where they are installed, look for what
+    only a real driver has. A library is found by its name among those that are loaded, so these come first."""
+    import ctypes
+
+    for name in sorted(os.listdir(folder)):
+        if ".so." in name and not name.startswith("libcuda.so"):
+            try:
+                ctypes.CDLL(os.path.join(folder, name))
+            except OSError as error:
+                sys.stderr.write("gpumem: %s\n" % (error,))
+
+
+def prepare(name, module):
+    """Sets what a framework that was imported needs on the simulated GPU."""
+    if name == HARDWARE and hasattr(module, "has_visible_nvidia_gpu"):
+        module.has_visible_nvidia_gpu = lambda: True
+    elif name == "torch":
+        # Attention by cuDNN needs a plan of an engine that is not there.
+        if hasattr(module.backends.cuda, "enable_cudnn_sdp"):
+            module.backends.cuda.enable_cudnn_sdp(False)
+        # It compares numbers that collectives brought.
+        if hasattr(module.distributed, "_verify_params_across_processes"):
+            module.distributed._verify_params_across_processes = lambda *_: None
+
+
+class Finder(object):
+    """Acts when a framework is imported."""
+
+    loaded = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in FRAMEWORKS and name != HARDWARE:
+            return None
+        import atexit
+        import importlib.util
+
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is None or spec.loader is None:
+            return None
+        if not Finder.loaded:
+            Finder.loaded = True
+            preload(os.environ["GPUMEM_SIM_FOLDER"])
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            prepare(name, module)
+            atexit.register(report)  # behind the framework's own, and so called before it, which may end its backends
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def on_cpu():
+    """Returns why each framework that is imported computes on the CPU, a sentence each."""
+    found = sys.modules.get
+    torch, jax, tensorflow, cupy = found("torch"), found("jax"), found("tensorflow"), found("cupy")
+    if torch is not None and hasattr(torch, "version") and not torch.cuda.is_available():
+        if not torch.version.cuda:
+            yield "PyTorch %s is built without CUDA: install a build with it (https://pytorch.org/get-started)" % torch.__version__
+        else:
+            yield "PyTorch %s, built for CUDA %s, has found no GPU" % (torch.__version__, torch.version.cuda)
+    bridge = getattr(getattr(jax, "_src", None), "xla_bridge", None)
+    backends = getattr(bridge, "_backends", {})  # asks for no backend: that would make it
+    if backends and not any(name in backends for name in ("cuda", "gpu")):
+        names = os.environ.get("JAX_PLATFORMS") or os.environ.get("JAX_PLATFORM_NAME")
+        if names:
+            yield "JAX %s: JAX_PLATFORMS=%s has no cuda in it" % (jax.__version__, names)
+        elif not installed("jax_plugins.xla_cuda12", "jax_plugins.xla_cuda13", "jax_cuda12_plugin", "jax_cuda13_plugin"):
+            yield "JAX %s has no CUDA plugin: pip install -U 'jax[cuda12]'" % jax.__version__
+        else:
+            reason = getattr(bridge, "_backend_errors", {}).get("cuda") or "its plugin gives no reason"
+            yield "JAX %s has not made its CUDA backend: %s" % (jax.__version__, str(reason).strip().split("\n")[0])
+    if tensorflow is not None and hasattr(tensorflow, "config") and not tensorflow.config.list_physical_devices("GPU"):
+        if tensorflow.test.is_built_with_cuda():
+            yield "TensorFlow %s has found no GPU" % tensorflow.__version__
+        else:
+            yield "TensorFlow %s is built without CUDA" % tensorflow.__version__
+
+
+def installed(*names):
+    import importlib.util
+
+    for name in names:
+        try:
+            if importlib.util.find_spec(name):
+                return True
+        except ImportError:
+            pass
+    return False
+
+
+reported = False
+
+
+def report():
+    global reported
+    if reported:
+        return
+    reported = True
+    try:
+        for sentence in on_cpu():
+            sys.stderr.write("gpumem: computed on the CPU: %s\n" % (sentence,))
+    except Exception:
+        pass  # of another release
+
+
+def install():
+    sys.meta_path.insert(0, Finder())
