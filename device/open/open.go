@@ -12,10 +12,8 @@ import (
 	"strings"
 
 	"gpumem/device"
-	"gpumem/device/card"
 	"gpumem/device/cuda"
 	"gpumem/device/sim"
-	"gpumem/size"
 )
 
 // EnvVar names the device to use where the command line does not.
@@ -71,10 +69,15 @@ func Parse(s string) (Spec, error) {
 		}
 		return Spec{Text: s, Kind: CUDA, Index: n}, nil
 	}
-	if isCard(s) {
-		return Parse("sim:" + s)
+	err := fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s", s, Default)
+	if s == "" || strings.ContainsAny(s, ":@") {
+		return Spec{}, err
 	}
-	return Spec{}, fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s; or the name of a card, such as T4", s, Default)
+	spec, bare := Parse("sim:" + s) // a card or a size, as people name them: T4, 24GB
+	if bare != nil {
+		return Spec{}, fmt.Errorf("%w; %w", err, bare)
+	}
+	return spec, nil
 }
 
 // mostGPUs is the most GPUs of a machine.
@@ -95,16 +98,6 @@ func Cards(words string) (one string, n int, err error) {
 		return "", 0, fmt.Errorf("device %q: want SIZE*N or CARD*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
 	}
 	return before + options, n, nil
-}
-
-// isCard reports whether a device is named by its card or its size alone, as people do: T4, 24GB.
-func isCard(s string) bool {
-	name, _, _ := strings.Cut(s, ",")
-	if _, err := card.Find(name); err == nil {
-		return true
-	}
-	_, err := size.ParseFlag(name)
-	return err == nil
 }
 
 // ordinal reads the number of a device, written as a person would.

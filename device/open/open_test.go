@@ -65,7 +65,7 @@ func TestParseErrors(t *testing.T) {
 		{"device", "sim@gpu,device=one", `"one" is no number of a device`},
 		{"fault", "sim@gpu,fail=x", "fail"},
 		{"empty", "", form},
-		{"no kind", "80GiB", form},
+		{"no kind", "no device", form},
 		{"another kind", "tpu:0", form},
 		{"kind alone", "sim", form},
 		{"upper case", "SIM:80GiB", form},

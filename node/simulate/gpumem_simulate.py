@@ -6,7 +6,7 @@ import os
 import sys
 
 # Modules that load CUDA's libraries, and the one of JAX that looks for /dev/nvidia0.
-FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "cupy", "cupy_backends", "rmm")
+FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "cupy", "cupy_backends", "rmm", "numba", "triton")
 HARDWARE = "jax._src.hardware_utils"
 
 
@@ -29,11 +29,13 @@ def prepare(name, module):
         module.has_visible_nvidia_gpu = lambda: True
     elif name == "torch":
         # Attention by cuDNN needs a plan of an engine that is not there.
-        if hasattr(module.backends.cuda, "enable_cudnn_sdp"):
-            module.backends.cuda.enable_cudnn_sdp(False)
+        cuda = getattr(getattr(module, "backends", None), "cuda", None)
+        if hasattr(cuda, "enable_cudnn_sdp"):
+            cuda.enable_cudnn_sdp(False)
         # It compares numbers that collectives brought.
-        if hasattr(module.distributed, "_verify_params_across_processes"):
-            module.distributed._verify_params_across_processes = lambda *_: None
+        distributed = getattr(module, "distributed", None)
+        if hasattr(distributed, "_verify_params_across_processes"):
+            distributed._verify_params_across_processes = lambda *_: None
 
 
 class Finder(object):

@@ -57,6 +57,7 @@ type gpu struct {
 	ordinal int
 	spec    open.Spec
 	past    uint64 // mostHeld before the last reset
+	opened  bool   // a context was made on it
 	info    device.Info
 	uuid    open.UUID
 	sim     *sim.Device // nil while no context is there
@@ -254,7 +255,7 @@ func (d *driver) start(g *gpu) {
 		// The first call takes the context's bytes.
 		must(errors.Join(err, s.Close()))
 	}
-	g.sim = s
+	g.sim, g.opened = s, true
 	g.legacy = &stream{gpu: g, id: d.id()}
 	h, err := s.DefaultPool()
 	if err == nil {

@@ -264,8 +264,8 @@ func simPeaks(to *C.char, bytes C.size_t) {
 	defer theDriver.mu.Unlock()
 	var b strings.Builder
 	for _, g := range theDriver.gpus {
-		if peak := g.mostHeld(); peak > 0 {
-			fmt.Fprintf(&b, "%d %d %d\n", os.Getpid(), g.ordinal, peak)
+		if g.opened {
+			fmt.Fprintf(&b, "%d %d %d\n", os.Getpid(), g.ordinal, g.mostHeld())
 		}
 	}
 	toC(to, uint64(bytes), b.String())

@@ -42,6 +42,7 @@ import (
 
 	"gpumem/device/sim"
 	"gpumem/node/library"
+	"gpumem/node/simulate"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
 	"gpumem/record/formats"
@@ -71,7 +72,8 @@ func writeStart(folder string) error {
 			return err
 		}
 	}
-	return nil
+	name, text := simulate.Module()
+	return os.WriteFile(filepath.Join(folder, name), text, 0o600)
 }
 
 // largest is the largest GPU that a program is tried on, in bytes: more than any card.
@@ -332,14 +334,10 @@ func pythonProgram(path string) error {
 // folders returns the folders of the pool library and of the simulated driver.
 func folders(env []string) (front, driver string, err error) {
 	get := func(name string) string { return variable(env, name) }
-	if front, err = library.Folder(get); err != nil {
+	if driver, err = simulate.Folder(get); err != nil {
 		return "", "", err
 	}
-	driver = filepath.Join(front, "sim")
-	if _, err := os.Stat(filepath.Join(driver, "libcuda.so.1")); err != nil {
-		return "", "", fmt.Errorf("no simulated driver in %s; scripts/libcudasim %s builds it", driver, driver)
-	}
-	return front, driver, nil
+	return filepath.Dir(driver), driver, nil
 }
 
 // once runs the program on a GPU of a size. refused reports that it was refused memory.
@@ -579,7 +577,7 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
 		{"GPUMEM_SIM_HAZARDS", "report"}, // a use of memory that nothing orders passes on most GPUs, and says nothing of whether it fits
-		{"GPUMEM_FIT_SIM", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
+		{"GPUMEM_SIM_FOLDER", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
 	} {
 		set(v[0], v[1])

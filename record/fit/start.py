@@ -3,7 +3,7 @@
 # that GPUMEM_FIT names. Once memory repeats it ends the program.
 #
 #   GPUMEM_FIT         the file for what was found, as JSON; modules beside it
-#   GPUMEM_FIT_SIM     the folder of the simulated driver and the libraries beside it
+#   GPUMEM_SIM_FOLDER  the folder of the simulated driver and the libraries beside it
 #   GPUMEM_FIT_FULL    1: the program runs to its end
 #   GPUMEM_FIT_STEPS   after how many steps it is ended, if it did not end before; 0: it is not
 #   GPUMEM_FIT_DEVICE  the simulated GPUs under JAX
@@ -124,31 +124,16 @@ class Finder(object):
             elif name == "tensorflow":
                 tensorflow.before(take)
             execute(module)
+            simulate.prepare(name, module)
             if name == "torch":
                 pytorch.after(module, own, called, save, repeats, at_end, steps, stop)
             elif name == "tensorflow":
                 tensorflow.after(module, called, save)
             elif name == "jax":
                 watch(module)
-            elif hasattr(module, "has_visible_nvidia_gpu"):
-                module.has_visible_nvidia_gpu = lambda: True  # it looks for /dev/nvidia0
 
         spec.loader.exec_module = exec_module
         return spec
-
-
-def preload():
-    # NVIDIA's own libraries, where they are installed, look for what only a real driver
-    # has. A library is found by its name among those that are loaded, so these come first.
-    import ctypes
-
-    folder = os.environ["GPUMEM_FIT_SIM"]
-    for name in sorted(os.listdir(folder)):
-        if ".so." in name and not name.startswith("libcuda.so"):
-            try:
-                ctypes.CDLL(os.path.join(folder, name))
-            except OSError as error:
-                sys.stderr.write("gpumem: %s\n" % (error,))
 
 
 def settle():
@@ -320,8 +305,9 @@ def repeats(look, write, seconds=SECONDS):
 _here = os.path.dirname(__file__)
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
+import gpumem_simulate as simulate
 sys.path[:] = [folder for folder in sys.path if folder != _here]
-preload()
+simulate.preload(os.environ["GPUMEM_SIM_FOLDER"])
 sys.meta_path.insert(0, Finder())
 sys.modules.pop("sitecustomize", None)
 # The user's own, if there is one: an error of it is for Python to handle.

@@ -1,0 +1,155 @@
+package simulate_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpumem/internal/test/standin"
+	"gpumem/node/simulate"
+)
+
+// driver is a folder as an installation has it, with the simulated driver and, of the pool library,
+// a file alone.
+func driver(t *testing.T) func(string) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.Symlink(standin.Library(t), filepath.Join(folder, "sim")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "libcuda.so.1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(name string) string { return map[string]string{"GPUMEM_LIB": folder}[name] }
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	standin.Remove()
+	os.Exit(status)
+}
+
+func TestNewReadsWhatPeopleWrite(t *testing.T) {
+	get := driver(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	file := filepath.Join(t.TempDir(), "gpus")
+	for _, tc := range []struct{ words, wrong string }{
+		{words: "24GiB"},
+		{words: "24GB,cc=8.0"},
+		{words: "T4"},
+		{words: "sim:T4*4"},
+		{words: "sim@" + file + ",create,total=2GiB/2GiB"},
+		{words: "sim@" + file + ",device=1"},
+		{"24", "missing unit"},
+		{"T5000", "no card"},
+		{"cuda:0", "want a size, a card or a file"},
+		{"T4*0", "N from 1 to"},
+		{"sim@/nowhere/gpus,create,total=2GiB", "no such file"},
+	} {
+		gpu, err := simulate.New(tc.words, get)
+		if tc.wrong != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.wrong) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: error %v; want one line with %q", tc.words, err, tc.wrong)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tc.words, err)
+			continue
+		}
+		if err := gpu.Close(); err != nil {
+			t.Errorf("%s: %v", tc.words, err)
+		}
+	}
+	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := simulate.New("T4", func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "scripts/libgpumem") {
+		t.Errorf("without the libraries: %v", err)
+	}
+}
+
+// TestEnvironKeepsTheUsersSettings: what the user has in lists of folders and flags stays, behind or
+// before ours.
+func TestEnvironKeepsTheUsersSettings(t *testing.T) {
+	gpu, err := simulate.New("T4", driver(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gpu.Close()
+	env := gpu.Environ([]string{"LD_LIBRARY_PATH=/mine", "PYTHONPATH=/code", "XLA_FLAGS=--mine", "GPUMEM_SIM_HAZARDS=refuse", "OTHER=x"})
+	for _, want := range []string{"GPUMEM_SIM_HAZARDS=refuse", "XLA_FLAGS=--mine --xla_gpu_autotune_level=0", "OTHER=x", "GPUMEM_DEVICE=" + gpu.Words} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%s is not in %v", want, env)
+		}
+	}
+	for name, end := range map[string]string{"LD_LIBRARY_PATH": "/sim:/mine", "PYTHONPATH": ":/code"} {
+		if !slices.ContainsFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") && strings.HasSuffix(line, end) }) {
+			t.Errorf("%s does not end in %s: %v", name, end, env)
+		}
+	}
+}
+
+// TestUsedIsWhatEachProcessHeld: to the byte, also of a process that was refused all that it asked for.
+func TestUsedIsWhatEachProcessHeld(t *testing.T) {
+	get := driver(t)
+	program := standin.Compile(t, "testdata/hold.c")
+	gpu, err := simulate.New("4GiB*2", get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gpu.Close()
+	if used, err := gpu.Used(); err != nil || len(used) > 0 {
+		t.Errorf("before: %v, %v", used, err)
+	}
+	want := []simulate.Use{}
+	for _, held := range []struct {
+		device int
+		bytes  []string
+		peak   uint64
+	}{
+		{0, []string{"1073741824", "-1073741824", "536870912"}, 1 << 30},
+		{1, []string{"8589934592"}, 0}, // refused
+		{0, nil, 0},
+	} {
+		c := exec.Command(program, append([]string{[]string{"0", "1"}[held.device]}, held.bytes...)...)
+		c.Env = gpu.Environ(os.Environ())
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		want = append(want, simulate.Use{PID: c.Process.Pid, Device: held.device, Peak: held.peak})
+	}
+	if used, err := gpu.Used(); err != nil || !slices.Equal(used, want) {
+		t.Errorf("%v, %v; want %v", used, err, want)
+	}
+}
+
+// TestModule: a framework that lacks what is prepared is left alone.
+func TestModule(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	folder := t.TempDir()
+	name, text := simulate.Module()
+	if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(python, "-c", `import sys; sys.path.insert(0, sys.argv[1])
+import gpumem_simulate as s, types
+for name in s.FRAMEWORKS + (s.HARDWARE,):
+    s.prepare(name, types.ModuleType(name))
+m = types.ModuleType("m"); m.has_visible_nvidia_gpu = lambda: False
+s.prepare(s.HARDWARE, m)
+torch = types.ModuleType("torch"); torch.__version__ = "2.9.0+cpu"
+torch.version = types.SimpleNamespace(cuda=None); torch.cuda = types.SimpleNamespace(is_available=lambda: False)
+sys.modules["torch"] = torch
+print(m.has_visible_nvidia_gpu(), list(s.on_cpu()))`, folder).CombinedOutput()
+	const want = "True ['PyTorch 2.9.0+cpu is built without CUDA: install a build with it (https://pytorch.org/get-started)']\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%swant %s", err, out, want)
+	}
+}
