@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"gpumem/device"
+	"gpumem/internal/test/standin"
 	"gpumem/node/share"
 )
 
@@ -36,7 +37,9 @@ func TestMain(m *testing.M) {
 	}
 	switch mode {
 	default:
-		os.Exit(m.Run())
+		status := m.Run()
+		standin.Remove()
+		os.Exit(status)
 	case "run": // LOCKFILE COMMAND...: becomes the command, in a lease that is a lock on the file
 		theirs := inherited()
 		if os.Getenv("LAUNCH_REAPER") != "" {
