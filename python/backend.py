@@ -131,7 +131,7 @@ def toolchain():
         if own:
             scratch = tempfile.mkdtemp()
             os.environ.update(
-                PATH=own + os.pathsep + os.environ.get("PATH", os.defpath), GOTOOLCHAIN="local", GOFLAGS="-modcacherw", GOTELEMETRY="off",
+                PATH=own + os.pathsep + os.environ.get("PATH", os.defpath), GOTOOLCHAIN="local", GOFLAGS="-modcacherw", XDG_CONFIG_HOME=scratch,
                 GOCACHE=os.path.join(scratch, "build"), GOPATH=os.path.join(scratch, "path"), ZIG_GLOBAL_CACHE_DIR=os.path.join(scratch, "zig"))
         elif not has_go():
             raise SystemExit("gpumem-tools: no Go in PATH, which its source is built with; pip install without --no-build-isolation brings it, or https://go.dev/dl")

@@ -15,6 +15,7 @@ import (
 	"gpumem/internal/output"
 	"gpumem/internal/report"
 	"gpumem/node/machine"
+	"gpumem/node/pip"
 	"gpumem/node/probe"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
@@ -161,6 +162,9 @@ func (o *doctorOptions) diagnose(ctx context.Context, logs []string) error {
 		notes = append(notes, note)
 	}
 
+	if other := pip.Warning(); other != "" && o.looks() {
+		notes = append(notes, other)
+	}
 	o.note(notes...)
 	if o.asJSON {
 		return doctor.WriteJSON(o.out, all)

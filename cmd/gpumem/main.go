@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -30,6 +31,7 @@ import (
 	"gpumem/internal/report"
 	"gpumem/internal/unhandled/early"
 	"gpumem/node/library"
+	"gpumem/node/pip"
 )
 
 // Exit statuses that scripts rely on.
@@ -141,7 +143,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "gpumem",
 		Short:         "Explain, replay and share GPU memory",
-		Version:       programVersion(),
+		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -157,7 +159,11 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		if own && slices.Contains(args, "") {
 			return errors.New("a word of the command line is empty; name a file, or leave it out")
 		}
-		return checkFlags(cmd)
+		if err := checkFlags(cmd); err != nil {
+			return err
+		}
+		noteUnits(cmd)
+		return nil
 	}
 	finish(root)
 	formatHelp(root)
@@ -210,6 +216,24 @@ func finish(root *cobra.Command) {
 	}
 }
 
+// decimal is a size in a unit that means a power of 1000 elsewhere, and not the end of a card's name.
+var decimal = regexp.MustCompile(`(?i)(?:^|[:=/])[0-9.]+ ?([KMGTPE])B\b`)
+
+// noteUnits says once what a size such as 24GB is read as.
+func noteUnits(cmd *cobra.Command) {
+	said := false
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		isSize := f.Value.Type() == "size" || slices.Contains([]string{"device", "card", "simulate"}, f.Name)
+		m := decimal.FindStringSubmatch(f.Value.String())
+		if said || m == nil || !isSize {
+			return
+		}
+		said = true
+		unit := strings.ToUpper(m[1])
+		fmt.Fprintf(cmd.ErrOrStderr(), "gpumem: --%s: %sB is read as %siB, a power of 1024, as GPU tools mean it\n", f.Name, unit, unit)
+	})
+}
+
 // checkFlags returns the error of a flag that is given without a value, as an unset
 // variable of a shell leaves it: it is not what the flag does where it is not given; or of one
 // whose value is no size.
@@ -248,7 +272,19 @@ func programVersion() string {
 			}
 		}
 	}
-	return strings.Join(append(words, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH), " ")
+	words = append(words, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+	if name, _, ok := pip.Distribution(); ok {
+		words = append(words, "("+name+" from pip)")
+	}
+	return strings.Join(words, " ")
+}
+
+// versionText is the version, and what is in its way.
+func versionText() string {
+	if other := pip.Warning(); other != "" {
+		return programVersion() + "\ngpumem: " + other
+	}
+	return programVersion()
 }
 
 func versionCommand() *cobra.Command {
@@ -258,7 +294,7 @@ func versionCommand() *cobra.Command {
 		Example: "  gpumem version",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), programVersion())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
 			return err
 		},
 	}

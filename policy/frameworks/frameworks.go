@@ -163,6 +163,7 @@ func (r Release) String() string {
 // "tensorflow@2.15". The error is one line that says what is accepted.
 func ParseRelease(text string) (Release, error) {
 	name, version, has := strings.Cut(text, "@")
+	name = Canonical(name)
 	f, err := find(name)
 	switch {
 	case err != nil:
@@ -186,6 +187,18 @@ func (r Release) Find() (Framework, policy.Version, error) {
 	}
 	v, err := f.table().Find(r.Version, f.Title, f.example)
 	return f, v, err
+}
+
+// Canonical returns the name of a framework for one that people use: that of its package or a
+// short one. Other names are returned as they are.
+func Canonical(name string) string {
+	switch name {
+	case "torch":
+		return "pytorch"
+	case "tf":
+		return "tensorflow"
+	}
+	return name
 }
 
 func find(name string) (Framework, error) {

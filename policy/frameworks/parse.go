@@ -117,6 +117,7 @@ func Parse(spec string) (policy.Policy, error) {
 func parse(spec string) (policy.Policy, error) {
 	head, settings, hasSettings := strings.Cut(spec, ":")
 	name, version, hasVersion := strings.Cut(head, "@")
+	name = Canonical(name)
 
 	var p policy.Policy
 	var err error

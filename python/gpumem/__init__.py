@@ -8,8 +8,9 @@
     print(gpumem.torch.live())       # what lives by line, or by purpose; also gpumem.jax.live
     gpumem.stats().bytes_in_use
 
-Importing this module does nothing and imports nothing: each function imports what it needs
-when it is called. See docs/python.md.
+Importing this module imports nothing: each function imports what it needs when it is called. It
+looks whether PyPI's other gpumem is installed beside it, which has a command of the same name, and
+says so once. See docs/python.md.
 """
 
 from __future__ import annotations
@@ -66,6 +67,25 @@ _MODULES = ("cupy", "jax", "rmm", "torch")
 __all__ = [*_WHERE, *_MODULES, "__version__"]
 
 
+def _warn_of_stranger() -> None:
+    """PyPI's gpumem is somebody else's. This distribution is gpumem-tools. (node/pip says the same.)"""
+    import os
+    import sys
+
+    for name in os.listdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
+        if name.startswith("gpumem-") and name.endswith((".dist-info", ".egg-info")):
+            sys.stderr.write(
+                f"gpumem: another distribution, gpumem {name[7:-10].partition('-py')[0]}, is installed beside gpumem-tools and has a command of the same name; "
+                "mend it with: pip uninstall -y gpumem && pip install --force-reinstall gpumem-tools\n"
+            )
+
+
+try:
+    _warn_of_stranger()
+except OSError:
+    pass  # in an archive
+
+
 def __getattr__(name: str) -> Any:
     if name in _WHERE or name in _MODULES:
         from importlib import import_module
@@ -75,7 +95,7 @@ def __getattr__(name: str) -> Any:
     elif name == "__version__":
         from importlib.metadata import version
 
-        value = version("gpumem")
+        value = version("gpumem-tools")
     else:
         raise AttributeError(f"module 'gpumem' has no attribute {name!r}")
     globals()[name] = value

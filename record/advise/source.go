@@ -70,12 +70,11 @@ var startsVersion = regexp.MustCompile(`^v?[0-9]`)
 // parseSource reads FRAMEWORK[@VERSION].
 func parseSource(text string) (Source, error) {
 	name, version, versioned := strings.Cut(text, "@")
+	name = frameworks.Canonical(name)
 	s := Source{Name: name, Version: version}
 	switch {
 	case startsVersion.MatchString(name):
 		return s, fmt.Errorf("%q is a version without a framework; want one such as pytorch@2.8.0", text)
-	case name == "tf": // too short for a spelling
-		return s, fmt.Errorf("unknown framework %q (did you mean %q?)", name, tensorFlow)
 	case !slices.Contains(known, name):
 		return s, fmt.Errorf("unknown framework %q%s; want one of %s", name, spelling.DidYouMean(name, known), strings.Join(known, ", "))
 	case name != rmm && name != none:

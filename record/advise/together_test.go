@@ -277,7 +277,7 @@ func TestTogetherErrors(t *testing.T) {
 		{two, "", "the recording is of 2 GPUs, and several programs share one; --pool NAME picks it"},
 		{host, "", "the recording has no memory of a GPU: bfc_cpu_allocator_for_gpu is host memory"},
 		{huge, "", "does not fit any GPU"},
-		{one, "torch", "unknown framework"},
+		{one, "trch", "unknown framework"},
 	} {
 		_, err := advise.RunTogether(context.Background(), []*trace.Trace{one, tc.other}, advise.Config{Sim: card(t, "sim:1GiB"), As: tc.as})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
