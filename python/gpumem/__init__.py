@@ -10,7 +10,7 @@
 
 Importing this module imports nothing: each function imports what it needs when it is called. It
 looks whether PyPI's other gpumem is installed beside it, which has a command of the same name, and
-says so once. See docs/python.md.
+says so. See docs/python.md.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ def _warn_of_stranger() -> None:
     import os
     import sys
 
+    if sys.argv[:1] == ["-m"] or os.path.basename(sys.argv[0] if sys.argv else "") == "gpumem":
+        return  # the command, which says it where it helps
     for name in os.listdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
         if name.startswith("gpumem-") and name.endswith((".dist-info", ".egg-info")):
             sys.stderr.write(

@@ -27,7 +27,7 @@ import (
 //	python/                              programs in Python
 //	costs.txt                            of device/sim
 //	sim/                                 the simulated GPU in the driver's place, and what frameworks load beside it
-//	gpumem-*.whl                         the wheel, which has the command and the libraries; or, without Python,
+//	gpumem_tools-*.whl                   the wheel, which has the command and the libraries; or, without Python,
 //	gpumem.tar.gz                        these, by the same names
 //
 // It has no links: machines that are lent may take files only.
@@ -110,7 +110,7 @@ func (b *bundle) unpackLibraries() error {
 	for _, entry := range entries {
 		var unpack func(string) error
 		switch name := entry.Name(); {
-		case strings.HasPrefix(name, "gpumem-") && strings.HasSuffix(name, ".whl"):
+		case strings.HasPrefix(name, "gpumem_tools-") && strings.HasSuffix(name, ".whl"):
 			unpack = b.unpackWheel
 		case name == "gpumem.tar.gz":
 			unpack = b.unpackTar

@@ -432,7 +432,7 @@ func TestUnpack(t *testing.T) {
 		return errors.Join(err, z.Close(), f.Close())
 	}
 	archive := func(path string) error { return writeTar(path, files...) }
-	for name, write := range map[string]func(string) error{"gpumem-1-py3-none-any.whl": wheel, "gpumem.tar.gz": archive} {
+	for name, write := range map[string]func(string) error{"gpumem_tools-1-py3-none-any.whl": wheel, "gpumem.tar.gz": archive} {
 		b := pack(t, name, write)
 		if err := b.unpack(); err != nil {
 			t.Errorf("%s: %v", name, err)
