@@ -28,10 +28,10 @@ func (e *Case) subject() *Refusal {
 		limiter := r.St.Topic("hami", "nvshare") != nil
 		return !r.Mild && r.Want > 0 && ofPools(r.Layer) && e.TorchLike(r) && !limiter
 	}
-	if r := e.Last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.HasAlloc }); r != nil {
+	if r := e.Last(func(r *Refusal) bool { return ok(r) && r.Total > 0 && r.HasFree && r.hasAlloc }); r != nil {
 		return r
 	}
-	if r := e.Last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.HasAlloc || r.LimitTold > 0) }); r != nil {
+	if r := e.Last(func(r *Refusal) bool { return ok(r) && (r.Total > 0 || r.HasFree || r.hasAlloc || r.LimitTold > 0) }); r != nil {
 		return r
 	}
 	return nil
@@ -49,7 +49,7 @@ func ofPools(l statement.Layer) bool {
 
 // estimated reports whether a refusal is llama.cpp's, whose buffers are planned before.
 func (e *Case) estimated(r *Refusal) bool {
-	return e.Uses("llama.cpp") && (!r.HasAlloc || strings.Contains(r.St.Text, "memory.required"))
+	return e.Uses("llama.cpp") && (!r.hasAlloc || strings.Contains(r.St.Text, "memory.required"))
 }
 
 // TorchFraction is the cap on PyTorch's memory in the state or the settings.

@@ -23,7 +23,7 @@ func (e *Case) Certainty() []string {
 	c = append(c, e.certainOfProgram()...)
 	if h := e.Library; h != nil {
 		c = append(c, h.Certain()...)
-		if byDesign := h.From != nil && h.Left+ContextMost >= h.Total/4; byDesign && !h.Short() && !h.Plenty() && !h.Scarce() {
+		if byDesign := h.From != nil && h.Left+ContextMost >= h.Total/4; byDesign && !h.Short() && !h.Plenty() && !h.scarce() {
 			c = append(c, Say(
 				"%v of %v free (%d %%) is what JAX's default pool leaves by design (a quarter, less a context), and a "+
 					"library would fit into it",
@@ -111,7 +111,7 @@ func (e *Case) certainOfProgram() (c []string) {
 	if r := e.Last(func(r *Refusal) bool { return r.Mild }); r != nil && e.Fatal() {
 		c = append(c, fmt.Sprintf("line %d is a warning, not the failure", r.St.Line))
 	}
-	if total, st := e.assigned(); st != nil && total < SmallProgram {
+	if total, st := e.assigned(); st != nil && total < smallProgram {
 		c = append(c, Say("the program needs %v only (line %d): the memory is elsewhere", total, st.Line))
 	}
 	return c

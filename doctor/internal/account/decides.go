@@ -55,6 +55,9 @@ const (
 	pageSize     = 4 << 10 // bytes
 )
 
+// NearlyAll is the share of the GPU from which on nobody can be given much more.
+const NearlyAll = .95
+
 // How many times one figure is another.
 const (
 	othersOverHoles = 4  // others of whom the holes are a small part
@@ -73,6 +76,8 @@ const (
 	waitingWant  = 100 * statement.Mib // a smaller request has gaps many times its size in any pool
 	rankLeast    = 256 * statement.Mib // a context is not smaller
 	captureMost  = 2 * statement.Gib   // what a graph's capture asks for
+	othersLeast  = 2 * statement.Gib   // less in other programs is a desktop
+	steadyMost   = 4 * statement.Gib   // a larger request is refused for its size, and not for what grew before it
 	largeBuffer  = 16 * statement.Gib  // cards for a desktop that have more are few; twice that none has
 	contextUsual = ContextMost / 2
 	contextSmall = ContextMost / 3
@@ -89,6 +94,24 @@ const (
 func part(n, thousandths uint64) uint64 { return n/1000*thousandths + n%1000*thousandths/1000 }
 
 // What cannot be.
+
+// IntelBlock is the least allocation that Intel's runtime refuses by itself, in bytes.
+const IntelBlock = 4 * statement.Gib
+
+// AboveGPU reports whether a program's buffers leave a GPU of these bytes no room for a context.
+func AboveGPU(bytes, gpu uint64) bool { return gpu > 0 && bytes > gpu-contextUsual }
+
+// OneAboveGPU reports whether one request is more than a GPU of these bytes can give.
+func OneAboveGPU(bytes, gpu uint64) bool { return gpu > 0 && bytes > gpu-ContextMost/4 }
+
+// AboveOwn reports whether a program's buffers are more than what its process has of the GPU, a context included.
+func AboveOwn(bytes, own uint64) bool { return own > 0 && bytes+contextUsual > own }
+
+// FewForCapture reports whether a request is as small as those are that capture a graph, or unknown.
+func FewForCapture(bytes uint64) bool { return bytes <= captureMost }
+
+// MayFollowGrowth reports whether a request is so small that what grew before it may be the reason.
+func MayFollowGrowth(bytes uint64) bool { return bytes <= steadyMost }
 
 // Spilled reports whether more is allocated than the GPU has.
 func (s *Shortfall) Spilled() bool {
@@ -118,7 +141,7 @@ func (s *Shortfall) roundPart() (bytes uint64, percent int) {
 // AtLimit reports whether the request would have passed the pool's own limit, and the GPU has
 // more than that.
 func (s *Shortfall) AtLimit() bool {
-	return s.passes() && s.LimitLeaves() && (s.Want > s.Limit || s.GPU == 0 || s.Alloc+s.Want <= s.GPU)
+	return s.passes() && s.limitLeaves() && (s.Want > s.Limit || s.GPU == 0 || s.Alloc+s.Want <= s.GPU)
 }
 
 // passes reports whether what is taken and the request pass the limit.
@@ -127,8 +150,8 @@ func (s *Shortfall) passes() bool {
 	return known && s.Taken+s.WantUp+s.Round+part(s.Limit, limitRounded) >= s.Limit
 }
 
-// LimitLeaves reports whether what is called free may be what the limit leaves.
-func (s *Shortfall) LimitLeaves() bool {
+// limitLeaves reports whether what is called free may be what the limit leaves.
+func (s *Shortfall) limitLeaves() bool {
 	if !s.HasFree || s.Free+s.Round+segment >= s.Want {
 		return true
 	}
@@ -219,7 +242,7 @@ func (s *Shortfall) RestDecides() bool {
 	if s.Untold {
 		return s.HasFree && s.Free < margin && len(s.listed) == 0 && large
 	}
-	known := s.TotalTold && s.HasFree && s.HasUse && !s.InMessage()
+	known := s.TotalTold && s.HasFree && s.HasUse && !s.inMessage()
 	much := s.Rest >= contextUsual+s.Lacking && s.Rest >= part(s.GPU, restLarge)
 	return known && much && (large || s.Idle+s.Free < s.Want)
 }
@@ -228,6 +251,15 @@ func (s *Shortfall) RestDecides() bool {
 func (s *Shortfall) RestIs(held uint64) bool {
 	return held >= s.Lacking && held >= part(s.Rest, restTold)
 }
+
+// HoldLittle reports whether other processes hold no more than a desktop does.
+func HoldLittle(held uint64) bool { return held <= othersLeast }
+
+// Taken reports whether most of a GPU is in use.
+func Taken(used, gpu uint64) bool { return gpu > 0 && used > part(gpu, poolMost) }
+
+// StartTaken reports whether little of a GPU was free before a program took any.
+func StartTaken(free, gpu uint64) bool { return free < part(gpu, holderMuch) }
 
 // HoldsMuch reports whether processes that hold so many bytes took a part of the GPU that counts.
 func HoldsMuch(held, gpu uint64) bool { return gpu > 0 && held > part(gpu, holderMuch) }
@@ -297,7 +329,7 @@ func (s *Shortfall) OwnDecides(told bool, held uint64) bool {
 	}
 	nearly := s.Alloc+s.Want+contextSmall+s.Round > s.GPU || s.Alloc >= part(s.GPU, ownNearly)
 	mostly := s.Alloc >= part(s.GPU, ownMostly) && s.Rest <= min(ContextMost, part(s.GPU, restLarge)) && s.HasFree
-	othersSmall := s.InMessage() && s.Others < s.Lacking && !s.UnnamedMuch() || told && held < s.Lacking
+	othersSmall := s.inMessage() && s.Others < s.Lacking && !s.UnnamedMuch() || told && held < s.Lacking
 	return nearly || mostly || othersSmall
 }
 

@@ -252,6 +252,8 @@ func (e *Case) plan() *Plan {
 	if r == nil {
 		return nil
 	}
+	own := *r // whose request is told again here
+	r = &own
 	for _, a := range r.St.Amounts { // the plan may stand before it
 		if a.Role == statement.RoleWant {
 			r.Want = a.N

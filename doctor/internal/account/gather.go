@@ -31,9 +31,9 @@ func (e *Case) gather() {
 	}
 	e.captures()
 	for _, r := range e.Failed {
-		if e.Live != nil && !r.HasAlloc && r.Layer != statement.LayerHost {
+		if e.Live != nil && !r.hasAlloc && r.Layer != statement.LayerHost {
 			r.Alloc = e.Live(r.Device)
-			r.HasAlloc = r.Alloc > 0
+			r.hasAlloc = r.Alloc > 0
 		}
 		if r.St.Topic("tpu") == nil { // whose numbers are what the compiler planned
 			r.believe(cmp.Or(r.Total, e.Total().Bytes))
@@ -212,7 +212,7 @@ func (r *Refusal) take(st *statement.Statement) {
 		case a.Role == statement.RoleAlloc || a.Role == statement.RoleUse:
 			r.takeUse(st, i)
 		case a.Role == statement.RoleTotal && st.Words["cupy"]: // what its pool has
-			r.Alloc, r.HasAlloc = a.N, true
+			r.Alloc, r.hasAlloc = a.N, true
 		default:
 			r.takeFigure(st, i)
 		}
@@ -295,14 +295,14 @@ func (r *Refusal) takeUse(st *statement.Statement, i int) {
 	case a.Programs:
 		r.programs += a.N
 	case ofGPU && behind[0].N < a.N:
-		r.Alloc, r.HasAlloc = a.N, true
+		r.Alloc, r.hasAlloc = a.N, true
 	case ofGPU:
 		if !r.HasFree {
 			r.Free, r.HasFree = behind[0].N-a.N, true
 		}
 	case a.Other:
 		r.other += a.N
-	case !r.HasAlloc:
-		r.Alloc, r.HasAlloc = a.N, true
+	case !r.hasAlloc:
+		r.Alloc, r.hasAlloc = a.N, true
 	}
 }

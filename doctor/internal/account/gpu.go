@@ -21,9 +21,9 @@ const (
 	// ContextMost is the most that a context, its modules and library handles
 	// take outside of any pool in an ordinary program, NCCL left out.
 	ContextMost = 1536 * statement.Mib
-	// SmallProgram fits any GPU of the last ten years: if it did not, it was not for
+	// smallProgram fits any GPU of the last ten years: if it did not, it was not for
 	// its own size.
-	SmallProgram = statement.Gib
+	smallProgram = statement.Gib
 )
 
 // defaultLeft is the part of the GPU that JAX's default pool leaves: 1 - 0.75,
@@ -48,7 +48,7 @@ func (e *Case) gpu() *machine.Device {
 		return d
 	}
 	for _, r := range e.Failed {
-		told := r.Total > statement.Gib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.Unit() == ""
+		told := r.Total > statement.Gib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.unit() == ""
 		if told && (r.Total > d.Total+d.Total/8 || d.Total > r.Total+r.Total/8) {
 			return nil
 		}
@@ -74,7 +74,7 @@ func (e *Case) Total() Sized {
 			Reading: "the GPU has " + Human(d.Total)}}
 	}
 	for _, r := range e.Failed {
-		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.Unit() == "" {
+		if r.Total > statement.Mib && r.Total < saneTotal && r.Layer != statement.LayerHost && r.unit() == "" {
 			return Sized{r.Total, r.St.Quoted("the GPU has " + Human(r.Total))}
 		}
 	}

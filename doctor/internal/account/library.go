@@ -151,15 +151,18 @@ func (h *Library) Plenty() bool {
 	return h.From != nil && h.Left > 2*FirstLibrary && float64(h.Left) > (defaultLeft+.05)*float64(h.Total)
 }
 
-// Scarce reports whether what was free is near to what libraries need.
-func (h *Library) Scarce() bool { return h.From != nil && !h.Starved() && h.Left < 2*FirstLibrary }
+// scarce reports whether what was free is near to what libraries need.
+func (h *Library) scarce() bool { return h.From != nil && !h.Starved() && h.Left < 2*FirstLibrary }
+
+// Starts reports whether it is cuBLAS that could not start, and no call of it that failed.
+func (l *Library) Starts() bool { return l.Name == "cuBLAS" && !l.Call }
 
 // Short reports whether memory was missing, as far as the text alone says.
 func (h *Library) Short() bool { return !h.Tried && !h.Plenty() && (h.Memory || h.Starved()) }
 
 // Open reports whether the text leaves memory and library open.
 func (h *Library) Open() bool {
-	return !h.Plenty() && !h.Short() && (h.From == nil || h.Scarce() || h.Tried || h.Left < h.Total*15/100)
+	return !h.Plenty() && !h.Short() && (h.From == nil || h.scarce() || h.Tried || h.Left < h.Total*15/100)
 }
 
 // Certain is what is sure of the failure.

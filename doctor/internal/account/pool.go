@@ -78,7 +78,7 @@ func (e *Case) TorchLike(r *Refusal) bool {
 	if r.St.Stats && !(r.Total > 0 && r.HasFree) {
 		return false
 	}
-	return r.Total > 0 || r.HasAlloc || r.LimitTold > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps",
+	return r.Total > 0 || r.hasAlloc || r.LimitTold > 0 || r.HasFree || r.St.HasAny("torch", "cupy", "rmm", "tried", "mps",
 		"xpu", "hip", "cudnn")
 }
 
@@ -161,7 +161,7 @@ func (e *Case) compiled() *Compiled {
 	if st != nil {
 		c.Buffers = Sized{total, st.Quoted("")}
 		all := e.Total().Bytes
-		c.Small = total < SmallProgram || all > 0 && total < all/8
+		c.Small = total < smallProgram || all > 0 && total < all/8
 	}
 	if f := e.pick("arguments", nil); f != nil {
 		c.Arguments, c.Base = Sized{f.Want, f.Quoted("")}, f.Limit

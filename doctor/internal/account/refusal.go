@@ -25,7 +25,7 @@ type Refusal struct {
 	Total     uint64
 	LimitTold uint64 // by the message
 	Alloc     uint64
-	HasAlloc  bool
+	hasAlloc  bool
 	kept      uint64 // with what is allocated
 	idle      uint64
 	hasIdle   bool
@@ -83,8 +83,8 @@ func DeviceOf(text string) int {
 	return -1
 }
 
-// Unit is the unit that the refusal's figures are of, where they are those of each bank or heap; or "".
-func (r *Refusal) Unit() string {
+// unit is the unit that the refusal's figures are of, where they are those of each bank or heap; or "".
+func (r *Refusal) unit() string {
 	if strings.HasPrefix(r.subject, "each ") {
 		return r.subject
 	}
@@ -99,7 +99,7 @@ const mostHeld = 4
 func (r *Refusal) believe(total uint64) {
 	absurd := func(n uint64) bool { return total > 0 && n/mostHeld > total }
 	if absurd(r.Alloc) {
-		r.Alloc, r.HasAlloc = 0, false
+		r.Alloc, r.hasAlloc = 0, false
 	}
 	if absurd(r.kept) {
 		r.kept = 0

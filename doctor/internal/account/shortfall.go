@@ -15,8 +15,8 @@ import (
 	"gpumem/doctor/internal/statement"
 )
 
-// Absurd is what no program means to ask of one GPU, in bytes.
-const Absurd = 16 << 40
+// absurdSize is what no program means to ask of one GPU, in bytes.
+const absurdSize = 16 << 40
 
 // Shortfall is the account of one refusal. Sizes are in bytes; 0 is unknown where a Has field
 // does not say otherwise.
@@ -70,7 +70,7 @@ func (e *Case) shortfall() *Shortfall {
 	}
 	s.Reserved, s.Idle = r.reserved(), r.unallocated()
 	s.Waiting, s.WaitingFrom = e.waiting()
-	s.HasUse = r.HasAlloc || r.kept > 0
+	s.HasUse = r.hasAlloc || r.kept > 0
 	s.Async = r.Alloc > 0 && r.kept == 0 && !r.hasIdle && e.Uses("torch")
 	s.Process, s.Others, s.Names = r.owners(s.Reserved, s.HasUse)
 	s.Rest = Less(s.GPU, r.Free+s.Reserved+r.other)
@@ -83,14 +83,14 @@ func (e *Case) shortfall() *Shortfall {
 // wanted.
 func (r *Refusal) fillsUntold() bool {
 	asked := !r.Mild && r.Want == 0 && (r.Layer == statement.LayerPool || r.Layer == statement.LayerDriver)
-	return asked && r.Total > 0 && r.HasAlloc && r.St.Topic("tpu") == nil
+	return asked && r.Total > 0 && r.hasAlloc && r.St.Topic("tpu") == nil
 }
 
 // wholeGPU reports whether what is allocated and free are together the memory of a GPU that the
 // message does not tell.
 func (r *Refusal) wholeGPU() bool {
 	sum := r.Alloc + r.Free
-	return r.HasAlloc && r.HasFree && r.Want > sum && r.LimitTold == 0 && knownTotal(sum)
+	return r.hasAlloc && r.HasFree && r.Want > sum && r.LimitTold == 0 && knownTotal(sum)
 }
 
 // Over is the last refusal of a pool at its own maximum, told in words, and nil.
@@ -121,8 +121,8 @@ func (s *Shortfall) limits(e *Case) {
 // OtherHere is what others in the same process have allocated, as far as the message says.
 func (s *Shortfall) OtherHere() uint64 { return s.other }
 
-// InMessage reports whether the message names processes.
-func (s *Shortfall) InMessage() bool { return len(s.listed) > 0 || s.this > 0 || s.programs > 0 }
+// inMessage reports whether the message names processes.
+func (s *Shortfall) inMessage() bool { return len(s.listed) > 0 || s.this > 0 || s.programs > 0 }
 
 // waiting is what is freed and waits for another stream, in PyTorch's summary: active, and not
 // allocated. It is 0 if no summary tells.
@@ -193,7 +193,7 @@ func (e *Case) Arena() (uint64, *statement.Statement) {
 // AbsurdRequest is the first request that no program means, in bytes, and its line.
 func (e *Case) AbsurdRequest() (uint64, *statement.Statement) {
 	for _, r := range e.Failed {
-		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > Absurd && !r.St.HasAny("compilation", "compile") {
+		if want := max(r.Want, tensorBytes(r.St.Text)); !r.Mild && want > absurdSize && !r.St.HasAny("compilation", "compile") {
 			return want, r.St
 		}
 	}
@@ -216,8 +216,8 @@ func (s *Shortfall) Own() string {
 		free = ", " + Human(s.Idle) + " of its pool is unused" + free
 	}
 	in := ""
-	if s.Unit() != "" {
-		in = " in " + s.Unit()
+	if s.unit() != "" {
+		in = " in " + s.unit()
 	}
 	return Say("the program's own allocations hold %v of %v%s%s: %v more %s", min(s.Alloc, s.GPU), s.GPU, in, free,
 		s.Want, end)

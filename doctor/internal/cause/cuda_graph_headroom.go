@@ -18,7 +18,7 @@ func graphHeadroom(c *view) (all []Explanation) {
 			r.St.Quoted("the driver keeps a graph outside of the pool, and had no more for it")))
 	}
 	r := c.Last(func(r *account.Refusal) bool {
-		small := r.Want == 0 || c.Shortfall == nil && r.Want <= 2*statement.Gib
+		small := r.Want == 0 || c.Shortfall == nil && account.FewForCapture(r.Want)
 		return r.Capture != nil && small && r.Total == 0 && !r.Mild && (r.Layer == statement.LayerDriver || r.Layer == statement.LayerPool)
 	})
 	if r != nil {

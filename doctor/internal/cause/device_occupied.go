@@ -3,13 +3,7 @@ package cause
 // device_occupied: other programs hold the GPU's memory.
 
 import (
-	"fmt"
-	"math"
-	"strconv"
-	"strings"
-
 	"gpumem/doctor/internal/account"
-	"gpumem/doctor/internal/statement"
 )
 
 func occupied(c *view) (all []Explanation) {
@@ -19,23 +13,6 @@ func occupied(c *view) (all []Explanation) {
 	all = append(all, c.libraryOccupied()...)
 	return append(all, c.bareOccupied()...)
 }
-
-// noContext is the refusal of a context, if its total is a size.
-func (c *view) noContext() *account.Refusal {
-	if r := c.ContextRefused(); r != nil && (r.Strange() == 0 || c.SMIFull().Bytes > 0 || c.neighbours() != nil) {
-		return r
-	}
-	return nil
-}
-
-// contextFull reports whether something shows that the GPU was full.
-func (c *view) contextFull() bool {
-	used, total := c.GPUUsed()
-	return c.SMIFull().Bytes > 0 || c.neighbours() != nil || total > 0 && used > total*3/4
-}
-
-// neighbours are the lines of processes on the GPUs whose contexts were refused.
-func (c *view) neighbours() []statement.Evidence { return c.ContextNeighbours() }
 
 // contextOccupied is for programs that could not even make a context, or that found the GPU
 // full, or got a small part of it.
@@ -51,9 +28,8 @@ func (c *view) contextOccupied() (all []Explanation) {
 		case c.neighbours() != nil:
 			all = append(all,
 				sure(586, "no context: the GPU is full", c.endOthers(), l...).and(c.neighbours()...).certainly("not even a context could be made on the GPU"))
-		case total > 0 && used > total*3/4:
-			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), l...).and(statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-				Reading: account.Say("%v of %v is in use, and no process is listed", used, total)}))
+		case account.Taken(used, total):
+			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), l...).and(inUse(used, "%v of %v is in use, and no process is listed", used, total)))
 		case !c.told && !c.onJAX() && !c.OnTensorFlow():
 			all = append(all, sure(582, "no context: the GPU is full", c.endOthers(), l...))
 		case !c.told:
@@ -61,13 +37,13 @@ func (c *view) contextOccupied() (all []Explanation) {
 				"not even a context could be made on the GPU: it was full before this program took any"))
 		}
 	}
-	if st, free, total := c.StartReading(); st != nil && free < total/4 && (c.fatal || c.Library != nil) {
+	if st, free, total := c.StartReading(); st != nil && account.StartTaken(free, total) && (c.fatal || c.Library != nil) {
 		all = append(all, sure(580, "free memory at the start", c.endOthers(),
 			quote(st, "%v of %v was free before the program took any", free, total)))
 	}
 	if part, total := c.SmallDevice(); part.Bytes > 0 {
 		l := with(part, "TensorFlow takes what is free: it got %v, and this GPU has %v", part.Bytes, total)
-		if c.told && c.held > total/4 {
+		if c.told && account.HoldsMuch(c.held, total) {
 			all = append(all, sure(575, "TensorFlow got a part of the GPU only", c.endOthers(),
 				c.othersLines()...).and(l).only())
 		} else {
@@ -143,7 +119,7 @@ func (c *view) libraryOccupied() found {
 	big, gone := c.bigOthers(l)
 	held := account.HeldBy(big)
 	enough := len(big) > 0 && (gone && (l.Short() || l.Open()) || l.Short() || held >= max(l.Total, c.total.Bytes)/4)
-	switch starts := l.Name == "cuBLAS" && !l.Call; {
+	switch {
 	case enough:
 		return found{sure(372, "others leave a library too little", c.endOthers(),
 			l.Quotes()...).and(account.Readings(big)...).only().certainly(l.Certain()...)}
@@ -153,7 +129,7 @@ func (c *view) libraryOccupied() found {
 	case l.Short() && c.framed(l) && (l.From != nil || c.OnTensorFlow()):
 		return found{fits(343, "a library without room", c.endOthers(), c.processes(),
 			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
-	case l.Open() && c.framed(l) && starts && c.OnTensorFlow():
+	case l.Open() && c.framed(l) && l.Starts() && c.OnTensorFlow():
 		return found{fits(343, "a library that failed", c.endOthers(), c.processes(), l.Quotes()...)}
 	}
 	return nil
@@ -199,11 +175,9 @@ func (c *view) bareOccupied() found {
 			x.Decide = c.processes()
 		}
 		return found{x}
-	case c.told && len(c.others) == 0 && total > 0 && used > total*3/4:
-		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-			Reading: account.Say(
-				"%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
-				used, total)}).only()}
+	case c.told && len(c.others) == 0 && account.Taken(used, total):
+		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), inUse(used, "%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
+			used, total)).only()}
 	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
 	case c.bareLlama():
 		return found{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(),
@@ -213,44 +187,4 @@ func (c *view) bareOccupied() found {
 			r.St.Quoted(r.Refused())).needs(NeedProcesses)}
 	}
 	return nil
-}
-
-// ranksOr is what to do about processes that a message lists: where they have one size they are
-// the job's own ranks, most likely, which all took this GPU.
-func (c *view) ranksOr(r *account.Refusal) Remedy {
-	n, each := r.Ranks()
-	if n == 0 {
-		return c.endOthers()
-	}
-	return steps(account.Say(
-		"%d of the processes hold %v each: the ranks of one job look so. "+
-			"Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)",
-		n, each),
-		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them",
-		"if they are not of this job, see whose they are: "+strings.SplitN(string(c.processes()), "    # ", 2)[0])
-}
-
-// endOthers is what to do about other programs.
-func (c *view) endOthers() Remedy {
-	var gone []string
-	for _, o := range c.others {
-		if o.ParentGone {
-			gone = append(gone, strconv.Itoa(o.PID))
-		}
-	}
-	left := when(gone != nil,
-		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
-	return steps(left,
-		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone", c.suffices(),
-		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
-}
-
-// useWhatIsFree lets an engine take what fits beside the others.
-func (c *view) useWhatIsFree(g *account.Engine) Remedy {
-	r := Remedy{}
-	if room := float64(g.Free) / float64(max(g.Total, 1)); room > .1 && c.Uses("vllm") {
-		r = r.set("--gpu-memory-utilization", down(math.Max(room-.01, .05)),
-			account.Human(g.Free)+" of "+account.Human(g.Total)+" is free: this is what fits beside the others, if they stay as they are")
-	}
-	return r.step(c.endOthers().Steps...)
 }

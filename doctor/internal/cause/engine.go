@@ -59,7 +59,7 @@ func (c *view) fromEngine() found {
 		}
 		return found{sure(740, "no room for the cache", c.advise("weights", "cache"),
 			g.St.Quoted(cmp.Or(g.CacheText(), "nothing is left for the cache")), weights).of("program_too_big")}
-	case g.Fits > 0 && g.What != "pool" && g.Share >= nearlyAll:
+	case g.Fits > 0 && g.What != "pool" && g.Share >= account.NearlyAll:
 		return found{sure(740, "no room for the cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("program_too_big")}
 	case g.Fits > 0 && g.What != "pool":
 		return found{sure(734, "the engine's cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("pool_limit")}
@@ -67,7 +67,7 @@ func (c *view) fromEngine() found {
 	noRoom := cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache")
 	all := found{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(noRoom)).
 		needs(needTotal, NeedProcesses).of("program_too_big")}
-	if max(g.Share, g.Static) >= nearlyAll {
+	if max(g.Share, g.Static) >= account.NearlyAll {
 		return all
 	}
 	rank, larger := 730, "a larger "+c.EngineShare()+" gives the cache more, if the GPU has it"

@@ -30,7 +30,7 @@ func (c *view) poolHoles() found {
 	if p == nil {
 		return nil
 	}
-	room, free := p.Room(), account.Less(p.Room().Bytes, p.InUse.Bytes)
+	room, free := p.room(), account.Less(p.room().Bytes, p.InUse.Bytes)
 	large := p.Limit.Bytes > room.Bytes && p.Limit.Bytes-room.Bytes >= p.Want && p.Largest.Bytes == 0 // it may grow
 	switch {
 	case p.above(c), p.InUse.Bytes == 0 || room.Bytes == 0 || free < p.Want || p.Largest.Bytes >= p.Want || large:

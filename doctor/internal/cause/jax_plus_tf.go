@@ -13,7 +13,6 @@ func jaxAndTensorFlow(c *view) (all []Explanation) {
 	}
 	both := c.JAXAndTF()
 	apart := c.onJAX() && !c.FrameworksTold() && l.From == nil
-	starts := l.Name == "cuBLAS" && !l.Call
 	switch {
 	case both != nil && c.framed(l):
 		all = append(all, sure(380, "JAX and TensorFlow in the process", c.tensorFlowLess(),
@@ -22,7 +21,7 @@ func jaxAndTensorFlow(c *view) (all []Explanation) {
 	case l.Short() && apart && l.Memory && !l.Starved() && l.Name != "cuSolver":
 		all = append(all, fits(349, "a library without room", c.tensorFlowLess(), seeProcess,
 			l.Quotes()...).needs(needFrameworks).certainly(l.Certain()...))
-	case l.Open() && apart && (starts || l.Conv && c.State() == nil):
+	case l.Open() && apart && (l.Starts() || l.Conv && c.State() == nil):
 		x := fits(349, "a library that failed", c.tensorFlowLess(), seeProcess, l.Quotes()...).certainly(l.Certain()...)
 		if l.Conv && l.Status == "" {
 			x = x.needs(needFrameworks)

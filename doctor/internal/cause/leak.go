@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"gpumem/doctor/internal/account"
-	"gpumem/doctor/internal/statement"
 )
 
 func leak(c *view) found {
@@ -37,7 +36,7 @@ func leak(c *view) found {
 					b.Bytes)).needs(NeedProcesses)}
 		}
 	}
-	if r := c.bare; r != nil && c.bareXLA() && r.Want <= 4*statement.Gib {
+	if r := c.bare; r != nil && c.bareXLA() && account.MayFollowGrowth(r.Want) {
 		return found{fits(210, "a request and nothing more", c.mendLeak(), c.seeHeld(),
 			r.St.Quoted(r.Refused())).needs(needReport)}
 	}

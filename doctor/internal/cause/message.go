@@ -187,7 +187,7 @@ func (c *view) whileFree() found {
 	refused := quote(s.St, "%v is free and %v was requested: the GPU was not full", s.Free, s.Want)
 	limit := fits(604, "refused while enough is free", c.raiseCap(s.Refusal, 0), c.seeWall(), refused).
 		needs(c.needCap()...).certainly(had).of("pool_limit")
-	if c.Uses("xpu") && s.Want >= 4*statement.Gib {
+	if c.Uses("xpu") && s.Want >= account.IntelBlock {
 		limit = c.intelLimit(refused)
 	}
 	all := found{limit,
@@ -214,11 +214,6 @@ func (c *view) intelLimit(refused statement.Evidence) Explanation {
 		quote(s.St, "%v is free, and one allocation of %v was refused: Intel's runtime has a limit of 4 GiB for one",
 			s.Free, s.Want)).of("pool_limit")
 }
-
-// intelBlock is what to do about Intel's limit on one allocation.
-var intelBlock = steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
-	set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
-		"Intel's runtime refuses a single allocation of 4 GiB and more without it")
 
 // restOfGPU is for what is neither free, nor in the pool, nor named.
 func (c *view) restOfGPU() found {

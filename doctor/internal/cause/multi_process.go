@@ -60,20 +60,12 @@ func (c *view) refusedAtOnce() (l []statement.Evidence) {
 	return l
 }
 
-// smallPast reports whether the driver refused a small request past every pool, and nothing tells
-// who has the rest.
-func (c *view) smallPast() bool {
-	d := c.Driver
-	return d != nil && d.Past && !d.Whole && !c.told && d.Want <= statement.Gib && !c.driverAbove()
-}
-
 // multiLibrary is for a library that could not start.
 func (c *view) multiLibrary() found {
 	l := c.libraryOpen()
 	if l == nil || !c.framed(l) {
 		return nil
 	}
-	starts := l.Name == "cuBLAS" && !l.Call
 	if jax := c.JAXOther(max(l.Total, c.total.Bytes)); jax != nil && (l.Short() || l.Open()) {
 		return found{sure(376, "another JAX on the GPU", c.smallerPools(),
 			l.Quotes()...).and(jax...).only().certainly(l.Certain()...)}
@@ -89,7 +81,7 @@ func (c *view) multiLibrary() found {
 	case l.Short() && !c.OnTensorFlow():
 		return found{fits(348, "a library without room", c.smallerPools(), c.processes(),
 			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
-	case l.Open() && (starts || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
+	case l.Open() && (l.Starts() || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
 		return found{fits(347, "a library that failed", c.smallerPools(), c.processes(),
 			l.Quotes()...).certainly(l.Certain()...)}
 	}

@@ -67,17 +67,6 @@ func (c *view) reportLimit() found {
 	return nil
 }
 
-// poolFull reports whether what is in use and the request pass the pool's limit.
-func (c *view) poolFull(p *pooled) bool {
-	return p.InUse.Bytes > 0 && p.Limit.Bytes > 0 && p.InUse.Bytes+p.Want > p.Limit.Bytes
-}
-
-// poolAboveGPU reports whether they pass the GPU's memory, whatever the limit.
-func (c *view) poolAboveGPU(p *pooled) bool {
-	total := c.total.Bytes
-	return !c.Unified() && total > 0 && p.InUse.Bytes+p.Want > total-account.ContextMost/2
-}
-
 // compiledLimit is for a program whose size the compiler tells.
 func (c *view) compiledLimit() found {
 	k, p, total := c.Compiled, c.Pool, c.total.Bytes
@@ -85,13 +74,13 @@ func (c *view) compiledLimit() found {
 	b := k.Buffers
 	switch {
 	case c.rematHolds():
-	case b.Bytes > 0 && (b.Bytes > account.LargestGPU || total > 0 && b.Bytes > total-account.ContextMost/2):
+	case b.Bytes > 0 && (b.Bytes > account.LargestGPU || account.AboveGPU(b.Bytes, total)):
 	case b.Bytes > 0 && total > 0 && b.Bytes > usual:
 		return found{sure(463, "the program's buffers above the pool", c.raiseLimit(b.Bytes),
 			with(b, "the program needs %v; its pool may take %s of %v %s, which is %v", b.Bytes, part, total, whose,
 				usual),
 			c.totalLine()[0])}
-	case b.Bytes > 0 && total > 0 && c.OwnUsed() > 0 && b.Bytes+account.ContextMost/2 > c.OwnUsed():
+	case b.Bytes > 0 && total > 0 && account.AboveOwn(b.Bytes, c.OwnUsed()):
 		return found{sure(462, "the program's buffers above its pool", c.raiseLimit(b.Bytes),
 			with(b, "the program needs %v for its buffers alone", b.Bytes),
 			statement.Evidence{Text: fmt.Sprintf("devices.processes: %d bytes of its own", c.OwnUsed()),
@@ -118,9 +107,8 @@ func (c *view) compiledLimit() found {
 	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
 		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
 			l.Reading = "a pool's report, which is printed when the pool refuses a request"
-			return found{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used),
-				Reading: account.Say("%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
-					used, of)}).only()}
+			return found{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, inUse(used, "%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
+				used, of)).only()}
 		}
 	}
 	return nil
@@ -136,7 +124,7 @@ func (c *view) usedIsPart(used, total uint64) bool {
 // above what a limit may be raised to and leave libraries their room.
 func (c *view) announcedAbove() bool {
 	total := c.total.Bytes
-	return total > 0 && c.Pool.Want > total*95/100
+	return total > 0 && float64(c.Pool.Want) > account.NearlyAll*float64(total)
 }
 
 // raiseLimit raises the limit of XLA's or TensorFlow's pool to what is needed, in bytes.
@@ -155,7 +143,7 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 	value := up(1.05 * float64(needed) / float64(total))
 	unified := c.Unified()
 	if most := math.Min(float64(account.Less(total, account.FirstLibrary+account.ContextMost/4))/float64(total),
-		.95); !unified && number(value) > most {
+		account.NearlyAll); !unified && number(value) > most {
 		value = down(most)
 	}
 	pool := uint64(number(value) * float64(total))
@@ -172,27 +160,4 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 		"this is close to the whole GPU: a smaller batch or jax.checkpoint is the safer way"),
 		when(set != "" && c.Grows(),
 			"XLA_PYTHON_CLIENT_PREALLOCATE="+set+" does not raise the limit: a growing pool has the same one"))
-}
-
-// raiseCap raises a limit that the program, or somebody, set for a pool; limit is 0 if unknown.
-func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
-	if r.St.Words["pa"] && r.St.Words["budget"] || c.Uses("jax") && !c.OnTorch() && !c.Uses("cupy", "rmm", "mps", "onnxruntime") {
-		return c.raiseLimit(r.Alloc + r.Want)
-	}
-	outside := "if none is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-	if c.at("other") {
-		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition"
-	}
-	if c.at("apple") { // the limit is most of a memory that all programs share
-		return c.advise("batch", "weights", "limit")
-	}
-	if s := c.Shortfall; limit == 0 && s != nil && s.FreeEnough() && c.onTorch(r) { // its message names the limit where the program set one
-		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has the limit, as \"... allowed\", and this one has none: see what stands before it first")
-	}
-	_, set := c.TorchFraction()
-	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,
-		"it needs more than "+account.Human(r.Alloc+r.Want)),
-		when(!set && limit == 0 && r != c.Over(), outside))
-	return remedy.step(when(c.Simulated().Bytes > 0,
-		"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
 }

@@ -65,7 +65,7 @@ func (c *view) starvedByPool() found {
 		x = fits(346, "a library that failed", c.handleEarly(), c.decideLibrary(l), l.Quotes()...)
 	case l.Short():
 		x = fits(346, "a library without room", c.smallerPool(0), c.processes(), l.Quotes()...).needs(NeedProcesses)
-	case l.Open() && (!c.told || c.held <= 2*statement.Gib):
+	case l.Open() && (!c.told || account.HoldLittle(c.held)):
 		x = fits(351, "a library that failed", c.smallerPool(c.displayHeld()), c.decideLibrary(l),
 			l.Quotes()...).and(c.Display()...)
 	default:

@@ -36,22 +36,6 @@ func tooBig(c *view) (all []Explanation) {
 	return append(all, c.bareTooBig()...)
 }
 
-// driverAbove reports whether the driver was asked for more than any GPU has, or this one.
-func (c *view) driverAbove() bool {
-	d := c.Driver
-	if d == nil || d.Collected || c.Unified() && !d.Past {
-		return false
-	}
-	return d.Want > account.LargestThen(d.Refusal) || d.Past && c.total.Bytes > 0 && d.Want > c.total.Bytes
-}
-
-// regionRefused reports whether a pool that had some memory was refused more by the driver, below a
-// size that tells something, and nothing else is known.
-func (c *view) regionRefused() bool {
-	d := c.Driver
-	return !d.Past && !d.Whole && !c.told && !d.Later && d.Steps <= 2 && !d.St.Words["unified"] && c.Warned()
-}
-
 // driverTooBig is for requests that the driver refused.
 func (c *view) driverTooBig() found {
 	d := c.Driver
@@ -180,7 +164,7 @@ func (c *view) compiledTooBig() found {
 	case b.Bytes > account.LargestGPU:
 		return found{sure(465, "the program's buffers above any GPU", c.smaller(),
 			with(b, "%v is more than any GPU has", b.Bytes))}
-	case b.Bytes > 0 && total > 0 && b.Bytes > total-account.ContextMost/2:
+	case b.Bytes > 0 && account.AboveGPU(b.Bytes, total):
 		return found{sure(464, "the program's buffers above the GPU", c.smaller(),
 			[]statement.Evidence{with(b, "the program needs %v for its buffers alone", b.Bytes)}...).
 			and(c.totalLine()...)}
@@ -207,9 +191,6 @@ func (c *view) argumentsAbove() bool {
 	k := c.Compiled
 	return k.Arguments.Bytes > k.Base && k.Remat == nil && c.fatal
 }
-
-// rematHolds reports whether the pass that recomputes has the word.
-func (c *view) rematHolds() bool { return c.Compiled.Remat != nil }
 
 // bareTooBig is for refusals of which little is known.
 func (c *view) bareTooBig() found {
@@ -252,14 +233,6 @@ func (c *view) bareTooBig() found {
 	case c.bareProgram():
 		return found{fits(206, "a refusal without its numbers", c.smaller(), c.processes(),
 			r.St.Quoted(r.Refused())).needs(needTotal, NeedProcesses)}
-	}
-	return nil
-}
-
-// freeCard is the line that shows an empty GPU, if there is one.
-func (c *view) freeCard() []statement.Evidence {
-	if free := c.FreeCard(); free.Bytes > 0 {
-		return []statement.Evidence{free.From}
 	}
 	return nil
 }

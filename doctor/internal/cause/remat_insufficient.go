@@ -28,10 +28,3 @@ func rematShort(c *view) found {
 		"the pass cannot do it: mark what is to be recomputed by hand (jax.checkpoint), shard, or make the batch smaller",
 		"gpumem remat MODULE --limit NN% says what recomputing can save at most"), l...)}
 }
-
-// rematTooBig reports whether one buffer is above the limit that the pass aims at, or the pass
-// finds nothing to save: there is nothing to recompute then.
-func (c *view) rematTooBig() bool {
-	m, p := c.Compiled.Remat, c.Pool
-	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.From > 0 && m.Saved() <= m.From/100)
-}

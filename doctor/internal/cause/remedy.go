@@ -161,7 +161,7 @@ func (c *view) smaller() Remedy {
 		needs = []string{"batch"}
 	case c.Uses("+loading") && !c.Place.Training:
 		needs = []string{"weights", "batch", "cache"}
-	case c.Shortfall != nil && c.Uses("vllm", "sglang", "tgi", "trtllm"): // what an engine's share leaves is what it works in
+	case c.Shortfall != nil && c.serves(): // what an engine's share leaves is what it works in
 		needs = []string{"beside", "batch", "weights", "cache"}
 	}
 	return c.advise(needs...)
@@ -185,16 +185,13 @@ func (c *view) onePiece() bool {
 	return false
 }
 
-// nearlyAll is the share of the GPU from which on an engine cannot be given much more.
-const nearlyAll = .95
-
 // shorter makes what an engine needs for its cache smaller; the engine may have counted what fits.
 func (c *view) shorter(g *account.Engine) Remedy {
 	if g.Fits == 0 || g.What == "pool" {
 		return c.advise("cache", "weights")
 	}
 	r := steps(fmt.Sprintf("a length that fits, by the engine's own count: --max-model-len %d", g.Fits))
-	if g.Share < nearlyAll {
+	if g.Share < account.NearlyAll {
 		r = r.step("or a larger share, if the GPU has more: --gpu-memory-utilization")
 	}
 	return r.step(c.advise("cache", "weights").Steps...)
@@ -204,7 +201,7 @@ func (c *view) shorter(g *account.Engine) Remedy {
 // program.
 func (c *view) ifNotEnough() Remedy {
 	r := c.advise("batch")
-	if c.Uses("vllm", "sglang", "tgi", "trtllm") {
+	if c.serves() {
 		r = c.advise("beside", "batch")
 	}
 	if len(r.Steps) > 0 {
@@ -232,3 +229,71 @@ func (c *view) suffices() string {
 	}
 	return ""
 }
+
+// raiseCap raises a limit that the program, or somebody, set for a pool; limit is 0 if unknown.
+func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
+	if r.St.Words["pa"] && r.St.Words["budget"] || c.Uses("jax") && !c.OnTorch() && !c.Uses("cupy", "rmm", "mps", "onnxruntime") {
+		return c.raiseLimit(r.Alloc + r.Want)
+	}
+	outside := "if none is set, look for one outside: a limiter (HAMi, nvshare), a MIG slice, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+	if c.at("other") {
+		outside = "if none is set, look for one outside: the share of the container, or of the GPU's partition"
+	}
+	if c.at("apple") { // the limit is most of a memory that all programs share
+		return c.advise("batch", "weights", "limit")
+	}
+	if s := c.Shortfall; limit == 0 && s != nil && s.FreeEnough() && c.onTorch(r) { // its message names the limit where the program set one
+		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has the limit, as \"... allowed\", and this one has none: see what stands before it first")
+	}
+	_, set := c.TorchFraction()
+	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,
+		"it needs more than "+account.Human(r.Alloc+r.Want)),
+		when(!set && limit == 0 && r != c.Over(), outside))
+	return remedy.step(when(c.Simulated().Bytes > 0,
+		"for a replay: simulate a larger GPU, or another allocator; gpumem replay LOG.csv --smallest says how small it may be"))
+}
+
+// endOthers is what to do about other programs.
+func (c *view) endOthers() Remedy {
+	var gone []string
+	for _, o := range c.others {
+		if o.ParentGone {
+			gone = append(gone, strconv.Itoa(o.PID))
+		}
+	}
+	left := when(gone != nil,
+		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
+	return steps(left,
+		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone", c.suffices(),
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
+}
+
+// useWhatIsFree lets an engine take what fits beside the others.
+func (c *view) useWhatIsFree(g *account.Engine) Remedy {
+	r := Remedy{}
+	if room := float64(g.Free) / float64(max(g.Total, 1)); room > .1 && c.Uses("vllm") {
+		r = r.set("--gpu-memory-utilization", down(math.Max(room-.01, .05)),
+			account.Human(g.Free)+" of "+account.Human(g.Total)+" is free: this is what fits beside the others, if they stay as they are")
+	}
+	return r.step(c.endOthers().Steps...)
+}
+
+// ranksOr is what to do about processes that a message lists: where they have one size they are
+// the job's own ranks, most likely, which all took this GPU.
+func (c *view) ranksOr(r *account.Refusal) Remedy {
+	n, each := r.Ranks()
+	if n == 0 {
+		return c.endOthers()
+	}
+	return steps(account.Say(
+		"%d of the processes hold %v each: the ranks of one job look so. "+
+			"Let each take its own GPU before anything touches CUDA: torch.cuda.set_device(local_rank)",
+		n, each),
+		"load checkpoints with map_location=\"cpu\" or f\"cuda:{local_rank}\": without it every rank loads onto the GPU that saved them",
+		"if they are not of this job, see whose they are: "+strings.SplitN(string(c.processes()), "    # ", 2)[0])
+}
+
+// intelBlock is what to do about Intel's limit on one allocation.
+var intelBlock = steps("split the tensor below 4 GiB, or update Intel's driver and PyTorch").
+	set("UR_L0_USE_RELAXED_ALLOCATION_LIMITS", "1",
+		"Intel's runtime refuses a single allocation of 4 GiB and more without it")

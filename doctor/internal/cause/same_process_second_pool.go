@@ -21,13 +21,3 @@ func secondPool(c *view) found {
 var oneBackend = steps(
 	"do not create the backend again (clear_backends, or a new client) in the same process: the first pool is not released",
 	"where the memory must come back, do the work in a separate process, and let it end")
-
-// poolSizeRefused reports whether the driver refused what a pool takes at its start, and nothing
-// tells who has it.
-func (c *view) poolSizeRefused() bool {
-	d := c.Driver
-	if d == nil || d.Past || d.Collected || c.told || d.Later || d.St.Words["unified"] {
-		return false
-	}
-	return d.Whole || d.Steps > 2 && d.GotLess
-}

@@ -107,7 +107,7 @@ func (c *view) meets(row, need string) bool {
 // shows reports whether the log shows what a row depends on: that the program trains, or runs a model; what is open
 // between the two; that it is the reader's program and not a server or an application; that the log is of before a year; a place, or a mark of topics.txt.
 func (c *view) shows(what string) bool {
-	applied := c.Uses("vllm", "sglang", "tgi", "trtllm", "comfyui", "a1111", "ctranslate2", "llama.cpp", "ollama")
+	applied := c.serves() || c.Uses("comfyui", "a1111", "ctranslate2", "llama.cpp", "ollama")
 	run := !c.Place.Training && (c.Place.Inference || applied)
 	switch what {
 	case "train":

@@ -3,6 +3,7 @@ package cause
 // What several causes ask of a case.
 
 import (
+	"fmt"
 	"strings"
 
 	"gpumem/doctor/internal/account"
@@ -45,8 +46,8 @@ func (c *view) poolAccount() *pooled {
 	return &pooled{p}
 }
 
-// Room is what the pool may use: what it took, else its limit.
-func (p *pooled) Room() account.Sized {
+// room is what the pool may use: what it took, else its limit.
+func (p *pooled) room() account.Sized {
 	if p.Size.Bytes > 0 {
 		return p.Size
 	}
@@ -64,7 +65,7 @@ func (p *pooled) aboveAny(c *view) bool {
 
 // above reports whether the request is more than this GPU can give, or any.
 func (p *pooled) above(c *view) bool {
-	return p.aboveAny(c) || !c.Unified() && c.total.Bytes > 0 && p.Want > c.total.Bytes-account.ContextMost/4
+	return p.aboveAny(c) || !c.Unified() && account.OneAboveGPU(p.Want, c.total.Bytes)
 }
 
 // stopped reports whether the pool wanted to grow below its limit, and got no more: what it has free is
@@ -136,4 +137,91 @@ func (c *view) limiterAtWork() *statement.Statement {
 		return nil
 	}
 	return r.St
+}
+
+// inUse is a figure of the state with what it shows.
+func inUse(used uint64, format string, args ...any) statement.Evidence {
+	return statement.Evidence{Text: fmt.Sprintf("devices.used_bytes: %d", used), Reading: account.Say(format, args...)}
+}
+
+// serves reports whether the program is an engine that serves models.
+func (c *view) serves() bool { return c.Uses("vllm", "sglang", "tgi", "trtllm") }
+
+// poolSizeRefused reports whether the driver refused what a pool takes at its start, and nothing
+// tells who has it.
+func (c *view) poolSizeRefused() bool {
+	d := c.Driver
+	if d == nil || d.Past || d.Collected || c.told || d.Later || d.St.Words["unified"] {
+		return false
+	}
+	return d.Whole || d.Steps > 2 && d.GotLess
+}
+
+// driverAbove reports whether the driver was asked for more than any GPU has, or this one.
+func (c *view) driverAbove() bool {
+	d := c.Driver
+	if d == nil || d.Collected || c.Unified() && !d.Past {
+		return false
+	}
+	return d.Want > account.LargestThen(d.Refusal) || d.Past && c.total.Bytes > 0 && d.Want > c.total.Bytes
+}
+
+// regionRefused reports whether a pool that had some memory was refused more by the driver, below a
+// size that tells something, and nothing else is known.
+func (c *view) regionRefused() bool {
+	d := c.Driver
+	return !d.Past && !d.Whole && !c.told && !d.Later && d.Steps <= 2 && !d.St.Words["unified"] && c.Warned()
+}
+
+// freeCard is the line that shows an empty GPU, if there is one.
+func (c *view) freeCard() []statement.Evidence {
+	if free := c.FreeCard(); free.Bytes > 0 {
+		return []statement.Evidence{free.From}
+	}
+	return nil
+}
+
+// rematHolds reports whether the pass that recomputes has the word.
+func (c *view) rematHolds() bool { return c.Compiled.Remat != nil }
+
+// smallPast reports whether the driver refused a small request past every pool, and nothing tells
+// who has the rest.
+func (c *view) smallPast() bool {
+	d := c.Driver
+	return d != nil && d.Past && !d.Whole && !c.told && d.Want <= statement.Gib && !c.driverAbove()
+}
+
+// poolFull reports whether what is in use and the request pass the pool's limit.
+func (c *view) poolFull(p *pooled) bool {
+	return p.InUse.Bytes > 0 && p.Limit.Bytes > 0 && p.InUse.Bytes+p.Want > p.Limit.Bytes
+}
+
+// poolAboveGPU reports whether they pass the GPU's memory, whatever the limit.
+func (c *view) poolAboveGPU(p *pooled) bool {
+	total := c.total.Bytes
+	return !c.Unified() && account.AboveGPU(p.InUse.Bytes+p.Want, total)
+}
+
+// noContext is the refusal of a context, if its total is a size.
+func (c *view) noContext() *account.Refusal {
+	if r := c.ContextRefused(); r != nil && (r.Strange() == 0 || c.SMIFull().Bytes > 0 || c.neighbours() != nil) {
+		return r
+	}
+	return nil
+}
+
+// contextFull reports whether something shows that the GPU was full.
+func (c *view) contextFull() bool {
+	used, total := c.GPUUsed()
+	return c.SMIFull().Bytes > 0 || c.neighbours() != nil || account.Taken(used, total)
+}
+
+// neighbours are the lines of processes on the GPUs whose contexts were refused.
+func (c *view) neighbours() []statement.Evidence { return c.ContextNeighbours() }
+
+// rematTooBig reports whether one buffer is above the limit that the pass aims at, or the pass
+// finds nothing to save: there is nothing to recompute then.
+func (c *view) rematTooBig() bool {
+	m, p := c.Compiled.Remat, c.Pool
+	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.From > 0 && m.Saved() <= m.From/100)
 }
