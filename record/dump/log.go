@@ -67,5 +67,6 @@ func readBroken(r io.Reader) (*Dump, error) {
 	return b.finish(), nil
 }
 
-// allMarks are of the lines that begin a dump, a report or a message of rematerialization.
-var allMarks = append([][]byte{rematWords, peakWords, allocation, fragments, headWords[0], headWords[1]}, dumpMarks...)
+// allMarks are of the lines that begin a dump, a report or a message of rematerialization. Each
+// takes a pass over the log, so that one does for what has the same words.
+var allMarks = append([][]byte{rematWords, peakWords, []byte("ation:"), []byte("BufferAssignment ")}, dumpMarks...)

@@ -8,54 +8,89 @@
 package account
 
 import (
+	"io"
+	"sync"
+
 	"gpumem/doctor/internal/inventory"
 	"gpumem/doctor/internal/statement"
 	"gpumem/record/dump"
-	"io"
 )
 
 // Read reads the log for facts, for a pool's dump, for a program's buffers, and for where the
 // memory is, all at once.
 func (e *Case) Read(log io.Reader, besideLog *dump.Dump) error {
-	in, out := io.Pipe()
-	var d *dump.Dump
-	var p *dump.Program
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		d, p, err = dump.ReadLog(in)
-		done <- err
-		in.CloseWithError(err) // so that the writer does not wait for a reader that left
-	}()
-	lines, all := io.Pipe()
-	told := make(chan *inventory.Reader, 1)
-	go func() {
-		r, err := inventory.ReadAll(lines)
-		lines.CloseWithError(err)
-		told <- r
-	}()
-	end, err := statement.Read(log, io.MultiWriter(quiet{out}, all), e.Add)
-	e.End = end
-	out.CloseWithError(err) // nil is the end
-	all.CloseWithError(err)
-	e.Inventory = <-told
-	if failed := <-done; err == nil {
-		err = failed
+	feeds := spread(statement.Decoded(log), 3)
+	var readers sync.WaitGroup
+	var damaged error
+	readers.Go(func() {
+		e.Dump, e.Program, damaged = dump.ReadLog(feeds[0])
+		_, _ = io.Copy(io.Discard, feeds[0]) // nobody waits for a reader that left
+	})
+	readers.Go(func() { e.Inventory, _ = inventory.ReadAll(feeds[1]) }) // statements have the error of reading
+	end, err := statement.Read(feeds[2], e.Add)
+	readers.Wait()
+	if err == nil {
+		err = damaged
 	}
 	if err != nil {
 		return err
 	}
-	if e.Dump, e.Program = d, p; d == nil {
+	if e.End = end; e.Dump == nil {
 		e.Dump = besideLog
 	}
 	e.conclude()
 	return nil
 }
 
-// quiet is a writer whose reader may leave early.
-type quiet struct{ w io.Writer }
+// A log is handed on in pieces of pieceSize bytes, and one reader may be so many ahead of another.
+const (
+	pieceSize = 64 << 10
+	ahead     = 32
+)
 
-func (q quiet) Write(p []byte) (int, error) {
-	_, _ = q.w.Write(p)
-	return len(p), nil
+// A feed is a log for one of its readers, which must read to its end.
+type feed struct {
+	pieces chan []byte
+	piece  []byte // what is left of one
+	err    *error // that of the log, once it has ended
+}
+
+// spread gives a log to n readers, each at its own pace.
+func spread(log io.Reader, n int) []*feed {
+	var ended error
+	feeds := make([]*feed, n)
+	for i := range feeds {
+		feeds[i] = &feed{pieces: make(chan []byte, ahead), err: &ended}
+	}
+	go func() {
+		var err error
+		for err == nil {
+			piece, read := make([]byte, pieceSize), 0
+			for n := 0; err == nil && read < pieceSize; read += n {
+				n, err = log.Read(piece[read:])
+			}
+			for _, f := range feeds {
+				f.pieces <- piece[:read]
+			}
+		}
+		ended = err
+		for _, f := range feeds {
+			close(f.pieces)
+		}
+	}()
+	return feeds
+}
+
+// Read reads on.
+func (f *feed) Read(p []byte) (int, error) {
+	for len(f.piece) == 0 {
+		piece, more := <-f.pieces
+		if !more {
+			return 0, *f.err
+		}
+		f.piece = piece
+	}
+	n := copy(p, f.piece)
+	f.piece = f.piece[n:]
+	return n, nil
 }

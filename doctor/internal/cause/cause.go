@@ -148,6 +148,7 @@ func (x Explanation) beside() Explanation {
 // A view is a case, and what several causes ask of it.
 type view struct {
 	*account.Case
+	vendor string // of the GPU, as far as the log shows
 	total  account.Sized
 	others []account.Holder
 	told   bool // the processes are listed
@@ -160,7 +161,7 @@ type view struct {
 }
 
 func newView(e *account.Case) *view {
-	c := &view{Case: e, total: e.Total(), fatal: e.Fatal()}
+	c := &view{Case: e, vendor: e.Vendor(), total: e.Total(), fatal: e.Fatal()}
 	c.others, c.told = e.Others()
 	c.held, c.seen = account.HeldBy(c.others), e.AnyHolder()
 	c.bare = c.bareRefusal()

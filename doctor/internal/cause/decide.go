@@ -174,7 +174,7 @@ func Unknown(e *account.Case) (missing []string, decide string) {
 	if len(missing) == 0 {
 		missing = []string{string(needLog)}
 	}
-	c := &view{Case: e}
+	c := &view{Case: e, vendor: e.Vendor()}
 	command := giveState
 	switch lead := e.Lead(); {
 	case e.Library != nil && !e.Said:

@@ -38,11 +38,11 @@ func (c *view) at(place string) bool {
 	case "wsl":
 		return c.Place.WSL
 	case "other":
-		return c.Vendor() != "" && c.Vendor() != "nvidia"
+		return c.vendor != "" && c.vendor != "nvidia"
 	case "draws":
 		return c.Uses("directx", "vulkan", "opengl", "webgl", "unreal", "unity", "blender", "renderer")
 	}
-	return place != "" && c.Vendor() == place
+	return place != "" && c.vendor == place
 }
 
 // here are the tools of the places that the log shows.

@@ -1,7 +1,6 @@
 package statement
 
 import (
-	"io"
 	"strings"
 	"testing"
 )
@@ -9,7 +8,7 @@ import (
 // readOne is the last statement of a text.
 func readOne(t *testing.T, text string) (last *Statement) {
 	t.Helper()
-	if _, err := Read(strings.NewReader(text+"\n"), io.Discard, func(st *Statement) { last = st }); err != nil {
+	if _, err := Read(strings.NewReader(text+"\n"), func(st *Statement) { last = st }); err != nil {
 		t.Fatal(err)
 	}
 	if last == nil {
@@ -73,7 +72,7 @@ func TestPrefixesOfFourLoggers(t *testing.T) {
 	} {
 		var st *Statement
 		text := "loading weights of the model\nloading weights of the model\n" + line + "\nsaving what there is\nsaving what there is\n"
-		if _, err := Read(strings.NewReader(text), io.Discard, func(s *Statement) {
+		if _, err := Read(strings.NewReader(text), func(s *Statement) {
 			if s.Refused {
 				st = s
 			}

@@ -16,10 +16,10 @@ import (
 	"gpumem/doctor/internal/needle"
 )
 
-// decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
+// Decoded is the log r in UTF-8. A byte order mark says what r is in: PowerShell
 // 5, which comes with Windows, redirects in UTF-16. Without a mark r is passed
 // through as it is. Nothing is read before the first Read.
-func decoded(r io.Reader) io.Reader { return &decoder{r: r} }
+func Decoded(r io.Reader) io.Reader { return &decoder{r: r} }
 
 type decoder struct {
 	r     io.Reader

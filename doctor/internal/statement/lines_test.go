@@ -96,7 +96,7 @@ func TestDecoded(t *testing.T) {
 		"half a pair":   {"\xff\xfe\x3d\xd8", "\ufffd"},
 		"an odd byte":   {"\xff\xfea\x00b", "a"},
 	} {
-		got, err := io.ReadAll(decoded(strings.NewReader(tt.in)))
+		got, err := io.ReadAll(Decoded(strings.NewReader(tt.in)))
 		if err != nil || string(got) != tt.want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, tt.want)
 		}

@@ -1,7 +1,6 @@
 package statement
 
 import (
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +42,7 @@ func TestMarks(t *testing.T) {
 		{"LogRHI: Error: Out of video memory trying to allocate a rendering resource", "unreal"},
 	} {
 		got := map[string]bool{}
-		if _, err := Read(strings.NewReader(tt.line+"\n"), io.Discard, func(st *Statement) {
+		if _, err := Read(strings.NewReader(tt.line+"\n"), func(st *Statement) {
 			for _, f := range st.FrameworksShown() {
 				got[f] = true
 			}

@@ -3,7 +3,6 @@ package statement
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
@@ -89,7 +88,7 @@ func TestWeightOfFailures(t *testing.T) {
 		"WARNING: failed to load libextra.so":                           0,
 	} {
 		var got int
-		_, _ = Read(strings.NewReader(text+"\n"), io.Discard, func(st *Statement) { got = st.Weight() })
+		_, _ = Read(strings.NewReader(text+"\n"), func(st *Statement) { got = st.Weight() })
 		if got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}

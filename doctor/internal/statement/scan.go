@@ -39,9 +39,9 @@ const (
 	maxShapes   = 1 << 14
 )
 
-// Read goes through a log once, which may be of any size and in UTF-16, writes it to
-// also in UTF-8, and calls each with every text that matters. end is what the log ends with.
-func Read(log io.Reader, also io.Writer, each func(*Statement)) (end string, err error) {
+// Read goes through a log in UTF-8 once, which may be of any size, and calls each with every text
+// that matters. end is what the log ends with.
+func Read(log io.Reader, each func(*Statement)) (end string, err error) {
 	s := scanner{region: func(lines []rawLine) {
 		for _, p := range passages(lines) {
 			if strings.TrimSpace(p.Text) != "" || p.head != "" {
@@ -49,7 +49,7 @@ func Read(log io.Reader, also io.Writer, each func(*Statement)) (end string, err
 			}
 		}
 	}}
-	err = s.scan(io.TeeReader(decoded(log), also))
+	err = s.scan(log)
 	for _, p := range passages(s.last()) {
 		if st := (Statement{passage: p}); strings.TrimSpace(p.Text) != "" {
 			end = st.Quote()

@@ -3,7 +3,6 @@ package statement
 import (
 	"bufio"
 	_ "embed"
-	"io"
 	"strings"
 	"testing"
 )
@@ -22,7 +21,7 @@ func TestWordings(t *testing.T) {
 		}
 		n[want]++
 		got := "fine"
-		if _, err := Read(strings.NewReader(line+"\n"), io.Discard, func(st *Statement) {
+		if _, err := Read(strings.NewReader(line+"\n"), func(st *Statement) {
 			if st.Refused && !st.Advice {
 				got = "refused"
 			}
