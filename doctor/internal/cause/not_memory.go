@@ -11,23 +11,41 @@ import (
 )
 
 func notMemory(c *view) (all []Explanation) {
-	add := func(x Explanation) {
-		x.Verdict = "not_memory"
-		all = append(all, x)
+	all = append(c.neverRan(), c.saidOtherwise()...)
+	l := c.Library
+	plenty := l != nil && l.Plenty() && !c.oldDriver()
+	if plenty {
+		all = append(all, sure(385, "a library fails on a free GPU", leaveSettings, l.Quotes()...).only().certainly(l.Certain()...))
 	}
+	for i := range all {
+		all[i].Verdict = "not_memory"
+	}
+	if l != nil && !plenty && l.Tried {
+		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l),
+			l.Quotes()...).and(l.TriedBy).only())
+	}
+	if st := c.About("sessions"); st != nil && c.bare != nil && c.bare.Want == 0 {
+		all = append(all, fits(320, "too many sessions", steps(
+			"count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
+			"end other encoders, or update the driver"),
+			"nvidia-smi encodersessions; nvidia-smi    # while it fails: are the sessions all taken, or is the memory?",
+			st.Quoted("the encoder says so where a session is refused, for their number or for memory")))
+	}
+	return all
+}
+
+// neverRan are failures before the program could ask for memory, and those after which every call
+// fails.
+func (c *view) neverRan() (all []Explanation) {
 	if st := c.Sticky; st != nil && !c.refusedBefore(st) {
 		x := sure(975, "an error after which every call fails", otherRemedy(st),
 			st.Quoted("the failure is "+st.Topic("other").Name+": after it every call of this process fails, whichever library makes it"))
 		x.Alone = true
-		add(x)
+		all = append(all, x)
 	}
 	if st := c.About("busy"); st != nil && st.Topic("busy").Name == "scheduler" {
-		add(sure(970, "no GPU to give", placePod(st),
+		all = append(all, sure(970, "no GPU to give", placePod(st),
 			st.Quoted("no node is fit for the pod: the program did not start, and asked for no memory")))
-	}
-	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
-		add(sure(296, "no type of memory fits", steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
-			"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
 	}
 	if st := c.driverStart(); st != nil {
 		x := sure(966, "the driver did not start", repairDriver,
@@ -35,48 +53,41 @@ func notMemory(c *view) (all []Explanation) {
 				"the driver itself could not be initialised: "+
 					"that takes nothing of the GPU's memory for the program, whatever its status says"))
 		x.Alone = true
-		add(x)
+		all = append(all, x)
 	}
+	return all
+}
+
+// saidOtherwise are failures whose words or numbers say that memory is not to blame.
+func (c *view) saidOtherwise() (all []Explanation) {
 	if st := c.About("profiling"); st != nil && !freeRose(st) {
-		add(sure(821, "a check that failed by itself", steps(
+		all = append(all, sure(821, "a check that failed by itself", steps(
 			"update the engine: the two readings are the same, so that nobody released memory; no setting of memory helps"),
 			st.Quoted("free memory is the same before and after, as far as it is printed: nobody released any")))
 	}
+	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
+		all = append(all, sure(296, "no type of memory fits", steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
+			"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
+	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
-		add(sure(695, "a size that no program means", steps(
+		all = append(all, sure(695, "a size that no program means", steps(
 			"see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
-			"no setting of memory, and no larger GPU, helps"), quote(st, "%v in one piece: a wrong shape, or a number that overflowed",
-			bytes)))
+			"no setting of memory, and no larger GPU, helps"), quote(st, "%v in one piece: a wrong shape, or a number that overflowed", bytes)))
 	}
 	if _, memory, other := c.ncclLines(); memory == nil && other != nil && !c.fatal {
-		add(sure(870, "NCCL fails for another reason",
+		all = append(all, sure(870, "NCCL fails for another reason",
 			steps(
 				"see NCCL's own reason: NCCL_DEBUG=INFO; use one version on all nodes; "+
 					"NCCL_CUMEM_ENABLE=0 and NCCL_P2P_DISABLE=1 show whether the path between GPUs is to blame"),
 			other.Quoted("NCCL's error is not about memory")))
 	}
 	if st := c.About("cubin"); st != nil && !st.Refused && !codeNamed(st) && strings.Contains(st.Text, "CUDA_ERROR_") {
-		add(sure(838, "compiled code that was refused", otherFailure,
+		all = append(all, sure(838, "compiled code that was refused", otherFailure,
 			st.Quoted("the driver's status is not out of memory")))
 	}
 	if st := c.otherFailure(); st != nil {
-		add(sure(390, "another failure", otherRemedy(st),
+		all = append(all, sure(390, "another failure", otherRemedy(st),
 			st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
-	}
-	if st := c.About("sessions"); st != nil && c.bare != nil && c.bare.Want == 0 {
-		all = append(all, fits(320, "too many sessions", steps(
-			"count the encode sessions on the machine: nvidia-smi encodersessions; consumer cards allow a few at a time",
-			"end other encoders, or update the driver"),
-			"nvidia-smi encodersessions; nvidia-smi    # while it fails: are the sessions all taken, or is the memory?", st.Quoted("the encoder says so where a session is refused, for their number or for memory")))
-	}
-	l := c.Library
-	switch {
-	case l == nil:
-	case l.Plenty() && !c.oldDriver():
-		add(sure(385, "a library fails on a free GPU", leaveSettings, l.Quotes()...).only().certainly(l.Certain()...))
-	case l.Tried:
-		all = append(all, fits(333, "a smaller pool did not help", leaveSettings, c.decideLibrary(l),
-			l.Quotes()...).and(l.TriedBy).only())
 	}
 	return all
 }

@@ -330,7 +330,9 @@ func (p process) bytes() uint64 {
 func (p process) kin(all []process, pid int) bool {
 	i := slices.IndexFunc(all, func(q process) bool { return q.pid == pid })
 	q := all[i]
-	return p.parent > 1 && p.parent == q.parent || p.parent == q.pid || q.parent == p.pid || p.command != "" && p.command == q.command
+	siblings := p.parent > 1 && p.parent == q.parent
+	ranks := p.command != "" && p.command == q.command
+	return siblings || ranks || p.parent == q.pid || q.parent == p.pid
 }
 
 // last is where the processes are.

@@ -358,7 +358,8 @@ func (a *Account) subject(s *subject, sampled bool) {
 	add := func(list []part, kind string) {
 		for _, p := range list {
 			f, ok := s.figures[p.key]
-			if !ok || f.bytes == 0 && kind == Other || f.bytes == 0 && p.key != "allocated" && len(rows) > 0 {
+			none := f.bytes == 0 && (kind == Other || len(rows) > 0 && p.key != "allocated")
+			if !ok || none {
 				continue
 			}
 			rows = append(rows, Row{What: s.label(p), Bytes: f.bytes, From: f.From, Kind: kind})
@@ -369,7 +370,9 @@ func (a *Account) subject(s *subject, sampled bool) {
 	}
 	add(s.parts, Part)
 	t, told := s.figures[s.total.key]
-	if rest := t.bytes - min(sum, t.bytes); told && s.rest != "" && rest > 0 && sum > 0 && (s.source != llama || rest > t.bytes/200) {
+	rest := t.bytes - min(sum, t.bytes)
+	counts := s.source != llama || rest > t.bytes/200 // its lines round
+	if s.rest != "" && rest > 0 && sum > 0 && counts {
 		rows = append(rows, Row{What: s.rest, Bytes: rest, From: t.From, Kind: Part})
 	}
 	add(s.others, Other)
@@ -380,6 +383,13 @@ func (a *Account) subject(s *subject, sampled bool) {
 		return
 	}
 	a.add(name, Row{What: s.total.what, Bytes: t.bytes, From: t.From, Kind: Total}, rows)
+	a.remarks(name, s, told)
+	a.oddOf(name, s, sampled)
+	a.Returns = appendNew(a.Returns, s.returns...)
+}
+
+// remarks adds what the lines say besides, and what they do not.
+func (a *Account) remarks(name string, s *subject, told bool) {
 	switch {
 	case s.ofGPU == "" || a.told:
 	case s.source == torch && !s.known:
@@ -399,8 +409,6 @@ func (a *Account) subject(s *subject, sampled bool) {
 	if s.notTold != "" {
 		a.NotTold = appendNew(a.NotTold, s.notTold)
 	}
-	a.oddOf(name, s, sampled)
-	a.Returns = appendNew(a.Returns, s.returns...)
 }
 
 // label is what a part is called, with what else is told of it.
