@@ -64,6 +64,11 @@ func (c *view) fromEngine() found {
 	case g.Fits > 0 && g.What != "pool":
 		return found{sure(734, "the engine's cache", c.shorter(g), g.St.Quoted(g.CacheText())).of("pool_limit")}
 	}
+	return c.cacheOrShare(g)
+}
+
+// cacheOrShare is for a cache that has no room, where no number says whether the engine may have more.
+func (c *view) cacheOrShare(g *account.Engine) found {
 	noRoom := cmp.Or(g.CacheText(), "the model and what was there before it left no room for the cache")
 	all := found{fits(732, "no room for the cache", c.shorter(g), c.processes(), g.St.Quoted(noRoom)).
 		needs(needTotal, NeedProcesses).of("program_too_big")}

@@ -180,42 +180,6 @@ func fails(text string) bool {
 	return strings.Contains(text, "lloc") && (strings.Contains(text, "ail") || strings.Contains(text, "annot"))
 }
 
-// windows has for four letters, by their hash, the forms whose needle begins so, a bit each; the
-// last bit is for refusals.
-var windows = func() (t [1 << 12]uint64) {
-	add := func(needle string, bit int) {
-		var w uint32
-		for i := range 4 {
-			w = w>>8 | uint32(needle[i])<<24
-		}
-		t[w*windowHash>>20] |= 1 << bit
-	}
-	for i := range forms {
-		for needle := range strings.SplitSeq(forms[i].needle, "|") {
-			add(needle, i)
-		}
-	}
-	for _, words := range append(refusals, "lloc") {
-		add(words, refusalBit)
-	}
-	return t
-}()
-
-const (
-	windowHash = 0x9E3779B1
-	refusalBit = 63
-)
-
-// candidates are the forms that a line may have, a bit each.
-func candidates(text string) (bits uint64) {
-	var w uint32
-	for i := range len(text) {
-		w = w>>8 | uint32(text[i])<<24
-		bits |= windows[w*windowHash>>20]
-	}
-	return bits
-}
-
 // stands reports whether a line has one of the form's needles.
 func (f *form) stands(text string) bool {
 	for needle := range strings.SplitSeq(f.needle, "|") {

@@ -6,16 +6,26 @@ import (
 	"testing"
 )
 
-// TestFormsHaveABitEach: candidates has 64 bits, and looks for four letters.
-func TestFormsHaveABitEach(t *testing.T) {
-	if len(forms) >= refusalBit {
-		t.Errorf("%d forms, and room for %d", len(forms), refusalBit)
+// TestShapeKeepsItsLastLines: of lines that differ in their numbers some are left out, but not the last,
+// nor one in other words among them.
+func TestShapeKeepsItsLastLines(t *testing.T) {
+	var log strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&log, "GPU 1 memory usage MB: %d\n", i)
+		if i == 3000 {
+			log.WriteString("GPU 1 workspace memory MB: 77\n")
+		}
 	}
-	for _, f := range forms {
-		for _, needle := range strings.Split(f.needle, "|") {
-			if len(needle) < 4 || candidates(needle) == 0 {
-				t.Errorf("needle %q", needle)
-			}
+	r, err := ReadAll(strings.NewReader(log.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.sampled {
+		t.Error("no line was left out")
+	}
+	for label, want := range map[string]uint64{"memory usage": 4999, "workspace memory": 77} {
+		if got := r.of(list, "GPU 1").figures[label].bytes >> 20; got != want {
+			t.Errorf("%s is %d MiB, want %d", label, got, want)
 		}
 	}
 }

@@ -11,7 +11,6 @@ package inventory
 import (
 	"fmt"
 	"io"
-	mathbits "math/bits"
 	"slices"
 	"strings"
 
@@ -169,9 +168,8 @@ func (r *Reader) line(n int, text string) {
 		r.mark(n, text)
 		return
 	}
-	bits := candidates(text)
-	for rest := bits &^ (1 << refusalBit); rest != 0; rest &= rest - 1 {
-		f := &forms[mathbits.TrailingZeros64(rest)]
+	for i := range forms {
+		f := &forms[i]
 		if !f.stands(text) || !f.take(r, n, text) {
 			continue
 		}
@@ -190,7 +188,7 @@ func (r *Reader) line(n int, text string) {
 	if text[0] == '|' && text[len(text)-1] == '|' {
 		r.mark(n, text) // of a table
 	}
-	r.refused = r.refused || bits>>refusalBit != 0 && fails(text)
+	r.refused = r.refused || fails(text)
 }
 
 // Bounds of the lines of one shape: maxRead are read, then only some, and the last ones, which

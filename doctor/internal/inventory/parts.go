@@ -4,6 +4,7 @@ package inventory
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -426,11 +427,7 @@ func (s *subject) label(p part) string {
 
 func appendNew(list []string, more ...string) []string {
 	for _, m := range more {
-		known := false
-		for _, l := range list {
-			known = known || l == m
-		}
-		if !known {
+		if !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}
