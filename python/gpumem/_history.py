@@ -27,7 +27,8 @@ class Block(NamedTuple):
 def is_on(torch: Any) -> bool:
     """Reports whether PyTorch is recording. Releases that do not say so are taken not to."""
     enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    return bool(enabled and enabled())
+    # Before PyTorch has begun to use CUDA the function ends the process.
+    return bool(enabled and torch.cuda.is_initialized() and enabled())
 
 
 def start(torch: Any) -> None:

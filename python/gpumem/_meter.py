@@ -129,6 +129,8 @@ class Meter:
         before = self._by_device(), self.state
         if segment is None or not self.in_backward:
             self._look_at_gradients()
+            if segment is not None and _are_new(before[0], self._by_device(), len(self.segments)):
+                before = {}, self.state
         else:
             self.held[segment] = self._gradient_bytes(self.segments[segment])
         self.in_backward = segment is not None
@@ -252,6 +254,12 @@ def _segments(parameters: List[Any]) -> Iterator[List[Any]]:
         size += p.nbytes
     if run:
         yield run
+
+
+def _are_new(before: Bytes, now: Bytes, segments: int) -> bool:
+    """Reports whether gradients at the first place of a backward pass may not be those at the place
+    before it: they were dropped between the two."""
+    return segments == 1 or any(now.get(device, 0) < n for device, n in before.items())
 
 
 def _sums(storages: Dict[_held.Key, int]) -> Bytes:
