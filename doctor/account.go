@@ -27,7 +27,8 @@ func (d *Diagnosis) account(e *account.Case) {
 	}
 	// A statement begins a line earlier where a table looks like one that was wrapped.
 	read := func(line int) bool { return e.Inventory.Read(line) || e.Inventory.Read(line+1) }
-	failed := len(d.Causes) > 0 && e.Inventory.Refused() || slices.ContainsFunc(e.Failed, func(r *account.Refusal) bool { return !read(r.St.Line) }) ||
+	failed := len(d.Causes) > 0 && e.Inventory.Refused() ||
+		slices.ContainsFunc(e.Failed, func(r *account.Refusal) bool { return !read(r.St.Line) }) ||
 		slices.ContainsFunc(d.Causes, func(c Cause) bool {
 			return slices.ContainsFunc(c.Evidence, func(q Evidence) bool { return q.Line > 0 && !read(q.Line) })
 		})
@@ -209,8 +210,9 @@ func (a *text) table(rows []inventory.Row, titled bool, mark map[string]string, 
 			share = report.Part(r.Bytes, whole)
 		}
 		tab.Row(mark[r.What], r.What, amount, share, from(r))
-		sentences = append(sentences, fmt.Sprintf("  %1s %s: %s", mark[r.What], r.What, strings.Join(slices.DeleteFunc([]string{amount, share, from(r)},
-			func(s string) bool { return s == "" }), ", ")))
+		sentences = append(sentences, fmt.Sprintf("  %1s %s: %s", mark[r.What], r.What,
+			strings.Join(slices.DeleteFunc([]string{amount, share, from(r)},
+				func(s string) bool { return s == "" }), ", ")))
 	}
 	var lines strings.Builder
 	_, _ = tab.WriteTo(&lines)                       // into memory

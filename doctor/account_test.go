@@ -137,15 +137,20 @@ func TestAccountsOfTheField(t *testing.T) {
 		file string
 		has  []string // lines of the account
 	}{
-		{"instructlab-summary.txt", []string{"PyTorch, GPU 0 | allocated | 13.99 GiB | 12 | part", "PyTorch, GPU 0 | reserved by its pool | 14.24 GiB | 14 | total"}},
+		{"instructlab-summary.txt", []string{"PyTorch, GPU 0 | allocated | 13.99 GiB | 12 | part",
+			"PyTorch, GPU 0 | reserved by its pool | 14.24 GiB | 14 | total"}},
 		{"ollama-9181.log", []string{"Ollama's plan | on the GPUs | 87.10 GiB | 1 | part", "44 of 81 layers are on the GPU"}},
-		{"torch-35901.txt", []string{"PyTorch, GPU 0 | allocated | 1.04 GiB | 8 | part", "PyTorch, GPU 0 | reserved by its pool | 12.13 GiB | 16 | total"}},
-		{"deepspeed-2899.log", []string{"PyTorch | allocated | 0 B | 7 | part", "PyTorch | cached, free | 55.83 GiB | 7 | part", "torch.cuda.empty_cache() returns up to 55.83 GiB to the driver; call it after initialisation"}},
-		{"vllm-11251-start.log", []string{"| weights | 7.51 GiB", "| outside PyTorch | 399.36 MiB", "| activations at their peak | 2.53 GiB", "| KV cache | 3.76 GiB", "| total of the GPU | 15.77 GiB"}},
+		{"torch-35901.txt", []string{"PyTorch, GPU 0 | allocated | 1.04 GiB | 8 | part",
+			"PyTorch, GPU 0 | reserved by its pool | 12.13 GiB | 16 | total"}},
+		{"deepspeed-2899.log", []string{"PyTorch | allocated | 0 B | 7 | part", "PyTorch | cached, free | 55.83 GiB | 7 | part",
+			"torch.cuda.empty_cache() returns up to 55.83 GiB to the driver; call it after initialisation"}},
+		{"vllm-11251-start.log", []string{"| weights | 7.51 GiB", "| outside PyTorch | 399.36 MiB", "| activations at their peak | 2.53 GiB",
+			"| KV cache | 3.76 GiB", "| total of the GPU | 15.77 GiB"}},
 		{"doctor-zero-ooms.log", []string{"The program | allocated at its peak | 10.50 GiB | 3 | other"}},
 		{"smi-rpf.csv", []string{"GPU | in use | 10.65 GiB | 9 | part", "in use rose by 318 MiB", "the most of the recording"}},
 		{"jax-18954.txt", []string{"A compiled function | code | 2.79 KiB"}},
-		{"module_0006.jit_step.cpu_after_optimizations-buffer-assignment.txt", []string{"| parameters | 26 MiB", "| results | 24.00 MiB", "| temporaries | 4 MiB", "| together | 54.00 MiB"}},
+		{"module_0006.jit_step.cpu_after_optimizations-buffer-assignment.txt",
+			[]string{"| parameters | 26 MiB", "| results | 24.00 MiB", "| temporaries | 4 MiB", "| together | 54.00 MiB"}},
 		{"module_0006.jit_step.cpu_after_optimizations-memory-usage-report.txt", []string{"| together | 54.00 MiB"}},
 	} {
 		t.Run(tc.file, func(t *testing.T) {
@@ -214,7 +219,8 @@ func TestAccountOfALongLog(t *testing.T) {
 		fmt.Fprintf(&log, "MA %d.5 GB         Max_MA 1.5 GB         CA %d.0 GB         Max_CA 2 GB \n", i, i+1)
 	}
 	got := accountWords(diagnose(t, log.String(), ""))
-	for _, want := range []string{"account\nPyTorch | allocated | 19.53 TiB | 20000 | part\n", "grows from 512 MiB (line 1) to 19.53 TiB (line 20000)\n"} {
+	for _, want := range []string{"account\nPyTorch | allocated | 19.53 TiB | 20000 | part\n",
+		"grows from 512 MiB (line 1) to 19.53 TiB (line 20000)\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}

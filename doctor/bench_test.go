@@ -14,11 +14,13 @@ var benchmarkLogs = []struct {
 }{
 	// A training run that prints its steps.
 	{"steps", func(i int) string {
-		return fmt.Sprintf("2031-02-03 04:05:06,789 INFO trainer.py:%d step %d loss %.4f, %d tokens in the batch, learning rate %.6f\n", i%400, i, 1/float64(i+1), i*512, 1e-4)
+		return fmt.Sprintf("2031-02-03 04:05:06,789 INFO trainer.py:%d step %d loss %.4f, %d tokens in the batch, learning rate %.6f\n",
+			i%400, i, 1/float64(i+1), i*512, 1e-4)
 	}},
 	// The same with a size in every line.
 	{"sizes", func(i int) string {
-		return fmt.Sprintf("step %d | loss %.4f | gpu mem %.2f GiB / 79.15 GiB | reserved %d MiB | %.1f it/s\n", i, 1/float64(i+1), 40+float64(i%100)/50, 41000+i%500, 3.1)
+		return fmt.Sprintf("step %d | loss %.4f | gpu mem %.2f GiB / 79.15 GiB | reserved %d MiB | %.1f it/s\n", i, 1/float64(i+1),
+			40+float64(i%100)/50, 41000+i%500, 3.1)
 	}},
 	// The same as Docker keeps it.
 	{"json", func(i int) string {

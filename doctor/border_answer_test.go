@@ -15,7 +15,8 @@ func TestWhatFitsAnotherFailureIsNotBeside(t *testing.T) {
 	if d := diagnose(t, engine, ""); len(d.Causes) < 2 {
 		t.Errorf("the check alone: %s", rules(d))
 	}
-	if d := diagnose(t, engine+strings.Repeat("restarting the job\n", 30)+message, ""); string(d.Verdict)+": "+rules(d) != "cause: others in the message" {
+	if d := diagnose(t, engine+strings.Repeat("restarting the job\n", 30)+message,
+		""); string(d.Verdict)+": "+rules(d) != "cause: others in the message" {
 		t.Errorf("%s: %s", d.Verdict, rules(d))
 	}
 }
@@ -64,7 +65,8 @@ func TestNothingIsSureBehindNumbersThatDoNotAgree(t *testing.T) {
 		"a request of 1 GiB, and 3 GiB are left of the lease of 8 GiB": "needs: the kernel killed it",
 	} {
 		d := diagnose(t, "gpumem: out of memory: "+lease+"\n"+killed, "")
-		if got := string(d.Verdict) + ": " + rules(d); got != want || strings.Contains(inWords(d), "the numbers at line 1 do not agree") != (d.Verdict == VerdictNeeds) {
+		if got := string(d.Verdict) + ": " + rules(d); got != want ||
+			strings.Contains(inWords(d), "the numbers at line 1 do not agree") != (d.Verdict == VerdictNeeds) {
 			t.Errorf("%s: want %s\n%s", lease, want, inWords(d))
 		}
 	}
@@ -83,7 +85,8 @@ func TestWhatDidNotComeIsNoFailure(t *testing.T) {
 		"========= No illegal memory access was found\n========= ERROR SUMMARY: 0 errors\n",
 		"check: No space left on device check passed\n",
 	} {
-		if d := diagnose(t, log, ""); d.Verdict != VerdictUnknown || len(d.Causes) > 0 || !strings.Contains(inWords(d), "no line of the log says that memory was refused") {
+		if d := diagnose(t, log, ""); d.Verdict != VerdictUnknown || len(d.Causes) > 0 ||
+			!strings.Contains(inWords(d), "no line of the log says that memory was refused") {
 			t.Errorf("%s: %s %v\n%s", log, d.Verdict, ids(d), inWords(d))
 		}
 	}

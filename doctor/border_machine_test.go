@@ -21,7 +21,8 @@ func machineWith(total uint64, processes ...string) string {
 		_, _ = fmt.Sscan(p, &pid, &name, &used)
 		list = append(list, fmt.Sprintf(`{"pid": %d, "name": %q, "used_bytes": %d}`, pid, name, used))
 	}
-	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [%s]}], "process": {"pid": 4242}}`, total, strings.Join(list, ", "))
+	return fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "processes": [%s]}], "process": {"pid": 4242}}`, total,
+		strings.Join(list, ", "))
 }
 
 // cudnnLog is XLA's failure of cuDNN, and what was free of the GPU, in bytes.
@@ -131,7 +132,8 @@ func mpsLog(ours, others float64) string {
 // sglang is SGLang's refusal behind what it says of its weights, in GB.
 func sglang(static, free, used float64) string {
 	return fmt.Sprintf("[2026-03-05 10:11:12 TP0] Load weight end. type=LlamaForCausalLM, dtype=torch.bfloat16, avail mem=%.2f GB, mem usage=%.2f GB.\n"+
-		"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=%v\n", free, used, static)
+		"RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=%v\n", free, used,
+		static)
 }
 
 // heap is DXVK's refusal without a size, and a heap of 7,500 MB.
@@ -163,59 +165,82 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"processes on the GPU that failed", smiList(1), "", "cause: others on the machine"},
 		{"processes on another GPU", smiList(0), "", withoutNumbers},
 		{"a neighbour with half the GPU", bareLog, machineWith(16*gib, "77 ollama 9663676416"), "cause: others on the machine"},
-		{"a neighbour with a fifth of it", bareLog, machineWith(16*gib, "77 ollama 3221225472"), "either: a refusal without its numbers; a refusal without its numbers"},
+		{"a neighbour with a fifth of it", bareLog, machineWith(16*gib, "77 ollama 3221225472"),
+			"either: a refusal without its numbers; a refusal without its numbers"},
 		{"a neighbour that leaves less than the pool", wholePool, machineWith(16*gib, "77 jupyter 5368709120"), "cause: others on the machine"}, // 11.06 and 5 are more than 16
-		{"a neighbour with less than a library takes", wholePool, `{"devices": [{"index": 0, "processes": [{"pid": 77, "name": "jupyter", "used_bytes": 314572800}]}]}`, withoutSize},
-		{"a Python with three quarters and a context", cudnnLog("ALLOC_FAILED", 200e6, 16*gib), machineWith(16*gib, "77 python3 13421772800", "4242 python3 2400000000"), "cause: another JAX on the GPU"},
-		{"a Python with more than that, and less than nine tenths", cudnnLog("ALLOC_FAILED", 200e6, 16*gib), machineWith(16*gib, "77 python3 14388140441", "4242 python3 2400000000"), "cause: others leave a library too little"},
-		{"the host's memory is not the GPU's", "host memory total 64.00 GiB\n" + strings.SplitAfter(cupyLog(50*gib), "\n")[1], "", "needs: a pool that the GPU refuses; a pool that the GPU refuses"},
+		{"a neighbour with less than a library takes", wholePool,
+			`{"devices": [{"index": 0, "processes": [{"pid": 77, "name": "jupyter", "used_bytes": 314572800}]}]}`, withoutSize},
+		{"a Python with three quarters and a context", cudnnLog("ALLOC_FAILED", 200e6, 16*gib),
+			machineWith(16*gib, "77 python3 13421772800", "4242 python3 2400000000"), "cause: another JAX on the GPU"},
+		{"a Python with more than that, and less than nine tenths", cudnnLog("ALLOC_FAILED", 200e6, 16*gib),
+			machineWith(16*gib, "77 python3 14388140441", "4242 python3 2400000000"), "cause: others leave a library too little"},
+		{"the host's memory is not the GPU's", "host memory total 64.00 GiB\n" + strings.SplitAfter(cupyLog(50*gib), "\n")[1], "",
+			"needs: a pool that the GPU refuses; a pool that the GPU refuses"},
 
 		{"no context, and less than a GiB free", contextLog + smiRow(14500), "", "cause: no context: the GPU is full"},
 		{"no context, and more than that", contextLog + smiRow(14200), "", "needs: no context"},
 		{"a tenth in use beside a refusal", smiRow(1400) + "\n" + bareLog, "", "needs: a refusal on an empty GPU"},
 		{"a fifth in use", smiRow(3000) + "\n" + bareLog, "", withoutSize},
-		{"four fifths free, in the program's words", "VRAM total: 16.00 GiB\nVRAM free: 14.00 GiB\n" + bareLog, "", "needs: a refusal on an empty GPU"},
+		{"four fifths free, in the program's words", "VRAM total: 16.00 GiB\nVRAM free: 14.00 GiB\n" + bareLog, "",
+			"needs: a refusal on an empty GPU"},
 		{"five eighths free", "VRAM total: 16.00 GiB\nVRAM free: 10.00 GiB\n" + bareLog, "", withoutSize},
 		{"a quarter free at the start", foundGPU("3.90GiB"), "", "cause: free memory at the start"},
 		{"more than that", foundGPU("4.10GiB"), "", withoutSize},
-		{"TensorFlow with less than half its card", tfDevice(3700), "", "needs: TensorFlow got a part of the GPU only; a library that failed; a library that failed"},
+		{"TensorFlow with less than half its card", tfDevice(3700), "",
+			"needs: TensorFlow got a part of the GPU only; a library that failed; a library that failed"},
 		{"TensorFlow with more than half", tfDevice(4200), "", "either: a library that failed; a library that failed; a library that failed"},
 
 		// A library takes 520 MiB, and any two of them a GiB.
-		{"a third of a small GPU free, which is little", cudnnLog("INTERNAL_ERROR", 600e6, 1900e6), "", "either: a library that failed; a library that failed"},
+		{"a third of a small GPU free, which is little", cudnnLog("INTERNAL_ERROR", 600e6, 1900e6), "",
+			"either: a library that failed; a library that failed"},
 		{"a third of a large GPU free", cudnnLog("INTERNAL_ERROR", 6e9, 19e9), "", "not_memory: a library fails on a free GPU"},
 		{"a fifth free, as JAX's pool leaves it", cudnnLog("INTERNAL_ERROR", 32e8, 16e9), "", "unknown: "},
-		{"an allocator without a pool helped", cusolverLog, triedState("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", true), "cause: a smaller pool helped"},
+		{"an allocator without a pool helped", cusolverLog, triedState("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", true),
+			"cause: a smaller pool helped"},
 		{"a pool of nine tenths helped", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".9", true), "cause: a smaller pool helped"},
-		{"a pool of four GPUs, in unified memory, is not smaller", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", true), "either: a library that failed; a library that failed; a library that failed"},
+		{"a pool of four GPUs, in unified memory, is not smaller", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", "4.0", true),
+			"either: a library that failed; a library that failed; a library that failed"},
 		// What neither the pool nor what is free explains is 2.2 of 16 GiB, a desktop's at most, or 3.8, which may be anybody's.
-		{"a pool of 0.85 leaves a library too little", "XLA_PYTHON_CLIENT_MEM_FRACTION=.85 python train.py\n" + cudnnLog("ALLOC_FAILED", 200e6, 16*gib), "", "cause: the pool leaves a library too little"},
-		{"a pool of 0.75 leaves more than a quarter of itself", "XLA_PYTHON_CLIENT_MEM_FRACTION=.75 python train.py\n" + cudnnLog("ALLOC_FAILED", 200e6, 16*gib), "", "needs: a library without room; a library without room; a library without room"},
-		{"a pool of half the GPU did not help", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", false), "either: a smaller pool did not help; a smaller pool did not help; a smaller pool may not have been small enough"},
-		{"nor one of six tenths, which is not small", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".6", false), "either: a library that failed; a library that failed; a library that failed"},
+		{"a pool of 0.85 leaves a library too little", "XLA_PYTHON_CLIENT_MEM_FRACTION=.85 python train.py\n" + cudnnLog("ALLOC_FAILED",
+			200e6, 16*gib), "", "cause: the pool leaves a library too little"},
+		{"a pool of 0.75 leaves more than a quarter of itself",
+			"XLA_PYTHON_CLIENT_MEM_FRACTION=.75 python train.py\n" + cudnnLog("ALLOC_FAILED", 200e6, 16*gib), "",
+			"needs: a library without room; a library without room; a library without room"},
+		{"a pool of half the GPU did not help", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".5", false),
+			"either: a smaller pool did not help; a smaller pool did not help; a smaller pool may not have been small enough"},
+		{"nor one of six tenths, which is not small", cusolverLog, triedState("XLA_PYTHON_CLIENT_MEM_FRACTION", ".6", false),
+			"either: a library that failed; a library that failed; a library that failed"},
 
-		{"a program of a sixteenth of the GPU", programOf("3.00GiB", "4.00GiB"), "", "needs: a small program that does not fit; a small program that does not fit"},
+		{"a program of a sixteenth of the GPU", programOf("3.00GiB", "4.00GiB"), "",
+			"needs: a small program that does not fit; a small program that does not fit"},
 		{"a program of a sixth", programOf("9.00GiB", "10.00GiB"), "", ofAnyPool},
 		{"a pool that grows, said as 0", "XLA_PYTHON_CLIENT_PREALLOCATE=0 python train.py\n" + bareOfJAX, "", ofAGrowingPool},
 		{"a pool that grows, said as False", "XLA_PYTHON_CLIENT_PREALLOCATE=False python train.py\n" + bareOfJAX, "", ofAGrowingPool},
 		{"a pool that does not", "XLA_PYTHON_CLIENT_PREALLOCATE=true python train.py\n" + bareOfJAX, "", ofAnyPool},
 		{"past the pool, and regions released before", regionsLog + pastPool, "", "cause: a request above any GPU"},
 
-		{"readings that rise by half in all", rising("step %d: memory allocated %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "", "cause: readings that only rise"},
-		{"readings that rise by a twentieth", rising("step %d: memory allocated %s GiB", "10.0", "10.1", "10.2", "10.3", "10.4", "10.5"), "", withoutSize},
-		{"readings of the host that rise", rising("step %d: host memory used %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "", withoutSize},
-		{"readings without a unit that rise evenly", rising("step %d, gpu memory used: %s", "1.00", "1.50", "2.00", "2.50", "3.00", "3.50"), "", "cause: readings that rise by the same each time"},
+		{"readings that rise by half in all", rising("step %d: memory allocated %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "",
+			"cause: readings that only rise"},
+		{"readings that rise by a twentieth", rising("step %d: memory allocated %s GiB", "10.0", "10.1", "10.2", "10.3", "10.4", "10.5"), "",
+			withoutSize},
+		{"readings of the host that rise", rising("step %d: host memory used %s GiB", "10.0", "11.1", "12.2", "13.3", "14.4", "15.5"), "",
+			withoutSize},
+		{"readings without a unit that rise evenly", rising("step %d, gpu memory used: %s", "1.00", "1.50", "2.00", "2.50", "3.00", "3.50"),
+			"", "cause: readings that rise by the same each time"},
 		{"and by steps of any size", rising("step %d, gpu memory used: %s", "1.00", "1.10", "2.00", "2.05", "3.40", "3.50"), "", withoutSize},
 
-		{"more live than the GPU, by the rounding of a size", older("1.00 GiB", "8.00 GiB", "8.05 GiB", "0 bytes", "8.40 GiB"), "", "cause: the program's own allocations fill the GPU"},
+		{"more live than the GPU, by the rounding of a size", older("1.00 GiB", "8.00 GiB", "8.05 GiB", "0 bytes", "8.40 GiB"), "",
+			"cause: the program's own allocations fill the GPU"},
 		{"more live than that", older("1.00 GiB", "8.00 GiB", "8.30 GiB", "0 bytes", "8.40 GiB"), "", "cause: more allocated than the GPU has"},
 		{"a Mac's process with little besides PyTorch", mpsLog(15, 3), "", "cause: the pool's own limit"},
 		{"a Mac's process with twice of PyTorch's", mpsLog(6, 12), "", "either: others in the process; the limit on the process"},
 		{"a pool of more than three quarters", cupyLog(37 * gib / 2), "", "cause: the pool holds most of the GPU"},
 		{"a pool of less", cupyLog(14 * gib), "", "needs: a pool that the GPU refuses; a pool that the GPU refuses"},
 
-		{"a quarter used before an engine, and 1 GiB lacking", atStart(60, .76, 61), "", "cause: an engine's check at its start; a neighbour at its start or end"},
-		{"a sixteenth used, and 1 GiB lacking", atStart(75, .95, 76), "", "either: an engine's check at its start; a neighbour at its start or end"},
+		{"a quarter used before an engine, and 1 GiB lacking", atStart(60, .76, 61), "",
+			"cause: an engine's check at its start; a neighbour at its start or end"},
+		{"a sixteenth used, and 1 GiB lacking", atStart(75, .95, 76), "",
+			"either: an engine's check at its start; a neighbour at its start or end"},
 		// Weights of 7 GiB, a context of 0.75, and a tenth of the GPU, 8: up to 15.75 may be the engine's own.
 		{"in use before an engine, and perhaps its own", before(15.1), "", "needs: no room for the cache; the engine's share"},
 		{"in use before an engine, and not its own", before(16.5), "", "cause: an engine counts what was there before it"},
@@ -229,13 +254,21 @@ func TestBordersOfTheMachine(t *testing.T) {
 		{"a heap with ten", heap(7490), "", "unknown: "},
 		{"a small request of a busy pool", busy(200), "", "cause: a small request of a busy pool"},
 		{"a request that is not small", busy(300), "", "unknown: "},
-		{"three quarters of the GPU in use, and a pool's report", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 36*gib), "cause: the GPU is used up to the pool's part"},
-		{"five sixths in use, which is no pool's part", chunks, fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 40*gib), "unknown: "},
-		{"the host's free memory is not the GPU's", strings.SplitAfter(cudnnLog("INTERNAL_ERROR", 1, 1), "\n")[0] + "I0305 10:11:12.000000    4242 host.cc:12] Host memory usage: 60000000000 bytes free, 64000000000 bytes total.\n", "", "either: a library that failed; a library that failed"},
-		{"a whole pool is refused, and a pool's warning behind it", wholePool + strings.SplitAfter(busy(1), "\n")[0] + "\n", "", "needs: a whole pool is refused; a whole pool is refused; a whole pool is refused"},
+		{"three quarters of the GPU in use, and a pool's report", chunks,
+			fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 36*gib),
+			"cause: the GPU is used up to the pool's part"},
+		{"five sixths in use, which is no pool's part", chunks,
+			fmt.Sprintf(`{"devices": [{"index": 0, "total_bytes": %d, "used_bytes": %d}]}`, 48*gib, 40*gib), "unknown: "},
+		{"the host's free memory is not the GPU's", strings.SplitAfter(cudnnLog("INTERNAL_ERROR", 1, 1),
+			"\n")[0] + "I0305 10:11:12.000000    4242 host.cc:12] Host memory usage: 60000000000 bytes free, 64000000000 bytes total.\n", "",
+			"either: a library that failed; a library that failed"},
+		{"a whole pool is refused, and a pool's warning behind it", wholePool + strings.SplitAfter(busy(1), "\n")[0] + "\n", "",
+			"needs: a whole pool is refused; a whole pool is refused; a whole pool is refused"},
 		{"cuBLAS in JAX, which the path shows", "  File \"/opt/venv/lib/python3.12/site-packages/jax/_src/dispatch.py\", line 90, in apply\nRuntimeError: CUBLAS_STATUS_ALLOC_FAILED in cublasCreate\n", "", "needs: a library without room; a library without room; a library without room"},
-		{"cuBLAS, which TensorFlow beside JAX starves as well", "E0305 10:11:12.000000    4242 xla/stream_executor/cuda/cuda_blas.cc:188] failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n", "", "either: a library that failed; a library that failed; a library that failed; a library that failed"},
-		{"cuDNN, which it does not", strings.SplitAfter(cudnnLog("NOT_INITIALIZED", 1, 1), "\n")[0], "", "either: a library that failed; a library that failed"},
+		{"cuBLAS, which TensorFlow beside JAX starves as well",
+			"E0305 10:11:12.000000    4242 xla/stream_executor/cuda/cuda_blas.cc:188] failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED\n", "", "either: a library that failed; a library that failed; a library that failed; a library that failed"},
+		{"cuDNN, which it does not", strings.SplitAfter(cudnnLog("NOT_INITIALIZED", 1, 1), "\n")[0], "",
+			"either: a library that failed; a library that failed"},
 		{"the host refused, and then the GPU", "OSError: [Errno 12] Cannot allocate memory\n" + bareLog, "", "cause: the host's memory"},
 		{"two workers on one GPU", onRanks("(pid=4210) ", "(pid=4242) "), "", "cause: pools of several processes"},
 	} {
@@ -256,15 +289,20 @@ func TestWhatIsNotSaid(t *testing.T) {
 	}
 	announced := "I0305 10:11:12.000000    4242 xla/pjrt/gpu/gpu_helpers.cc:114] XLA backend allocating 11871240192 bytes on device 0 for BFCAllocator.\n"
 	for _, tt := range []struct{ name, log, says, not string }{
-		{"one pool is announced once", announced + ">>> jax.clear_backends()\n" + wholePool, "the program cleared its backends", "the same again"},
+		{"one pool is announced once", announced + ">>> jax.clear_backends()\n" + wholePool, "the program cleared its backends",
+			"the same again"},
 		{"two pools are announced", announced + ">>> jax.clear_backends()\n" + announced + wholePool, "the same again", ""},
 		{"the GPU refused before the host did", "CUDA error 2 at ggml-cuda.cu:781: out of memory\n" + pinnedLog, "", "the host refused first"},
 		{"the host refused before the GPU did", pinnedLog + "CUDA error 2 at ggml-cuda.cu:781: out of memory\n", "the host refused first", ""},
-		{"the kernel killed at a container's limit", kernel("CONSTRAINT_MEMCG", "Memory cgroup "), "its container's limit", "the machine had no memory left"},
-		{"the kernel killed at the machine's, too", kernel("CONSTRAINT_MEMCG", "Memory cgroup ") + kernel("CONSTRAINT_NONE", ""), "the machine had no memory left", "its container's limit"},
-		{"another GPU's free memory", "engine: out of GPU memory: requested 2.00 GiB on GPU 0; GPU 1 has 15.00 GiB free of 16.00 GiB\n", "2 GiB was refused", "15 GiB"},
+		{"the kernel killed at a container's limit", kernel("CONSTRAINT_MEMCG", "Memory cgroup "), "its container's limit",
+			"the machine had no memory left"},
+		{"the kernel killed at the machine's, too", kernel("CONSTRAINT_MEMCG", "Memory cgroup ") + kernel("CONSTRAINT_NONE", ""),
+			"the machine had no memory left", "its container's limit"},
+		{"another GPU's free memory", "engine: out of GPU memory: requested 2.00 GiB on GPU 0; GPU 1 has 15.00 GiB free of 16.00 GiB\n",
+			"2 GiB was refused", "15 GiB"},
 		{"NCCL's next line after another failure", "node1:42:61 [0] enqueue.cc:100 NCCL WARN Cuda failure 'operation not supported'\nnode1:42:61 [0] alloc.h:170 NCCL WARN Failed to CUDA calloc async 608 bytes\n", "", "nccl_headroom"},
-		{"JAX does not read TensorFlow's limit on pinned memory", "E0305 10:11:12.000000    4242 external/xla/xla/tsl/framework/bfc_allocator.cc:512] Allocator (xla_gpu_host_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n", "host_memory", "TF_GPU_HOST_MEM_LIMIT_IN_MB"},
+		{"JAX does not read TensorFlow's limit on pinned memory",
+			"E0305 10:11:12.000000    4242 external/xla/xla/tsl/framework/bfc_allocator.cc:512] Allocator (xla_gpu_host_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n", "host_memory", "TF_GPU_HOST_MEM_LIMIT_IN_MB"},
 		{"TensorFlow does", "2021-03-05 10:11:12.000000: E tensorflow/core/common_runtime/bfc_allocator.cc:512] Allocator (cuda_host_bfc) ran out of memory trying to allocate 2.00GiB (rounded to 2147483648)requested by op\n", "TF_GPU_HOST_MEM_LIMIT_IN_MB", ""},
 		{"ranks have a GPU each", onRanks("[rank0]: ", "[rank1]: "), "", "pools of several processes"},
 	} {
@@ -278,19 +316,24 @@ func TestWhatIsNotSaid(t *testing.T) {
 
 // TestFirstStep: what is to be done first, where a figure beside it says so.
 func TestFirstStep(t *testing.T) {
-	two := strings.Replace(card{2, 40, 1, 20, 19, 18, .3}.String(), "Process 4242 has 20.00 GiB", "Process 11 has 10.00 GiB memory in use. Process 12 has 10.00 GiB", 1)
-	three := strings.Replace(two, "Process 11 has 10.00 GiB", "Process 11 has 7.00 GiB memory in use. Process 13 has 7.00 GiB memory in use. Process 14 has 7.00 GiB", 1)
+	two := strings.Replace(card{2, 40, 1, 20, 19, 18, .3}.String(), "Process 4242 has 20.00 GiB",
+		"Process 11 has 10.00 GiB memory in use. Process 12 has 10.00 GiB", 1)
+	three := strings.Replace(two, "Process 11 has 10.00 GiB",
+		"Process 11 has 7.00 GiB memory in use. Process 13 has 7.00 GiB memory in use. Process 14 has 7.00 GiB", 1)
 	const weights = "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000.00 MiB on device 0: cudaMalloc failed: out of memory\n"
 	const cache = "llama_kv_cache_init: failed to allocate buffer for kv cache\n"
-	moved := "  File \"/opt/torch/nn/modules/module.py\", line 927, in _apply\n" + older("3.00 GiB", "24.00 GiB", "22.40 GiB", "1.00 GiB", "22.50 GiB")
+	moved := "  File \"/opt/torch/nn/modules/module.py\", line 927, in _apply\n" + older("3.00 GiB", "24.00 GiB", "22.40 GiB", "1.00 GiB",
+		"22.50 GiB")
 	for _, tt := range []struct{ name, log, first string }{
 		{"a model on its way to the GPU", moved, "make the weights smaller"},
 		{"the same in a program that trains", "epoch 1, loss 0.31\n" + moved, "make it smaller: a smaller batch"},
 		{"two of one size are two programs", two, "see who holds it"},
 		{"three of one size are ranks", three, "3 of the processes hold 7 GiB each: the ranks of one job"},
 		{"the buffer of the cache, by the next line", weights + cache, "make the cache smaller"},
-		{"the buffer of recurrent states", weights + "llama_memory_recurrent: failed to allocate buffer for rs cache\n", "make the cache smaller"},
-		{"that of the weights, and the cache of a later model", weights + strings.Repeat("srv load: trying the next model\n", 8) + cache, "make the weights smaller"},
+		{"the buffer of recurrent states", weights + "llama_memory_recurrent: failed to allocate buffer for rs cache\n",
+			"make the cache smaller"},
+		{"that of the weights, and the cache of a later model", weights + strings.Repeat("srv load: trying the next model\n", 8) + cache,
+			"make the weights smaller"},
 	} {
 		if d := diagnose(t, tt.log, ""); len(d.Causes) == 0 || !strings.HasPrefix(d.Causes[0].Steps[0], tt.first) {
 			t.Errorf("%s: %+v\nwant %s", tt.name, d.Causes, tt.first)
@@ -324,7 +367,8 @@ func TestWhoGoesOn(t *testing.T) {
 		{"its own rank's progress", "[rank0]: " + bareLog + ranked, true},
 		{"another rank's progress", "[rank1]: " + bareLog + ranked, false},
 		{"it tries again in the next line", bareLog + "allocation failed, retrying with a smaller batch\n", true},
-		{"something else is tried again far below", bareLog + strings.Repeat("loading a part\n", 12) + "download of shard 3: connection reset, retrying\n", false},
+		{"something else is tried again far below", bareLog + strings.Repeat("loading a part\n",
+			12) + "download of shard 3: connection reset, retrying\n", false},
 	} {
 		if d := diagnose(t, tt.log, ""); (d.Verdict == VerdictNonfatal) != tt.goesOn {
 			t.Errorf("%s: %s %v", tt.name, d.Verdict, ids(d))

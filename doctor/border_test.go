@@ -20,7 +20,8 @@ func (c card) String() string {
 	if c.process > 0 {
 		fmt.Fprintf(&b, "Including non-PyTorch memory, this process has %.2f GiB memory in use. ", c.process)
 	}
-	fmt.Fprintf(&b, "Of the allocated memory %.2f GiB is allocated by PyTorch, and %.2f GiB is reserved by PyTorch but unallocated.\n", c.alloc, c.idle)
+	fmt.Fprintf(&b, "Of the allocated memory %.2f GiB is allocated by PyTorch, and %.2f GiB is reserved by PyTorch but unallocated.\n",
+		c.alloc, c.idle)
 	return b.String()
 }
 
@@ -62,16 +63,23 @@ func TestBordersOfTheAccount(t *testing.T) {
 	rest := card{2, 80, 1, 0, 0, 38, 1}.String() // 40 GiB are nobody's, 1 GiB was lacking
 	for _, tt := range []struct{ name, log, state, want string }{
 		{"holes, a quarter of a pool that fills the GPU", card{8, 72, 1.0, 0, 70.5, 52.4, 17.6}.String(), "", "cause: holes in the pool"},
-		{"holes, less than that", card{8, 72, 1.0, 0, 70.5, 52.6, 17.4}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
-		{"holes, a twenty-fifth of the pool, beside much that is outside of it", card{2, 72, .8, 0, 60.7, 57.5, 2.5}.String(), "", "cause: holes in the pool"},
-		{"holes, less than that, beside as much", card{2, 72, .8, 0, 60.7, 57.7, 2.3}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
-		{"tensors in 94 of 100 parts, and 3 of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.15}.String(), "", "cause: the program's own allocations fill the GPU"},
-		{"tensors in less", card{.4, 40, .3, 0, 39.2, 37.59, 1.15}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
-		{"as many tensors, and more of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.18}.String(), "", "either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"holes, less than that", card{8, 72, 1.0, 0, 70.5, 52.6, 17.4}.String(), "",
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"holes, a twenty-fifth of the pool, beside much that is outside of it", card{2, 72, .8, 0, 60.7, 57.5, 2.5}.String(), "",
+			"cause: holes in the pool"},
+		{"holes, less than that, beside as much", card{2, 72, .8, 0, 60.7, 57.7, 2.3}.String(), "",
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"tensors in 94 of 100 parts, and 3 of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.15}.String(), "",
+			"cause: the program's own allocations fill the GPU"},
+		{"tensors in less", card{.4, 40, .3, 0, 39.2, 37.59, 1.15}.String(), "",
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
+		{"as many tensors, and more of the pool unused", card{.4, 40, .3, 0, 39.2, 37.61, 1.18}.String(), "",
+			"either: holes in the pool, or just too few; holes in the pool, or just too few"},
 		{"others with four times the holes", card{4, 80, 1, 13.2, 65, 61.3, 3.2}.String(), "", "cause: others in the message"},
 		{"others with less than that", card{4, 80, 1, 12.4, 66, 62.3, 3.2}.String(), "", "cause: holes in the pool"},
 		{"free, and others with two fifths of the GPU", card{2, 80, 2.5, 32.5, 44, 43, .2}.String(), "", "cause: others in the message"},
-		{"free, and others with less", card{2, 80, 2.5, 31.5, 45, 44, .2}.String(), "", "needs: refused while enough is free; refused while enough is free; refused while enough is free"},
+		{"free, and others with less", card{2, 80, 2.5, 31.5, 45, 44, .2}.String(), "",
+			"needs: refused while enough is free; refused while enough is free; refused while enough is free"},
 		{"nothing of what is free, and less than half the GPU", xpu(5.7), "", "needs: the rest of the GPU; the program's own allocations"},
 		{"nothing of what is free, and more than half", xpu(6.1), "", "needs: the program's own allocations; the rest of the GPU"},
 		{"an engine whose model took more than half", parts(78, 41), "", "cause: an engine's parts"},
@@ -84,9 +92,12 @@ func TestBordersOfTheAccount(t *testing.T) {
 		{"no request, and nobody is listed", untold(""), "", "needs: the rest of the GPU; the rest of the GPU"},
 		{"no request, and a list of who has them", untold("Process 4242 has 25.00 GiB memory in use. Process 77 has 14.90 GiB memory in use. "), "", "unknown: "},
 		// 0.6 GiB were lacking. A context has up to 1.5, and so a process of 0.9 may have no more.
-		{"others with what was lacking, and no more than a context", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listedOn(16, 900), "either: the program's own allocations; the rest of the GPU"},
-		{"others with more than one", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listedOn(16, 2000), "cause: others on the machine"},
-		{"a list of another GPU, of 80 GiB", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(2000), "needs: the program's own allocations; the rest of the GPU"},
+		{"others with what was lacking, and no more than a context", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"),
+			listedOn(16, 900), "either: the program's own allocations; the rest of the GPU"},
+		{"others with more than one", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listedOn(16, 2000),
+			"cause: others on the machine"},
+		{"a list of another GPU, of 80 GiB", older("1.00 GiB", "16.00 GiB", "12.00 GiB", "0.40 GiB", "12.50 GiB"), listed(2000),
+			"needs: the program's own allocations; the rest of the GPU"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagnose(t, tt.log, tt.state)

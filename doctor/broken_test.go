@@ -53,7 +53,8 @@ func TestMeasureWraps(t *testing.T) {
 			}
 			asked, changed, blamed, examples := changes(t, logs, 1, b.Apply)
 			rows[k] += fmt.Sprintf(" %6.1f", percent(changed, asked))
-			measured.check(t, fmt.Sprintf("wrap/%s/%d", strings.NewReplacer(", ", "-", " ", "-").Replace(b.Name), width), percent(changed, asked), goalBroken, false)
+			measured.check(t, fmt.Sprintf("wrap/%s/%d", strings.NewReplacer(", ", "-", " ", "-").Replace(b.Name), width),
+				percent(changed, asked), goalBroken, false)
 			if blamed > 0 {
 				rows[k] += "!"
 			}

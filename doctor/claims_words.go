@@ -98,12 +98,14 @@ var relations = []relation{
 	}),
 	say(`@ more is needed; the engine may use (0?\.\d+) of @`, func(v []claim) bool { return less(plus(v[0], times(v[1].n, v[2])), v[2]) }),
 	say(`a pool of @: @ are needed, and @ of the GPU's @`, func(v []claim) bool { return less(plus(v[0], v[2]), v[3]) }),
-	say(`@ OF @ free \(& %\) is what JAX's default pool leaves`, func(v []claim) bool { return less(times(.25, v[1]), plus(v[0], claim{account.ContextMost, 0})) }),
+	say(`@ OF @ free \(& %\) is what JAX's default pool leaves`,
+		func(v []claim) bool { return less(times(.25, v[1]), plus(v[0], claim{account.ContextMost, 0})) }),
 	say(`had @ free when @ was refused`, above),
 	say(`@ requested, @ free: @ was lacking, and others hold @ of @`, func(v []claim) bool {
 		return less(plus(v[1], v[2]), v[0]) && less(v[0], plus(v[1], v[2])) && less(v[2], v[3]) && less(v[3], v[4])
 	}),
-	say(`@ was lacking: others hold @, and @...; neither alone is enough`, func(v []claim) bool { return less(v[1], v[0]) && less(v[2], v[0]) }),
+	say(`@ was lacking: others hold @, and @...; neither alone is enough`,
+		func(v []claim) bool { return less(v[1], v[0]) && less(v[2], v[0]) }),
 	say(`@ taken and @ requested pass the limit of @`, func(v []claim) bool { return less(v[2], plus(plus(v[0], v[1]), slack(v[2]))) }),
 	say(`the pool has @, and with the request it would pass & % of @`, func(v []claim) bool {
 		return less(v[0], plus(times(v[1].n/100, v[2]), slack(v[2])))
@@ -150,7 +152,8 @@ func holds(words string, sizes []claim) bool {
 }
 
 // constants are what the doctor's pages name: see package account, and 64 MiB of /dev/shm.
-var constants = []float64{account.FirstLibrary, 1.5 * account.FirstLibrary, account.ContextMost, 256 << 20, 64 << 20, 20 << 20, 4 << 30, 8 << 30, 20 << 30}
+var constants = []float64{account.FirstLibrary, 1.5 * account.FirstLibrary, account.ContextMost, 256 << 20, 64 << 20, 20 << 20, 4 << 30,
+	8 << 30, 20 << 30}
 
 // follows returns what a claim says, where that is a constant, a sum, a difference, or a fraction of
 // what is told, or of what was made of it before. each is what one reading has of a difference.

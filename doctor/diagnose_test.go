@@ -68,9 +68,12 @@ func TestDiagnoseEdges(t *testing.T) {
 		{"UTF-16", utf16le(cudnn), "", VerdictNeeds, ""},
 		{"an empty state", cudnn, "{}", VerdictNeeds, ""},
 		{"a state of no GPU", cudnn, `{"devices": []}`, VerdictNeeds, ""},
-		{"a state without a log", "", `{"devices": [{"total_bytes": 8589934592, "processes": [{"pid": 1, "used_bytes": 8000000000}]}]}`, VerdictAccount, ""},
-		{"sizes at the end of 64 bits", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 18446744073709551615 bytes.\n", "", VerdictNotMemory, NotMemory},
-		{"one byte on a GPU of one byte", "RESOURCE_EXHAUSTED: Failed to allocate request for 1B (1B) on device ordinal 0\n", `{"devices": [{"total_bytes": 1, "processes": []}]}`, "", ""},
+		{"a state without a log", "", `{"devices": [{"total_bytes": 8589934592, "processes": [{"pid": 1, "used_bytes": 8000000000}]}]}`,
+			VerdictAccount, ""},
+		{"sizes at the end of 64 bits", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 18446744073709551615 bytes.\n", "",
+			VerdictNotMemory, NotMemory},
+		{"one byte on a GPU of one byte", "RESOURCE_EXHAUSTED: Failed to allocate request for 1B (1B) on device ordinal 0\n",
+			`{"devices": [{"total_bytes": 1, "processes": []}]}`, "", ""},
 		{"the failure is in the last of many lines", strings.Repeat("step 1, loss 0.5\n", 10_000) + cudnn, "", VerdictNeeds, ""},
 		{"a warning before it", "Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.00GiB with freed_by_count=0. The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.\n" + cudnn, "", VerdictNeeds, ""},
 	}
@@ -124,7 +127,8 @@ func TestLineOrder(t *testing.T) {
 
 func TestDiagnoseErrors(t *testing.T) {
 	broken := errors.New("the disk is gone")
-	for _, r := range []io.Reader{iotest.ErrReader(broken), io.MultiReader(strings.NewReader("Allocator (GPU_0_bfc) ran out of memory\n"), iotest.ErrReader(broken))} {
+	for _, r := range []io.Reader{iotest.ErrReader(broken),
+		io.MultiReader(strings.NewReader("Allocator (GPU_0_bfc) ran out of memory\n"), iotest.ErrReader(broken))} {
 		if d, err := Diagnose(r, nil); !errors.Is(err, broken) || d != nil {
 			t.Errorf("%v, %v", d, err)
 		}

@@ -12,7 +12,8 @@ import (
 // the doctor answered.
 
 func TestUnifiedIsReadAsXLADoes(t *testing.T) {
-	for value, want := range map[string]bool{"1": true, "true": true, "TRUE": true, "0": false, "false": false, "no": false, "yes": false, "": false} {
+	for value, want := range map[string]bool{"1": true, "true": true, "TRUE": true, "0": false, "false": false, "no": false, "yes": false,
+		"": false} {
 		e := account.New(nil)
 		e.Env["TF_FORCE_UNIFIED_MEMORY"] = value
 		if e.Unified() != want {
@@ -48,7 +49,8 @@ func TestWholePoolIsThreeQuartersOrNineTenths(t *testing.T) {
 }
 
 func TestSizesInListsAreOfTheDevice(t *testing.T) {
-	for device, want := range map[int][2]uint64{-1: {1 * statement.Gib, 5 * statement.Gib}, 0: {1 * statement.Gib, 5 * statement.Gib}, 1: {2 * statement.Gib, 6 * statement.Gib}, 2: {0, 0}} {
+	for device, want := range map[int][2]uint64{-1: {1 * statement.Gib, 5 * statement.Gib}, 0: {1 * statement.Gib, 5 * statement.Gib},
+		1: {2 * statement.Gib, 6 * statement.Gib}, 2: {0, 0}} {
 		if p, a := account.FromLists("1 GiB 2 GiB", "5 GiB, 6 GiB", device); p != want[0] || a != want[1] {
 			t.Errorf("device %d: %d and %d", device, p, a)
 		}
@@ -78,7 +80,8 @@ func TestTriedFractionMustBeSmall(t *testing.T) {
 
 // Four readings that rise may be a start.
 func TestFourReadingsAreNoLeak(t *testing.T) {
-	steps := []string{"step 1: memory allocated 1.0 GiB", "step 2: memory allocated 2.0 GiB", "step 3: memory allocated 3.0 GiB", "step 4: memory allocated 4.0 GiB", "step 5: memory allocated 5.0 GiB"}
+	steps := []string{"step 1: memory allocated 1.0 GiB", "step 2: memory allocated 2.0 GiB", "step 3: memory allocated 3.0 GiB",
+		"step 4: memory allocated 4.0 GiB", "step 5: memory allocated 5.0 GiB"}
 	for n, want := range map[int]bool{4: false, 5: true} {
 		d := diagnose(t, strings.Join(steps[:n], "\n")+"\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", "")
 		if slices.Contains(ids(d), string(Leak)) != want {

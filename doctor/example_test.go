@@ -15,7 +15,8 @@ E0412 08:15:30.123456  731 cuda_dnn.cc:532] Could not create cudnn handle: CUDNN
 E0412 08:15:30.123460  731 cuda_dnn.cc:536] Memory usage: 104857600 bytes free, 8589934592 bytes total.
 `
 	holds := uint64(6700 << 20)
-	state := &machine.Snapshot{Devices: []machine.Device{{Total: 8 << 30, Programs: []machine.Program{{PID: 7, Name: "python", Used: &holds, Frameworks: []string{"jax"}}}}}}
+	state := &machine.Snapshot{Devices: []machine.Device{{Total: 8 << 30,
+		Programs: []machine.Program{{PID: 7, Name: "python", Used: &holds, Frameworks: []string{"jax"}}}}}}
 	d, err := doctor.Diagnose(strings.NewReader(text), state)
 	if err != nil {
 		log.Fatal(err)

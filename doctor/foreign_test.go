@@ -22,32 +22,40 @@ var foreign = []struct {
 	{"traceback", func(said string, draw *rand.Rand) string {
 		module := pick(draw, "ops/step.py", "lib/runner.py", "app/main.py")
 		return fmt.Sprintf("Traceback (most recent call last):\n  File \"/srv/%s\", line %d, in %s\n    out = self.call(batch)\n          ^^^^^^^^^^^^^^^^\n%s: %s\n",
-			module, 1+draw.IntN(900), pick(draw, "run", "forward", "<module>"), pick(draw, "RuntimeError", "acme.errors.StepFailed", "Exception"), said)
+			module, 1+draw.IntN(900), pick(draw, "run", "forward", "<module>"),
+			pick(draw, "RuntimeError", "acme.errors.StepFailed", "Exception"), said)
 	}},
 	{"what", func(said string, draw *rand.Rand) string {
-		return fmt.Sprintf("terminate called after throwing an instance of '%s'\n  what():  %s\nAborted (core dumped)\n", pick(draw, "std::runtime_error", "acme::device_error", "thrust::system::system_error"), said)
+		return fmt.Sprintf("terminate called after throwing an instance of '%s'\n  what():  %s\nAborted (core dumped)\n",
+			pick(draw, "std::runtime_error", "acme::device_error", "thrust::system::system_error"), said)
 	}},
 	{"go", func(said string, draw *rand.Rand) string {
-		return fmt.Sprintf("2026/03/05 10:11:%02d %s: %s\nexit status 1\n", draw.IntN(60), pick(draw, "serve: cannot run the model", "worker 3: step 12", "main.go:88: launch"), said)
+		return fmt.Sprintf("2026/03/05 10:11:%02d %s: %s\nexit status 1\n", draw.IntN(60),
+			pick(draw, "serve: cannot run the model", "worker 3: step 12", "main.go:88: launch"), said)
 	}},
 	{"syslog", func(said string, draw *rand.Rand) string {
-		return fmt.Sprintf("Mar  5 10:11:%02d node%d %s[%d]: %s\n", draw.IntN(60), 1+draw.IntN(9), pick(draw, "trainer", "acmed", "python3"), 1000+draw.IntN(9000), said)
+		return fmt.Sprintf("Mar  5 10:11:%02d node%d %s[%d]: %s\n", draw.IntN(60), 1+draw.IntN(9), pick(draw, "trainer", "acmed", "python3"),
+			1000+draw.IntN(9000), said)
 	}},
 	{"json", func(said string, draw *rand.Rand) string {
 		quoted, _ := json.Marshal(said) // a string
-		return fmt.Sprintf("{\"ts\": \"2026-03-05T10:11:%02dZ\", \"level\": \"%s\", \"msg\": %s, \"rank\": %d}\n", draw.IntN(60), pick(draw, "error", "fatal"), quoted, draw.IntN(8))
+		return fmt.Sprintf("{\"ts\": \"2026-03-05T10:11:%02dZ\", \"level\": \"%s\", \"msg\": %s, \"rank\": %d}\n", draw.IntN(60),
+			pick(draw, "error", "fatal"), quoted, draw.IntN(8))
 	}},
 }
 
 func pick(draw *rand.Rand, words ...string) string { return words[draw.IntN(len(words))] }
 
 // sentences are what programs say around a name, a text or a number: of whom, and the error.
-var sentences = []string{"%[1]s said %[2]s", "call into %[1]s came back with %[2]s", "%[1]s: %[2]s, giving up", "the %[1]s layer reports %[2]s at this point", "got %[2]s from %[1]s"}
+var sentences = []string{"%[1]s said %[2]s", "call into %[1]s came back with %[2]s", "%[1]s: %[2]s, giving up",
+	"the %[1]s layer reports %[2]s at this point", "got %[2]s from %[1]s"}
 
 // familyWords are a word that tells a family, where a sentence has to.
 var familyWords = map[vocabulary.Family]string{
-	"common": "the program", "engine": "the engine", "exception": "the program", "Linux": "the kernel", "cudaError": "CUDA", "CUresult": "CUDA", "hipError": "HIP", "Level Zero": "Level Zero", "Unified Runtime": "SYCL", "PI": "SYCL",
-	"NTSTATUS": "ntstatus", "HRESULT": "hresult", "Win32": "Windows", "errno": "errno", "signal": "signal", "exit status": "exit status", "Xid": "NVRM", "NV_STATUS": "NVRM", "absl": "grpc", "HSA": "HSA", "Ascend": "Ascend", "Slurm": "slurm", "Kubernetes": "kubelet",
+	"common": "the program", "engine": "the engine", "exception": "the program", "Linux": "the kernel", "cudaError": "CUDA",
+	"CUresult": "CUDA", "hipError": "HIP", "Level Zero": "Level Zero", "Unified Runtime": "SYCL", "PI": "SYCL",
+	"NTSTATUS": "ntstatus", "HRESULT": "hresult", "Win32": "Windows", "errno": "errno", "signal": "signal", "exit status": "exit status",
+	"Xid": "NVRM", "NV_STATUS": "NVRM", "absl": "grpc", "HSA": "HSA", "Ascend": "Ascend", "Slurm": "slurm", "Kubernetes": "kubelet",
 }
 
 // inSentence is a row of the vocabulary in a sentence, by its name or a text; "" if its name is ours

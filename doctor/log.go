@@ -73,7 +73,8 @@ func ReadState(ctx context.Context, path string) (*machine.Snapshot, error) {
 	}
 	defer in.Close()
 	if head, _ := in.Content().Peek(512); bytes.Contains(head, []byte("NVIDIA-SMI")) { // of a shorter file what there is
-		return nil, in.Fail("this is no state, which gpumem ps --json writes; what nvidia-smi prints belongs to the log: cat LOG FILE | gpumem doctor")
+		return nil, in.Fail("this is no state, which gpumem ps --json writes; what nvidia-smi prints belongs to the log: cat LOG FILE | " +
+			"gpumem doctor")
 	}
 	state, err := machine.Read(in)
 	if err = in.named(err); err != nil {

@@ -62,7 +62,8 @@ func TestJSON(t *testing.T) {
 			if want := `[{"bytes":2048,"count":1,"size":2048},{"bytes":1024,"count":1,"size":1024}]`; string(got) != want {
 				t.Errorf("rows %s, want %s", got, want)
 			}
-			if pool["chunks"] != 4.0 || pool["in_use_bytes"] != 3072.0 || pool["free_bytes"] != 5120.0 || pool["largest_free_bytes"] != 4096.0 || pool["complete"] != true {
+			if pool["chunks"] != 4.0 || pool["in_use_bytes"] != 3072.0 || pool["free_bytes"] != 5120.0 || pool["largest_free_bytes"] != 4096.0 ||
+				pool["complete"] != true {
 				t.Errorf("%v", pool)
 			}
 		})

@@ -241,7 +241,8 @@ func TestMeasureGenerated(t *testing.T) {
 	t.Logf("%-36s %7s %10s %9s %7s | %9s %10s", "class", "right %", "sure wrong", "abstained", "advice", "reworded%", "sure wrong")
 	for _, class := range order {
 		p, r := printed[class], reworded[class]
-		t.Logf("%-36s %7.1f %10d %9d %7d | %9.1f %10d", class, percent(p.right, p.n), p.wrong, p.n-p.right-p.wrong, p.advice, percent(r.right, r.n), r.wrong)
+		t.Logf("%-36s %7.1f %10d %9d %7d | %9.1f %10d", class, percent(p.right, p.n), p.wrong, p.n-p.right-p.wrong, p.advice,
+			percent(r.right, r.n), r.wrong)
 		measured.check(t, "right/"+class, percent(p.right, p.n), goalRight, true)
 		measured.check(t, "reworded/"+class, percent(r.right, r.n), goalReworded, true)
 		total.sum(p)
@@ -252,7 +253,8 @@ func TestMeasureGenerated(t *testing.T) {
 	}
 	for _, label := range slices.Sorted(maps.Keys(byCause)) {
 		s := byCause[label]
-		t.Logf("by cause: %-32s %4d asked, right %5.1f %%, sure but wrong %5.1f %%, abstained %5.1f %%", label, s.n, percent(s.right, s.n), percent(s.wrong, s.n), percent(s.n-s.right-s.wrong, s.n))
+		t.Logf("by cause: %-32s %4d asked, right %5.1f %%, sure but wrong %5.1f %%, abstained %5.1f %%", label, s.n, percent(s.right, s.n),
+			percent(s.wrong, s.n), percent(s.n-s.right-s.wrong, s.n))
 	}
 	for name, s := range map[string]score{"printed": total, "reworded": totalReworded} {
 		t.Logf("%s: %d messages, right %.1f %%, sure %d, of them wrong %.1f %%, memory advice where memory is not to blame %d, a refusal denied %d, no next step %d",

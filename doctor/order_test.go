@@ -16,7 +16,8 @@ func TestAnswersDoNotDependOnChance(t *testing.T) {
 	for _, tt := range []struct{ name, log, state, line string }{
 		{"readings", rising.String() + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n", "", "line 1: 1 GiB at first"},
 		{"tried", "E cuda_dnn.cc:439] Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR\nE cuda_dnn.cc:443] Memory usage: 214958080 bytes free, 8361017344 bytes total.\n",
-			`{"version":1,"tried":[{"env":{"XLA_PYTHON_CLIENT_PREALLOCATE":"false","XLA_PYTHON_CLIENT_MEM_FRACTION":".5"},"helped":true}]}`, "tried: XLA_PYTHON_CLIENT_PREALLOCATE=false"},
+			`{"version":1,"tried":[{"env":{"XLA_PYTHON_CLIENT_PREALLOCATE":"false","XLA_PYTHON_CLIENT_MEM_FRACTION":".5"},"helped":true}]}`,
+			"tried: XLA_PYTHON_CLIENT_PREALLOCATE=false"},
 		{"warnings", "W bfc_allocator.cc:1] Garbage collection: deallocate free memory regions (i.e., allocations) so that we can re-allocate a larger region\nW spmd.cc:1] [SPMD] Involuntary full rematerialization. The compiler cannot go from sharding {a} to {b} efficiently\n", "", "line 1: the pool releases free regions"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

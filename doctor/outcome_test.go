@@ -23,15 +23,18 @@ func TestExceptionThatWasSurvived(t *testing.T) {
 	}{
 		{"two steps, and an illegal address", fillsGPU + steps + "RuntimeError: CUDA error: an illegal memory access was encountered\n",
 			VerdictNotMemory, NotMemory, 4},
-		{"tried again, and a full disk", fillsGPU + again + "OSError: [Errno 28] No space left on device: 'ckpt.pt'\n", VerdictNotMemory, NotMemory, 5},
+		{"tried again, and a full disk", fillsGPU + again + "OSError: [Errno 28] No space left on device: 'ckpt.pt'\n", VerdictNotMemory,
+			NotMemory, 5},
 		{"tried again, and another error", fillsGPU + again + "KeyError: 'x'\n", VerdictNonfatal, NonfatalWarning, 1},
 		{"tried again on the host", fillsGPU + "retrying on CPU\nMemoryError: Unable to allocate 300. GiB for an array with shape (100000, 402653)\n",
 			VerdictCause, HostMemory, 3},
 		{"started anew", "ValueError: Free memory on device cuda:0 (10.0/23.64 GiB) on startup is less than desired GPU memory utilization " +
 			"(0.9, 21.28 GiB).\n--- restart ---\n" + fillsGPU, VerdictCause, ProgramTooBig, 3},
-		{"caught, and a good end", "WARNING caught: " + fillsGPU + steps + "Training complete. exit code 0\n", VerdictNonfatal, NonfatalWarning, 1},
+		{"caught, and a good end", "WARNING caught: " + fillsGPU + steps + "Training complete. exit code 0\n", VerdictNonfatal,
+			NonfatalWarning, 1},
 		{"steps that were kept back", fillsGPU + steps, VerdictCause, ProgramTooBig, 1},
-		{"another rank's watchdog", fillsGPU + steps + "RuntimeError: NCCL watchdog: collective operation timeout\n", VerdictCause, ProgramTooBig, 1},
+		{"another rank's watchdog", fillsGPU + steps + "RuntimeError: NCCL watchdog: collective operation timeout\n", VerdictCause,
+			ProgramTooBig, 1},
 		{"tried again, and refused again", fillsGPU + again + fillsGPU, VerdictCause, ProgramTooBig, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,7 +63,8 @@ func TestNarrowScreen(t *testing.T) {
 // TestOnlyBytesAreNoShortage: no setting of memory gives room for 24 bytes where it gives none now.
 func TestOnlyBytesAreNoShortage(t *testing.T) {
 	const one = "FAILED core_test.py::test_NAME - RuntimeError: Resource exhausted: Out of memory while trying to allocate 24 bytes.\n"
-	log := strings.Replace(one, "NAME", "a", 1) + strings.Replace(one, "NAME", "b", 1) + strings.Replace(one, "NAME", "c", 1) + strings.Replace(one, "NAME", "d", 1)
+	log := strings.Replace(one, "NAME", "a", 1) + strings.Replace(one, "NAME", "b", 1) + strings.Replace(one, "NAME", "c",
+		1) + strings.Replace(one, "NAME", "d", 1)
 	if d := diagnose(t, log, ""); d.Verdict != VerdictUnknown || !strings.Contains(d.Decide, "build for this machine") {
 		t.Errorf("%s", inWords(d))
 	}
@@ -74,7 +78,8 @@ func TestRoundingOfHoles(t *testing.T) {
 	const message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate WANT MiB. GPU 0 has a total capacity of 14.74 GiB of which " +
 		"640.12 MiB is free. Process 4242 has 14.11 GiB memory in use. Of the allocated memory 13.65 GiB is allocated by PyTorch, and " +
 		"357.42 MiB is reserved by PyTorch but unallocated.\n"
-	for want, says := range map[string]string{"995.00": "together enough for the 995 MiB", "997.54": "lost in the rounding", "1002.00": "1002 MiB more does not fit"} {
+	for want, says := range map[string]string{"995.00": "together enough for the 995 MiB", "997.54": "lost in the rounding",
+		"1002.00": "1002 MiB more does not fit"} {
 		if d := diagnose(t, strings.Replace(message, "WANT", want, 1), ""); !strings.Contains(inWords(d), says) {
 			t.Errorf("%s: want %q:\n%s", want, says, inWords(d))
 		}
@@ -87,7 +92,8 @@ func TestFiguresOfAKill(t *testing.T) {
 		"Memory on the node (IP: 10.0.0.5, ID: aa) where the task (task ID: bb, name=step, pid=4331, memory used=TASKGB) was running was " +
 		"59.49GB / 62.58GB (0.950627), which exceeds the memory usage threshold of 0.95.\n"
 	for _, tt := range []struct{ name, log, says, not string }{
-		{"a pod's limit", "    Reason:       OOMKilled\n    Exit Code:    137\n  Limits:\n    memory:          512Gi\n", "the limit is 512 GiB", ""},
+		{"a pod's limit", "    Reason:       OOMKilled\n    Exit Code:    137\n  Limits:\n    memory:          512Gi\n",
+			"the limit is 512 GiB", ""},
 		{"a small task", strings.Replace(ray, "TASK", "2.22", 1), "had 59.49 GiB of 62.58 GiB in use, and the task that was killed 2.22 GiB", ""},
 		{"a small task, and who has the rest", strings.Replace(ray, "TASK", "2.22", 1), "Top 10 memory users", ""},
 		{"a large task", strings.Replace(ray, "TASK", "41.00", 1), "the task that was killed 41 GiB", "Top 10 memory users"},
@@ -156,13 +162,15 @@ func TestWordsThatAreEasilyMisread(t *testing.T) {
 		{"another GPU's free memory", "engine: out of GPU memory on GPU 0: requested 2.00 GiB; GPU 1: 15.00 GiB free of 16.00 GiB; GPU 0: 0.50 GiB free of 16.00 GiB\n",
 			VerdictNeeds, "512 MiB of 16 GiB free", "15 GiB"},
 		{"a guess", "This may be caused by the GPU running out of memory\n", VerdictUnknown, "", ""},
-		{"another's retry", "cudaMalloc failed: out of memory\n" + strings.Repeat("loading a part\n", 12) + "download of shard 3: connection reset, retrying\n",
+		{"another's retry", "cudaMalloc failed: out of memory\n" + strings.Repeat("loading a part\n",
+			12) + "download of shard 3: connection reset, retrying\n",
 			VerdictNeeds, "memory was refused", ""},
 		{"two figures that are equal", "RuntimeError: MPS backend out of memory (MPS allocated: 9.00 GB, other allocations: 9.00 GB, max allowed: 18.13 GB). " +
 			"Tried to allocate 1.00 GB on private pool.\n", VerdictCause, "18 GiB taken", ""},
 		{"the reason stands before the abort", "terminate called after throwing an instance of 'acme::device_error'\n  what():  got VK_ERROR_NOT_ENOUGH_SPACE_KHR from Vulkan\nAborted (core dumped)\n",
 			VerdictUnknown, "the last failure in it is line", ""},
-		{"a status that may be memory's", "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)\n", VerdictUnknown, "", noRefusal},
+		{"a status that may be memory's", "RuntimeError: Native API failed. Native API returns: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)\n",
+			VerdictUnknown, "", noRefusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := diagnose(t, tt.log, "")

@@ -48,34 +48,48 @@ func diagnoses(t testing.TB) map[string]*Diagnosis {
 		Evidence{Line: 0, Text: "devices[0].total_bytes 25769803776", Reading: "the GPU has 24 GiB"},
 		Evidence{Line: 1300, Text: "Limit: 19327352832"}, Evidence{Line: 1301, Text: "InUse: 18468359372"}, Evidence{Line: 1302, Text: "x"})
 	limit.Settings = []Advice{
-		{Name: "XLA_PYTHON_CLIENT_MEM_FRACTION", Value: ".95", Why: "0.95 of 24 GiB is 22.8 GiB, which takes the 17.2 GiB in use and most of the 6.5 GiB asked for"},
+		{Name: "XLA_PYTHON_CLIENT_MEM_FRACTION", Value: ".95",
+			Why: "0.95 of 24 GiB is 22.8 GiB, which takes the 17.2 GiB in use and most of the 6.5 GiB asked for"},
 		{Name: "TF_GPU_ALLOCATOR", Why: "jax 0.4.30 does not read it"},
 		{Name: "XLA_FLAGS", Value: "--xla_a=1 --xla_b=2", Why: "both in one"},
 	}
-	limit.Steps = []string{"Set it before Python starts: what comes after the first use of the GPU has no effect.", "If it still fails, the program is too big: halve the batch, or recompute (jax.remat)."}
+	limit.Steps = []string{"Set it before Python starts: what comes after the first use of the GPU has no effect.",
+		"If it still fails, the program is too big: halve the batch, or recompute (jax.remat)."}
 	limit.Check = "gpumem explain --as jax@0.4.30 --device cuda:0  # the limit must be 22.8 GiB"
-	frag := causeOf(Fragmentation, "enough is free, but not in one piece", 1290, "Free  at 7f1c2a000000 of size 4294967296 next 12", "the largest hole has 4 GiB")
+	frag := causeOf(Fragmentation, "enough is free, but not in one piece", 1290, "Free  at 7f1c2a000000 of size 4294967296 next 12",
+		"the largest hole has 4 GiB")
 
-	several := causeOf(MultiProcess, "several processes preallocate on one GPU", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
+	several := causeOf(MultiProcess, "several processes preallocate on one GPU", 41,
+		"failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
 	several.Settings = []Advice{{Name: "XLA_PYTHON_CLIENT_MEM_FRACTION", Value: ".45", Why: "two programs, each less than half"}}
-	starves := causeOf(PreallocStarves, "the pool left too little for a library", 41, "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
-	starves.Settings = []Advice{{Name: "XLA_PYTHON_CLIENT_PREALLOCATE", Value: "false", Why: "the pool takes what it needs, and the library finds room"}}
+	starves := causeOf(PreallocStarves, "the pool left too little for a library", 41,
+		"failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED", "the library found no room for itself")
+	starves.Settings = []Advice{{Name: "XLA_PYTHON_CLIENT_PREALLOCATE", Value: "false",
+		Why: "the pool takes what it needs, and the library finds room"}}
 
 	growth := causeOf(JAXAndTensorFlow, "JAX and TensorFlow share one process, and both take the GPU", 7, handleLine, "")
-	growth.Settings = []Advice{{Name: "tf.config.set_visible_devices([], 'GPU')", Why: "before TensorFlow's first use of a GPU"}, {Name: "--gpu-memory-utilization", Value: "0.8"}}
+	growth.Settings = []Advice{{Name: "tf.config.set_visible_devices([], 'GPU')", Why: "before TensorFlow's first use of a GPU"},
+		{Name: "--gpu-memory-utilization", Value: "0.8"}}
 	growth.Steps = []string{"Or install tensorflow-cpu."}
 
-	mismatch := causeOf(LibraryMismatched, "a library is missing, or does not fit", 2, "Could not load dynamic library 'libcudnn.so.8'", "cuDNN 8 is not there")
-	warning := causeOf(NonfatalWarning, "a warning; the program can go on", 5, "... The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.", "the message says itself that it is no failure")
+	mismatch := causeOf(LibraryMismatched, "a library is missing, or does not fit", 2, "Could not load dynamic library 'libcudnn.so.8'",
+		"cuDNN 8 is not there")
+	warning := causeOf(NonfatalWarning, "a warning; the program can go on", 5,
+		"... The caller indicates that this is not a failure, but this may mean that there could be performance gains if more memory were available.", "the message says itself that it is no failure")
 	other := causeOf(NotMemory, "this is no failure of memory", 9, "CUDNN_STATUS_EXECUTION_FAILED", "98 % of the GPU is free")
 	return map[string]*Diagnosis{
-		"cause":   {Verdict: VerdictCause, Causes: []Cause{limit, frag}, Certain: []string{"The pool is full: 17.2 of 18 GiB are in use."}},
-		"other":   {Verdict: VerdictCause, Causes: []Cause{growth}},
-		"library": {Verdict: VerdictCause, Causes: []Cause{mismatch}, Missing: []string{"process.env: LD_LIBRARY_PATH"}, Decide: "ldconfig -p | grep cudnn"},
-		"either": {Verdict: VerdictEither, Causes: []Cause{several, starves}, Decide: "nvidia-smi --query-compute-apps=pid,used_memory --format=csv    # two programs: A; one: B",
-			Missing: []string{"devices.processes: who holds memory on the GPU"}, Certain: []string{"It is a failure of memory: the library could not be started."}},
-		"needs":     {Verdict: VerdictNeeds, Causes: []Cause{several, starves}, Missing: []string{"devices.processes: who holds memory on the GPU"}},
-		"unknown":   {Verdict: VerdictUnknown, Certain: []string{"The pool is full: 470 of 480 MiB are in use.", "The GPU has more than that."}, Missing: []string{"process.env: who set a limit of 480 MiB"}, Decide: "gpumem explain --pid PID"},
+		"cause": {Verdict: VerdictCause, Causes: []Cause{limit, frag}, Certain: []string{"The pool is full: 17.2 of 18 GiB are in use."}},
+		"other": {Verdict: VerdictCause, Causes: []Cause{growth}},
+		"library": {Verdict: VerdictCause, Causes: []Cause{mismatch}, Missing: []string{"process.env: LD_LIBRARY_PATH"},
+			Decide: "ldconfig -p | grep cudnn"},
+		"either": {Verdict: VerdictEither, Causes: []Cause{several, starves},
+			Decide:  "nvidia-smi --query-compute-apps=pid,used_memory --format=csv    # two programs: A; one: B",
+			Missing: []string{"devices.processes: who holds memory on the GPU"},
+			Certain: []string{"It is a failure of memory: the library could not be started."}},
+		"needs": {Verdict: VerdictNeeds, Causes: []Cause{several, starves},
+			Missing: []string{"devices.processes: who holds memory on the GPU"}},
+		"unknown": {Verdict: VerdictUnknown, Certain: []string{"The pool is full: 470 of 480 MiB are in use.",
+			"The GPU has more than that."}, Missing: []string{"process.env: who set a limit of 480 MiB"}, Decide: "gpumem explain --pid PID"},
 		"nothing":   {Verdict: VerdictUnknown},
 		"warning":   {Verdict: VerdictNonfatal, Causes: []Cause{warning}},
 		"notmemory": {Verdict: VerdictNotMemory, Causes: []Cause{other}},
@@ -143,7 +157,8 @@ func TestStepsStandAlone(t *testing.T) {
 
 // TestNarrowScreens: accounts and dumps are no wider than the screen, and none of their figures is cut.
 func TestNarrowScreens(t *testing.T) {
-	all := map[string]*Diagnosis{"dump": {Verdict: VerdictUnknown, Certain: []string{"x"}, Dump: readDump(t, doctortest.SmallDump), Program: &dump.Program{}}}
+	all := map[string]*Diagnosis{"dump": {Verdict: VerdictUnknown, Certain: []string{"x"}, Dump: readDump(t, doctortest.SmallDump),
+		Program: &dump.Program{}}}
 	names, of := accountCases(t)
 	for _, name := range names {
 		all[name] = diagnose(t, of[name]["log"], of[name]["state.json"])
@@ -187,9 +202,11 @@ func TestAnyText(t *testing.T) {
 	anything := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ a-z]{0,300}`), rapid.StringMatching(`[a-z]{100,200}`))
 	verdicts := []Verdict{VerdictCause, VerdictEither, VerdictNeeds, VerdictNonfatal, VerdictNotMemory, VerdictUnknown, ""}
 	causes := rapid.Custom(func(t *rapid.T) Cause {
-		c := Cause{ID: CauseID(anything.Draw(t, "id")), Title: anything.Draw(t, "title"), Doc: anything.Draw(t, "doc"), Steps: rapid.SliceOfN(anything, 0, 3).Draw(t, "steps")}
+		c := Cause{ID: CauseID(anything.Draw(t, "id")), Title: anything.Draw(t, "title"), Doc: anything.Draw(t, "doc"),
+			Steps: rapid.SliceOfN(anything, 0, 3).Draw(t, "steps")}
 		for range rapid.IntRange(0, 15).Draw(t, "evidence") {
-			c.Evidence = append(c.Evidence, Evidence{Line: rapid.IntRange(0, 1<<40).Draw(t, "line"), Text: anything.Draw(t, "text"), Reading: anything.Draw(t, "reading")})
+			c.Evidence = append(c.Evidence, Evidence{Line: rapid.IntRange(0, 1<<40).Draw(t, "line"), Text: anything.Draw(t, "text"),
+				Reading: anything.Draw(t, "reading")})
 		}
 		return c
 	})
@@ -225,16 +242,19 @@ func TestQuotes(t *testing.T) {
 		want   string
 	}{
 		{"none", []Cause{one()}, ""},
-		{"in order", []Cause{one(Evidence{Text: "pid 7", Reading: "it has 4 GiB"}, Evidence{Line: 2, Text: "b"}), one(Evidence{Line: 1, Text: "a\tc", Reading: "r"})},
+		{"in order", []Cause{one(Evidence{Text: "pid 7", Reading: "it has 4 GiB"}, Evidence{Line: 2, Text: "b"}),
+			one(Evidence{Line: 1, Text: "a\tc", Reading: "r"})},
 			"      1 | a c\n          B: r\n      2 | b\n  state | pid 7\n          A: it has 4 GiB\n"},
 		{"alike for all", []Cause{one(Evidence{Line: 1, Text: "a", Reading: "r"}), one(Evidence{Line: 1, Text: "a and on", Reading: "r"})},
 			"      1 | a\n          r\n"},
 		{"in common", []Cause{
-			one(Evidence{Line: 1, Text: "a", Reading: "r"}), one(Evidence{Line: 1, Text: "a", Reading: "s"}, Evidence{Line: 1, Text: "b", Reading: "s"}),
+			one(Evidence{Line: 1, Text: "a", Reading: "r"}),
+			one(Evidence{Line: 1, Text: "a", Reading: "s"}, Evidence{Line: 1, Text: "b", Reading: "s"}),
 			one(Evidence{Line: 1, Text: "a", Reading: "r"})},
 			"      1 | a\n          A, C: r\n          B: s\n"},
 		{"state by text", []Cause{one(Evidence{Text: "a"}, Evidence{Text: "b"})}, "  state | a\n  state | b\n"},
-		{"too many", []Cause{one(Evidence{Line: 1}, Evidence{Line: 2}, Evidence{Line: 3}, Evidence{Line: 4, Reading: "x"}, Evidence{Line: 4, Reading: "y"})},
+		{"too many", []Cause{one(Evidence{Line: 1}, Evidence{Line: 2}, Evidence{Line: 3}, Evidence{Line: 4, Reading: "x"},
+			Evidence{Line: 4, Reading: "y"})},
 			"      1 |\n      2 |\n          (and 2 more lines; --json has all)\n"},
 		{"long", []Cause{one(Evidence{Line: 12345678, Text: long})},
 			"12345678 | some words of a long line some words of a long line some words of a\n        |   long line some words of a long line some words of a long line...\n"},
@@ -266,7 +286,8 @@ func TestShort(t *testing.T) {
 		t.Fatalf("the dump has only %d lines", n)
 	}
 	got := a.onScreen(80)
-	for _, want := range []string{"The cause: ", "\n  export ", "\nThe pool, as it was dumped at line 1", "\n  GPU_0_bfc: ", "\n  would fit: "} {
+	for _, want := range []string{"The cause: ", "\n  export ", "\nThe pool, as it was dumped at line 1", "\n  GPU_0_bfc: ",
+		"\n  would fit: "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

@@ -255,7 +255,8 @@ func TestSettled(t *testing.T) {
 func (s settled) check(t *testing.T, log, state string) (found string) {
 	d := diagnose(t, log, state)
 	say := func(d *Diagnosis, format string, args ...any) {
-		found += fmt.Sprintf("%s: %s\n%s %v (%s)\nmissing %q\ndecide %s\ncertain %q\n%s\n", s.Group, fmt.Sprintf(format, args...), d.Verdict, ids(d), rules(d), d.Missing, d.Decide, d.Certain, clipped(log))
+		found += fmt.Sprintf("%s: %s\n%s %v (%s)\nmissing %q\ndecide %s\ncertain %q\n%s\n", s.Group, fmt.Sprintf(format, args...), d.Verdict,
+			ids(d), rules(d), d.Missing, d.Decide, d.Certain, clipped(log))
 	}
 	switch s.Group {
 	case "must_pass_from_log":
@@ -275,7 +276,8 @@ func (s settled) check(t *testing.T, log, state string) (found string) {
 		}
 	case "must_offer_both":
 		for _, d := range []*Diagnosis{d, diagnose(t, log, "")} {
-			if d.Verdict != VerdictEither && d.Verdict != VerdictNeeds || !slices.Contains(ids(d), s.Cause) && s.Cause != "not_memory" || len(d.Causes) < 2 || d.Decide == "" {
+			if d.Verdict != VerdictEither && d.Verdict != VerdictNeeds || !slices.Contains(ids(d), s.Cause) && s.Cause != "not_memory" ||
+				len(d.Causes) < 2 || d.Decide == "" {
 				say(d, "want either, with %s", s.Cause)
 			}
 		}

@@ -86,12 +86,14 @@ func TestUnified(t *testing.T) {
 	for _, tt := range []struct {
 		gib  float64
 		name string
-	}{{119.18, "GB10"}, {119.70, "GB10"}, {121.69, "GB10"}, {122.8, "Jetson AGX Thor"}, {61.4, "Jetson AGX Orin 64GB"}, {79.2, ""}, {139.8, ""}, {63.42, ""}, {0, ""}} {
+	}{{119.18, "GB10"}, {119.70, "GB10"}, {121.69, "GB10"}, {122.8, "Jetson AGX Thor"}, {61.4, "Jetson AGX Orin 64GB"}, {79.2, ""},
+		{139.8, ""}, {63.42, ""}, {0, ""}} {
 		if name, ok := UnifiedTotal(uint64(tt.gib * statement.Gib)); name != tt.name || ok != (name != "") {
 			t.Errorf("%.2f GiB: %q", tt.gib, name)
 		}
 	}
-	for name, want := range map[string]bool{"NVIDIA GB10": true, "Orin (nvgpu)": true, "NVIDIA Thor": true, "NVIDIA Tegra X2": true, "NVIDIA GB200": false, "NVIDIA GB100": false, "": false} {
+	for name, want := range map[string]bool{"NVIDIA GB10": true, "Orin (nvgpu)": true, "NVIDIA Thor": true, "NVIDIA Tegra X2": true,
+		"NVIDIA GB200": false, "NVIDIA GB100": false, "": false} {
 		if unifiedName(name) != want {
 			t.Errorf("%q is %v", name, !want)
 		}

@@ -117,7 +117,8 @@ func (e *Case) secondPool() (q []statement.Evidence) {
 
 // MadeAgain reports whether the program made its backend a second time.
 func (e *Case) MadeAgain() bool {
-	return e.About("cleared") != nil || e.state != nil && e.state.Process != nil && e.state.Process.BackendRecreated != nil && *e.state.Process.BackendRecreated
+	return e.About("cleared") != nil || e.state != nil && e.state.Process != nil && e.state.Process.BackendRecreated != nil &&
+		*e.state.Process.BackendRecreated
 }
 
 // WholePool reports whether a refused request has the size of a pool: three quarters or

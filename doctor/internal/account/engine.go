@@ -194,7 +194,8 @@ func (g *Engine) CacheText() string {
 	case g.Fits > 0:
 		return fmt.Sprintf("one request may have %d tokens, and %d fit into the cache", g.Asked, g.Fits)
 	case g.What == "below":
-		return fmt.Sprintf("the engine counts %d tokens less than none for its cache: what is beside it takes more than the engine's share", g.Asked)
+		return fmt.Sprintf("the engine counts %d tokens less than none for its cache: what is beside it takes more than the engine's share",
+			g.Asked)
 	case g.What == "total":
 		return fmt.Sprintf("one request may have %d tokens, and the cache has no room for them", g.Asked)
 	case g.What == "pool":

@@ -170,7 +170,8 @@ func hostCall(st *statement.Statement, from []*statement.Statement) bool {
 
 // asksFor reports whether the line right before a refusal says how much is asked for.
 func asksFor(before, st *statement.Statement) bool {
-	return before.Line == st.Line-1 && !before.Refused && before.Library == "" && before.Amount(statement.RoleWant) != nil && len(before.Amounts) == 1
+	return before.Line == st.Line-1 && !before.Refused && before.Library == "" && before.Amount(statement.RoleWant) != nil &&
+		len(before.Amounts) == 1
 }
 
 // contextCall is a call that makes a context and takes no memory besides.

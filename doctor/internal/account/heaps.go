@@ -122,7 +122,8 @@ func (e *Case) freePair() Sized {
 		case a.Torch || a.Pool || a.Host:
 		case a.Role == statement.RoleTotal:
 			total = st
-		case a.Role == statement.RoleFree && total != nil && st.Line <= total.Line+2 && a.N >= total.Amounts[0].N/5*4 && a.N <= total.Amounts[0].N:
+		case a.Role == statement.RoleFree && total != nil && st.Line <= total.Line+2 && a.N >= total.Amounts[0].N/5*4 &&
+			a.N <= total.Amounts[0].N:
 			return Sized{total.Amounts[0].N, st.Quoted(Say("%v of %v was free in this reading: no other program held much of the GPU then",
 				a.N, total.Amounts[0].N))}
 		}

@@ -73,7 +73,8 @@ func (h Holder) IsJAX(total uint64) (bool, string) {
 		pool := uint64(part * float64(total))
 		// Contexts, with the modules in them, have been seen between 80 MiB and 1 GiB.
 		if h.Used >= pool && h.Used <= pool+statement.Gib {
-			return true, "another Python process holds " + Human(h.Used) + ", the size of JAX's default pool (" + strconv.Itoa(int(part*100)) + " % of " + Human(total) + ") and a context"
+			return true, "another Python process holds " + Human(h.Used) + ", the size of JAX's default pool " +
+				"(" + strconv.Itoa(int(part*100)) + " % of " + Human(total) + ") and a context"
 		}
 	}
 	return false, ""
@@ -169,7 +170,8 @@ func (e *Case) OneMayBeOwn() bool {
 		return false
 	}
 	name := strings.ToLower(list[0].Name)
-	return (name == "" || strings.Contains(name, "python")) && !slices.ContainsFunc(e.Failed, func(r *Refusal) bool { return r.reserved() > 0 })
+	return (name == "" || strings.Contains(name, "python")) &&
+		!slices.ContainsFunc(e.Failed, func(r *Refusal) bool { return r.reserved() > 0 })
 }
 
 // SeveralGPUs reports whether what lists processes has more than one GPU, and the refusal names none.
@@ -253,7 +255,8 @@ func (e *Case) ContextNeighbours() (q []statement.Evidence) {
 		seen[d.Index] = true
 		for _, p := range d.Programs {
 			if e.state.Process == nil || e.state.Process.PID != p.PID || p.PID == 0 {
-				q = append(q, Readings([]Holder{holderOf(p, statement.Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID, p.Name)})})...)
+				q = append(q, Readings([]Holder{holderOf(p, statement.Evidence{Text: fmt.Sprintf("devices[%d].processes: pid %d %s", d.Index, p.PID,
+					p.Name)})})...)
 			}
 		}
 	}

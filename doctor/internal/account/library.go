@@ -47,7 +47,8 @@ func (e *Case) PreallocatesNothing() bool {
 func (e *Case) library() *Library {
 	h := &Library{}
 	for _, st := range e.Statements() {
-		if st.Library == "" || st.Mild || st.Layer == statement.LayerModule || st.Layer == statement.LayerNCCL || st.Topic("hami", "other", "cleared") != nil {
+		if st.Library == "" || st.Mild || st.Layer == statement.LayerModule || st.Layer == statement.LayerNCCL ||
+			st.Topic("hami", "other", "cleared") != nil {
 			continue
 		}
 		call := !st.Handle
@@ -74,7 +75,8 @@ func (e *Case) library() *Library {
 	}
 	h.Torch = st.HasAny("calling") || st.Words["torch"] || e.OnTorch()
 	h.Bare = st.Words["cupy"] || e.PreallocatesNothing()
-	if from, free, total := e.free(); from != nil && (from.Words["usage"] || from.Line > st.Line-3) && from.Words["memory"] && !startWord.MatchString(from.Text) {
+	if from, free, total := e.free(); from != nil && (from.Words["usage"] || from.Line > st.Line-3) && from.Words["memory"] &&
+		!startWord.MatchString(from.Text) {
 		h.From, h.Left, h.Total = from, free, total
 	}
 	if e.state != nil {

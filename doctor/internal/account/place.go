@@ -25,17 +25,21 @@ var signs = []struct {
 	of    func(*Place) *bool
 	words []string
 }{
-	{func(p *Place) *bool { return &p.Windows }, []string{"winerror", "dll", "exe", "dxgi", "d3d11", "d3d12", "logd3d12rhi", "logd3d11rhi", "hresult"}},
+	{func(p *Place) *bool { return &p.Windows }, []string{"winerror", "dll", "exe", "dxgi", "d3d11", "d3d12", "logd3d12rhi", "logd3d11rhi",
+		"hresult"}},
 	{func(p *Place) *bool { return &p.WSL }, []string{"wsl", "wsl2", "dxgkio", "microsoft-standard"}},
-	{func(p *Place) *bool { return &p.NVIDIA }, []string{"cuda", "nvidia", "cudnn", "cublas", "nvml", "nvrm", "geforce", "cudamalloc", "cumemalloc", "nvenc"}},
+	{func(p *Place) *bool { return &p.NVIDIA }, []string{"cuda", "nvidia", "cudnn", "cublas", "nvml", "nvrm", "geforce", "cudamalloc",
+		"cumemalloc", "nvenc"}},
 	{func(p *Place) *bool { return &p.TPU }, []string{"tpu"}},
 	{func(p *Place) *bool { return &p.Kubernetes }, []string{"kubectl", "kubelet", "pod", "pods", "oomkilled", "kubepods"}},
 	{func(p *Place) *bool { return &p.Slurm }, []string{"slurm", "slurmstepd", "srun", "sbatch"}},
 	{func(p *Place) *bool { return &p.Container }, []string{"docker", "containerd", "cgroup"}},
 	{func(p *Place) *bool { return &p.Python }, []string{"py", "traceback", "python", "torch", "pytorch"}},
 	{func(p *Place) *bool { return &p.Loader }, []string{"dataloader", "loader", "workers"}},
-	{func(p *Place) *bool { return &p.Training }, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train", "training", "finetune", "finetuning", "lora", "gradient", "gradients"}},
-	{func(p *Place) *bool { return &p.Inference }, []string{"inference", "infer", "generate", "generation", "ksampler", "sampling", "pipeline", "webui", "prompt", "serving",
+	{func(p *Place) *bool { return &p.Training }, []string{"backward", "optimizer", "epoch", "loss", "trainer", "autograd", "train",
+		"training", "finetune", "finetuning", "lora", "gradient", "gradients"}},
+	{func(p *Place) *bool { return &p.Inference }, []string{"inference", "infer", "generate", "generation", "ksampler", "sampling",
+		"pipeline", "webui", "prompt", "serving",
 		"diffusion", "diffusers", "denoise", "decode", "predict", "prediction", "detect", "transcribe"}},
 }
 

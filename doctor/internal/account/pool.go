@@ -46,7 +46,8 @@ func (e *Case) pool() *Pool {
 			if p.InUse.Bytes == 0 {
 				set(&p.InUse, &f, n, "in use")
 			}
-		case "Reserved", "pool_bytes", "bytes_reserved", "Total bytes in pool", "Total size in pool", "total_region_allocated_bytes_", "pool size":
+		case "Reserved", "pool_bytes", "bytes_reserved", "Total bytes in pool", "Total size in pool", "total_region_allocated_bytes_",
+			"pool size":
 			if n > 0 {
 				set(&p.Size, &f, n, "taken from the GPU")
 			}

@@ -165,7 +165,8 @@ func (e *Case) Fraction() (fraction float64, set bool) {
 
 // engineShares are what engines call their share of the GPU.
 var engineShares = []struct{ engine, name string }{
-	{"sglang", "--mem-fraction-static"}, {"vllm", "gpu_memory_utilization"}, {"tgi", "--cuda-memory-fraction"}, {"trtllm", "free_gpu_memory_fraction"},
+	{"sglang", "--mem-fraction-static"}, {"vllm", "gpu_memory_utilization"}, {"tgi", "--cuda-memory-fraction"},
+	{"trtllm", "free_gpu_memory_fraction"},
 }
 
 // EngineShare is what an engine calls its share of the GPU.
@@ -214,7 +215,8 @@ func maker(mark string) string {
 
 // nvidiaCard reports whether a table of nvidia-smi, or a card's name, is in the log.
 func (e *Case) nvidiaCard() bool {
-	return len(e.facts("smi gpu")) > 0 || slices.ContainsFunc(e.facts("device"), func(f statement.Fact) bool { return nvidiaName.MatchString(f.Name) })
+	return len(e.facts("smi gpu")) > 0 || slices.ContainsFunc(e.facts("device"),
+		func(f statement.Fact) bool { return nvidiaName.MatchString(f.Name) })
 }
 
 var nvidiaName = regexp.MustCompile(`NVIDIA|Tesla|GeForce|Quadro|RTX|GRID`)
@@ -226,7 +228,8 @@ func (e *Case) ConfName() string {
 		return "PYTORCH_HIP_ALLOC_CONF"
 	case e.Version("torch") != "" && Older(e.Version("torch"), 2, 10):
 		return TorchConf // up to 2.9 the newer name is not read, although 2.9 recommends it
-	case e.Env["PYTORCH_ALLOC_CONF"] != "", e.StatementWith("pytorch", "alloc", "conf") != nil && e.StatementWith("pytorch", "cuda", "conf") == nil:
+	case e.Env["PYTORCH_ALLOC_CONF"] != "", e.StatementWith("pytorch", "alloc", "conf") != nil &&
+		e.StatementWith("pytorch", "cuda", "conf") == nil:
 		return "PYTORCH_ALLOC_CONF"
 	}
 	return TorchConf

@@ -30,7 +30,8 @@ func ownAdvice(text string) string {
 			said = said[:end[0]]
 		}
 		said = strings.TrimSpace(said)
-		if !strings.Contains(said, "disable this feature") && !strings.Contains(said, "fragmentation") && !strings.Contains(said, "TF_GPU_ALLOCATOR") && len(strings.Fields(said)) > 3 {
+		if !strings.Contains(said, "disable this feature") && !strings.Contains(said, "fragmentation") && !strings.Contains(said,
+			"TF_GPU_ALLOCATOR") && len(strings.Fields(said)) > 3 {
 			return shortened(said)
 		}
 	}

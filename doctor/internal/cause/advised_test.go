@@ -11,10 +11,13 @@ import (
 // TestOwnAdvice: the sentence that says what to do, whole, and none that is known to be no help.
 func TestOwnAdvice(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"vLLM", "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.", "Try increasing `gpu_memory_utilization` when initializing the engine"},
+		{"vLLM", "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.",
+			"Try increasing `gpu_memory_utilization` when initializing the engine"},
 		{"a newer vLLM", "Try increasing `gpu_memory_utilization` when initializing the engine. See https://docs.vllm.ai/x/ for more details.", "Try increasing `gpu_memory_utilization` when initializing the engine"},
-		{"TGI", "Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`", "You need to decrease `--max-batch-prefill-tokens`"},
-		{"a dot in a word stays", "Not enough memory, use lower resolution (max approx. 832x832). Need: 5.1GB free, Have:3.9GB free", "use lower resolution (max approx. 832x832)"},
+		{"TGI", "Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+			"You need to decrease `--max-batch-prefill-tokens`"},
+		{"a dot in a word stays", "Not enough memory, use lower resolution (max approx. 832x832). Need: 5.1GB free, Have:3.9GB free",
+			"use lower resolution (max approx. 832x832)"},
 		{"a dot in a number stays", "Out of memory. Set the fraction to 0.5 of the card. Bye", "Set the fraction to 0.5 of the card"},
 		{"MPS", "Tried to allocate 1 GB. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations (may cause system failure).", "Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit for memory allocations (may cause system failure)"},
 		{"PyTorch's hint at fragmentation", "out of memory. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.", ""},
@@ -83,13 +86,16 @@ func TestFlagsOfTheRelease(t *testing.T) {
 	const capture = "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 0 has a total capacity of 95.00 GiB of which 171.44 MiB is free.\n"
 	for _, tt := range []struct{ name, log, says, not string }{
 		{"vLLM 0.5", "INFO api_server.py:1] vLLM API server version 0.5.4\n" + cache, "--gpu-memory-utilization", "--kv-cache-memory-bytes"},
-		{"vLLM 0.5 has no offloading", "INFO api_server.py:1] vLLM API server version 0.5.4\n" + cache, "--tensor-parallel-size", "--cpu-offload-gb"},
+		{"vLLM 0.5 has no offloading", "INFO api_server.py:1] vLLM API server version 0.5.4\n" + cache, "--tensor-parallel-size",
+			"--cpu-offload-gb"},
 		{"vLLM 0.11", "INFO api_server.py:1] vLLM API server version 0.11.0\n" + cache, "--kv-cache-memory-bytes", "since"},
 		{"an unknown vLLM", cache, "--kv-cache-memory-bytes, since 0.10.2", ""},
 		{"SGLang 0.4", "sglang==0.4.6\n" + capture, "--cuda-graph-max-bs 16", "--cuda-graph-max-bs-decode"},
 		{"SGLang 0.5.20", "sglang==0.5.20\n" + capture, "--cuda-graph-max-bs-decode", "--disable-cuda-graph"},
-		{"Ollama 0.2", "ollama version is 0.2.8\nError: llama runner process has terminated: cudaMalloc failed: out of memory\n", "OLLAMA_NUM_PARALLEL", "OLLAMA_KV_CACHE_TYPE"},
-		{"Ollama 0.9", "ollama version is 0.9.0\nError: llama runner process has terminated: cudaMalloc failed: out of memory\n", "OLLAMA_KV_CACHE_TYPE", "since"},
+		{"Ollama 0.2", "ollama version is 0.2.8\nError: llama runner process has terminated: cudaMalloc failed: out of memory\n",
+			"OLLAMA_NUM_PARALLEL", "OLLAMA_KV_CACHE_TYPE"},
+		{"Ollama 0.9", "ollama version is 0.9.0\nError: llama runner process has terminated: cudaMalloc failed: out of memory\n",
+			"OLLAMA_KV_CACHE_TYPE", "since"},
 		{"PyTorch 1", "torch==1.13.1\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 16.00 GiB total capacity; 15.00 GiB already allocated; 100.00 MiB free; 15.10 GiB reserved in total by PyTorch)\n", "torch.utils.checkpoint", "_record_memory_history"},
 	} {
 		answer := ""

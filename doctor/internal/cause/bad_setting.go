@@ -24,7 +24,8 @@ func badSetting(c *view) found {
 	}
 	if st := c.About("forge"); st != nil && c.fatal {
 		return found{sure(971, "weights above the GPU", steps(
-			"set GPU Weights, at the top of the page, lower: what it leaves of the GPU is what the images are computed in, and it leaves less than none"),
+			"set GPU Weights, at the top of the page, lower: what it leaves of the GPU is what the images are computed in, and it leaves less "+
+				"than none"),
 			st.Quoted("GPU Weights is "+st.Topic("forge").Name+" % of the GPU: nothing is left to compute in"))}
 	}
 	if l := c.about("unread",
@@ -56,7 +57,8 @@ func (c *view) mendSetting(topic string) Remedy {
 			"take expandable_segments out of PYTORCH_CUDA_ALLOC_CONF: releases before 2.1 do not know it; " +
 				"max_split_size_mb:128 is what they have").check("gpumem explain --as pytorch")
 	case t.Name == account.TorchConf:
-		return steps("correct the setting that line " + line + " names; gpumem explain --as pytorch says which keys there are in your release").check("gpumem explain --as pytorch")
+		return steps("correct the setting that line " + line + " names; gpumem explain --as pytorch says which keys there are in your " +
+			"release").check("gpumem explain --as pytorch")
 	case t.Name == "tensorflow":
 		return steps(
 			"make this call before TensorFlow uses the GPU for the first time: right after the import").check("gpumem explain --as tensorflow")

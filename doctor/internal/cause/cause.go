@@ -91,10 +91,14 @@ func (c *view) weighed() (all []Explanation) {
 
 // finders are the causes. The order counts where ranks are equal.
 var finders = []finder{
-	{"bad_setting", badSetting}, {"vmm_unsupported", vmmUnsupported}, {"device_busy", deviceBusy}, {"limiter_bug", limiterBug}, {"external_quota", externalQuota},
-	{"unified_memory", unifiedMemory}, {"host_memory", hostMemory}, {"leak", leak}, {"nccl_headroom", ncclHeadroom}, {"cuda_graph_headroom", graphHeadroom},
-	{"no_headroom_module_load", moduleLoad}, {"startup_race", startupRace}, {"estimator_underestimates", underestimate}, {"remat_insufficient", rematShort},
-	{"jax_plus_tf", jaxAndTensorFlow}, {"same_process_second_pool", secondPool}, {"multi_process_preallocation", multiProcess}, {"prealloc_starves_library", starvedLibrary},
+	{"bad_setting", badSetting}, {"vmm_unsupported", vmmUnsupported}, {"device_busy", deviceBusy}, {"limiter_bug", limiterBug},
+	{"external_quota", externalQuota},
+	{"unified_memory", unifiedMemory}, {"host_memory", hostMemory}, {"leak", leak}, {"nccl_headroom", ncclHeadroom},
+	{"cuda_graph_headroom", graphHeadroom},
+	{"no_headroom_module_load", moduleLoad}, {"startup_race", startupRace}, {"estimator_underestimates", underestimate},
+	{"remat_insufficient", rematShort},
+	{"jax_plus_tf", jaxAndTensorFlow}, {"same_process_second_pool", secondPool}, {"multi_process_preallocation", multiProcess},
+	{"prealloc_starves_library", starvedLibrary},
 	{"fragmentation", fragmentation}, {"program_too_big", tooBig}, {"pool_limit", poolLimit}, {"device_occupied", occupied},
 	{"library_mismatch", libraryMismatch}, {"not_memory", notMemory}, {"nonfatal_warning", warning},
 }

@@ -16,10 +16,13 @@ func (c *view) freeGPU() Remedy {
 	const exclusive = "see whether it is in exclusive mode: nvidia-smi --query-gpu=compute_mode --format=csv"
 	switch {
 	case c.Uses("+mps"):
-		return steps("see that the daemon of MPS runs, as the same user, on this GPU: ps -ef | grep mps; its logs are in CUDA_MPS_LOG_DIRECTORY (/var/log/nvidia-mps): control.log, server.log",
-			"let client and daemon have the same CUDA_MPS_PIPE_DIRECTORY, in a container as well; end a server that hangs: echo quit | nvidia-cuda-mps-control", exclusive+"; with MPS it is Exclusive_Process for the server alone")
+		return steps("see that the daemon of MPS runs, as the same user, on this GPU: ps -ef | grep mps; its logs are in "+
+			"CUDA_MPS_LOG_DIRECTORY (/var/log/nvidia-mps): control.log, server.log",
+			"let client and daemon have the same CUDA_MPS_PIPE_DIRECTORY, in a container as well; end a server that hangs: echo quit | "+
+				"nvidia-cuda-mps-control", exclusive+"; with MPS it is Exclusive_Process for the server alone")
 	case c.Uses("+vgpu"):
-		return steps("see the licence and the profile of the virtual GPU: nvidia-smi -q | grep -i -E 'license|vgpu'; and that the guest's driver fits the host's",
+		return steps("see the licence and the profile of the virtual GPU: nvidia-smi -q | grep -i -E 'license|vgpu'; and that the guest's "+
+			"driver fits the host's",
 			"try another of the devices: CUDA_VISIBLE_DEVICES", exclusive)
 	}
 	return steps("see who has it: nvidia-smi; gpumem ps",

@@ -27,9 +27,11 @@ func (c *view) contextOccupied() (all []Explanation) {
 			all = append(all, sure(588, "no context: the GPU is full", c.endOthers(), l...).and(smi.From))
 		case c.neighbours() != nil:
 			all = append(all,
-				sure(586, "no context: the GPU is full", c.endOthers(), l...).and(c.neighbours()...).certainly("not even a context could be made on the GPU"))
+				sure(586, "no context: the GPU is full", c.endOthers(),
+					l...).and(c.neighbours()...).certainly("not even a context could be made on the GPU"))
 		case account.Taken(used, total):
-			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(), l...).and(inUse(used, "%v of %v is in use, and no process is listed", used, total)))
+			all = append(all, sure(584, "no context: the GPU is full", c.endOthers(),
+				l...).and(inUse(used, "%v of %v is in use, and no process is listed", used, total)))
 		case !c.told && !c.onJAX() && !c.OnTensorFlow():
 			all = append(all, sure(582, "no context: the GPU is full", c.endOthers(), l...))
 		case !c.told:
@@ -176,8 +178,9 @@ func (c *view) bareOccupied() found {
 		}
 		return found{x}
 	case c.told && len(c.others) == 0 && account.Taken(used, total):
-		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()), inUse(used, "%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
-			used, total)).only()}
+		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()),
+			inUse(used, "%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
+				used, total)).only()}
 	case c.bareKnown(), c.bareXLA(), c.bareXLAWords():
 	case c.bareLlama():
 		return found{fits(230, "a refusal without its numbers", c.endOthers(), c.processes(),

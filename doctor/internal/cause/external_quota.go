@@ -128,6 +128,8 @@ func (c *view) raiseQuota(quota uint64) Remedy {
 			"a pool within the quota of "+account.Human(quota)+", a context left")
 	}
 	limiter := c.About("limiter", "hami", "nvshare", "lease") != nil
-	return r.step(when(limiter || quota > 0, "raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is the limiter's, not the GPU's"),
-		when(!limiter && quota == 0, "see whether somebody gave the program a part of the GPU only: a container's or partition's share, a MIG slice, HAMi, nvshare, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). The limit is that part then"))
+	return r.step(when(limiter || quota > 0, "raise the quota (nvidia.com/gpumem of the pod), or let the program take less: the limit is "+
+		"the limiter's, not the GPU's"),
+		when(!limiter && quota == 0, "see whether somebody gave the program a part of the GPU only: a container's or partition's share, a "+
+			"MIG slice, HAMi, nvshare, MPS (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). The limit is that part then"))
 }

@@ -28,7 +28,8 @@ func hostMemory(c *view) found {
 			needs(needKernel).only()}
 	}
 	if l := c.about("sigkill",
-		"the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal && c.Library == nil {
+		"the process was killed from outside (SIGKILL): most often the kernel, for lack of host memory"); l != nil && !c.fatal &&
+		c.Library == nil {
 		return found{fits(300, "a SIGKILL", c.moreHost(""), seeKernel, l...).needs(needKernel).only().
 			certainly("the program was killed from outside; it did not fail by itself")}
 	}
@@ -136,7 +137,9 @@ var largerShm = steps(
 
 // killers are those that end a process for memory, by a word of their lines.
 var killers = []struct{ word, name string }{
-	{"oomd", "systemd-oomd"}, {"earlyoom", "earlyoom"}, {"raylet", "Ray's memory monitor"}, {"ray", "Ray's memory monitor"}, {"The node was low on resource", "the kubelet"}, {"(tasks / actors)", "Ray's memory monitor"}, {"evicted", "the kubelet"}, {"kubelet", "the kubelet"}, {"slurmstepd", "Slurm"},
+	{"oomd", "systemd-oomd"}, {"earlyoom", "earlyoom"}, {"raylet", "Ray's memory monitor"}, {"ray", "Ray's memory monitor"},
+	{"The node was low on resource", "the kubelet"}, {"(tasks / actors)", "Ray's memory monitor"}, {"evicted", "the kubelet"},
+	{"kubelet", "the kubelet"}, {"slurmstepd", "Slurm"},
 }
 
 // hostKilled finds who killed the process, and whether a container's limit or the machine was
@@ -309,7 +312,8 @@ func (c *view) moreHost(raise string) Remedy {
 	case p.Container:
 		raise = "docker run --memory"
 	}
-	first := "see what the host has left while it runs: free -h. Let the program take less of it, or use a machine with more, or swap; a container or a job may have a limit of its own"
+	first := "see what the host has left while it runs: free -h. Let the program take less of it, or use a machine with more, or swap; a " +
+		"container or a job may have a limit of its own"
 	switch {
 	case raise != "":
 		first = "raise the limit of host memory: " + raise + "; or use a machine with more"

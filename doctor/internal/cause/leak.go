@@ -51,5 +51,6 @@ func (c *view) gpuHalfEmpty() bool {
 
 func (c *view) mendLeak() Remedy {
 	return steps(
-		"see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into numbers").step(c.advise("leak").Steps...)
+		"see what stays alive between steps: lists of losses, caches, closures, logged arrays; turn them into " +
+			"numbers").step(c.advise("leak").Steps...)
 }

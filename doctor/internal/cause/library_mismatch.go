@@ -54,13 +54,16 @@ func (c *view) oldDriver() bool {
 func (c *view) pair() Remedy {
 	switch {
 	case c.Uses("bitsandbytes"):
-		return steps("see what it finds: python -m bitsandbytes; and that PyTorch has CUDA at all: python -c 'import torch; print(torch.version.cuda)', which must not be None",
-			"install a PyTorch with CUDA, then a current bitsandbytes: its wheels have the libraries for Linux and Windows, and load the CPU's where they find no CUDA")
+		return steps("see what it finds: python -m bitsandbytes; and that PyTorch has CUDA at all: python -c 'import torch; "+
+			"print(torch.version.cuda)', which must not be None",
+			"install a PyTorch with CUDA, then a current bitsandbytes: its wheels have the libraries for Linux and Windows, and load the CPU's "+
+				"where they find no CUDA")
 	case c.About("image") != nil:
 		return c.advise("image")
 	}
 	return steps("see which version the framework wants and which is there: pip list | grep -i -E 'cudnn|cublas|nvidia'",
-		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep init").step(c.advise("pair").Steps...)
+		"see which copy is loaded: LD_DEBUG=libs python PROGRAM 2>&1 | grep -i -E 'cudnn|cublas|cusolver' | grep "+
+			"init").step(c.advise("pair").Steps...)
 }
 
 // decideLibrary tells memory from a broken library.

@@ -49,7 +49,8 @@ func (c *view) multiDriver() found {
 func (c *view) refusedAtOnce() (l []statement.Evidence) {
 	seen := map[string]bool{}
 	for _, r := range c.Failed {
-		if r.Layer == statement.LayerDriver && r.Want >= statement.Gib && r.St.From != "" && !seen[r.St.From] && !strings.HasPrefix(r.St.From, "rank") {
+		if r.Layer == statement.LayerDriver && r.Want >= statement.Gib && r.St.From != "" && !seen[r.St.From] &&
+			!strings.HasPrefix(r.St.From, "rank") {
 			seen[r.St.From] = true
 			l = append(l, quote(r.St, "the pool of %s asks the driver for %v", r.St.From, r.Want))
 		}

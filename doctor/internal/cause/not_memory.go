@@ -66,7 +66,8 @@ func (c *view) saidOtherwise() (all []Explanation) {
 			st.Quoted("free memory is the same before and after, as far as it is printed: nobody released any")))
 	}
 	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
-		all = append(all, sure(296, "no type of memory fits", steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
+		all = append(all, sure(296, "no type of memory fits",
+			steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
 			"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
 	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
@@ -201,7 +202,8 @@ var otherSteps = map[string][]string{
 	"too many processes or threads": {
 		"raise the limit: ulimit -u, the container's pids limit; or start fewer workers and threads (OMP_NUM_THREADS)"},
 	"an argument that was refused": {
-		"see which call it was, and what it was given: the lines above it; of a kernel its shapes, strides and types, with CUDA_LAUNCH_BLOCKING=1"},
+		"see which call it was, and what it was given: the lines above it; of a kernel its shapes, strides and types, with " +
+			"CUDA_LAUNCH_BLOCKING=1"},
 	"an argument that NCCL refused": {
 		"see which call, and why: NCCL_DEBUG=INFO; use the same version on all nodes; NCCL_CUMEM_ENABLE=0"},
 	"a scheduler that has no node for what the pod requests": {

@@ -6,7 +6,8 @@ package cause
 func (c *view) oneAllocator() Remedy {
 	const check = "gpumem explain --pid PID"
 	if c.at("hip") {
-		return steps("see what it holds beside PyTorch's pool: MIOpen's workspaces (MIOPEN_FIND_MODE=FAST takes less), a second library, or another program",
+		return steps("see what it holds beside PyTorch's pool: MIOpen's workspaces (MIOPEN_FIND_MODE=FAST takes less), a second library, or "+
+			"another program",
 			"ask for less at a time: decode or compute in tiles")
 	}
 	if !c.Uses("jax", "tensorflow") {

@@ -107,8 +107,9 @@ func (c *view) compiledLimit() found {
 	if used, of := c.GPUUsed(); used > 0 && b.Bytes == 0 {
 		if l := c.ReportPiece(); l.Line > 0 && c.usedIsPart(used, of) {
 			l.Reading = "a pool's report, which is printed when the pool refuses a request"
-			return found{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l, inUse(used, "%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
-				used, of)).only()}
+			return found{sure(448, "the GPU is used up to the pool's part", c.raiseLimit(used+used/10), l,
+				inUse(used, "%v of %v is in use: that is the pool's share, and the rest of the GPU is free",
+					used, of)).only()}
 		}
 	}
 	return nil
@@ -151,7 +152,8 @@ func (c *view) raiseLimit(needed uint64) Remedy {
 		r := c.fraction(value, account.Say("a pool of %v in unified memory, of which the GPU holds %v at a time: slow, but it runs",
 			pool, total))
 		name, _ := c.FractionName()
-		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs it").check(c.jaxCheck(name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
+		return r.set("TF_FORCE_UNIFIED_MEMORY", "1", "XLA reads it too: a pool above the GPU's memory needs "+
+			"it").check(c.jaxCheck(name + "=" + value + " TF_FORCE_UNIFIED_MEMORY=1"))
 	}
 	r := c.fraction(value, account.Say("a pool of %v: %v are needed, and %v of the GPU's %v are left to libraries",
 		pool, needed, account.Less(total, pool), total))

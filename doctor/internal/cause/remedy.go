@@ -243,7 +243,8 @@ func (c *view) raiseCap(r *account.Refusal, limit uint64) Remedy {
 		return c.advise("batch", "weights", "limit")
 	}
 	if s := c.Shortfall; limit == 0 && s != nil && s.FreeEnough() && c.onTorch(r) { // its message names the limit where the program set one
-		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has the limit, as \"... allowed\", and this one has none: see what stands before it first")
+		return steps("see what the program itself sets: set_per_process_memory_fraction, or an engine's share. PyTorch's message then has " +
+			"the limit, as \"... allowed\", and this one has none: see what stands before it first")
 	}
 	_, set := c.TorchFraction()
 	remedy := c.advise("limit", "batch").step(when(limit > 0 && r.Alloc+r.Want > limit,
@@ -265,7 +266,8 @@ func (c *view) endOthers() Remedy {
 		"the parent of process "+strings.Join(gone, ", ")+" is gone: most likely it is a left-over")
 	return steps(left,
 		"see who holds it: gpumem ps (or nvidia-smi) shows whose it is, how old, and whether its parent is gone", c.suffices(),
-		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES", "to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
+		"end what is left over, wait for it, or use another GPU: CUDA_VISIBLE_DEVICES",
+		"to run side by side, give each a share: gpumem run --mem SIZE -- COMMAND")
 }
 
 // useWhatIsFree lets an engine take what fits beside the others.

@@ -36,9 +36,12 @@ func parseRows(text string) (all []row) {
 
 // leads begin the step that has the remedies for a need. Where there is none, each is a step.
 var leads = map[string]string{
-	"weights": "make the weights smaller: ", "cache": "make the cache smaller: ", "batch": "make it smaller: ", "graphs": "capture fewer graphs: ",
-	"piece": "make that one request smaller: ", "beside": "leave more room beside it: ", "limit": "raise the limit: ", "holes": "leave fewer holes: ", "look": "see what holds it: ",
-	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "padding": "make the padding smaller: ", "leak": "list it: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
+	"weights": "make the weights smaller: ", "cache": "make the cache smaller: ", "batch": "make it smaller: ",
+	"graphs": "capture fewer graphs: ",
+	"piece":  "make that one request smaller: ", "beside": "leave more room beside it: ", "limit": "raise the limit: ",
+	"holes": "leave fewer holes: ", "look": "see what holds it: ",
+	"requests": "make it smaller: ", "unified": "make it smaller: ", "block": "make it smaller: ", "padding": "make the padding smaller: ",
+	"leak": "list it: ", "pair": "install the pair that belongs together, in a fresh environment without LD_LIBRARY_PATH: ",
 }
 
 // advise is what the program's framework has for each of the needs.
@@ -105,7 +108,8 @@ func (c *view) meets(row, need string) bool {
 }
 
 // shows reports whether the log shows what a row depends on: that the program trains, or runs a model; what is open
-// between the two; that it is the reader's program and not a server or an application; that the log is of before a year; a place, or a mark of topics.txt.
+// between the two; that it is the reader's program and not a server or an application; that the log is of before a
+// year; a place, or a mark of topics.txt.
 func (c *view) shows(what string) bool {
 	applied := c.serves() || c.Uses("comfyui", "a1111", "ctranslate2", "llama.cpp", "ollama")
 	run := !c.Place.Training && (c.Place.Inference || applied)

@@ -118,7 +118,9 @@ func TestUnknownFrameworksGetNeutralWords(t *testing.T) {
 var wordOfFramework = regexp.MustCompile(`(?i)torch|tensorflow|xla|jax|mem_fraction|_bfc`)
 
 // ofOneFramework are causes whose texts are of one framework.
-var ofOneFramework = map[string]bool{"bad_setting": true, "vmm_unsupported": true, "remat_insufficient": true, "jax_plus_tf": true, "same_process_second_pool": true, "multi_process_preallocation": true, "stream_pending": true, "unified_memory": true, "estimator_underestimates": true}
+var ofOneFramework = map[string]bool{"bad_setting": true, "vmm_unsupported": true, "remat_insufficient": true, "jax_plus_tf": true,
+	"same_process_second_pool": true, "multi_process_preallocation": true, "stream_pending": true, "unified_memory": true,
+	"estimator_underestimates": true}
 
 // neutralLogs are of programs that do not say what they are.
 var neutralLogs = []string{
@@ -179,14 +181,17 @@ func TestConditionsOfRemedies(t *testing.T) {
 	const blocks = "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n"
 	for _, tt := range []struct{ name, log, says, not string }{
 		{"a program that trains", "loss 0.31\n" + full, "activation checkpointing", "inference_mode"},
-		{"one that checkpoints already", "  File \"/x/torch/utils/checkpoint.py\", line 9, in backward\nloss 0.31\n" + full, "LoRA", "activation checkpointing"},
+		{"one that checkpoints already", "  File \"/x/torch/utils/checkpoint.py\", line 9, in backward\nloss 0.31\n" + full, "LoRA",
+			"activation checkpointing"},
 		{"one that runs a model", "generate: 40 tokens\n" + full, "inference_mode", "checkpointing"},
 		{"one of which neither is known", full, "in training, activation checkpointing", "FSDP"},
 		{"an attention", "    attn = torch.baddbmm(q, k)\n" + full, "scaled_dot_product_attention", ""},
 		{"one request above the GPU", strings.Replace(full, "3.00 GiB", "30.00 GiB", 1), "that one request smaller", "weights"},
 		{"a game", "vkAllocateMemory failed: VK_ERROR_OUT_OF_DEVICE_MEMORY\n", "textures", "half precision"},
-		{"a page", "[.WebGLRenderingContext]GL ERROR :GL_OUT_OF_MEMORY : glTexImage2D: <- error from previous GL command\n", "other tabs", "batch"},
-		{"an engine that works in what its share leaves", "vllm==0.8.5\n" + full, "leave more room beside it: a lower --gpu-memory-utilization", "FSDP"},
+		{"a page", "[.WebGLRenderingContext]GL ERROR :GL_OUT_OF_MEMORY : glTexImage2D: <- error from previous GL command\n", "other tabs",
+			"batch"},
+		{"an engine that works in what its share leaves", "vllm==0.8.5\n" + full,
+			"leave more room beside it: a lower --gpu-memory-utilization", "FSDP"},
 		{"a log of 2023", "2023-06-01 10:00:00 start\n" + blocks, "--tensor-parallel-size", "--cpu-offload-gb"},
 		{"a log of 2026", "2026-06-01 10:00:00 start\n" + blocks, "--cpu-offload-gb", ""},
 	} {

@@ -112,7 +112,8 @@ func (c *view) bareXLA() bool {
 func (c *view) bareXLAWords() bool {
 	r := c.bare
 	pool := r.Layer == statement.LayerPool && r.Want > 0 && !c.TorchLike(r)
-	return pool && (c.Uses("jax") || r.St.Words["exhausted"]) || c.Uses("jax") && r.Layer == statement.LayerDriver && r.Want == 0 && !strings.Contains(r.St.Text, "jaxlib/")
+	return pool && (c.Uses("jax") || r.St.Words["exhausted"]) || c.Uses("jax") && r.Layer == statement.LayerDriver && r.Want == 0 &&
+		!strings.Contains(r.St.Text, "jaxlib/")
 }
 
 // bareLlama reports whether it is of llama.cpp, without a size.
@@ -127,7 +128,8 @@ func (c *view) bareProgram() bool {
 		"tgi", "ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal", "npu",
 		"webgl", "opengl", "unity", "renderer", "md", "hashcat", "darktable", "ffmpeg", "whisper", "tt")
 	r := c.bare
-	return known || r != nil && (r.Layer == statement.LayerDriver || r.Want > 0 || r.St.DeviceCode() || r.St.HasAny("gpu", "cuda", "vram", "video", "graphics"))
+	return known || r != nil && (r.Layer == statement.LayerDriver || r.Want > 0 || r.St.DeviceCode() ||
+		r.St.HasAny("gpu", "cuda", "vram", "video", "graphics"))
 }
 
 // limiterAtWork is a refusal without numbers, where HAMi stands between program and driver.
