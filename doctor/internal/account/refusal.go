@@ -158,7 +158,8 @@ func (e *Case) survived() {
 			goesOn = goesOn || before == st.Line-1
 			before = st.Line
 		}
-		if !goesOn || !(another && end.Line > st.Line && end.From == st.From || endedWell.MatchString(e.End)) {
+		failsLater := another && end.Line > st.Line && end.From == st.From
+		if !goesOn || !failsLater && !endedWell.MatchString(e.End) {
 			continue
 		}
 		for _, r := range e.Failed {
