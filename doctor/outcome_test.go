@@ -180,3 +180,18 @@ func TestWordsThatAreEasilyMisread(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstStepWhileWeightsAreLoaded: before the first batch a smaller one gives nothing.
+func TestFirstStepWhileWeightsAreLoaded(t *testing.T) {
+	const train = "  File \"train.py\", line 12, in <module>\n"
+	for frame, want := range map[string]string{
+		"  File \"/venv/torch/nn/modules/module.py\", line 900, in _apply\n":                 "make the weights smaller",
+		"  File \"/venv/torch/nn/parallel/distributed.py\", line 700, in _ddp_init_helper\n": "make the weights smaller",
+		"  File \"/venv/torch/nn/modules/linear.py\", line 100, in forward\n":                "make it smaller: a smaller batch",
+	} {
+		steps := diagnose(t, "Traceback (most recent call last):\n"+train+frame+fillsGPU, "").Causes[0].Steps
+		if !strings.HasPrefix(steps[0], want) || strings.HasPrefix(want, "make the weights") && strings.Contains(strings.Join(steps, "\n"), "batch") {
+			t.Errorf("%s: %q", frame, steps)
+		}
+	}
+}

@@ -159,6 +159,8 @@ func (c *view) smaller() Remedy {
 	switch {
 	case c.Uses("+saving") && c.Uses("fsdp"):
 		needs = []string{"batch"}
+	case c.Uses("+loading") && c.Place.Training && c.About("success") == nil: // before the first batch
+		needs = []string{"weights", "look"}
 	case c.Uses("+loading") && !c.Place.Training:
 		needs = []string{"weights", "batch", "cache"}
 	case c.Shortfall != nil && c.serves(): // what an engine's share leaves is what it works in

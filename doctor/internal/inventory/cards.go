@@ -228,7 +228,7 @@ func (a *Account) card(c card, pid int) {
 		a.Odd = append(a.Odd, fmt.Sprintf("%s: %s is in use and no process is listed: another container or PID namespace, or a process that died: "+
 			"fuser -v /dev/nvidia* as root, or gpumem ps, on the host", c.name, human(c.used.bytes)))
 	case !c.told:
-		a.NotTold = appendNew(a.NotTold, "which processes use it: nvidia-smi or gpumem ps lists them")
+		a.NotTold = appendNew(a.NotTold, "which processes use it: gpumem ps, or the second table of nvidia-smi, which is empty in a container and full on its host")
 	case untold > 0:
 		a.NotTold = appendNew(a.NotTold, fmt.Sprintf("how much %d of the processes on %s hold", untold, c.name))
 	}
