@@ -68,7 +68,7 @@ func (c *view) saidOtherwise() (all []Explanation) {
 	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
 		all = append(all, sure(296, "no type of memory fits",
 			steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
-			"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
+				"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
 	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
 		all = append(all, sure(695, "a size that no program means", steps(

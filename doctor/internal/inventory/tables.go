@@ -30,8 +30,9 @@ func (t teller) of(name string, bytes float64) { t.s.told(name, figure{uint64(by
 var (
 	loaded   = &source{title: "Models that Ollama has loaded", together: "together", notTold: "what other programs hold"}
 	estimate = &source{title: "DeepSpeed's estimate", notTold: "activations, buffers and gaps: parameters, gradients and the optimizer's states alone are counted"}
-	programs = &source{title: "Programs on the host", together: "together; what they share is counted in each", notTold: "what they hold on a GPU"}
-	xla      = func() *source {
+	programs = &source{title: "Programs on the host", together: "together; what they share is counted in each",
+		notTold: "what they hold on a GPU"}
+	xla = func() *source {
 		s := *jax
 		s.title = "XLA's allocator"
 		return &s
@@ -42,8 +43,10 @@ var (
 var tables = []table{
 	{"NAME ", "PROCESSOR", loaded, regexp.MustCompile(`^(\S+)\s+[0-9a-f]{12}\s+([\d.]+) ([KMG])B\s+(\d+)%(?:/(\d+)%)? (GPU|CPU)`), tellModel},
 	{"per CPU ", "per GPU", estimate, regexp.MustCompile(`^\W*([\d.]+)GB \|\s*([\d.]+)GB \|\s*(offload_.*)`), tellOption},
-	{"USER ", " RSS ", programs, regexp.MustCompile(`^\S+\s+(\d+)\s+[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\S+){4}\s+(\S+(?: \S+)?)`), tellProgram},
-	{"AllocatorStats", "", xla, regexp.MustCompile(`^\W*(?:([A-Z][A-Za-z ]+): (?:([\d.]+ (?:[KMGT]iB|bytes|byte))|nothing|\d+)|-+)$`), tellAllocator},
+	{"USER ", " RSS ", programs, regexp.MustCompile(`^\S+\s+(\d+)\s+[\d.]+\s+[\d.]+\s+\d+\s+(\d+)(?:\s+\S+){4}\s+(\S+(?: \S+)?)`),
+		tellProgram},
+	{"AllocatorStats", "", xla, regexp.MustCompile(`^\W*(?:([A-Z][A-Za-z ]+): (?:([\d.]+ (?:[KMGT]iB|bytes|byte))|nothing|\d+)|-+)$`),
+		tellAllocator},
 }
 
 // tabled reads a row of a table, or its heading.
