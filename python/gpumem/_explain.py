@@ -117,7 +117,11 @@ def _explain(error: BaseException, asked: bool) -> None:
             return
         texts.insert(0, str(answer))
     if _about_memory(error):
-        texts += _held_by(error) + _next()
+        try:
+            texts += _held_by(error)
+        except Exception as e:  # the answer is printed without
+            texts.append(f"\nWhat keeps the memory is unknown: {type(e).__name__}: {e}")
+        texts += _next()
     print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
     from .jax import is_used, live
 

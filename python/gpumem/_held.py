@@ -43,7 +43,8 @@ class Container(NamedTuple):
         name = f"the {self.kind} `{self.name}`" if self.name else f"a {self.kind} whose name is unknown"
         scope = f", {self.scope}," if self.scope else ""
         part = f" of {size(of)}" if of else ""
-        what = f"{self.tensors:,} tensors {self.what}" if self.equal == self.tensors else f"{self.tensors:,} tensors, {self.equal:,} of them {self.what}"
+        equal = "" if self.equal == self.tensors else f", {self.equal:,} of them"
+        what = f"{self.tensors:,} tensors{equal} {self.what}"
         graphs = f", whose graphs keep {size(self.graphs)} of it for a backward pass" if self.graphs else ""
         filled = "; filled at " + ", ".join(self.filled) if self.filled else ""
         return f"{name}{scope} keeps {size(self.bytes)}{part} on cuda:{self.device}: {what}{graphs}{filled}"
@@ -225,7 +226,8 @@ class Program:
         if count < MANY or len(shapes) > len(seen) / 4:
             return None
         name = _names.name_of(c, self.frames)
-        return Container(name.text, type(c).__name__, name.scope, name.filled, devices.most_common(1)[0][0], len(seen), *totals, what, count, id(c))
+        device = devices.most_common(1)[0][0]
+        return Container(name.text, type(c).__name__, name.scope, name.filled, device, len(seen), *totals, what, count, id(c))
 
     def label(self) -> Dict[Key, str]:
         """Returns a name for the storage of each tensor: what it is for, the container that keeps it,

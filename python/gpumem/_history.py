@@ -163,7 +163,8 @@ def _by_line(blocks: List[Block]) -> List[Dict[str, Any]]:
     segments: List[Dict[str, Any]] = []
     for b in blocks:  # a snapshot in which each block is a segment
         block = {"size": b.bytes, "requested_size": b.bytes, "address": b.address, "state": "active_allocated", "frames": b.frames}
-        segments.append({"device": b.device, "address": b.address, "total_size": b.bytes, "stream": 0, "segment_type": "large", "blocks": [block]})
+        segment = {"device": b.device, "address": b.address, "total_size": b.bytes, "stream": 0, "segment_type": "large"}
+        segments.append({**segment, "blocks": [block]})
     answer = _ask(["leaks", "--live", "-"], pickle.dumps({"segments": segments, "device_traces": []}, protocol=4))
     return [dict(row) for row in answer["live"]]
 

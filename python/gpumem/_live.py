@@ -23,8 +23,9 @@ class Live(Answer):
 def table(rows: list[dict[str, Any]], most: int = 20) -> list[str]:
     """Returns the first rows as lines, under a head."""
     pools = {row["pool"] for row in rows}
-    cells = [("bytes", "blocks", "pool" if len(pools) > 1 else "", "where")]
-    cells += [(size(row["bytes"]), f"{row['blocks']:,}", row["pool"] if len(pools) > 1 else "", row["site"] or "unknown") for row in rows[:most]]
+    pool = (lambda name: name) if len(pools) > 1 else (lambda name: "")
+    cells = [("bytes", "blocks", pool("pool"), "where")]
+    cells += [(size(row["bytes"]), f"{row['blocks']:,}", pool(row["pool"]), row["site"] or "unknown") for row in rows[:most]]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     lines = ["  ".join(part for part in (a.rjust(widths[0]), b.rjust(widths[1]), c.ljust(widths[2]), d) if part) for a, b, c, d in cells]
     left = len(rows) - most

@@ -158,9 +158,8 @@ class Meter:
         known = parameters + gradients[0] + state[0]
         unknown = self.base.get(peak.device, 0) + gradients[1] + state[1]
         activations = max(0, peak.bytes - known - unknown) if self.in_step else 0
-        self.peaks[peak.device] = peak._replace(
-            parameters=parameters, gradients=gradients[0], optimizer=state[0], activations=activations, other=peak.bytes - known - activations
-        )
+        peak = peak._replace(parameters=parameters, gradients=gradients[0], optimizer=state[0])
+        self.peaks[peak.device] = peak._replace(activations=activations, other=peak.bytes - known - activations)
 
     # Figures.
 

@@ -23,7 +23,7 @@ class Name(NamedTuple):
 def frames(error: Optional[BaseException] = None) -> List[types.FrameType]:
     """Returns the frames of the program, the outer ones first: those that run, and those of an error and
     of what it came from."""
-    found = {}
+    found: Dict[int, types.FrameType] = {}
     for top in sys._current_frames().values():
         stack = []
         frame: Optional[types.FrameType] = top
@@ -84,9 +84,11 @@ def _named_by(referrer: Any, container: Any, frames: List[types.FrameType]) -> O
         if "__builtins__" in referrer:  # a module's
             files = [referrer.get("__file__") or "", *(f.f_code.co_filename for f in frames if f.f_globals is referrer)]
             return Name(names[0], "a global", _filled(files, names[0], False))
-        # That of a class is behind a proxy.
-        owners = (o for o in gc.get_referrers(referrer) if fields(o) is referrer or isinstance(o, type) and vars(o).get(names[0]) is container)
-        return next((_attribute(o, names[0], frames) for o in owners), None)
+        for o in gc.get_referrers(referrer):
+            of_class = isinstance(o, type) and vars(o).get(names[0]) is container  # which is behind a proxy
+            if of_class or fields(o) is referrer:
+                return _attribute(o, names[0], frames)
+        return None
     if isinstance(referrer, types.CellType):
         functions = (f for f in gc.get_objects() if type(f) is types.FunctionType and referrer in (f.__closure__ or ()))
         for f in functions:

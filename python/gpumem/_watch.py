@@ -160,10 +160,11 @@ class _Jax:
         after = {device: peak for device, peak in _jax_peaks().items() if peak is not None}
         now = sum(row["bytes"] for row in rows if row["pool"] != "executable")
         if not after:
-            return f"jax: the peak is unknown, for JAX counts none on this device; {size(now)} at the end", "at the end", None, rows
+            return f"jax: the peak is unknown, for JAX counts none on this device; {size(now)} at the end", "live then", None, rows
         device = max(after, key=lambda d: after[d])
         before = self.before.get(device) or 0
-        return f"jax: {_has(after[device], before)} on {device}, {size(now)} at the end", "at the end", after[device] if after[device] > before else None, rows
+        text = f"jax: {_has(after[device], before)} on {device}, {size(now)} at the end"
+        return text, "live then", after[device] if after[device] > before else None, rows
 
 
 def _jax_peaks() -> Dict[str, Any]:
@@ -198,7 +199,8 @@ class _Cupy:
         self.pool = cupy.get_default_memory_pool()
 
     def end(self) -> End:
-        return f"cupy: the peak is unknown, for CuPy counts none; {size(self.pool.used_bytes())} in use at the end, {size(self.pool.total_bytes())} held", "", None, []
+        now = f"{size(self.pool.used_bytes())} in use at the end, {size(self.pool.total_bytes())} held"
+        return f"cupy: the peak is unknown, for CuPy counts none; {now}", "", None, []
 
 
 _WATCHED = {"torch": _Torch, "jax": _Jax, "gpumem": _Pools, "cupy": _Cupy}

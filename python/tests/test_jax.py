@@ -48,6 +48,11 @@ class Jax(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertRegex(err, r"Live in JAX: 4 MiB in \d+ blocks?\n(.*\n)+ *4 MiB +1 .*<module> \(<string>:3\)")
 
+    def test_watch_has_the_lines_of_the_end(self):
+        status, out, err = python("import gpumem, jax.numpy as jnp\nwith gpumem.watch():\n    x = jnp.ones((1024, 1024))", JAX_PLATFORMS="cpu")
+        self.assertEqual((status, out), (0, ""), err)
+        self.assertRegex(err, r"gpumem.watch: jax: the peak is unknown, for JAX counts none on this device; 4 MiB at the end; live then:\n.*where\n +4 MiB +1  <module> \(<string>:3\)")
+
     def test_jax_that_is_not_used_is_left_alone(self):
         status, out, err = python(
             "import gpumem, jax; gpumem.diagnose()\n"
