@@ -57,6 +57,20 @@ func TestOtherVendors(t *testing.T) {
 	}
 }
 
+// TestOneDNNIsNotCuDNN: TensorFlow prints this line at each start, and "errors" is in it.
+func TestOneDNNIsNotCuDNN(t *testing.T) {
+	const log = "I0000 00:00:1795946350.419598     974 port.cc:153] oneDNN custom operations are on. You may see slightly different numerical results " +
+		"due to floating-point round-off errors from different computation orders. To turn them off, set the environment variable `TF_ENABLE_ONEDNN_OPTS=0`.\n"
+	for name, c := range map[string]struct{ after, verdict string }{
+		"alone":         {"", "unknown"},
+		"above cuDNN's": {"E0000 00:00:1795946350.519598     974 cuda_dnn.cc:500] Could not create cudnn handle: CUDNN_STATUS_NOT_INITIALIZED\n", "either"},
+	} {
+		if d := diagnose(t, log+c.after, ""); string(d.Verdict) != c.verdict {
+			t.Errorf("%s: %s %v, want %s", name, d.Verdict, ids(d), c.verdict)
+		}
+	}
+}
+
 // TestFreeThatIsNotTold: XPU's message does not say what is free, so nothing is said of it.
 func TestFreeThatIsNotTold(t *testing.T) {
 	d := diagnose(t, "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.98 GiB. Of the allocated memory 1.20 GiB is allocated by PyTorch, and 310.50 MiB is reserved by PyTorch but unallocated.\n", "")

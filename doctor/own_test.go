@@ -92,6 +92,9 @@ func TestOwnLines(t *testing.T) {
 			"cannot be shared with other processes"), "gpumem: "), "not_memory", "not_memory"},
 		"too many processes": {format(t, hook, "is number %d on GPU", 7, 2, "0", "6 GiB", "all", 2), "unknown", ""},
 		"a plain end":        {"gpumem: GPU 0 draws a display: 3 GiB are left for it\nstep 1 loss 2.5\n", "unknown", ""},
+		"a simulated GPU": {"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: " +
+			"Out of memory while trying to allocate 26.00GiB with allocator GPU_0_bfc on device 0.\n" +
+			format(t, "node/launch/simulate.go", "total %s, peak %s", 0, "24 GiB", "18 GiB", 7), "cause", "program_too_big"},
 		"a note, and a refusal": {format(t, main, "pool %s: peak", 0, "elastic", "5.40 GiB", "6 GiB", 1200, 0, 31) + "\n" + refused, "needs",
 			"program_too_big"},
 		"refused later": {refusal(leases.InsufficientMemoryError{Want: 40 * gib, Free: 23 * gib,

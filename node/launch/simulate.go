@@ -93,7 +93,7 @@ func (p *Plan) sayUsed(total uint64) {
 		p.say("no process of the program used the simulated GPU, or each that did was killed")
 	}
 	for _, u := range used[:min(len(used), mostUses)] {
-		p.say("process %d held at most %s of the %s of simulated GPU %d", u.PID, size.Format(u.Peak), size.Format(total), u.Device)
+		p.say("simulated GPU %d: total %s, peak %s, of process %d", u.Device, size.Format(total), size.Format(u.Peak), u.PID)
 	}
 	if more := len(used) - mostUses; more > 0 {
 		p.say("and %d more lines of this kind", more)

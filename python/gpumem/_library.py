@@ -105,6 +105,20 @@ def _bytes(text: Optional[str]) -> Optional[bytes]:
     return None if text is None else text.encode()
 
 
+_serves = False  # a library was told to take its memory from the shared pools
+
+
+def serve() -> None:
+    """Notes that a library takes its memory from the shared pools from now on."""
+    global _serves
+    _serves = True
+
+
+def serves() -> bool:
+    """Reports whether the shared pools are what a program's memory is in: one is open, or will be."""
+    return _serves or any(is_open(pool) for pool in range(1024))
+
+
 def is_open(pool: int) -> bool:
     """Reports whether a pool is open, without opening it."""
     return _loaded is not None and bool(_loaded.gpumem_is_open(pool))

@@ -37,7 +37,7 @@ def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) 
 def _guess() -> str:
     from . import _library
 
-    if any(_library.is_open(pool) for pool in range(1024)) or getattr(sys.modules.get("gpumem.torch"), "_used", None):
+    if _library.serves():
         return "gpumem"
     loaded = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
     if len(loaded) != 1:

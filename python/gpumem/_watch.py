@@ -66,7 +66,7 @@ class watch(ContextDecorator):
 
 def _choose() -> Tuple[Optional[str], str]:
     """Returns the framework to watch, and what there is to say about that."""
-    if any(_library.is_open(pool) for pool in range(1024)) or getattr(sys.modules.get("gpumem.torch"), "_used", None):
+    if _library.serves():
         return "gpumem", ""
     imported = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
     if not imported:

@@ -75,4 +75,5 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
 
     _library.configure_gpus(gpu, policy)
     _library.library()
+    _library.serve()
     cupy.cuda.set_allocator(allocator)

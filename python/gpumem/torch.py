@@ -83,6 +83,7 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
     torch._C._cuda_resetPeakMemoryStats = _library.reset_peaks
     torch._C._cuda_resetAccumulatedMemoryStats = lambda device: None
     _used = allocator
+    _library.serve()
 
 
 def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:

@@ -619,7 +619,7 @@ func (st *Statement) namedLibrary(w *words, k int) string {
 		return "cuBLAS"
 	case t.is("cu", "roc", "hip") && next.glued:
 		return libraryNames[t.word+next.word]
-	case t.is("dnn"):
+	case t.is("dnn") && !w.toks.at(w.at[k]-1).is("one"): // oneDNN computes on the CPU
 		return "cuDNN"
 	}
 	return ""
