@@ -9,6 +9,9 @@ import sys
 FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "cupy", "cupy_backends", "rmm", "numba", "triton")
 HARDWARE = "jax._src.hardware_utils"
 
+# Packages whose libraries have NVIDIA's runtime linked into them.
+STATIC = ("cupy", "cupy_backends", "cupyx", "rmm", "pylibraft", "raft_dask", "cudf", "pylibcudf", "cuml", "cugraph", "cuvs", "cuda")
+
 
 def preload(folder):
     """Loads the libraries beside the driver. NVIDIA's own, where they are installed, look for what
@@ -38,12 +41,24 @@ def prepare(name, module):
             distributed._verify_params_across_processes = lambda *_: None
 
 
+def redirect():
+    """Has runtimes that are linked into the libraries loaded so far call the one beside the driver."""
+    import ctypes
+
+    for name in sorted(os.listdir(os.environ["GPUMEM_SIM_FOLDER"])):
+        if name.startswith("libcudart.so."):
+            if ctypes.CDLL(os.path.join(os.environ["GPUMEM_SIM_FOLDER"], name)).gpumemRedirect() < 0:
+                sys.stderr.write("gpumem: a library with NVIDIA's runtime in it cannot be changed in memory; it will find no GPU\n")
+
+
 class Finder(object):
     """Acts when a framework is imported."""
 
     loaded = False
 
     def find_spec(self, name, path=None, target=None):
+        if path is not None and name.split(".")[0] in STATIC:
+            return self.static_spec(name, path)
         if name not in FRAMEWORKS and name != HARDWARE:
             return None
         import atexit
@@ -67,6 +82,24 @@ class Finder(object):
             atexit.register(report)  # behind the framework's own, and so called before it, which may end its backends
 
         spec.loader.exec_module = exec_module
+        return spec
+
+    def static_spec(self, name, path):
+        """Finds a module of a package. Its libraries are loaded when it is created, and first
+        called when it is executed."""
+        import importlib.machinery
+
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+            return None
+        create = spec.loader.create_module
+
+        def create_module(spec):
+            module = create(spec)
+            redirect()
+            return module
+
+        spec.loader.create_module = create_module
         return spec
 
 

@@ -153,3 +153,38 @@ print(m.has_visible_nvidia_gpu(), list(s.on_cpu()))`, folder).CombinedOutput()
 		t.Errorf("%v\n%swant %s", err, out, want)
 	}
 }
+
+// TestModuleOfAPackageWithItsOwnRuntimeIsRedirected: between its creation, which loads its libraries,
+// and its execution, which calls them. A module in Python is left alone.
+func TestModuleOfAPackageWithItsOwnRuntimeIsRedirected(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	folder := t.TempDir()
+	name, text := simulate.Module()
+	if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(python, "-c", `import sys, os; sys.path.insert(0, sys.argv[1])
+import gpumem_simulate as s, importlib.util, sysconfig
+libraries = [f for f in sys.path + [sysconfig.get_config_var("DESTSHARED") or ""] if os.path.isdir(f) and any(n.startswith("_bisect.") and n.endswith(".so") for n in os.listdir(f))]
+if not libraries:
+    print("SKIPPED: no module in a library of its own"); sys.exit()
+calls = []
+s.redirect = lambda: calls.append("redirected")
+finder = s.Finder()
+print(finder.find_spec("cupy.json", [os.path.dirname(os.__file__)]), finder.find_spec("cupy._bisect", ["/nowhere"]), finder.find_spec("other._bisect", libraries))
+spec = finder.find_spec("cupy._bisect", libraries)
+module = importlib.util.module_from_spec(spec)
+print(calls)
+spec.loader.exec_module(module)
+print(calls, hasattr(module, "insort_right"))`, folder).CombinedOutput()
+	if strings.HasPrefix(string(out), "SKIPPED") {
+		t.Skip(string(out))
+	}
+	const want = "None None None\n['redirected']\n['redirected'] True\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%swant %s", err, out, want)
+	}
+}

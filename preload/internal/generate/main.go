@@ -15,7 +15,8 @@
 //
 // makes list.h, the functions of a library that stands beside the simulated driver, and
 // version.map, which exports what a GLOB matches under the name of a VERSION, which may be
-// empty. A line of NAMES is a library and a function, or a function alone.
+// empty. A line of NAMES is a library and a function, behind which may stand the places of arguments by
+// which it gives a number, or a function alone.
 package main
 
 import (
@@ -122,7 +123,12 @@ func sim(list, out string) error {
 }
 
 // hasSize are the functions that tell the size of a workspace, for which noop.c has another answer.
+// Those whose arguments are known have the numbers of those in names.txt.
 var hasSize = regexp.MustCompile(`^cusolver.*_bufferSize`)
+
+// output is the place of an argument, from 0, by which a function gives an int (i) or 64 bits (q).
+// Arguments that are floating-point numbers are not counted.
+var output = regexp.MustCompile(`\b([0-9]+)([iq])\b`)
 
 func standin(args []string) error {
 	list, library, version, out := args[0], args[1], args[2], args[3]
@@ -134,11 +140,17 @@ func standin(args []string) error {
 	b.WriteString("#define NAMES")
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		if len(f) == 0 || len(f) == 2 && f[0] != library {
+		if len(f) == 1 {
+			f = []string{library, f[0]}
+		}
+		if len(f) == 0 || f[0] != library {
 			continue
 		}
-		kind, name := "NAME", f[len(f)-1]
-		if hasSize.MatchString(name) {
+		kind, name := "NAME", f[1]
+		switch {
+		case len(f) > 2:
+			kind, name = "GIVES", name+", "+output.ReplaceAllString(strings.Join(f[2:], " "), "give_$2(a$1);")
+		case hasSize.MatchString(name):
 			kind = "SIZE"
 		}
 		fmt.Fprintf(&b, " \\\n  %s(%s)", kind, name)

@@ -138,11 +138,23 @@ FN cudaPointerGetAttributes(int *a, void *p) {
 FN cudaHostRegister(void *p, size_t n, unsigned f) { return inContext("cuMemHostRegister_v2", (u64)p, n, f, 0); }
 FN cudaHostUnregister(void *p) { return inContext("cuMemHostUnregister", (u64)p, 0, 0, 0); }
 FN cudaDeviceGetStreamPriorityRange(int *a, int *b) { return inContext("cuCtxGetStreamPriorityRange", (u64)a, (u64)b, 0, 0); }
+FN cudaDeviceGetByPCIBusId(int *d, const char *id) { return inContext("cuDeviceGetByPCIBusId", (u64)d, (u64)id, 0, 0); }
+FN cudaDeviceGetLimit(size_t *v, int limit) { return inContext("cuCtxGetLimit", (u64)v, limit, 0, 0); }
+FN cudaHostGetDevicePointer(void **d, void *p, unsigned f) { return inContext("cuMemHostGetDevicePointer_v2", (u64)d, (u64)p, f, 0); }
 FN cudaDeviceGetPCIBusId(char *p, int n, int d) { return inContext("cuDeviceGetPCIBusId", (u64)p, n, d, 0); }
 FN cudaDeviceCanAccessPeer(int *v, int a, int b) { return inContext("cuDeviceCanAccessPeer", (u64)v, a, b, 0); }
 FN cudaDeviceGetDefaultMemPool(void **p, int d) { return inContext("cuDeviceGetDefaultMemPool", (u64)p, d, 0, 0); }
 FN cudaMemPoolGetAttribute(void *p, int a, void *v) { return inContext("cuMemPoolGetAttribute", (u64)p, a, (u64)v, 0); }
 FN cudaMemPoolSetAttribute(void *p, int a, void *v) { return inContext("cuMemPoolSetAttribute", (u64)p, a, (u64)v, 0); }
+FN cudaDeviceGetMemPool(void **p, int d) { return inContext("cuDeviceGetMemPool", (u64)p, d, 0, 0); }
+FN cudaDeviceSetMemPool(int d, void *p) { return inContext("cuDeviceSetMemPool", d, (u64)p, 0, 0); }
+FN cudaMemPoolCreate(void **p, const void *properties) { return inContext("cuMemPoolCreate", (u64)p, (u64)properties, 0, 0); }
+FN cudaMemPoolDestroy(void *p) { return inContext("cuMemPoolDestroy", (u64)p, 0, 0, 0); }
+FN cudaMallocFromPoolAsync(void **p, size_t n, void *pool, void *s) { return inContext("cuMemAllocFromPoolAsync", (u64)p, n, (u64)pool, (u64)s); }
+FN cudaMallocPitch(void **p, size_t *pitch, size_t w, size_t h) {
+  int e = begin();
+  return e ? e : driver7("cuMemAllocPitch_v2", (u64)p, (u64)pitch, w, h, 16, 0, 0);
+}
 FN cudaMemPoolTrimTo(void *p, size_t n) { return inContext("cuMemPoolTrimTo", (u64)p, n, 0, 0); }
 FN cudaMemset(void *a, int v, size_t n) { return inContext("cuMemsetD8_v2", (u64)a, v & 255, n, 0); }
 FN cudaMemsetAsync(void *a, int v, size_t n, void *s) { return inContext("cuMemsetD8Async", (u64)a, v & 255, n, (u64)s); }
@@ -151,6 +163,10 @@ FN cudaStreamCreateWithFlags(void **s, unsigned f) { return inContext("cuStreamC
 FN cudaStreamCreateWithPriority(void **s, unsigned f, int p) { return inContext("cuStreamCreateWithPriority", (u64)s, f, p, 0); }
 FN cudaStreamDestroy(void *s) { return inContext("cuStreamDestroy_v2", (u64)s, 0, 0, 0); }
 FN cudaStreamSynchronize(void *s) { return inContext("cuStreamSynchronize", (u64)s, 0, 0, 0); }
+FN cudaStreamGetFlags(void *s, unsigned *v) { return inContext("cuStreamGetFlags", (u64)s, (u64)v, 0, 0); }
+FN cudaStreamGetPriority(void *s, int *v) { return inContext("cuStreamGetPriority", (u64)s, (u64)v, 0, 0); }
+FN cudaStreamAddCallback(void *s, void *f, void *data, unsigned flags) { return inContext("cuStreamAddCallback", (u64)s, (u64)f, (u64)data, flags); }
+FN cudaLaunchHostFunc(void *s, void *f, void *data) { return inContext("cuLaunchHostFunc", (u64)s, (u64)f, (u64)data, 0); }
 FN cudaStreamIsCapturing(void *s, int *v) { return inContext("cuStreamIsCapturing", (u64)s, (u64)v, 0, 0); }
 FN cudaEventCreate(void **e) { return inContext("cuEventCreate", (u64)e, 0, 0, 0); }
 FN cudaEventCreateWithFlags(void **e, unsigned f) { return inContext("cuEventCreate", (u64)e, f, 0, 0); }
@@ -216,13 +232,31 @@ FN cudaFuncGetAttributes(char *a, void *f) {
 }
 FN cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *n) { *n = 2; return 0; }
 FN cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *n) { *n = 2; return 0; }
-static __thread char message[64];
+// Names and texts of errors are the driver's, in the runtime's form: CUDA_ERROR_OUT_OF_MEMORY is
+// cudaErrorMemoryAllocation, which programs look for.
 __attribute__((visibility("default"))) const char *cudaGetErrorString(int e) {
-  if (!e) return "no error";
-  snprintf(message, sizeof message, "error %d of the simulated driver", e);
-  return message;
+  const char *text = 0;
+  return !e ? "no error" : driver("cuGetErrorString", e, (u64)&text, 0, 0) || !text ? "unrecognized error code" : text;
 }
-__attribute__((visibility("default"))) const char *cudaGetErrorName(int e) { return e ? "cudaErrorUnknown" : "cudaSuccess"; }
+__attribute__((visibility("default"))) const char *cudaGetErrorName(int e) {
+  static const struct { int code; const char *name; } names[] = {
+    {0, "cudaSuccess"}, {1, "cudaErrorInvalidValue"}, {2, "cudaErrorMemoryAllocation"}, {3, "cudaErrorInitializationError"},
+    {35, "cudaErrorInsufficientDriver"}, {100, "cudaErrorNoDevice"}, {101, "cudaErrorInvalidDevice"}, {201, "cudaErrorDeviceUninitialized"},
+    {400, "cudaErrorInvalidResourceHandle"}, {500, "cudaErrorSymbolNotFound"}, {600, "cudaErrorNotReady"}, {700, "cudaErrorIllegalAddress"},
+    {801, "cudaErrorNotSupported"}, {901, "cudaErrorStreamCaptureInvalidated"},
+  };
+  for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
+    if (names[i].code == e) return names[i].name;
+  return "cudaErrorUnknown";
+}
+
+// An array of the runtime's has no counterpart here.
+enum { NOT_SUPPORTED = 801 };
+FN cudaMallocArray(void) { return NOT_SUPPORTED; }
+FN cudaMalloc3DArray(void) { return NOT_SUPPORTED; }
+FN cudaMallocMipmappedArray(void) { return NOT_SUPPORTED; }
+FN cudaMalloc3D(void) { return NOT_SUPPORTED; }
+FN cudaGetSymbolAddress(void) { return NOT_SUPPORTED; }
 
 // What the compiler of kernels puts into a program's start.
 __attribute__((visibility("default"))) void **__cudaRegisterFatBinary(void *f) { static void *h[4]; (void)f; return h; }
@@ -232,3 +266,5 @@ __attribute__((visibility("default"))) void __cudaRegisterFunction(void) {}
 __attribute__((visibility("default"))) void __cudaRegisterVar(void) {}
 FN __cudaPushCallConfiguration(void) { return 0; }
 FN __cudaPopCallConfiguration(void) { return 0; }
+
+#include "static.h"
