@@ -8,6 +8,7 @@ import sys
 # Modules that load CUDA's libraries, and the one of JAX that looks for /dev/nvidia0.
 FRAMEWORKS = ("torch", "jax", "jaxlib", "tensorflow", "cupy", "cupy_backends", "rmm", "numba", "triton")
 HARDWARE = "jax._src.hardware_utils"
+GENERATION = "transformers.generation.utils"
 
 # Packages whose libraries have NVIDIA's runtime linked into them.
 STATIC = ("cupy", "cupy_backends", "cupyx", "rmm", "pylibraft", "raft_dask", "cudf", "pylibcudf", "cuml", "cugraph", "cuvs", "cuda")
@@ -30,6 +31,8 @@ def prepare(name, module):
     """Sets what a framework that was imported needs on the simulated GPU."""
     if name == HARDWARE and hasattr(module, "has_visible_nvidia_gpu"):
         module.has_visible_nvidia_gpu = lambda: True
+    elif name == GENERATION:
+        end_at_length(module)
     elif name == "torch":
         # Attention by cuDNN needs a plan of an engine that is not there.
         cuda = getattr(getattr(module, "backends", None), "cuda", None)
@@ -51,6 +54,26 @@ def redirect():
                 sys.stderr.write("gpumem: a library with NVIDIA's runtime in it cannot be changed in memory; it will find no GPU\n")
 
 
+def end_at_length(module):
+    """Has generate() of transformers end at its greatest length: a kernel would say that it is reached."""
+    criteria, mixin = getattr(module, "StoppingCriteriaList", None), getattr(module, "GenerationMixin", None)
+    if not hasattr(mixin, "_has_unfinished_sequences") or not hasattr(criteria, "max_length"):
+        return
+    call, unfinished = criteria.__call__, mixin._has_unfinished_sequences
+    reached = []
+
+    def call_and_note(self, input_ids, *args, **kwargs):
+        longest = self.max_length
+        reached[:] = [longest is not None and input_ids.shape[-1] >= longest]
+        return call(self, input_ids, *args, **kwargs)
+
+    def unfinished_unless_reached(self, *args, **kwargs):
+        end = reached and reached.pop()
+        return unfinished(self, *args, **kwargs) and not end
+
+    criteria.__call__, mixin._has_unfinished_sequences = call_and_note, unfinished_unless_reached
+
+
 class Finder(object):
     """Acts when a framework is imported."""
 
@@ -59,7 +82,7 @@ class Finder(object):
     def find_spec(self, name, path=None, target=None):
         if path is not None and name.split(".")[0] in STATIC:
             return self.static_spec(name, path)
-        if name not in FRAMEWORKS and name != HARDWARE:
+        if name not in FRAMEWORKS and name not in (HARDWARE, GENERATION):
             return None
         import atexit
         import importlib.util
@@ -130,6 +153,26 @@ def on_cpu():
             yield "TensorFlow %s is built without CUDA" % tensorflow.__version__
 
 
+# Texts of errors, and what they mean here.
+HINTS = (
+    (("libdevice", "ptxas", "Autotuner could not compile"), "XLA compiles kernels with CUDA's compiler, also for the simulated GPU: pip install nvidia-cuda-nvcc-cu12"),
+    (("cuDNN error: not supported on the simulated GPU",), "recurrent layers of cuDNN have no stand-in; torch.backends.cudnn.enabled = False takes PyTorch's own"),
+    (("CudnnRNN",), "recurrent layers of cuDNN have no stand-in; use_cudnn=False takes TensorFlow's own"),
+)
+MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted", "memoryerror")
+
+
+def hint(error):
+    """Returns what an error that ended the program may have to do with the simulated GPU."""
+    text = "%s: %s" % (type(error).__name__, error)
+    for parts, sentence in HINTS:
+        if any(part in text for part in parts):
+            return sentence
+    if isinstance(error, (ValueError, ArithmeticError, AssertionError)) and not any(word in text.lower() for word in MEMORY):
+        return "kernels do nothing here, so a check of computed values can fail that passes on a GPU"
+    return None
+
+
 def installed(*names):
     import importlib.util
 
@@ -153,6 +196,9 @@ def report():
     try:
         for sentence in on_cpu():
             sys.stderr.write("gpumem: computed on the CPU: %s\n" % (sentence,))
+        sentence = hint(getattr(sys, "last_value", None))
+        if sentence:
+            sys.stderr.write("gpumem: %s\n" % (sentence,))
     except Exception:
         pass  # of another release
 

@@ -129,17 +129,7 @@ func TestUsedIsWhatEachProcessHeld(t *testing.T) {
 
 // TestModule: a framework that lacks what is prepared is left alone.
 func TestModule(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: no python3")
-	}
-	folder := t.TempDir()
-	name, text := simulate.Module()
-	if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(python, "-c", `import sys; sys.path.insert(0, sys.argv[1])
-import gpumem_simulate as s, types
+	out := runModule(t, `import types
 for name in s.FRAMEWORKS + (s.HARDWARE,):
     s.prepare(name, types.ModuleType(name))
 m = types.ModuleType("m"); m.has_visible_nvidia_gpu = lambda: False
@@ -147,27 +137,18 @@ s.prepare(s.HARDWARE, m)
 torch = types.ModuleType("torch"); torch.__version__ = "2.9.0+cpu"
 torch.version = types.SimpleNamespace(cuda=None); torch.cuda = types.SimpleNamespace(is_available=lambda: False)
 sys.modules["torch"] = torch
-print(m.has_visible_nvidia_gpu(), list(s.on_cpu()))`, folder).CombinedOutput()
+print(m.has_visible_nvidia_gpu(), list(s.on_cpu()))`)
 	const want = "True ['PyTorch 2.9.0+cpu is built without CUDA: install a build with it (https://pytorch.org/get-started)']\n"
-	if err != nil || string(out) != want {
-		t.Errorf("%v\n%swant %s", err, out, want)
+	if out != want {
+		t.Errorf("%swant %s", out, want)
 	}
 }
 
 // TestModuleOfAPackageWithItsOwnRuntimeIsRedirected: between its creation, which loads its libraries,
 // and its execution, which calls them. A module in Python is left alone.
 func TestModuleOfAPackageWithItsOwnRuntimeIsRedirected(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: no python3")
-	}
-	folder := t.TempDir()
-	name, text := simulate.Module()
-	if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command(python, "-c", `import sys, os; sys.path.insert(0, sys.argv[1])
-import gpumem_simulate as s, importlib.util, sysconfig
+	out := runModule(t, `import os
+import importlib.util, sysconfig
 libraries = [f for f in sys.path + [sysconfig.get_config_var("DESTSHARED") or ""] if os.path.isdir(f) and any(n.startswith("_bisect.") and n.endswith(".so") for n in os.listdir(f))]
 if not libraries:
     print("SKIPPED: no module in a library of its own"); sys.exit()
@@ -179,12 +160,74 @@ spec = finder.find_spec("cupy._bisect", libraries)
 module = importlib.util.module_from_spec(spec)
 print(calls)
 spec.loader.exec_module(module)
-print(calls, hasattr(module, "insort_right"))`, folder).CombinedOutput()
-	if strings.HasPrefix(string(out), "SKIPPED") {
-		t.Skip(string(out))
+print(calls, hasattr(module, "insort_right"))`)
+	if strings.HasPrefix(out, "SKIPPED") {
+		t.Skip(out)
 	}
 	const want = "None None None\n['redirected']\n['redirected'] True\n"
-	if err != nil || string(out) != want {
-		t.Errorf("%v\n%swant %s", err, out, want)
+	if out != want {
+		t.Errorf("%swant %s", out, want)
 	}
+}
+
+// TestGenerationEndsAtItsLength: nothing computes that the last token is there, so that is taken from
+// the number of tokens; and only from it: without a greatest length generation goes on.
+func TestGenerationEndsAtItsLength(t *testing.T) {
+	out := runModule(t, `import types
+class StoppingCriteriaList(list):
+    max_length = 3
+    def __call__(self, tokens, scores): return "never"
+class GenerationMixin:
+    def _has_unfinished_sequences(self, finished, device): return not finished
+m = types.SimpleNamespace(StoppingCriteriaList=StoppingCriteriaList, GenerationMixin=GenerationMixin)
+s.prepare(s.GENERATION, m)
+def generate(stop=lambda n: False):
+    n, criteria = 1, StoppingCriteriaList()
+    while GenerationMixin()._has_unfinished_sequences(stop(n), device=0) and n < 9:
+        n += 1
+        assert criteria(types.SimpleNamespace(shape=(2, n)), None) == "never"
+    return n
+print(generate(), generate(), generate(lambda n: n == 2))
+StoppingCriteriaList.max_length = None
+print(generate())`)
+	if want := "3 3 2\n9\n"; out != want {
+		t.Errorf("%swant %s", out, want)
+	}
+}
+
+// TestHint: of errors that have to do with the simulated GPU, and of no others.
+func TestHint(t *testing.T) {
+	out := runModule(t, `for e in (None, KeyError("x"), ValueError("out of memory"), ValueError("loc is not finite"), AssertionError(),
+          RuntimeError("libdevice not found at ./libdevice.10.bc"), RuntimeError("cuDNN error: not supported on the simulated GPU. This")):
+    print((s.hint(e) or "-").split(",")[0])`)
+	const want = `-
+-
+-
+kernels do nothing here
+kernels do nothing here
+XLA compiles kernels with CUDA's compiler
+recurrent layers of cuDNN have no stand-in; torch.backends.cudnn.enabled = False takes PyTorch's own
+`
+	if out != want {
+		t.Errorf("%swant %s", out, want)
+	}
+}
+
+// runModule runs Python that has the module as s, and returns what it printed.
+func runModule(t *testing.T, text string) string {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: no python3")
+	}
+	folder := t.TempDir()
+	name, module := simulate.Module()
+	if err := os.WriteFile(filepath.Join(folder, name), module, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(python, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import gpumem_simulate as s\n"+text, folder).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
 }

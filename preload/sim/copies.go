@@ -296,9 +296,10 @@ const (
 	ofEither // what the address says
 )
 
-// side is argument i as one end of a copy.
+// side is argument i as one end of a copy. What is passed for the host's memory may be the device's,
+// which a driver takes for what its address says.
 func (c *call) side(i int, w which) side {
-	if w == ofHost {
+	if w == ofHost && c.u64(i) < hostEnd {
 		return side{host: c.pointers[i]}
 	}
 	return c.sideAt(c.u64(i), c.pointers[i], w == ofEither)

@@ -252,6 +252,12 @@ static void copies(void) {
   WANT(b[400], a[305]);
   WANT(CU(cuMemcpyHtoD_v2, p + 100, a, n), INVALID_VALUE); // over the end
   WANT(CU(cuMemcpyDtoH_v2, b, p, (size_t)0), OK);
+  // The device's memory in the host's place, and what is nobody's.
+  WANT(CU(cuMemsetD8_v2, p, 5, n), OK);
+  WANT(CU(cuMemcpyHtoD_v2, q, (ptr)p, (size_t)8), OK);
+  WANT(CU(cuMemcpyDtoH_v2, b, q, (size_t)8), OK);
+  WANT(b[7], 5);
+  WANT(CU(cuMemcpyHtoD_v2, q, (ptr)0x87fffff0000000, (size_t)8), INVALID_VALUE);
   WANT(CU(cuMemsetD32_v2, p + 2, 1, (size_t)4), INVALID_VALUE);
   WANT(CU(cuMemFree_v2, p), OK);
   WANT(CU(cuMemcpyDtoH_v2, b, p, (size_t)4), INVALID_VALUE);
