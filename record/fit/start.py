@@ -105,6 +105,8 @@ class Finder(object):
     """Acts when a framework has been imported, and the module of JAX that looks for GPUs."""
 
     def find_spec(self, name, path=None, target=None):
+        if path is not None and name.split(".")[0] in simulate.STATIC:
+            return simulate.Finder().static_spec(name, path)
         if name not in ("jax", "jax._src.hardware_utils", "tensorflow", "torch"):
             return None
         import importlib.util
