@@ -440,28 +440,5 @@ class Diagnose(Case):
         self.assertNotIn("What keeps it", self.run_program("one"))
 
 
-PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "python-pytorch.md")
-
-
-class Page(Case):
-    @unittest.skipUnless(os.path.exists(PAGE), "no documents beside the tests")
-    def test_blocks_run(self):
-        """Each block of the page in a program of its own, after this."""
-        prelude = (
-            "import os, sys, tempfile, torch, gpumem\nos.chdir(tempfile.mkdtemp())\n"
-            "def train_step():\n    net = torch.nn.Linear(512, 512).cuda(); net(torch.ones(64, 512, device='cuda')).sum().backward()\n"
-        )
-        with open(PAGE, encoding="utf-8") as f:
-            blocks = re.findall(r"```python\n(.*?)```", f.read(), re.S)
-        self.assertGreater(len(blocks), 7)
-        for block in blocks:
-            lacking = [m for m in re.findall(r"^import (lightning|transformers)", block, re.M) if not importlib.util.find_spec(m)]
-            if lacking:
-                print(f"test_torch: SKIPPED: a block of python-pytorch.md: no {lacking[0]}", file=sys.stderr)
-                continue
-            status, out, err = python(prelude + block, **DEVICE)
-            self.assertEqual(status, 0, block + err)
-
-
 if __name__ == "__main__":
     unittest.main()
