@@ -31,10 +31,11 @@ def is_on(torch: Any) -> bool:
     return bool(enabled and torch.cuda.is_initialized() and enabled())
 
 
-def start(torch: Any) -> None:
-    """Begins a record of allocations, with lines of Python."""
+def start(torch: Any, context: str = "alloc") -> None:
+    """Begins a record of allocations, or with context "all" of frees, too, with lines of Python. For
+    those of C++ PyTorch runs addr2line, and where there is none its snapshot fails ("stoi")."""
     try:
-        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=MOST)
+        torch.cuda.memory._record_memory_history(context=context, stacks="python", max_entries=MOST)
     except TypeError:  # PyTorch 2.0
         torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=MOST, trace_alloc_record_context=True)
 

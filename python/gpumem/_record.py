@@ -60,12 +60,14 @@ def _gpumem(path: str) -> Iterator[None]:
 def _torch(path: str) -> Iterator[None]:
     import torch
 
-    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    from . import _history
+
+    _history.start(torch, context="all")
     try:
         yield
     finally:
         torch.cuda.memory._dump_snapshot(path)
-        torch.cuda.memory._record_memory_history(enabled=None)
+        _history.stop(torch)
 
 
 @contextmanager
