@@ -188,18 +188,17 @@ func leaksAdvice(rep *leaks.Answer) []string {
 		return nil
 	}
 	const (
-		jax = "JAX: an array lives as long as Python refers to it, from a list, a closure or a cache. " +
-			"jax.live_arrays() lists what is alive; keep float(loss) or numpy.asarray(x) instead of the array."
+		arrays = "JAX, TensorFlow, CuPy: an array lives as long as Python refers to it, from a list, a closure or a cache. " +
+			"Keep float(loss) or a NumPy array instead. In JAX, gpumem.jax.live() lists what is alive, by line."
 		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. " +
 			"Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
 	)
 	if rep.Trace.Format == "torch" {
 		return []string{torch}
 	}
-	list := []string{jax, torch}
+	list := []string{arrays, torch}
 	if rep.Leaks[0].Stack == "" {
-		list = append(list, "This recording has no stacks. A PyTorch memory snapshot has: "+
-			"torch.cuda.memory._record_memory_history() before the loop, _dump_snapshot(\"x.pickle\") after it.")
+		list = append(list, "This recording has no stacks. One of PyTorch itself has: gpumem run --record x.pickle -- COMMAND, without --pool.")
 	}
 	return list
 }
