@@ -167,6 +167,8 @@ func (g *GPU) Environ(env []string) []string {
 	for name, value := range map[string]string{
 		envHazards:             "report",
 		"TF_CPP_MIN_LOG_LEVEL": "3", // the simulated NVML answers little, which XLA calls errors
+		// PyTorch waits five minutes at its end for processes that compile for it.
+		"TORCHINDUCTOR_COMPILE_THREADS": "1",
 	} {
 		if e.get(name) == "" {
 			e.set(name, value)
