@@ -73,6 +73,9 @@ func Parse(s string) (Spec, error) {
 	if s == "" || strings.ContainsAny(s, ":@") {
 		return Spec{}, err
 	}
+	if n, _, _ := strings.Cut(s, ","); strings.Trim(n, "0123456789.") == "" { // 4090 is a card to its writer, and bytes to sim:
+		return Spec{}, fmt.Errorf("%w; %s has no unit: write %[2]sGiB, or a card in full, such as RTX 4090", err, n)
+	}
 	spec, bare := Parse("sim:" + s) // a card or a size, as people name them: T4, 24GB
 	if bare != nil {
 		return Spec{}, fmt.Errorf("%w; %w", err, bare)

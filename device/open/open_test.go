@@ -291,7 +291,7 @@ func TestParseCard(t *testing.T) {
 			t.Errorf("%s: %v, %v; sim: before it (-), left out (+):\n%s", words, err, longErr, diff)
 		}
 	}
-	for _, words := range []string{"T5000", "24", "", ",used=2GiB", "gpu0"} {
+	for _, words := range []string{"T5000", "24", "4090", "", ",used=2GiB", "gpu0"} {
 		if spec, err := open.Parse(words); err == nil {
 			t.Errorf("%q is %+v; want an error", words, spec)
 		}

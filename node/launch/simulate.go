@@ -90,7 +90,7 @@ func (p *Plan) sayUsed(total uint64) {
 	case err != nil:
 		p.say("what the program held of the simulated GPU is unknown: %v", err)
 	case len(used) == 0:
-		p.say("no process of the program used the simulated GPU, or each that did was killed")
+		p.say("no process has said at its end that it used the simulated GPU; one that was killed, or left by _exit, says nothing")
 	}
 	for _, u := range used[:min(len(used), mostUses)] {
 		p.say("simulated GPU %d: total %s, peak %s, of process %d", u.Device, size.Format(total), size.Format(u.Peak), u.PID)

@@ -166,7 +166,7 @@ func (g *GPU) Environ(env []string) []string {
 	e.set("JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1")
 	for name, value := range map[string]string{
 		envHazards:             "report",
-		"TF_CPP_MIN_LOG_LEVEL": "3", // the simulated NVML answers little, which XLA calls errors
+		"TF_CPP_MIN_LOG_LEVEL": "3", // XLA's warnings about what the simulated driver does not have
 		// PyTorch waits five minutes at its end for processes that compile for it.
 		"TORCHINDUCTOR_COMPILE_THREADS": "1",
 	} {

@@ -43,7 +43,7 @@ func TestNewReadsWhatPeopleWrite(t *testing.T) {
 		{words: "sim:T4*4"},
 		{words: "sim@" + file + ",create,total=2GiB/2GiB"},
 		{words: "sim@" + file + ",device=1"},
-		{"24", "missing unit"},
+		{"24", "no unit"},
 		{"T5000", "no card"},
 		{"cuda:0", "want a size, a card or a file"},
 		{"T4*0", "N from 1 to"},

@@ -115,6 +115,16 @@ FN nvmlDeviceGetMemoryInfo_v2(void *d, struct memoryV2 *m) {
   return e;
 }
 
+// Values of fields that the device does not have: each says so, as on a card without NVLink and
+// without a chip-to-chip link. XLA logs an error where the call itself fails.
+struct fieldValue { unsigned field, scope; long long timestamp, latency; int type, result; u64 value; };
+FN nvmlDeviceGetFieldValues(void *d, int n, struct fieldValue *values) {
+  struct status s;
+  int e = of(d, &s);
+  for (int i = 0; !e && i < n; i++) values[i].result = NOT_SUPPORTED, values[i].value = 0;
+  return e;
+}
+
 // Programs that hold memory of a shared device: process, bytes, and from v2 on
 // the numbers of MIG's instances.
 struct processV1 { unsigned pid; u64 used; };
