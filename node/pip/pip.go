@@ -44,7 +44,7 @@ func Warning() string {
 		return ""
 	}
 	return fmt.Sprintf("another distribution, gpumem %s, is installed beside %s and has a command of the same name; "+
-		"mend it with: pip uninstall -y gpumem && pip install --force-reinstall %s", other, Name, Name)
+		"uninstall both (pip uninstall gpumem %s) and install %s again from where it came", other, Name, Name, Name)
 }
 
 // versionIn returns the version of a distribution in a folder of packages; "" if it is not there.

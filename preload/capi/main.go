@@ -179,10 +179,21 @@ func find(number C.int) (*pool, error) {
 	return p, err
 }
 
+// named returns the device that the environment names; "" for none. In a run of gpumem run
+// --simulate that is for the simulated driver, which this library opens as any driver: the
+// framework must know its addresses.
+func named() string {
+	if folder, _ := lookup("GPUMEM_SIM_FOLDER"); folder != "" { // of node/simulate
+		return ""
+	}
+	words, _ := lookup(open.EnvVar)
+	return words
+}
+
 // shared returns the words of GPU number among the program's. A simulated GPU stands in
 // for real ones where the environment names one.
 func shared(number int) string {
-	words, _ := lookup(open.EnvVar)
+	words := named()
 	switch spec, err := open.Parse(words); {
 	case words == "" || err == nil && spec.Kind == open.CUDA:
 		return fmt.Sprintf("cuda:%d", number)
@@ -195,7 +206,7 @@ func shared(number int) string {
 // openPool opens a device and a pool on it. The caller holds opening.
 func openPool(words, spec string) (*pool, error) {
 	if words == "" {
-		if words, _ = lookup(open.EnvVar); words == "" {
+		if words = named(); words == "" {
 			words = "cuda:0"
 		}
 	}

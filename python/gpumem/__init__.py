@@ -78,7 +78,7 @@ def _warn_of_stranger() -> None:
         if name.startswith("gpumem-") and name.endswith((".dist-info", ".egg-info")):
             sys.stderr.write(
                 f"gpumem: another distribution, gpumem {name[7:-10].partition('-py')[0]}, is installed beside gpumem-tools and has a command of the same name; "
-                "mend it with: pip uninstall -y gpumem && pip install --force-reinstall gpumem-tools\n"
+                "uninstall both (pip uninstall gpumem gpumem-tools) and install gpumem-tools again from where it came\n"
             )
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, Iterator, Optional, Union
 
 
@@ -21,17 +22,27 @@ def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) 
     framework: "gpumem" (this project's pools in this process: torch.use, cupy.use,
     rmm.resource, Pool), "torch" (PyTorch's own history, with stacks), "jax" (the profiler's
     events) or "cupy". None is gpumem where a pool of it is open, else the one framework that
-    is imported; ValueError if that is none, or several.
+    is imported; ValueError if that is none, or several. FileExistsError if the file has something in it.
     """
     path = os.fspath(path)
     if framework is None:
         framework = _guess()
     if framework not in _RECORDERS:
         raise ValueError(f"record wants framework= one of {', '.join(sorted(_RECORDERS))}, not {framework!r}")
-    with open(path, "wb"):  # fails before the run, not after it
-        pass
+    if framework != "gpumem":
+        import_module(framework)
+    new_file(path)
     with _RECORDERS[framework](path):
         yield
+
+
+def new_file(path: str) -> None:
+    """Makes an empty file, so that what is wrong with it shows before the run. One that has something
+    in it is never replaced."""
+    if os.path.isfile(path) and os.path.getsize(path):
+        raise FileExistsError(f"{path}: the file is there; a recording needs a new one, so remove it or name another")
+    with open(path, "wb"):
+        pass
 
 
 def _guess() -> str:

@@ -211,6 +211,15 @@ class Pool(unittest.TestCase):
         with mock.patch.dict(os.environ, GPUMEM_DEVICE="sim:3GiB"), gpumem.Pool() as pool:
             self.assertEqual(pool.stats().total, 3 << 30)
 
+    def test_a_simulated_driver_is_used_as_a_driver(self):
+        # As in gpumem run --simulate: PyTorch must know the addresses.
+        with mock.patch.dict(os.environ, GPUMEM_DEVICE="sim:3GiB", GPUMEM_SIM_FOLDER="/none"):
+            try:
+                with gpumem.Pool() as pool:
+                    self.assertNotEqual(pool.stats().total, 3 << 30)
+            except gpumem.Error as e:
+                self.assertIn("driver", str(e))
+
     def test_recording(self):
         with tempfile.TemporaryDirectory() as folder, gpumem.Pool("sim:1GiB") as pool:
             path = os.path.join(folder, "run.rec")
@@ -223,6 +232,11 @@ class Pool(unittest.TestCase):
             self.assertEqual((trace["events"], trace["allocs"], trace["peak_live_bytes"]), (4, 2, 4 * MIB))
             with self.assertRaises(OSError), gpumem.record(os.path.join(folder, "none", "file")):
                 pass
+            for framework in ("gpumem", "torch"):  # whatever is imported, the file stays as it is
+                size = os.path.getsize(path)
+                with self.assertRaises((FileExistsError, ModuleNotFoundError)), gpumem.record(path, framework):
+                    pass
+                self.assertEqual(os.path.getsize(path), size)
         with only({}), self.assertRaisesRegex(ValueError, "no framework imported"), gpumem.record(os.devnull):
             pass
 
