@@ -90,10 +90,14 @@ func (p *Plan) sayUsed(total uint64) {
 	case err != nil:
 		p.say("what the program held of the simulated GPU is unknown: %v", err)
 	case len(used) == 0:
-		p.say("no process has said at its end that it used the simulated GPU; one that was killed, or left by _exit, says nothing")
+		p.say("no process of the program has used the simulated GPU")
 	}
 	for _, u := range used[:min(len(used), mostUses)] {
-		p.say("simulated GPU %d: total %s, peak %s, of process %d", u.Device, size.Format(total), size.Format(u.Peak), u.PID)
+		about := ""
+		if !u.Ended {
+			about = ", or up to a 64th more, for it was ended before it could say"
+		}
+		p.say("simulated GPU %d: total %s, peak %s, of process %d%s", u.Device, size.Format(total), size.Format(u.Peak), u.PID, about)
 	}
 	if more := len(used) - mostUses; more > 0 {
 		p.say("and %d more lines of this kind", more)

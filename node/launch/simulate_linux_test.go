@@ -32,8 +32,9 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 		said    []string
 	}{
 		{name: "alone", gpu: "4GiB", command: hold + " 0 1073741824", said: []string{"a simulated GPU of 4 GiB, compute capability 9.0", "simulated GPU 0: total 4 GiB, peak 1 GiB, of process"}},
-		{name: "its status", gpu: "4GiB", command: "exit 7", status: 7, said: []string{"no process has said at its end that it used the simulated GPU"}},
+		{name: "its status", gpu: "4GiB", command: "exit 7", status: 7, said: []string{"no process of the program has used the simulated GPU"}},
 		{name: "killed", gpu: "T4", command: "kill -9 $$", status: 137},
+		{name: "ended by _exit", gpu: "4GiB", command: hold + " 0 1073741824 _exit", said: []string{"peak 1 GiB, of process ", ", or up to a 64th more"}},
 		{name: "without a lease", gpu: "4GiB", command: `test -z "$GPUMEM_LEASE_ID"`},
 		{name: "with one", gpu: "4GiB", bytes: 1 << 30, command: `test -n "$GPUMEM_LEASE_ID" && ` + hold + " 0 1048576", said: []string{"total 4 GiB, peak 2 MiB"}},
 	} {

@@ -9,8 +9,7 @@
 // no /dev/nvidia0 (gpumem_simulate.py). The program finds a GPU of 16 GB with compute capability 7.5,
 // allocates, and is refused memory as on such a card. Its kernels do nothing.
 //
-// At its end each process leaves a line with the most that it held, of which [GPU.Used] are
-// the sums. A framework that computes on the CPU in spite of the GPU says why itself, at the end of its
+// Each process leaves the most that it held, which [GPU.Used] returns. A framework that computes on the CPU in spite of the GPU says why itself, at the end of its
 // process.
 package simulate
 
@@ -21,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gpumem/device/open"
@@ -212,10 +212,10 @@ type Use struct {
 	PID    int
 	Device int    // its number, from 0
 	Peak   uint64 // bytes that it held at most, with its context
+	Ended  bool   // by exit. Of one that was killed, or that runs on, Peak may be a 64th too low
 }
 
-// Used returns what the processes held that have come to their end. One that was killed leaves
-// nothing.
+// Used returns what the processes held that used a GPU, in the order in which they began to.
 func (g *GPU) Used() ([]Use, error) {
 	f, err := os.Open(filepath.Join(g.dir, "peaks"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -226,11 +226,20 @@ func (g *GPU) Used() ([]Use, error) {
 	}
 	defer f.Close()
 	var list []Use
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Scan() {
 		var u Use
-		if _, err := fmt.Sscanf(s.Text(), "%d %d %d", &u.PID, &u.Device, &u.Peak); err == nil {
-			list = append(list, u)
+		var end string
+		if n, _ := fmt.Sscanf(s.Text(), "%d %d %d %s", &u.PID, &u.Device, &u.Peak, &end); n < 3 {
+			continue
 		}
+		u.Ended = end == "end"
+		i := slices.IndexFunc(list, func(known Use) bool { return known.PID == u.PID && known.Device == u.Device })
+		if i < 0 {
+			list = append(list, u)
+			continue
+		}
+		list[i].Peak, list[i].Ended = max(list[i].Peak, u.Peak), u.Ended
 	}
-	return list, nil
+	return list, s.Err()
 }

@@ -93,7 +93,8 @@ func TestEnvironKeepsTheUsersSettings(t *testing.T) {
 	}
 }
 
-// TestUsedIsWhatEachProcessHeld: to the byte, also of a process that was refused all that it asked for.
+// TestUsedIsWhatEachProcessHeld: to the byte, also of a process that was refused all that it asked for, and of one that did
+// not end by exit.
 func TestUsedIsWhatEachProcessHeld(t *testing.T) {
 	get := driver(t)
 	program := standin.Compile(t, "testdata/hold.c")
@@ -114,13 +115,14 @@ func TestUsedIsWhatEachProcessHeld(t *testing.T) {
 		{0, []string{"1073741824", "-1073741824", "536870912"}, 1 << 30},
 		{1, []string{"8589934592"}, 0}, // refused
 		{0, nil, 0},
+		{0, []string{"1073741824", "_exit"}, 1 << 30},
 	} {
 		c := exec.Command(program, append([]string{[]string{"0", "1"}[held.device]}, held.bytes...)...)
 		c.Env = gpu.Environ(os.Environ())
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		want = append(want, simulate.Use{PID: c.Process.Pid, Device: held.device, Peak: held.peak})
+		want = append(want, simulate.Use{PID: c.Process.Pid, Device: held.device, Peak: held.peak, Ended: !slices.Contains(held.bytes, "_exit")})
 	}
 	if used, err := gpu.Used(); err != nil || !slices.Equal(used, want) {
 		t.Errorf("%v, %v; want %v", used, err, want)

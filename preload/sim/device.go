@@ -54,13 +54,15 @@ type driver struct {
 
 // gpu is one device.
 type gpu struct {
-	ordinal int
-	spec    open.Spec
-	past    uint64 // mostHeld before the last reset
-	opened  bool   // a context was made on it
-	info    device.Info
-	uuid    open.UUID
-	sim     *sim.Device // nil while no context is there
+	ordinal   int
+	spec      open.Spec
+	past      uint64 // mostHeld before the last reset
+	opened    bool   // a context was made on it
+	noted     bool   // a peak was written, see notePeaks
+	notedPeak uint64
+	info      device.Info
+	uuid      open.UUID
+	sim       *sim.Device // nil while no context is there
 
 	primary      *context
 	retained     int // the primary context: retains less releases

@@ -57,12 +57,11 @@ void simLog(const char *line) {
 
 void simWarn(const char *line) { write_line(line, strlen(line)); }
 
-// peaksAtEnd writes what the process held at most of each device: "4242 0 1073741824".
+void simPeak(const char *line) { append("GPUMEM_SIM_PEAKS", line); }
+
+// peaksAtEnd has Go write what the process held at most of each device.
 static void peaksAtEnd(void) {
-  char text[2048] = "";
-  if (child || cannot_begin || !threads) return; // no call: Go has nothing to say
-  simPeaks(text, sizeof text);
-  append("GPUMEM_SIM_PEAKS", text);
+  if (!child && !cannot_begin && threads) simPeaksAtEnd(); // without a call Go has nothing to say
 }
 
 // callsAtEnd writes how often each function was called: "cuMemAlloc_v2 12".

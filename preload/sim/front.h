@@ -52,6 +52,9 @@ u64 simDone(void);
 // simLog writes a line to the file that GPUMEM_SIM_LOG names, if it does.
 void simLog(const char *line);
 
+// simPeak writes a line to the file that GPUMEM_SIM_PEAKS names, if it does.
+void simPeak(const char *line);
+
 // simWarn writes a line to standard error. For settings that cannot be used.
 void simWarn(const char *line);
 

@@ -26,8 +26,9 @@
 //	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
-//	GPUMEM_SIM_PEAKS     a file that gets, when the program ends, a line for each device that it
-//	                     used: its process, the device's number, and the bytes that it held at most
+//	GPUMEM_SIM_PEAKS     a file that gets lines for each device that the program uses: its process,
+//	                     the device's number, the bytes that it has held at most so far, whenever
+//	                     these have grown by a 64th, and exactly, with "end", when the program ends
 //	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
 //	                     unless set. With report it goes on, as it does on a GPU, and the
 //	                     first hundred hazards of a device get their lines in the log
@@ -62,7 +63,6 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -191,6 +191,7 @@ func simCall(name C.int, args *C.u64, thread *C.struct_simThread) (result C.int)
 	c := call{&theDriver, f.name, words, pointers, thread, f.perThread}
 	check(!f.unsafe || !c.forbidden(), captureUnsupported)
 	theDriver.learn()
+	defer theDriver.notePeaks()
 	f.serve(&c)
 	return C.int(success)
 }
@@ -255,20 +256,42 @@ func known(ordinal C.int) *gpu {
 	return theDriver.gpus[ordinal]
 }
 
-//export simPeaks
-func simPeaks(to *C.char, bytes C.size_t) {
+// wantsPeaks reports whether GPUMEM_SIM_PEAKS names a file.
+var wantsPeaks = sync.OnceValue(func() bool { v, _ := environment("GPUMEM_SIM_PEAKS"); return v != "" })
+
+// notePeaks writes the peaks that have grown by a 64th since they were last written, so that they
+// are known of a process that is killed, too. The driver is locked.
+func (d *driver) notePeaks() {
+	if !wantsPeaks() {
+		return
+	}
+	for _, g := range d.gpus {
+		if peak := g.mostHeld(); g.opened && (!g.noted || peak > g.notedPeak+g.notedPeak/64) {
+			g.noted, g.notedPeak = true, peak
+			writePeak(g, peak, "")
+		}
+	}
+}
+
+// writePeak writes one line of the file of peaks.
+func writePeak(g *gpu, peak uint64, end string) {
+	line := C.CString(fmt.Sprintf("%d %d %d%s\n", os.Getpid(), g.ordinal, peak, end))
+	defer C.free(unsafe.Pointer(line))
+	C.simPeak(line)
+}
+
+//export simPeaksAtEnd
+func simPeaksAtEnd() {
 	defer recovered(new(C.int))
-	if !theDriver.mu.TryLock() { // another thread is in a call, which nobody waits for at the end
+	if !wantsPeaks() || !theDriver.mu.TryLock() { // another thread is in a call, which nobody waits for at the end
 		return
 	}
 	defer theDriver.mu.Unlock()
-	var b strings.Builder
 	for _, g := range theDriver.gpus {
 		if g.opened {
-			fmt.Fprintf(&b, "%d %d %d\n", os.Getpid(), g.ordinal, g.mostHeld())
+			writePeak(g, g.mostHeld(), " end")
 		}
 	}
-	toC(to, uint64(bytes), b.String())
 }
 
 //export simProcesses

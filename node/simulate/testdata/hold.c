@@ -1,8 +1,10 @@
-// Makes a context on a device and allocates and frees: hold DEVICE BYTES|-BYTES...
+// Makes a context on a device and allocates and frees: hold DEVICE BYTES|-BYTES|_exit...
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
   void *lib = dlopen("libcuda.so.1", RTLD_NOW);
@@ -16,6 +18,7 @@ int main(int argc, char **argv) {
   uint64_t last = 0;
   if (init(0) || retain(&context, atoi(argv[1])) || current(context)) return 1;
   for (int i = 2; i < argc; i++) {
+    if (!strcmp(argv[i], "_exit")) _exit(0);
     long long bytes = atoll(argv[i]);
     if (bytes < 0) release(last);
     else alloc(&last, (size_t)bytes);
