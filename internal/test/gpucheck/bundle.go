@@ -93,16 +93,8 @@ func openBundle(ctx context.Context, o options) (*bundle, error) {
 func (b *bundle) close() { _ = os.RemoveAll(b.scratch) }
 
 // unpack puts the command and the libraries into scratch/bin and scratch/lib/gpumem, where the
-// command finds the libraries by itself, with the simulated GPU for fit.
+// command finds them by itself. They are the wheel's, or of what is in its place.
 func (b *bundle) unpack() error {
-	if err := b.unpackLibraries(); err != nil {
-		return err
-	}
-	return os.Symlink(filepath.Join(b.root, "sim"), filepath.Join(b.scratch, "lib/gpumem/sim"))
-}
-
-// unpackLibraries unpacks the wheel, or what is in its place.
-func (b *bundle) unpackLibraries() error {
 	entries, err := os.ReadDir(b.root)
 	if err != nil {
 		return err
