@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _names
-from ._size import size
+from ._size import plain, size
 
 Key = Tuple[int, int]  # a storage: its device and its address
 
@@ -47,7 +47,7 @@ class Container(NamedTuple):
         what = f"{self.tensors:,} tensors{equal} {self.what}"
         graphs = f", whose graphs keep {size(self.graphs)} of it for a backward pass" if self.graphs else ""
         filled = "; filled at " + ", ".join(self.filled) if self.filled else ""
-        return f"{name}{scope} keeps {size(self.bytes)}{part} on cuda:{self.device}: {what}{graphs}{filled}"
+        return plain(f"{name}{scope} keeps {size(self.bytes)}{part} on cuda:{self.device}: {what}{graphs}{filled}")
 
 
 def key(tensor: Any) -> Optional[Tuple[Key, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._answer import Answer
-from ._size import size
+from ._size import plain, size
 
 
 class Live(Answer):
@@ -25,7 +25,7 @@ def table(rows: list[dict[str, Any]], most: int = 20) -> list[str]:
     pools = {row["pool"] for row in rows}
     pool = (lambda name: name) if len(pools) > 1 else (lambda name: "")
     cells = [("bytes", "blocks", pool("pool"), "where")]
-    cells += [(size(row["bytes"]), f"{row['blocks']:,}", pool(row["pool"]), row["site"] or "unknown") for row in rows[:most]]
+    cells += [(size(row["bytes"]), f"{row['blocks']:,}", pool(row["pool"]), plain(row["site"]) or "unknown") for row in rows[:most]]
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     lines = ["  ".join(part for part in (a.rjust(widths[0]), b.rjust(widths[1]), c.ljust(widths[2]), d) if part) for a, b, c, d in cells]
     left = len(rows) - most

@@ -1,4 +1,4 @@
-"""Bytes as people read them."""
+"""Bytes and names as people read them."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def size(n: int) -> str:
         value, unit = value / 1024, unit + 1
     number = f"{value:.2f}"
     return (number[:-3] if number.endswith(".00") else number) + " " + ("B", "KiB", "MiB", "GiB", "TiB", "PiB")[unit]
+
+
+def plain(text: str) -> str:
+    """Returns text in one line: what a terminal would obey, or what breaks lines, is shown as Python writes it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextlib import ContextDecorator
 from typing import Any, Dict, List, Optional, Tuple
@@ -32,30 +33,39 @@ class watch(ContextDecorator):
     """
 
     def __init__(self, framework: Optional[str] = None):
+        if callable(framework):
+            raise TypeError("watch is called where it decorates: @gpumem.watch()")
         if framework is not None and framework not in FRAMEWORKS:
             raise ValueError(f"watch wants framework= one of {', '.join(FRAMEWORKS)}, not {framework!r}")
         self.framework = framework
         self.peak_bytes: Optional[int] = None
         self.live: List[Dict[str, Any]] = []
-        self._watched: Any = None
-        self._note = ""
+        self._blocks: List[Tuple[Any, str]] = []  # that are open: what is watched, and a note
 
     def _recreate_cm(self) -> watch:
         return watch(self.framework)  # for each call of a function
 
+    def __call__(self, function: Any) -> Any:
+        if any(is_kind(function) for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
+            raise TypeError(f"watch decorates functions that are done when they return; {function.__name__} is a generator or async: put the block within it")
+        return super().__call__(function)
+
     def __enter__(self) -> watch:
+        watched, note = None, ""
         try:
-            name, self._note = (self.framework, "") if self.framework else _choose()
-            self._watched = _WATCHED[name]() if name else None
+            name, note = (self.framework, "") if self.framework else _choose()
+            watched = _WATCHED[name]() if name else None
         except Exception as e:
-            self._note = f"this block is not watched: {e}"
+            note = f"this block is not watched: {e}"
+        self._blocks.append((watched, note))
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
-            lines = [self._note] if self._note else []
-            if self._watched is not None:
-                text, when, self.peak_bytes, self.live = self._watched.end()
+            watched, note = self._blocks.pop()
+            lines = [note] if note else []
+            if watched is not None:
+                text, when, self.peak_bytes, self.live = watched.end()
                 left = f"; {kind.__name__} left the block" if kind else ""
                 rows = ["  " + line for line in table(self.live, LINES)] if self.live else []
                 lines = [text + left + (f"; {when}:" if rows else ""), *rows, *lines]
@@ -109,6 +119,7 @@ class _Torch:
         self.older = _history.is_on(torch)
         self.recorded = self.older
         self.lacking = ""
+        self.before = _allocations(torch)
         if not torch.cuda.is_available():
             self.lacking = "PyTorch sees no GPU"
         elif not self.older:
@@ -129,6 +140,10 @@ class _Torch:
         finally:
             if not self.older:
                 _history.stop(self.torch)
+        missing = self.missing(snapshot)
+        if missing:
+            text = f"torch: the peak is unknown: PyTorch's history has not {missing:,} of the block's allocations; something else began or ended it, or it was full"
+            return text, "", None, []
         if not peaks:
             return "torch: no memory of a GPU was used", "", 0, []
         most, device = max((bytes, device) for device, (bytes, _) in peaks.items())
@@ -137,10 +152,27 @@ class _Torch:
         other = "made before, or without a line of Python, as in the backward pass"
         rows = _history.rows(peaks[device][1], lambda b: labels.get((b.device, b.address), other) if b.kept else other)
         since = " since the record began, before this block" if self.older else ""
-        lost = ", of the newest million events" if snapshot and len(snapshot["device_traces"][device]) >= _history.MOST else ""
         now = _history.live(snapshot["segments"]) if snapshot else []
         end = sum(b.bytes for b in now if b.device == device)
-        return f"torch: peak {size(most)} on cuda:{device}{since}{lost}, {size(end)} at the end", "at the peak", most, rows
+        return f"torch: peak {size(most)} on cuda:{device}{since}, {size(end)} at the end", "at the peak", most, rows
+
+
+    def missing(self, snapshot: Any) -> int:
+        """Returns how many allocations of the block the history does not have. PyTorch counts them itself."""
+        traces = (snapshot or {}).get("device_traces") or []
+        missing = 0
+        for device, after in _allocations(self.torch).items():
+            events = traces[device] if device < len(traces) else []
+            made = after - self.before.get(device, 0)
+            missing += max(0, made - sum(e["action"] == "alloc" for e in events))
+        return missing
+
+
+def _allocations(torch: Any) -> Dict[int, int]:
+    """Returns how many allocations PyTorch has made on each device since the program began."""
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return {}
+    return {i: torch.cuda.memory_stats(i).get("allocation.all.allocated", 0) for i in range(torch.cuda.device_count())}
 
 
 class _Jax:

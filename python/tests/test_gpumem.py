@@ -240,6 +240,19 @@ class Pool(unittest.TestCase):
         with only({}), self.assertRaisesRegex(ValueError, "no framework imported"), gpumem.record(os.devnull):
             pass
 
+    def test_watch_refuses_what_it_cannot_decorate(self):
+        async def later():
+            pass
+
+        def several():
+            yield
+
+        for function in (later, several):
+            with self.assertRaisesRegex(TypeError, "put the block within it"):
+                gpumem.watch()(function)
+        with self.assertRaisesRegex(TypeError, r"@gpumem.watch\(\)"):
+            gpumem.watch(several)
+
     def test_recording_ends_with_an_exception(self):
         with tempfile.TemporaryDirectory() as folder, gpumem.Pool("sim:1GiB") as pool:
             for i in range(2):  # the first is over when the second begins

@@ -153,6 +153,14 @@ class Watch(Case):
         )
         self.assertIn("since the record began, before this block", err)
 
+    def test_a_history_that_is_not_whole_gives_no_peak(self):
+        for inside in ("torch.cuda.memory._record_memory_history(enabled=None)", "gpumem.record(os.devnull, 'torch').__enter__()"):
+            out, err = self.check(f"import os\nwith gpumem.watch() as w:\n    x = empty(9 * MIB); {inside}; del x\nassert w.peak_bytes is None\n")
+            self.assertIn("torch: the peak is unknown: PyTorch's history has not 1 of the block's allocations", err)
+
+    def test_a_watch_within_itself_ends_the_history(self):
+        self.check("w = gpumem.watch()\nwith w:\n    with w: x = empty(MIB)\nassert not torch._C._cuda_isHistoryEnabled()\n")
+
     def test_under_the_pool_of_this_project(self):
         out, err = self.check("gpumem.torch.use()\nwith gpumem.watch() as w: x = empty(4 * MIB)\nassert w.peak_bytes == 4 * MIB")
         self.assertIn("gpumem: peak 4 MiB in use of the pool on GPU 0", err)
