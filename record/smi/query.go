@@ -27,8 +27,9 @@ type queryState struct {
 
 // queryHeader reads a heading, or a command with its columns.
 func (r *Reader) queryHeader(n int, text string) bool {
-	for _, option := range []string{"--query-gpu=", "--query-compute-apps="} {
-		if _, list, ok := strings.Cut(text, option); ok {
+	if _, query, ok := strings.Cut(text, "--query-"); ok {
+		name, list, ok := strings.Cut(query, "=")
+		if ok && (name == "gpu" || name == "compute-apps") {
 			if end := strings.IndexAny(list, " \t'\"`\\)"); end >= 0 {
 				list = list[:end]
 			}
@@ -36,7 +37,7 @@ func (r *Reader) queryHeader(n int, text string) bool {
 			return false // it is a line of a shell or a program, which need not have run it
 		}
 	}
-	if !strings.Contains(text, "memory.") && !strings.Contains(text, "used_") {
+	if !namesColumn(text) {
 		return false
 	}
 	fields := strings.Split(text, ",")
@@ -56,6 +57,22 @@ func (r *Reader) queryHeader(n int, text string) bool {
 		r.begin(n, appsForm, "nvidia-smi").add(GPU{Index: -1, Line: n, ProcessesTold: true})
 	}
 	return true
+}
+
+// namesColumn reports whether a line may have the name of a column of memory, such as memory.used or
+// used_gpu_memory. In prose a full stop follows the word.
+func namesColumn(text string) bool {
+	const memory = "memory."
+	for rest := text; ; {
+		i := strings.Index(rest, memory)
+		if i < 0 {
+			return strings.Contains(text, "used_")
+		}
+		rest = rest[i+len(memory):]
+		if rest != "" && 'a' <= rest[0] && rest[0] <= 'z' {
+			return true
+		}
+	}
 }
 
 // setColumns sets the columns of the rows that follow, if they are those of a query for
