@@ -97,7 +97,8 @@ func Cards(words string) (one string, n int, err error) {
 	if ok {
 		options = "," + options
 	}
-	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || strings.HasPrefix(before, "cuda:") || strings.HasPrefix(before, "sim@") {
+	isSimulated := !strings.HasPrefix(before, "cuda:") && !strings.HasPrefix(before, "sim@")
+	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !isSimulated {
 		return "", 0, fmt.Errorf("device %q: want SIZE*N or CARD*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
 	}
 	return before + options, n, nil

@@ -75,16 +75,15 @@ def end_at_length(module):
 
 
 class Finder(object):
-    """Acts when a framework is imported."""
+    """Acts when a framework is imported. gpumem fit has its own execute."""
 
-    loaded = False
+    loaded = False  # the libraries beside the driver are
 
     def find_spec(self, name, path=None, target=None):
         if path is not None and name.split(".")[0] in STATIC:
             return self.static_spec(name, path)
         if name not in FRAMEWORKS and name not in (HARDWARE, GENERATION):
             return None
-        import atexit
         import importlib.util
 
         sys.meta_path.remove(self)
@@ -97,15 +96,17 @@ class Finder(object):
         if not Finder.loaded:
             Finder.loaded = True
             preload(os.environ["GPUMEM_SIM_FOLDER"])
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            prepare(name, module)
-            atexit.register(report)  # behind the framework's own, and so called before it, which may end its backends
-
-        spec.loader.exec_module = exec_module
+        run = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: self.execute(name, module, run)
         return spec
+
+    def execute(self, name, module, run):
+        """Executes a module that was found, by run."""
+        import atexit
+
+        run(module)
+        prepare(name, module)
+        atexit.register(report)  # behind the framework's own, and so called before it, which may end its backends
 
     def static_spec(self, name, path):
         """Finds a module of a package. Its libraries are loaded when it is created, and first

@@ -11,6 +11,10 @@
 import os
 import sys
 
+import gpumem_fit_tensorflow as tensorflow
+import gpumem_fit_torch as pytorch
+import gpumem_simulate as simulate
+
 # Memory repeats if the peak is as old as this many times the allocations before it, and
 # as this many seconds.
 TIMES, SECONDS = 3, 5
@@ -101,41 +105,22 @@ leave = os._exit
 os._exit, sys.exit = exit_at_once, exit_with
 
 
-class Finder(object):
-    """Acts when a framework has been imported, and the module of JAX that looks for GPUs."""
+class Finder(simulate.Finder):
+    """Acts before and after a framework is imported."""
 
-    def find_spec(self, name, path=None, target=None):
-        if path is not None and name.split(".")[0] in simulate.STATIC:
-            return simulate.Finder().static_spec(name, path)
-        if name not in ("jax", "jax._src.hardware_utils", "tensorflow", "torch"):
-            return None
-        import importlib.util
-
-        sys.meta_path.remove(self)
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            sys.meta_path.insert(0, self)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            if name == "torch":
-                pytorch.before(own)
-            elif name == "tensorflow":
-                tensorflow.before(take)
-            execute(module)
-            simulate.prepare(name, module)
-            if name == "torch":
-                pytorch.after(module, own, called, save, repeats, at_end, steps, stop)
-            elif name == "tensorflow":
-                tensorflow.after(module, called, save)
-            elif name == "jax":
-                watch(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
+    def execute(self, name, module, run):
+        if name == "torch":
+            pytorch.before(own)
+        elif name == "tensorflow":
+            tensorflow.before(take)
+        run(module)
+        simulate.prepare(name, module)
+        if name == "torch":
+            pytorch.after(module, own, called, save, repeats, at_end, steps, stop)
+        elif name == "tensorflow":
+            tensorflow.after(module, called, save)
+        elif name == "jax":
+            watch(module)
 
 
 def settle():
@@ -305,11 +290,9 @@ def repeats(look, write, seconds=SECONDS):
 
 
 _here = os.path.dirname(__file__)
-import gpumem_fit_tensorflow as tensorflow
-import gpumem_fit_torch as pytorch
-import gpumem_simulate as simulate
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 simulate.preload(os.environ["GPUMEM_SIM_FOLDER"])
+simulate.Finder.loaded = True
 sys.meta_path.insert(0, Finder())
 sys.modules.pop("sitecustomize", None)
 # The user's own, if there is one: an error of it is for Python to handle.

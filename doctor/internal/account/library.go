@@ -164,7 +164,12 @@ func (h *Library) Short() bool { return !h.Tried && !h.Plenty() && (h.Memory || 
 
 // Open reports whether the text leaves memory and library open.
 func (h *Library) Open() bool {
-	return !h.Plenty() && !h.Short() && (h.From == nil || h.scarce() || h.Tried || h.Left < h.Total*15/100)
+	return !h.Plenty() && !h.Short() && h.undecided()
+}
+
+// undecided reports whether what was free is unknown, or so little that it may have been too little.
+func (h *Library) undecided() bool {
+	return h.From == nil || h.scarce() || h.Tried || h.Left < h.Total*15/100
 }
 
 // Certain is what is sure of the failure.

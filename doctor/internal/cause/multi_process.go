@@ -82,11 +82,18 @@ func (c *view) multiLibrary() found {
 	case l.Short() && !c.OnTensorFlow():
 		return found{fits(348, "a library without room", c.smallerPools(), c.processes(),
 			l.Quotes()...).needs(NeedProcesses).certainly(l.Certain()...)}
-	case l.Open() && (l.Starts() || !l.Call && c.Uses("jax")) && l.From == nil && !c.OnTensorFlow():
+	case l.Open() && c.startsWithoutFigures(l):
 		return found{fits(347, "a library that failed", c.smallerPools(), c.processes(),
 			l.Quotes()...).certainly(l.Certain()...)}
 	}
 	return nil
+}
+
+// startsWithoutFigures reports whether a library could not start, beside a framework that preallocates,
+// and how much was free is unknown.
+func (c *view) startsWithoutFigures(l *account.Library) bool {
+	starts := l.Starts() || !l.Call && c.Uses("jax")
+	return starts && l.From == nil && !c.OnTensorFlow()
 }
 
 // twoPools are the lines of two programs that each announce a pool on one GPU which has no room

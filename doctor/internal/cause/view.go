@@ -112,8 +112,11 @@ func (c *view) bareXLA() bool {
 func (c *view) bareXLAWords() bool {
 	r := c.bare
 	pool := r.Layer == statement.LayerPool && r.Want > 0 && !c.TorchLike(r)
-	return pool && (c.Uses("jax") || r.St.Words["exhausted"]) || c.Uses("jax") && r.Layer == statement.LayerDriver && r.Want == 0 &&
-		!strings.Contains(r.St.Text, "jaxlib/")
+	if pool {
+		return c.Uses("jax") || r.St.Words["exhausted"]
+	}
+	driver := r.Layer == statement.LayerDriver && r.Want == 0
+	return c.Uses("jax") && driver && !strings.Contains(r.St.Text, "jaxlib/")
 }
 
 // bareLlama reports whether it is of llama.cpp, without a size.
@@ -127,9 +130,12 @@ func (c *view) bareProgram() bool {
 		"mxnet", "tensorrt", "hip", "xpu", "mps", "comfyui", "llama.cpp",
 		"tgi", "ctranslate2", "caffe", "opencl", "vulkan", "directx", "nvenc", "blender", "unreal", "npu",
 		"webgl", "opengl", "unity", "renderer", "md", "hashcat", "darktable", "ffmpeg", "whisper", "tt")
-	r := c.bare
-	return known || r != nil && (r.Layer == statement.LayerDriver || r.Want > 0 || r.St.DeviceCode() ||
-		r.St.HasAny("gpu", "cuda", "vram", "video", "graphics"))
+	return known || c.bare != nil && namesGPU(c.bare)
+}
+
+// namesGPU reports whether a refusal's own words are about a GPU.
+func namesGPU(r *account.Refusal) bool {
+	return r.Layer == statement.LayerDriver || r.Want > 0 || r.St.DeviceCode() || r.St.HasAny("gpu", "cuda", "vram", "video", "graphics")
 }
 
 // limiterAtWork is a refusal without numbers, where HAMi stands between program and driver.
@@ -153,10 +159,15 @@ func (c *view) serves() bool { return c.Uses("vllm", "sglang", "tgi", "trtllm") 
 // tells who has it.
 func (c *view) poolSizeRefused() bool {
 	d := c.Driver
-	if d == nil || d.Past || d.Collected || c.told || d.Later || d.St.Words["unified"] {
+	if d == nil || d.Past || d.Collected || !c.driverUnexplained() {
 		return false
 	}
 	return d.Whole || d.Steps > 2 && d.GotLess
+}
+
+// driverUnexplained reports whether nothing tells who has what the driver refused.
+func (c *view) driverUnexplained() bool {
+	return !c.told && !c.Driver.Later && !c.Driver.St.Words["unified"]
 }
 
 // driverAbove reports whether the driver was asked for more than any GPU has, or this one.
@@ -172,7 +183,8 @@ func (c *view) driverAbove() bool {
 // size that tells something, and nothing else is known.
 func (c *view) regionRefused() bool {
 	d := c.Driver
-	return !d.Past && !d.Whole && !c.told && !d.Later && d.Steps <= 2 && !d.St.Words["unified"] && c.Warned()
+	more := !d.Past && !d.Whole && d.Steps <= 2
+	return more && c.driverUnexplained() && c.Warned()
 }
 
 // freeCard is the line that shows an empty GPU, if there is one.
@@ -190,7 +202,10 @@ func (c *view) rematHolds() bool { return c.Compiled.Remat != nil }
 // who has the rest.
 func (c *view) smallPast() bool {
 	d := c.Driver
-	return d != nil && d.Past && !d.Whole && !c.told && d.Want <= statement.Gib && !c.driverAbove()
+	if d == nil || c.told || c.driverAbove() {
+		return false
+	}
+	return d.Past && !d.Whole && d.Want <= statement.Gib
 }
 
 // poolFull reports whether what is in use and the request pass the pool's limit.
@@ -225,5 +240,9 @@ func (c *view) neighbours() []statement.Evidence { return c.ContextNeighbours() 
 // finds nothing to save: there is nothing to recompute then.
 func (c *view) rematTooBig() bool {
 	m, p := c.Compiled.Remat, c.Pool
-	return m != nil && p != nil && p.Refused != nil && p.Want > 0 && (p.Want > m.Limit || m.From > 0 && m.Saved() <= m.From/100)
+	if m == nil || p == nil || p.Refused == nil || p.Want == 0 {
+		return false
+	}
+	savesNothing := m.From > 0 && m.Saved() <= m.From/100
+	return p.Want > m.Limit || savesNothing
 }
