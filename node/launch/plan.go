@@ -286,8 +286,8 @@ func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 	return e, err
 }
 
-// Run runs the command. One copy takes the place of this process, so Run returns
-// only with an error then. Several copies run at once, each in its own leases, which
+// Run runs the command. Without Simulate one copy takes the place of this process, so Run
+// returns only with an error then. Several copies run at once, each in its own leases, which
 // end when the copy and what it leaves behind have ended; the status is that of the first
 // copy that did not end well, else 0. In the first process of a pid namespace, such as the
 // entry point of a container, one copy runs as several do. The error is about the leases or

@@ -22,6 +22,9 @@ func (p *Plan) simulate() (err error) {
 	if p.Device != "" {
 		return errors.New("--simulate and --device both name the GPU; leave one of them out")
 	}
+	if _, inLease := os.LookupEnv(runenv.EnvLeaseID); inLease { // whose limits are parts of another GPU
+		return errors.New("--simulate: this process is in a lease of another GPU; start the simulated one outside of that run, with --mem for a lease on it")
+	}
 	if p.gpu, err = simulate.New(p.Simulate, os.Getenv); err != nil {
 		return fmt.Errorf("--simulate: %w", err)
 	}

@@ -59,3 +59,12 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestSimulateInALeaseIsRefused: the lease's settings are parts of another GPU.
+func TestSimulateInALeaseIsRefused(t *testing.T) {
+	t.Setenv("GPUMEM_LEASE_ID", "other")
+	_, err := (&Plan{Command: []string{"true"}, Simulate: "T4", Copies: 1}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "in a lease of another GPU") {
+		t.Error(err)
+	}
+}

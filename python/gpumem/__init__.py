@@ -77,7 +77,7 @@ def _warn_of_stranger() -> None:
     for name in os.listdir(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))):
         if name.startswith("gpumem-") and name.endswith((".dist-info", ".egg-info")):
             sys.stderr.write(
-                f"gpumem: another distribution, gpumem {name[7:-10].partition('-py')[0]}, is installed beside gpumem-tools and has a command of the same name; "
+                f"gpumem: another distribution, gpumem {name[7:].partition('-py')[0].replace('.dist-info', '').replace('.egg-info', '')}, is installed beside gpumem-tools and has a command of the same name; "
                 "uninstall both (pip uninstall gpumem gpumem-tools) and install gpumem-tools again from where it came\n"
             )
 

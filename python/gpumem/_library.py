@@ -116,7 +116,16 @@ def serve() -> None:
 
 def serves() -> bool:
     """Reports whether the shared pools are what a program's memory is in: one is open, or will be."""
-    return _serves or any(is_open(pool) for pool in range(1024))
+    return _serves or any(is_open(pool) for pool in range(ALL))
+
+
+SHARED = 64  # the pools that libraries share have the numbers of GPUs; those of Pool follow
+ALL = 1024
+
+
+def shared() -> bool:
+    """Reports whether libraries take their memory from the shared pools: one is open, or will be."""
+    return _serves or any(is_open(pool) for pool in range(SHARED))
 
 
 def is_open(pool: int) -> bool:

@@ -76,9 +76,11 @@ class watch(ContextDecorator):
 
 def _choose() -> Tuple[Optional[str], str]:
     """Returns the framework to watch, and what there is to say about that."""
-    if _library.serves():
+    if _library.shared():
         return "gpumem", ""
     imported = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
+    if not imported and _library.serves():
+        return "gpumem", ""  # a Pool
     if not imported:
         return None, 'no framework was imported when the block began: framework="torch" or "jax" says which will be'
     used = [name for name in imported if _is_used(name)] or imported
@@ -100,11 +102,11 @@ def _is_used(framework: str) -> bool:
 End = Tuple[str, str, Optional[int], List[Dict[str, Any]]]
 
 
-def _has(peak: int, before: int) -> str:
+def _has(peak: int, before: int, where: str) -> str:
     """Returns the words for a peak that is counted since the program began."""
     if peak > before:
-        return f"peak {size(peak)}"
-    return f"peak at most {size(peak)}, which was reached before this block"
+        return f"peak {size(peak)} {where}"
+    return f"peak at most {size(peak)} {where}, which was reached before this block"
 
 
 class _Torch:
@@ -193,9 +195,10 @@ class _Jax:
         now = sum(row["bytes"] for row in rows if row["pool"] != "executable")
         if not after:
             return f"jax: the peak is unknown, for JAX counts none on this device; {size(now)} at the end", "live then", None, rows
-        device = max(after, key=lambda d: after[d])
+        rose = [d for d in after if after[d] > (self.before.get(d) or 0)]
+        device = max(rose or after, key=lambda d: after[d])
         before = self.before.get(device) or 0
-        text = f"jax: {_has(after[device], before)} on {device}, {size(now)} at the end"
+        text = f"jax: {_has(after[device], before, 'on ' + str(device))}, {size(now)} at the end"
         return text, "live then", after[device] if after[device] > before else None, rows
 
 
@@ -209,17 +212,23 @@ class _Pools:
     """The pools of this project that libraries share."""
 
     def __init__(self) -> None:
-        self.before = {n: _library.stats(n).peak_bytes_in_use for n in range(64)}
+        self.before = {n: s.peak_bytes_in_use for n, s in _open_pools().items()}
 
     def end(self) -> End:
-        after = {n: _library.stats(n) for n in range(64) if _library.is_open(n)}
+        after = _open_pools()
         if not after:
             return "gpumem: no pool was used", "", 0, []
-        n = max(after, key=lambda n: after[n].peak_bytes_in_use)
-        s, before = after[n], self.before[n]
-        text = f"gpumem: {_has(s.peak_bytes_in_use, before)} in use of the pool on GPU {n}"
+        rose = [n for n in after if after[n].peak_bytes_in_use > self.before.get(n, 0)]
+        n = max(rose or after, key=lambda n: after[n].peak_bytes_in_use)
+        s, before = after[n], self.before.get(n, 0)
+        pool = f"the pool on GPU {n}" if n < _library.SHARED else "a Pool"
+        text = f"gpumem: {_has(s.peak_bytes_in_use, before, 'in use of ' + pool)}"
         held = f"{size(s.bytes_in_use)} in {s.live:,} block{'s' * (s.live != 1)} at the end, {size(s.pool_bytes)} held, {s.refused} refused"
         return f"{text}; {held}", "", s.peak_bytes_in_use if s.peak_bytes_in_use > before else None, []
+
+
+def _open_pools() -> Dict[int, _library.Stats]:
+    return {n: _library.stats(n) for n in range(_library.ALL) if _library.is_open(n)}
 
 
 class _Cupy:

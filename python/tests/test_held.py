@@ -438,7 +438,22 @@ class Watch(unittest.TestCase):
         )
         self.assertEqual((status, out), (0, "8388608 None\n"), err)
         self.assertRegex(err, r"^gpumem.watch: gpumem: peak 8 MiB in use of the pool on GPU 0; 5 MiB in 1 block at the end, .* held, 0 refused\n")
-        self.assertIn("peak at most 8 MiB, which was reached before this block", err)
+        self.assertIn("peak at most 8 MiB in use of the pool on GPU 0, which was reached before this block", err)
+
+    def test_pool_that_rose_and_a_pool_apart(self):
+        status, out, err = python(
+            "import gpumem\n"
+            "from gpumem import _library\n"
+            "apart = gpumem.Pool('sim:1GiB')\n"
+            "with gpumem.watch() as u: apart.free(apart.alloc(7 << 20))\n"
+            "for n in (0, 1): gpumem.configure(device='sim:1GiB', gpu=n)\n"
+            "_library.free(0, _library.alloc(0, 100 << 20))\n"
+            "with gpumem.watch() as w: _library.alloc(1, 50 << 20)\n"
+            "print(u.peak_bytes, w.peak_bytes)"
+        )
+        self.assertEqual((status, out), (0, f"{7 << 20} {50 << 20}\n"), err)
+        self.assertIn("peak 7 MiB in use of a Pool", err)
+        self.assertIn("peak 50 MiB in use of the pool on GPU 1", err)
 
     def test_exception_goes_on(self):
         def fail():
