@@ -90,6 +90,10 @@ type Agent struct {
 	counts   counts
 	blind    sync.Once  // said that processes cannot be looked into
 	taking   sync.Mutex // held by takeUp
+	// life ends with close. takeUp is called by timers, which no caller's context reaches: one
+	// that fires late would say of a stopped agent that it enforces.
+	life context.Context
+	end  context.CancelFunc
 
 	mu      sync.Mutex
 	named   bool                      // the runtime says which CDI devices a container gets
@@ -104,6 +108,7 @@ type Agent struct {
 // New returns an agent. Nothing is started.
 func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, log: cfg.Log, pending: map[string]*api.Container{}, pods: map[string]podRef{}}
+	a.life, a.end = context.WithCancel(context.Background())
 	var err error
 	if a.books, err = newBooks(cfg.Run, cfg.Proc, cfg.GPUs, cfg.Log); err != nil {
 		return nil, err
@@ -120,11 +125,19 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
+// close ends what timers began, and waits for it.
+func (a *Agent) close() {
+	a.end()
+	a.taking.Lock()
+	defer a.taking.Unlock()
+	a.books.shutdown()
+}
+
 // Run serves the runtime until ctx is done. Where the runtime is away, as in a restart, it
 // waits for it and connects again.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.books.shutdown()
 	defer a.events.stop()
+	defer a.close()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	go a.watch(ctx, end)
@@ -135,6 +148,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			return again
 		}
 		if ctx.Err() != nil {
+			a.close()
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second) // the pod's end is waited for
 			defer cancel()
 			a.status.set(last, false, stopped, "the agent has stopped; running containers keep their limits")
@@ -358,12 +372,12 @@ func (a *Agent) takeUp() {
 	a.mu.Lock()
 	runtime, old, round := a.runtime, a.old, a.round
 	list, pods := maps.Clone(a.pending), maps.Clone(a.pods)
-	done := a.tookUp || runtime == ""
+	done := a.tookUp || runtime == "" || a.life.Err() != nil
 	a.mu.Unlock()
 	if done {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(a.life, time.Minute)
 	defer cancel()
 	if old != "" {
 		a.status.set(ctx, false, "OldRuntime", old)

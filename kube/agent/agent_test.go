@@ -134,14 +134,14 @@ func (c *cluster) rig(t testing.TB) *rig {
 // restart starts the agent anew with the files that there are.
 func (r *rig) restart() {
 	if r.Agent != nil {
-		r.books.shutdown()
+		r.close()
 	}
 	a, err := New(Config{Client: r.client, Node: node, Drivers: []string{"gpu.nvidia.com"}, Run: r.run, Library: "/lib-1", Pool: "elastic", Proc: r.proc, GPUs: r.gpus, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.Agent, a.named, a.runtime = a, true, "containerd v2.3.7"
-	r.t.Cleanup(a.books.shutdown)
+	r.t.Cleanup(a.close)
 }
 
 // down has the API server answer nothing, until up.
@@ -1632,6 +1632,24 @@ func TestEventsOfOldRuntimes(t *testing.T) {
 				t.Errorf("%s: no %s", c.version, e)
 			}
 		}
+	}
+}
+
+// A stopped agent enforces nothing and says nothing else: the timer of Synchronize may fire
+// after its end.
+func TestNothingIsTakenUpAfterTheEnd(t *testing.T) {
+	r := two().rig(t)
+	if _, err := r.Synchronize(context.Background(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	r.takeUp()
+	n, err := r.client.CoreV1().Nodes().Get(context.Background(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(n.Status.Conditions) != 0 {
+		t.Errorf("the node has the condition %+v", n.Status.Conditions[0])
 	}
 }
 
