@@ -15,6 +15,7 @@ import (
 	"gpumem/node/library"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
+	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/size"
 )
@@ -82,14 +83,7 @@ func (p *Plan) findPool() error {
 }
 
 // getenv returns a variable of the environment that the program's is made from.
-func (p *Plan) getenv(name string) string {
-	for _, line := range p.env {
-		if value, ok := strings.CutPrefix(line, name+"="); ok {
-			return value
-		}
-	}
-	return ""
-}
+func (p *Plan) getenv(name string) string { return policy.Environ(p.env).Get(name) }
 
 // makeLedgers makes the files in which the programs of the leases count their memory.
 func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) error {

@@ -14,6 +14,7 @@ import (
 	"gpumem/node/runenv"
 	"gpumem/node/share"
 	"gpumem/node/simulate"
+	"gpumem/policy"
 	"gpumem/size"
 )
 
@@ -79,6 +80,11 @@ func (p *Plan) sayGPU() (total uint64, err error) {
 		words = fmt.Sprintf("%d simulated GPUs of ", len(list))
 	}
 	first := list[0]
+	if value, ok := policy.Environ(p.env).Lookup(open.VisibleVar); ok {
+		if seen, err := spec.Visible(value); err == nil && len(seen) == 0 {
+			p.say("%s=%s hides the simulated GPU from the program; unset it, or name one that is there", open.VisibleVar, value)
+		}
+	}
 	p.say("%s%s, compute capability %d.%d: kernels do nothing, so results mean nothing", words, size.Format(first.Total), first.CCMajor, first.CCMinor)
 	return first.Total, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/device/sim"
 	"gpumem/internal/test/standin"
 )
 
@@ -26,7 +27,9 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		gpu     string
+		gpus    string
 		bytes   uint64
+		visible string // CUDA_VISIBLE_DEVICES
 		command string
 		status  int
 		said    []string
@@ -35,13 +38,20 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 		{name: "its status", gpu: "4GiB", command: "exit 7", status: 7, said: []string{"no process of the program has used the simulated GPU"}},
 		{name: "killed", gpu: "T4", command: "kill -9 $$", status: 137},
 		{name: "ended by _exit", gpu: "4GiB", command: hold + " 0 1073741824 _exit", said: []string{"peak 1 GiB, of process ", ", or up to a 64th more"}},
+		{name: "the second", gpu: "4GiB*2", command: "CUDA_VISIBLE_DEVICES=1 " + hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 2 MiB"}},
+		{name: "a lease on the second", gpu: "4GiB*2", bytes: 1 << 30, visible: "1", command: `test -z "$CUDA_VISIBLE_DEVICES" && ` + hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 2 MiB"}},
+		{name: "--gpu counts what is visible", gpu: "4GiB*3", gpus: "1", bytes: 1 << 30, visible: "2,1", command: hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 2 MiB"}},
+		{name: "hidden", gpu: "4GiB", visible: "3", command: "! " + hold + " 0", said: []string{"CUDA_VISIBLE_DEVICES=3 hides the simulated GPU from the program"}},
 		{name: "without a lease", gpu: "4GiB", command: `test -z "$GPUMEM_LEASE_ID"`},
 		{name: "with one", gpu: "4GiB", bytes: 1 << 30, command: `test -n "$GPUMEM_LEASE_ID" && ` + hold + " 0 1048576", said: []string{"total 4 GiB, peak 2 MiB"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var said strings.Builder
+			if tc.visible != "" {
+				t.Setenv("CUDA_VISIBLE_DEVICES", tc.visible)
+			}
 			p := &Plan{
-				Command: []string{"sh", "-c", tc.command}, Simulate: tc.gpu, Bytes: tc.bytes, Copies: 1,
+				Command: []string{"sh", "-c", tc.command}, Simulate: tc.gpu, GPUs: tc.gpus, Bytes: tc.bytes, Copies: 1,
 				Say: func(line string) { said.WriteString(line + "\n") },
 			}
 			status, err := p.Run(t.Context())
@@ -66,5 +76,23 @@ func TestSimulateInALeaseIsRefused(t *testing.T) {
 	_, err := (&Plan{Command: []string{"true"}, Simulate: "T4", Copies: 1}).Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "in a lease of another GPU") {
 		t.Error(err)
+	}
+}
+
+// TestSimulatedGPUThatIsNotVisibleIsNoTarget: a lease is for a GPU that the program would see.
+func TestSimulatedGPUThatIsNotVisibleIsNoTarget(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gpus")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ visible, gpus, wrong string }{
+		{"2", "", "CUDA_VISIBLE_DEVICES=2 hides every simulated GPU"},
+		{"", "0", "CUDA_VISIBLE_DEVICES= hides every simulated GPU"},
+		{"1", "1", "--gpu 1: CUDA_VISIBLE_DEVICES=1 shows 1 of the simulated GPUs, so the last is 0"},
+	} {
+		p := &Plan{Device: "sim@" + file, GPUs: tc.gpus, env: []string{"CUDA_VISIBLE_DEVICES=" + tc.visible}}
+		if err := p.choose(); err == nil || !strings.Contains(err.Error(), tc.wrong) {
+			t.Errorf("%q, --gpu %q: %v, want %s", tc.visible, tc.gpus, err, tc.wrong)
+		}
 	}
 }

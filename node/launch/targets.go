@@ -11,6 +11,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/node/share"
+	"gpumem/policy"
 )
 
 // target is a GPU that the program is to use.
@@ -39,6 +40,11 @@ func (p *Plan) choose() error {
 			const text = "%s is private to each program, so there is nothing to share; name a GPU, cuda:N, or a simulated one that is shared, sim@FILE"
 			return fmt.Errorf(text, spec.Text)
 		}
+		if _, chosen := policy.Environ(p.env).Lookup(open.VisibleVar); chosen && spec.Kind == open.Shared && spec.All {
+			if spec, err = p.visible(spec.File, 0); err != nil {
+				return err
+			}
+		}
 		return p.add(spec)
 	}
 	seen := map[int]bool{}
@@ -61,7 +67,7 @@ func (p *Plan) choose() error {
 			if perr != nil {
 				return perr
 			}
-			spec, err = open.Parse(fmt.Sprintf("sim@%s,device=%d", shared.File, n))
+			spec, err = p.visible(shared.File, n)
 		}
 		if err != nil {
 			return err
@@ -71,6 +77,29 @@ func (p *Plan) choose() error {
 		}
 	}
 	return nil
+}
+
+// visible returns the n-th GPU of a file, from 0, as the program counts them: what [open.VisibleVar] lets through.
+func (p *Plan) visible(file string, n int) (open.Spec, error) {
+	all, err := open.Parse("sim@" + file)
+	if err != nil {
+		return all, err
+	}
+	value, ok := policy.Environ(p.env).Lookup(open.VisibleVar)
+	if !ok {
+		return open.Parse(fmt.Sprintf("sim@%s,device=%d", file, n))
+	}
+	list, err := all.Visible(value)
+	if err != nil {
+		return all, err
+	}
+	switch {
+	case len(list) == 0:
+		return all, fmt.Errorf("%s=%s hides every simulated GPU; unset it, or name one that is there", open.VisibleVar, value)
+	case n >= len(list):
+		return all, fmt.Errorf("--gpu %d: %s=%s shows %d of the simulated GPUs, so the last is %d", n, open.VisibleVar, value, len(list), len(list)-1)
+	}
+	return open.Parse(fmt.Sprintf("sim@%s,device=%d", file, list[n].Ordinal))
 }
 
 // add adds a target.

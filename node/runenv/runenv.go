@@ -411,7 +411,10 @@ func (e *editor) visible(lim Limits) {
 	for _, l := range lim.Leases {
 		names = append(names, l.Visible)
 	}
-	if names[0] != "" {
+	switch {
+	case names[0] != "":
 		e.set(visibleVar, strings.Join(names, ","), "the program sees the GPUs of its leases and no others")
+	case lim.Leases[0].Simulated:
+		e.unset(visibleVar, "it has chosen the simulated GPU of the lease, which is the only one that the program sees")
 	}
 }

@@ -71,6 +71,7 @@ func TestFor(t *testing.T) {
 			"CUDA_VISIBLE_DEVICES=1,0", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.25", "GPUMEM_TF_LIMIT_MIB=6144,8192", "GPUMEM_TF_FRACTION=0.25",
 			"GPUMEM_TORCH_FRACTION=0.25,0.5", "CUPY_GPU_MEMORY_LIMIT=6442450944"}, "GPU 1, which has the least of 2"},
 		{"a GPU without a name", nil, Limits{Leases: []Lease{{Bytes: gib, Total: gib, Simulated: true}}}, []string{"CUDA_VISIBLE_DEVICES=-", "XLA_PYTHON_CLIENT_MEM_FRACTION=1"}, ""},
+		{"the choice of one is not made again", []string{"CUDA_VISIBLE_DEVICES=1"}, Limits{Leases: []Lease{{Bytes: gib, Total: gib, Simulated: true}}}, []string{"CUDA_VISIBLE_DEVICES=-"}, ""},
 		{"the first of a name counts", []string{"CUPY_GPU_MEMORY_LIMIT=5", "CUPY_GPU_MEMORY_LIMIT=9"}, six, []string{"CUPY_GPU_MEMORY_LIMIT=5"}, ""},
 
 		{"a smaller fraction", []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.1"}, six, []string{"XLA_PYTHON_CLIENT_MEM_FRACTION=.1"}, "user's own"},

@@ -30,7 +30,8 @@ const defaultContents = 256 << 20
 type driver struct {
 	mu          sync.Mutex
 	initialised bool
-	gpus        []*gpu // by ordinal; nil before find
+	machine     []*gpu // by number, as NVML counts; nil before find
+	gpus        []*gpu // of those, what CUDA_VISIBLE_DEVICES lets through, by ordinal; set when initialised
 
 	last      uint64 // newest handle
 	lastID    uint64 // newest identity of a context, stream, capture or buffer
@@ -54,7 +55,8 @@ type driver struct {
 
 // gpu is one device.
 type gpu struct {
-	ordinal   int
+	number    int // in the machine
+	ordinal   int // as the program counts; 0 of one that is hidden
 	spec      open.Spec
 	past      uint64 // mostHeld before the last reset
 	opened    bool   // a context was made on it
@@ -90,7 +92,7 @@ func (g *gpu) in(addr uint64) uint64  { return addr - aloft - uint64(g.ordinal)<
 
 // find reads which devices there are, once.
 func (d *driver) find() code {
-	if d.gpus != nil {
+	if d.machine != nil {
 		return success
 	}
 	words, ok := environment(open.EnvVar)
@@ -125,11 +127,11 @@ func (d *driver) find() code {
 		return bad(hazardsVar, err)
 	}
 	spec.Create = nil // Status has made the file
-	if list = visible(list); len(list) == 0 {
-		return bad(open.EnvVar, fmt.Errorf("device %q: it has none of the devices that %sN names", words, visibleVar))
+	if list = granted(list); len(list) == 0 {
+		return bad(open.EnvVar, fmt.Errorf("device %q: it has none of the devices that %sN names", words, grantedVar))
 	}
 	for i, s := range list {
-		g := &gpu{ordinal: i, spec: spec, info: s.Info, perThread: map[uint64]*stream{}}
+		g := &gpu{number: i, spec: spec, info: s.Info, perThread: map[uint64]*stream{}}
 		if spec.Kind == open.Shared {
 			g.spec.Index, g.spec.All = s.Ordinal, false
 		}
@@ -139,7 +141,7 @@ func (d *driver) find() code {
 			g.spec.Sim.Report = g.logHazard
 		}
 		g.uuid = spec.UUID(s.Ordinal)
-		d.gpus = append(d.gpus, g)
+		d.machine = append(d.machine, g)
 	}
 	d.last = 0x5000000000
 	d.contexts, d.streams, d.events = map[uint64]*context{}, map[uint64]*stream{}, map[uint64]*event{}
@@ -150,7 +152,29 @@ func (d *driver) find() code {
 	return success
 }
 
-// The variables beside open.EnvVar and visibleVar.
+// see fills in the devices that the program sees. It returns noDevice if that is none.
+func (d *driver) see() code {
+	d.gpus = d.machine
+	if value, ok := environment(open.VisibleVar); ok {
+		uuids := make([]string, len(d.machine))
+		for i, g := range d.machine {
+			uuids[i] = g.uuid.String()
+		}
+		d.gpus = nil
+		for _, n := range open.Visible(value, uuids) {
+			d.gpus = append(d.gpus, d.machine[n])
+		}
+	}
+	if len(d.gpus) == 0 {
+		return noDevice
+	}
+	for i, g := range d.gpus {
+		g.ordinal = i
+	}
+	return success
+}
+
+// The variables beside open.EnvVar, open.VisibleVar and grantedVar.
 const (
 	contentsVar = "GPUMEM_SIM_CONTENTS"
 	hazardsVar  = "GPUMEM_SIM_HAZARDS"
@@ -188,16 +212,16 @@ func (d *driver) logHazard(h *sim.Hazard) {
 	logf("hazard: %v", h) // one of too many
 }
 
-// visibleVar and the number of a device, from 0 and below 100, is a variable that makes it
-// visible. What grants devices one by one, and does not know of each other, sets one each:
+// grantedVar and the number of a device, from 0 and below 100, is a variable that puts it into
+// the machine. What grants devices one by one, and does not know of each other, sets one each:
 // a container gets the devices of all its requests so.
-const visibleVar = "GPUMEM_SIM_VISIBLE_"
+const grantedVar = "GPUMEM_SIM_VISIBLE_"
 
-// visible returns the devices that have their variable, in order; all if none is set.
-func visible(list []open.Listed) (some []open.Listed) {
+// granted returns the devices that have their variable, in order; all if none is set.
+func granted(list []open.Listed) (some []open.Listed) {
 	chosen := false
 	for n := range 100 {
-		if v, ok := environment(fmt.Sprint(visibleVar, n)); !ok || v == "" {
+		if v, ok := environment(fmt.Sprint(grantedVar, n)); !ok || v == "" {
 			continue
 		}
 		chosen = true
@@ -325,9 +349,13 @@ func uuid(c *call) { give(c, 0, c.device(1).uuid) }
 var deviceCalls = map[string]handler{
 	"cuInit": func(c *call) {
 		check(c.u32(0) == 0, invalidValue)
-		if e := c.find(); e != success {
-			panic(e)
+		if c.initialised {
+			return
 		}
+		e := c.find()
+		check(e == success, e)
+		e = c.see()
+		check(e == success, e)
 		c.initialised = true
 	},
 	// 13.0: the newest interface that the list of names was made for.
@@ -338,13 +366,14 @@ var deviceCalls = map[string]handler{
 	"cuDeviceGet":        func(c *call) { give(c, 0, int32(c.device(1).ordinal)) },
 	"cuDeviceGetName":    func(c *call) { giveText(c, c.device(2).info.Name) },
 	"cuDeviceGetPCIBusId": func(c *call) {
-		giveText(c, fmt.Sprintf("0000:%02X:00.0", c.device(2).ordinal+1))
+		giveText(c, fmt.Sprintf("0000:%02X:00.0", c.device(2).number+1))
 	},
 	"cuDeviceGetByPCIBusId": func(c *call) {
 		var domain, bus, slot int
 		n, _ := fmt.Sscanf(c.text(1), "%x:%x:%x", &domain, &bus, &slot)
 		check(n >= 2 && domain == 0, invalidValue)
-		give(c, 0, int32(c.gpu(bus-1).ordinal))
+		i := slices.IndexFunc(c.gpus, func(g *gpu) bool { return g.number == bus-1 })
+		give(c, 0, int32(c.gpu(i).ordinal))
 	},
 	"cuDeviceGetUuid":     uuid,
 	"cuDeviceGetUuid_v2":  uuid,
@@ -383,7 +412,7 @@ func (g *gpu) attribute(number int) int32 {
 	}
 	switch number {
 	case 33: // PCI bus
-		return int32(g.ordinal) + 1
+		return int32(g.number) + 1
 	case 18: // integrated
 		return yes(g.info.Unified)
 	case 75:

@@ -23,11 +23,13 @@
 //	GPUMEM_DEVICE        the devices, in the command line's words; sim:24GiB unless set
 //	GPUMEM_SIM_VISIBLE_N any text: of those, the program sees device N and others that have
 //	                     such a variable, numbered anew from 0; all unless one is set
+//	CUDA_VISIBLE_DEVICES of those, what CUDA lets the program see, and NVML does not ask for, as
+//	                     the real driver reads it (device/open)
 //	GPUMEM_SIM_LOG       a file that gets a line for each function that is not served,
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
 //	GPUMEM_SIM_PEAKS     a file that gets lines for each device that the program uses: its process,
-//	                     the device's number, the bytes that it has held at most so far, whenever
+//	                     the device's number in its file, the bytes that it has held at most so far, whenever
 //	                     these have grown by a 64th, and exactly, with "end", when the program ends
 //	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
 //	                     unless set. With report it goes on, as it does on a GPU, and the
@@ -248,12 +250,12 @@ func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.
 	return 0
 }
 
-// known returns the device of that ordinal, nil if there is none.
+// known returns the device that NVML counts so, nil if there is none.
 func known(ordinal C.int) *gpu {
-	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.gpus) {
+	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.machine) {
 		return nil
 	}
-	return theDriver.gpus[ordinal]
+	return theDriver.machine[ordinal]
 }
 
 // wantsPeaks reports whether GPUMEM_SIM_PEAKS names a file.
@@ -275,7 +277,7 @@ func (d *driver) notePeaks() {
 
 // writePeak writes one line of the file of peaks.
 func writePeak(g *gpu, peak uint64, end string) {
-	line := C.CString(fmt.Sprintf("%d %d %d%s\n", os.Getpid(), g.ordinal, peak, end))
+	line := C.CString(fmt.Sprintf("%d %d %d%s\n", os.Getpid(), g.info.Ordinal, peak, end))
 	defer C.free(unsafe.Pointer(line))
 	C.simPeak(line)
 }

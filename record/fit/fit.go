@@ -40,9 +40,11 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/node/library"
 	"gpumem/node/simulate"
+	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
 	"gpumem/record/formats"
@@ -299,6 +301,9 @@ func (cfg *Config) check() (front, driver string, err error) {
 	if cfg.Sim.Total > largest {
 		return "", "", fmt.Errorf("a card of %s: a program is tried on at most %s", size.Format(cfg.Sim.Total), size.Format(largest))
 	}
+	if err := cfg.checkVisible(); err != nil {
+		return "", "", err
+	}
 	if front, driver, err = folders(cfg.Env); err != nil {
 		return "", "", err
 	}
@@ -313,6 +318,17 @@ func (cfg *Config) check() (front, driver string, err error) {
 		err = errors.Join(f.Close(), os.Remove(cfg.Record))
 	}
 	return front, driver, err
+}
+
+// checkVisible refuses an environment that hides the simulated GPUs, as one for a machine with other
+// GPUs may. Their UUIDs are new in each run, so nobody knows them.
+func (cfg *Config) checkVisible() error {
+	n := max(cfg.GPUs, 1)
+	value, ok := policy.Environ(cfg.Env).Lookup(open.VisibleVar)
+	if !ok || len(open.Visible(value, make([]string, n))) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s=%s hides the simulated GPUs, of which there are %d: unset it, or name them from 0 on", open.VisibleVar, value, n)
 }
 
 // noProgram returns the error of a word that names no program, with what was meant.
@@ -595,11 +611,4 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
 
 // variable returns the value of a variable; "" if it is not set.
-func variable(env []string, name string) string {
-	for _, line := range env {
-		if v, ok := strings.CutPrefix(line, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
+func variable(env []string, name string) string { return policy.Environ(env).Get(name) }

@@ -149,6 +149,7 @@ func TestRunErrors(t *testing.T) {
 		{"fails after", []string{program, "5", "4"}, env, "not for lack of memory (exit status 4): cannot open the dataset"},
 		{"an exception with a note", []string{"sh", "-c", `printf 'Traceback\n  x\njax.errors.JaxRuntimeError: INTERNAL: no\n-----\nFor simplicity, frames were removed.\n' >&2; exit 1`}, env, "(exit status 1): jax.errors.JaxRuntimeError: INTERNAL: no"},
 		{"several processes", []string{program, "5", "0", "children"}, env, "3 processes"},
+		{"another machine's GPU", []string{program, "5"}, append(slices.Clone(env), "CUDA_VISIBLE_DEVICES=3"), "CUDA_VISIBLE_DEVICES=3 hides the simulated GPUs, of which there are 1: unset it"},
 		{"no libraries", []string{program, "5"}, []string{"GPUMEM_LIB=" + t.TempDir()}, "build the library with scripts/libgpumem"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

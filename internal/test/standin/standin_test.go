@@ -95,6 +95,10 @@ func TestVisible(t *testing.T) {
 		want string
 	}{
 		{"all without a variable", nil, gpu(0) + gpu(1) + gpu(2)},
+		{"CUDA's order", []string{"CUDA_VISIBLE_DEVICES=2,0,7,1"}, gpu(2) + gpu(0)},
+		{"by UUID", []string{"CUDA_VISIBLE_DEVICES=" + spec.UUID(1).String()}, gpu(1)},
+		{"of those that are granted", []string{"CUDA_VISIBLE_DEVICES=1", "GPUMEM_SIM_VISIBLE_2=1", "GPUMEM_SIM_VISIBLE_0=1"}, gpu(2)},
+		{"none", []string{"CUDA_VISIBLE_DEVICES="}, "error 100\n"},
 		{"one", []string{"GPUMEM_SIM_VISIBLE_1=1"}, gpu(1)},
 		{"two, in order", []string{"GPUMEM_SIM_VISIBLE_2=1", "GPUMEM_SIM_VISIBLE_0=1"}, gpu(0) + gpu(2)},
 		{"an empty one does not count", []string{"GPUMEM_SIM_VISIBLE_0=", "GPUMEM_SIM_VISIBLE_2=1"}, gpu(2)},
@@ -107,6 +111,17 @@ func TestVisible(t *testing.T) {
 				t.Errorf("got\n%swant\n%s", out, c.want)
 			}
 		})
+	}
+}
+
+// TestVisibleHidesNothingFromNVML: whose numbers stay, and whose first call does not fix what CUDA reads later.
+func TestVisibleHidesNothingFromNVML(t *testing.T) {
+	cmd := exec.Command(standin.Compile(t, "testdata/visible.c"), "2,0")
+	file := filepath.Join(t.TempDir(), "gpus")
+	cmd.Env = standin.Environ(standin.Library(t), "GPUMEM_DEVICE=sim@"+file+",create,total=1GiB/2GiB/3GiB")
+	out, err := cmd.Output()
+	if want := "0 is 2 of 3\n1 is 0 of 3\n"; err != nil || !strings.HasSuffix(string(out), want) {
+		t.Errorf("%v, got\n%swant at the end\n%s", err, out, want)
 	}
 }
 
