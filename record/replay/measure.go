@@ -180,7 +180,7 @@ func figures(p *Pass, from *origin, res *Result) Hook {
 // failure describes the first refusal while the allocator is as it was then.
 func failure(p *Pass, e *trace.Event) *Failure {
 	f := &Failure{
-		Event: p.Event, Bytes: e.Bytes, Recorded: e.Refused, Stack: p.Trace.Site(e.Site),
+		Event: p.Event, Bytes: e.Bytes, Recorded: e.Refused, Stack: p.Trace.Site(e.Site), Line: p.Trace.Line(e.Site),
 		Cause: alloc.Explain(p.Allocator, request(e), deviceFree(p.Device)),
 	}
 	f.Hole = f.Cause.Hole

@@ -200,6 +200,7 @@ type Failure struct {
 	Bytes uint64 `json:"bytes"`
 	Hole  uint64 `json:"largest_hole_bytes"`
 	Stack string `json:"stack,omitempty"` // if the recording has it
+	Line  string `json:"line,omitempty"`  // the innermost frame of the program's own files
 	// Recorded reports whether the recorded program was refused this request, too.
 	Recorded bool        `json:"refused_when_recorded,omitempty"`
 	Cause    alloc.Cause `json:"-"`

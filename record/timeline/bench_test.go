@@ -14,7 +14,7 @@ func BenchmarkPage(b *testing.B) {
 	plain := replaytest.Config(b, "sim:24GiB", "jax")
 	plain.Untimed = true
 	outlined := func() (*outline, error) {
-		return newOutline(b.Context(), tr, tr.Pools[0], newTexts(), 1, nil)
+		return newOutline(b.Context(), tr, tr.Pools[0], newTexts(tr), 1, nil)
 	}
 	o, err := outlined()
 	if err != nil {

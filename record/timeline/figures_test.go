@@ -69,7 +69,7 @@ func made(t testing.TB, record func(r *recorder)) *trace.Trace {
 // outlined returns the outline of a recording's first pool, with what lives.
 func outlined(t testing.TB, tr *trace.Trace) *outline {
 	t.Helper()
-	o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(), 1, nil)
+	o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(tr), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +399,7 @@ func TestWalksHaveABudget(t *testing.T) {
 		{"half walked", walkBudget / 2, 50, 54, events/2 - 20, events},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(), 1, nil)
+			o, err := newOutline(t.Context(), tr, tr.Pools[0], newTexts(tr), 1, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

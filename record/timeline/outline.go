@@ -187,7 +187,7 @@ func (o *outline) recorded() {
 		for _, b := range s.Blocks {
 			name := uint64(0)
 			if b.Site != 0 {
-				name = uint64(o.texts.IndexOf(o.trace.Site(b.Site))) + 1
+				name = uint64(o.texts.IndexOf(o.trace.FullSite(b.Site))) + 1
 			}
 			out.Blocks = append(out.Blocks, [3]uint64{b.Addr - s.Addr, b.Bytes, name})
 			out.Free -= min(b.Bytes, out.Free)
@@ -202,7 +202,7 @@ func (o *outline) siteName(site uint32) int {
 	if site == 0 {
 		return -1
 	}
-	return o.texts.IndexOf(o.trace.Site(site))
+	return o.texts.IndexOf(o.trace.FullSite(site))
 }
 
 // exact reports whether all blocks are listed.

@@ -134,7 +134,7 @@ func TestLayer(t *testing.T) {
 
 // sampled replays a recording under one policy and returns its outline and layer.
 func sampled(tb rapid.TB, tr *trace.Trace, cfg replay.Config, share int) (*outline, *report.Layer) {
-	o, err := newOutline(context.Background(), tr, tr.Pools[0], newTexts(), share, nil)
+	o, err := newOutline(context.Background(), tr, tr.Pools[0], newTexts(tr), share, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func checkMoment(t rapid.TB, o *outline, tr *trace.Trace, k int, at, bytes uint6
 				case g.By == "size":
 					return names[band.Name] == o.sizes.name(o.sizes.key(b.bytes)) && (band.Detail < 0 || names[band.Detail] == report.Count(b.bytes)+" B")
 				}
-				return names[band.Detail] == cmp.Or(tr.Site(b.site), "(no stack was recorded)")
+				return names[band.Detail] == cmp.Or(tr.FullSite(b.site), "(no stack was recorded)")
 			})
 			if n < 0 {
 				t.Fatalf("by %s: no band has %+v", g.By, b)

@@ -29,15 +29,17 @@ const (
 type textTable struct {
 	report.Texts
 	sites map[uint64]int // of outline.stackName
+	shown func(stack string) string
 }
 
-func newTexts() *textTable {
-	return &textTable{Texts: report.Texts{Most: maxNames, Longest: maxNameBytes}, sites: map[uint64]int{}}
+func newTexts(t *trace.Trace) *textTable {
+	return &textTable{shown: t.Shown, Texts: report.Texts{Most: maxNames, Longest: maxNameBytes}, sites: map[uint64]int{}}
 }
 
-// stack returns a site's stack as text.
+// stack returns a site's stack as text, with the directories of files: the page leaves them
+// out at the end.
 func stack(t *trace.Trace, site uint32) string {
-	return cmp.Or(t.Site(site), "(no stack was recorded)")
+	return cmp.Or(t.FullSite(site), "(no stack was recorded)")
 }
 
 // snapshot visits the whole pool. A key one has more cells and blocks.
@@ -73,7 +75,7 @@ func (s *sampler) snapshot(key bool) {
 	for _, b := range top.done() {
 		name := uint64(0)
 		if b.site != 0 {
-			name = uint64(s.texts.IndexOf(s.trace.Site(uint32(b.site)))) + 1
+			name = uint64(s.texts.IndexOf(s.trace.FullSite(uint32(b.site)))) + 1
 		}
 		in.Top = append(in.Top, [3]uint64{b.at, b.size, name})
 	}

@@ -72,7 +72,7 @@ func recordedRefusal(pools []*report.Timeline, texts *textTable) string {
 			on = " on " + tl.Pool
 		}
 		if r.Stack >= 0 {
-			on += ", in " + stacks.OwnFrame(texts.List[r.Stack]) + ","
+			on += ", in " + texts.shown(stacks.OwnFrame(texts.List[r.Stack])) + ","
 		}
 		more := ""
 		if n := len(tl.Refused); n > 1 {
@@ -89,7 +89,7 @@ func refusal(first *replay.Result, r *replay.Report) string {
 	what := fmt.Sprintf("Under %s, %s of %s requested %s", label(first, r), report.EventName(first.Number(f.Event)), report.Count(first.Number(first.Events)), size.Format(f.Bytes))
 	if first.Number(f.Event) == 0 {
 		what = fmt.Sprintf("Under %s, a block of %s from before the recording", label(first, r), size.Format(f.Bytes))
-	} else if who := stacks.OwnFrame(f.Stack); who != "" {
+	} else if who := f.Line; who != "" {
 		what += ", in " + who + ","
 	}
 	what += " and was refused"
@@ -253,7 +253,7 @@ func atPeak(pools []*report.Timeline, texts *textTable) string {
 		if n == 2 || g.Name < 0 {
 			break
 		}
-		part := texts.List[g.Label]
+		part := texts.shown(texts.List[g.Label])
 		if tl.Groupings[0].By == "size" {
 			part, _, _ = strings.Cut(part, ", ") // without the exact bytes
 			part = "requests of " + part

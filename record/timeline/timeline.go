@@ -48,7 +48,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &pageMaker{trace: t, cfg: cfg, texts: newTexts(), outlines: map[*trace.Pool]*outline{}}
+	m := &pageMaker{trace: t, cfg: cfg, texts: newTexts(t), outlines: map[*trace.Pool]*outline{}}
 	m.share = max(1, (len(pools)*len(cfg.Policies)+fullLayers-1)/fullLayers)
 	if err := m.outline(ctx, pools); err != nil {
 		return nil, nil, err
@@ -167,7 +167,9 @@ func (m *pageMaker) page(ctx context.Context, pools []*trace.Pool, rep *replay.R
 			}
 		}
 	}
-	page.Names = m.texts.List
+	for _, name := range m.texts.List {
+		page.Names = append(page.Names, m.trace.Shown(name))
+	}
 	return page, nil
 }
 

@@ -222,7 +222,7 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	for _, f := range t.sites.frames {
-		out.text(binNewFrame, f)
+		out.text(binNewFrame, t.Shown(f))
 	}
 	for _, frames := range t.sites.sites {
 		out.newSite(frames)

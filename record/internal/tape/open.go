@@ -20,8 +20,8 @@ type Options struct {
 	// Format is the name of the format, one of the list's; "" recognises it by
 	// content.
 	Format string
-	// KeepPaths keeps the directories of files in stacks. Without it only the
-	// base name of each file is kept, since paths name users and machines.
+	// KeepPaths shows the directories of files in stacks, and saves them. Without it only
+	// the base name of each file is shown, since paths name users and machines.
 	KeepPaths bool
 	// SpoolLimit is how many bytes of encoded events stay in memory before the
 	// rest goes to a temporary file; an event takes about 3 to 11 bytes. 0 means

@@ -14,18 +14,34 @@ import (
 	"strings"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/stacks"
 )
 
 // siteTable has the sites of a trace. The zero value is an empty table: site 0
 // is "no site" and is not stored.
 type siteTable struct {
-	frames []string   // text of each frame
+	frames []string   // text of each frame, with the directories of its file
+	paths  bool       // they are shown
 	sites  [][]uint32 // frames of each site, innermost first; site 1 is sites[0]
 }
 
 func (t *siteTable) len() uint32 { return uint32(len(t.sites)) + 1 }
 
+// text returns the stack of a site as it is shown.
 func (t *siteTable) text(site uint32) string {
+	return t.shown(t.full(site))
+}
+
+// shown leaves the directories of files out of a stack, unless they are shown.
+func (t *siteTable) shown(stack string) string {
+	if t.paths {
+		return stack
+	}
+	return stacks.WithoutPaths(stack)
+}
+
+// full returns the stack of a site with the directories of its files.
+func (t *siteTable) full(site uint32) string {
 	if site == 0 || site >= t.len() {
 		return ""
 	}
@@ -51,10 +67,9 @@ const (
 
 // siteMaker fills the table of a trace. A Builder has its methods.
 type siteMaker struct {
-	table     *siteTable
-	keepPaths bool
-	byText    map[string]uint32 // frame number by text
-	byFrames  map[string]uint32 // site by its frame numbers, 4 bytes each
+	table    *siteTable
+	byText   map[string]uint32 // frame number by text
+	byFrames map[string]uint32 // site by its frame numbers, 4 bytes each
 	// hold counts memory, see input.Reader.Take. From its first error on, which stays in
 	// err, nothing is added.
 	hold func(bytes int64) error
@@ -70,12 +85,12 @@ func (m *siteMaker) full(bytes int) bool {
 }
 
 func newSiteMaker(table *siteTable, keepPaths bool, hold func(bytes int64) error) siteMaker {
+	table.paths = keepPaths
 	return siteMaker{
-		table:     table,
-		keepPaths: keepPaths,
-		hold:      hold,
-		byText:    make(map[string]uint32),
-		byFrames:  make(map[string]uint32),
+		table:    table,
+		hold:     hold,
+		byText:   make(map[string]uint32),
+		byFrames: make(map[string]uint32),
 	}
 }
 
@@ -131,9 +146,6 @@ func (m *siteMaker) Stack(frames []uint32) uint32 {
 // Frame returns the number of a stack frame, whose text is "name (file:line)", or less where
 // less is known. file and line may be unknown, "" and 0.
 func (m *siteMaker) Frame(name, file string, line int64) uint32 {
-	if !m.keepPaths {
-		file = file[strings.LastIndexAny(file, `/\`)+1:]
-	}
 	name = cmp.Or(input.Printable(input.Cut(name, maxNameBytes)), "?")
 	file = input.Printable(input.Cut(file, maxFileBytes))
 	switch {

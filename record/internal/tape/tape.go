@@ -77,6 +77,7 @@ import (
 	"strings"
 
 	"gpumem/record/internal/spool"
+	"gpumem/record/internal/stacks"
 )
 
 // Op is the kind of an [Event].
@@ -181,6 +182,19 @@ func (t *Trace) Close() error {
 func (t *Trace) Site(i uint32) string {
 	return t.sites.text(i)
 }
+
+// FullSite returns the stack of a site with the directories of its files, whatever
+// [Options] says: they tell the program's own files from a library's. It is for decisions,
+// and for people only after Shown.
+func (t *Trace) FullSite(i uint32) string { return t.sites.full(i) }
+
+// Shown leaves the directories of files out of a stack of FullSite, unless
+// Options.KeepPaths asks for them.
+func (t *Trace) Shown(stack string) string { return t.sites.shown(stack) }
+
+// Line returns the innermost frame of a site that is of the program's own files, or the
+// innermost at all, as Site has it.
+func (t *Trace) Line(i uint32) string { return t.Shown(stacks.OwnFrame(t.sites.full(i))) }
 
 // Sites returns how many site numbers there are, 0 included: every Event.Site
 // is below it.

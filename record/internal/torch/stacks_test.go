@@ -75,14 +75,18 @@ func withStacks(t *testing.T, opt tape.Options, f func(*stacks)) *tape.Trace {
 
 // TestSitesShared: equal stacks are one site, whether or not the pickle shares them.
 func TestSitesShared(t *testing.T) {
-	var a, b, c uint32
+	var a, b, c, d uint32
 	tr := withStacks(t, tape.Options{}, func(m *stacks) {
 		a = m.site(l(fr("f", "x/a.py", 1), fr("g", "a.py", 2)))
-		b = m.site(l(fr("f", "y/a.py", 1), fr("g", "a.py", 2)))
-		c = m.site(l(fr("g", "a.py", 2), fr("f", "a.py", 1)))
+		b = m.site(l(fr("f", "x/a.py", 1), fr("g", "a.py", 2)))
+		c = m.site(l(fr("g", "a.py", 2), fr("f", "x/a.py", 1)))
+		d = m.site(l(fr("f", "/v/site-packages/a.py", 1), fr("g", "a.py", 2))) // another file, shown alike
 	})
-	if a != b || a == c || tr.Sites() != 3 {
-		t.Errorf("sites %d %d %d of %d", a, b, c, tr.Sites())
+	if a != b || a == c || a == d || tr.Sites() != 4 || tr.Site(a) != tr.Site(d) {
+		t.Errorf("sites %d %d %d %d of %d", a, b, c, d, tr.Sites())
+	}
+	if tr.Line(a) != "f (a.py:1)" || tr.Line(d) != "g (a.py:2)" {
+		t.Errorf("the program's own lines are %s and %s", tr.Line(a), tr.Line(d))
 	}
 }
 
