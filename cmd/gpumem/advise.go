@@ -110,7 +110,7 @@ func simulated(spec open.Spec, beside uint64, given bool) (card sim.Config, cont
 		defer dev.Close()
 		card = advise.Simulated(dev)
 	}
-	if card.Context > 0 && !given {
+	if !given && (card.Context > 0 || spec.SetsContext()) {
 		return card, card.Context, nil
 	}
 	return card, beside, nil

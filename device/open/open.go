@@ -184,6 +184,9 @@ func parseShared(text, s string) (Spec, error) {
 // driverLoads is cuda.Available; tests put another in its place.
 var driverLoads = cuda.Available
 
+// SetsContext reports whether the words say what a context takes, which may be 0.
+func (s Spec) SetsContext() bool { return strings.Contains(s.Text, ",context=") } // no value has a comma
+
 // Choose is the device to use when flag is the command line's word ("" if not
 // given): the flag, else the environment's, else the first GPU where a driver
 // loads, else [Default], which is also for those who need a device whose size

@@ -223,6 +223,41 @@ func look(t testing.TB, path string, others uint64) device.Status {
 	return s
 }
 
+// TestHeldByAll: what all held at once, contexts among it, and not what one held after another.
+func TestHeldByAll(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: gib, Context: 16 * mib}); err != nil {
+		t.Fatal(err)
+	}
+	join := func() *sim.Device {
+		d, err := sim.Join(file, 0, sim.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	hold := func(d *sim.Device, bytes uint64) {
+		if _, err := d.Alloc(bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dead, first, second := join(), join(), join()
+	hold(dead, 512*mib)
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	first.CountAll()
+	second.CountAll()
+	hold(first, 100*mib)
+	hold(second, 200*mib)
+	hold(first, 2*mib)
+	const both = 2 * 16 * mib
+	if a, b, c := dead.HeldByAll(), first.HeldByAll(), second.HeldByAll(); a != 0 || b != 302*mib+both || c != 300*mib+both {
+		t.Errorf("%d, %d and %d; want 0, %d and %d", a, b, c, 302*mib+both, 300*mib+both)
+	}
+}
+
 // TestKill kills programs that allocate on one device, at any moment. At every
 // look the books balance; a killed one's memory is back before anyone has waited
 // for it; the others go on.

@@ -64,6 +64,10 @@ const (
 	// DefaultHost is the host's memory that managed grants may use. An
 	// assumption: a DGX H100 has 2 TB for its 8 GPUs (NVIDIA's data sheet).
 	DefaultHost = 256 << 30
+	// UsualContext is the memory that a program is taken to have beside its pool on a real GPU:
+	// the most of a context, its modules and library handles in an ordinary program, without
+	// NCCL. Contexts alone take 0.3 to 0.6 GiB.
+	UsualContext = 1536 << 20
 )
 
 // Config describes a simulated GPU. With Total alone it is a plain one: 2 MiB
@@ -210,6 +214,26 @@ func (d *Device) Held() (now, peak uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.held, d.peak
+}
+
+// CountAll has [Device.HeldByAll] count from now on, which looks for dead processes whenever that grows.
+func (d *Device) CountAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, ok := d.ledger.(*common); ok && !d.closed {
+		c.file.CountAll()
+	}
+}
+
+// HeldByAll returns the most bytes that all programs ever held together just after this one had taken some, the
+// contexts among them. It is 0 without [Device.CountAll], and of a device that is not shared.
+func (d *Device) HeldByAll() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, ok := d.ledger.(*common); ok && !d.closed {
+		return c.file.All(c.index)
+	}
+	return 0
 }
 
 // Counters returns the number of calls so far and their modelled time.

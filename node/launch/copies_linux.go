@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -200,6 +201,10 @@ func (p *Plan) copies(ctx context.Context, envs [][]string, leases [][]*share.Le
 		return nil, err
 	}
 
+	if p.gpu != nil { // the program ends with the thread that started it
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
 	r := &copiesRun{p: p, path: path, null: null, statuses: make([]int, len(envs)), waitedFor: map[int]chan struct{}{}}
 	for c, env := range envs {
 		if err := r.startCopy(c, env, leases[c]); err != nil {
@@ -235,8 +240,13 @@ func (r *copiesRun) startCopy(c int, env []string, leases []*share.Lease) error 
 	}
 	held := holdings(leases)
 	family := r.p.newFamily(held)
+	attr, inherits := &os.ProcAttr{Env: env, Files: files}, held
+	if r.p.gpu != nil {
+		attr.Sys = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // as if this process had become the program
+		inherits = append(inherits, holding{file: r.p.gpu.Lock()})
+	}
 	undo := family.put()
-	process, err := startWith(r.path, r.p.Command, &os.ProcAttr{Env: env, Files: files}, held)
+	process, err := startWith(r.path, r.p.Command, attr, inherits)
 	undo()
 	if err != nil {
 		return err
@@ -312,7 +322,7 @@ func endedChild() (pid int, err error) {
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), at))), nil
 }
 
-// startWith starts a program that inherits the lock files of its leases.
+// startWith starts a program that inherits lock files, those of its leases.
 func startWith(path string, argv []string, attr *os.ProcAttr, leases []holding) (*os.Process, error) {
 	// Copies are started one after the other, so that none has another's lease.
 	for _, l := range leases {

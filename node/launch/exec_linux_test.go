@@ -58,6 +58,11 @@ func TestMain(m *testing.M) {
 		err = p.become(os.Environ(), []holding{{f, rest[0]}})
 		syscall.Close(leaked)
 		fail(err)
+	case "simulate": // COMMAND...: runs it on a simulated GPU
+		p := Plan{Command: rest, Simulate: "4GiB", Copies: 1}
+		status, err := p.Run(context.Background())
+		fail(err)
+		os.Exit(status)
 	case "copies": // N COMMAND...: runs the copies
 		n, err := strconv.Atoi(rest[0])
 		fail(err)

@@ -4,6 +4,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -259,14 +260,14 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 
 // Show takes the leases, returns the first copy's environment and ends the leases. In a
 // container with leases the environment stays as it is.
-func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
+func (p *Plan) Show(ctx context.Context) (env runenv.Environment, err error) {
 	p.env, p.inherited = os.Environ(), inherited()
 	var changes []runenv.Change
 	if p.Simulate != "" {
 		if err := p.simulate(); err != nil {
 			return runenv.Environment{}, err
 		}
-		defer p.gpu.Close()
+		defer func() { err = errors.Join(err, p.gpu.Close()) }()
 		if changes = p.simulatedChanges(); !p.needsLease() {
 			return runenv.Environment{Env: p.env, Changes: changes}, nil
 		}
@@ -290,7 +291,7 @@ func (p *Plan) Show(ctx context.Context) (runenv.Environment, error) {
 // returns only with an error then. Several copies run at once, each in its own leases, which
 // end when the copy and what it leaves behind have ended; the status is that of the first
 // copy that did not end well, else 0. In the first process of a pid namespace, such as the
-// entry point of a container, one copy runs as several do. The error is about the leases or
+// entry point of a container, one copy runs as several do, and so it does with Simulate. The error is about the leases or
 // the start. In a container with leases the command starts in those.
 func (p *Plan) Run(ctx context.Context) (status int, err error) {
 	if p.Keeper != nil {

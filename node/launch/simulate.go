@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
-	"strings"
+	"slices"
 
 	"gpumem/device/open"
+	"gpumem/internal/proc"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
 	"gpumem/node/simulate"
@@ -80,52 +82,77 @@ func (p *Plan) sayGPU() (total uint64, err error) {
 		words = fmt.Sprintf("%d simulated GPUs of ", len(list))
 	}
 	first := list[0]
+	context := ""
+	if first.Context > 0 {
+		context = fmt.Sprintf(", of which the context of each process takes %s", size.Format(first.Context))
+	}
 	if value, ok := policy.Environ(p.env).Lookup(open.VisibleVar); ok {
 		if seen, err := spec.Visible(value); err == nil && len(seen) == 0 {
 			p.say("%s=%s hides the simulated GPU from the program; unset it, or name one that is there", open.VisibleVar, value)
 		}
 	}
-	p.say("%s%s, compute capability %d.%d: kernels do nothing, so results mean nothing", words, size.Format(first.Total), first.CCMajor, first.CCMinor)
+	p.say("%s%s%s, compute capability %d.%d: kernels do nothing, so results mean nothing", words, size.Format(first.Total), context, first.CCMajor, first.CCMinor)
 	return first.Total, nil
 }
 
-// mostUses is how many processes sayUsed lists.
+// mostUses is how many lines sayUsed has of processes.
 const mostUses = 4
 
-// sayUsed says what the program's processes held of a GPU of total bytes.
+// sayUsed says what the program's processes held of GPUs of total bytes.
 func (p *Plan) sayUsed(total uint64) {
 	used, err := p.gpu.Used()
-	switch {
-	case err != nil:
+	if err != nil {
 		p.say("what the program held of the simulated GPU is unknown: %v", err)
-	case len(used) == 0:
+		return
+	}
+	if len(used.List) == 0 {
 		p.say("no process of the program has used the simulated GPU")
 	}
-	for _, u := range used[:min(len(used), mostUses)] {
+	if len(used.Unprepared) > 0 {
+		p.say("process %d, a Python, has not read the start-up file that prepares frameworks: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it", used.Unprepared[0])
+	}
+	if used.Unread > 0 {
+		p.say("what some processes held is unknown: %d lines of theirs are cut, as on a full disk", used.Unread)
+	}
+	of := map[int]int{} // processes by GPU
+	for i, u := range used.List {
+		of[u.Device]++
+		if i >= mostUses {
+			continue
+		}
 		about := ""
-		if !u.Ended {
+		switch {
+		case u.Ended:
+		case runs(u.PID):
+			about = ", which runs on"
+		default:
 			about = ", or up to a 64th more, for it was ended before it could say"
 		}
 		p.say("simulated GPU %d: total %s, peak %s, of process %d%s", u.Device, size.Format(total), size.Format(u.Peak), u.PID, about)
 	}
-	if more := len(used) - mostUses; more > 0 {
-		p.say("and %d more lines of this kind", more)
+	if more := len(used.List) - mostUses; more > 0 {
+		p.say("and %d more that held less", more)
+	}
+	for _, gpu := range slices.Sorted(maps.Keys(of)) {
+		if of[gpu] > 1 {
+			p.say("simulated GPU %d: at most %s held by all at once", gpu, size.Format(used.All(gpu)))
+		}
 	}
 }
 
+// runs reports whether a process is there.
+func runs(pid int) bool {
+	_, ok := proc.ReadStat(pid)
+	return ok
+}
+
 // simulatedChanges is what the simulated GPU changes in the environment of this process.
-func (p *Plan) simulatedChanges() (list []runenv.Change) {
-	before := os.Environ()
-	for _, line := range p.env {
-		name, value, _ := strings.Cut(line, "=")
-		old := ""
-		for _, b := range before {
-			if n, v, _ := strings.Cut(b, "="); n == name {
-				old = v
-			}
-		}
-		if old != value {
-			list = append(list, runenv.Change{Name: name, Old: old, New: value, Set: true, Why: "the simulated GPU; its files are removed when the program ends"})
+func (p *Plan) simulatedChanges() []runenv.Change {
+	list := []runenv.Change{{Name: "--simulate", Kept: true, Why: "the files of the simulated GPU are made anew for each run, so that these names hold in none"}}
+	before, after := policy.Environ(os.Environ()), policy.Environ(p.env)
+	for _, s := range p.gpu.Settings() {
+		if old, value := before.Get(s.Name), after.Get(s.Name); old != value {
+			list = append(list, runenv.Change{Name: s.Name, Old: old, New: value, Set: true, Why: s.Why})
 		}
 	}
 	return list

@@ -201,9 +201,17 @@ def report():
         sentence = hint(getattr(sys, "last_value", None))
         if sentence:
             sys.stderr.write("gpumem: %s\n" % (sentence,))
-    except Exception:
-        pass  # of another release
+    except Exception as error:  # of another release
+        sys.stderr.write("gpumem: whether this was computed on the GPU is unknown: %s: %s\n" % (type(error).__name__, error))
+
+
+def started():
+    """Modules that have been imported know that this file is there: the simulated driver notes a Python without it."""
+    os.environ["GPUMEM_SIM_STARTED"] = str(os.getpid())
 
 
 def install():
+    started()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=started)
     sys.meta_path.insert(0, Finder())

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"gpumem/device/open"
+	"gpumem/device/sim"
 	"gpumem/internal/test/standin"
 	"gpumem/node/simulate"
+	"gpumem/policy"
 )
 
 // driver is a folder as an installation has it, with the simulated driver and, of the pool library,
@@ -36,18 +39,30 @@ func TestNewReadsWhatPeopleWrite(t *testing.T) {
 	get := driver(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	file := filepath.Join(t.TempDir(), "gpus")
-	for _, tc := range []struct{ words, wrong string }{
-		{words: "24GiB"},
-		{words: "24GB,cc=8.0"},
-		{words: "T4"},
-		{words: "sim:T4*4"},
-		{words: "sim@" + file + ",create,total=2GiB/2GiB"},
-		{words: "sim@" + file + ",device=1"},
-		{"24", "no unit"},
-		{"T5000", "no card"},
-		{"cuda:0", "want a size, a card or a file"},
-		{"T4*0", "N from 1 to"},
-		{"sim@/nowhere/gpus,create,total=2GiB", "no such file"},
+	t.Chdir(filepath.Dir(file))
+	const gib = 1 << 30
+	for _, tc := range []struct {
+		words string
+		gpus  []uint64 // the total of each
+		of    uint64   // its context
+		wrong string
+	}{
+		{words: "24GiB", gpus: []uint64{24 * gib}, of: sim.UsualContext},
+		{words: "24GB,cc=8.0", gpus: []uint64{24 * gib}, of: sim.UsualContext},
+		{words: "T4,context=400MiB", gpus: []uint64{15628312248}, of: 400 << 20},
+		{words: "sim:T4*4", gpus: slices.Repeat([]uint64{15628312248}, 4), of: sim.UsualContext},
+		{words: "1GiB,context=0", gpus: []uint64{gib}},
+		{words: "sim@" + file + ",create,total=2GiB/3GiB", gpus: []uint64{2 * gib, 3 * gib}},
+		{words: "sim@" + file + ",device=1", gpus: []uint64{3 * gib}},
+		{words: "sim@" + file + ",device=0", gpus: []uint64{2 * gib}},
+		{words: "sim@gpus", gpus: []uint64{2 * gib, 3 * gib}},
+		{words: "1GiB", wrong: "the context of a process takes 1.50 GiB, as gpumem fit counts it, and leaves nothing of this GPU; with ,context=0"},
+		{words: "4GiB,used=2.5GiB", wrong: "leaves nothing"},
+		{words: "24", wrong: "no unit"},
+		{words: "T5000", wrong: "no card"},
+		{words: "cuda:0", wrong: "want a size, a card or a file"},
+		{words: "T4*0", wrong: "N from 1 to"},
+		{words: "sim@/nowhere/gpus,create,total=2GiB", wrong: "no such file"},
 	} {
 		gpu, err := simulate.New(tc.words, get)
 		if tc.wrong != "" {
@@ -60,72 +75,208 @@ func TestNewReadsWhatPeopleWrite(t *testing.T) {
 			t.Errorf("%s: %v", tc.words, err)
 			continue
 		}
+		t.Chdir("/") // as a program may
+		spec, err := open.Parse(gpu.Words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := spec.Status()
+		if err != nil || len(list) != len(tc.gpus) {
+			t.Errorf("%s is %s: %v, %v", tc.words, gpu.Words, list, err)
+		}
+		for i, d := range list {
+			if d.Total != tc.gpus[i] || d.Context != tc.of {
+				t.Errorf("%s: GPU %d has %d bytes, its context %d; want %d and %d", tc.words, i, d.Total, d.Context, tc.gpus[i], tc.of)
+			}
+		}
 		if err := gpu.Close(); err != nil {
 			t.Errorf("%s: %v", tc.words, err)
 		}
+		t.Chdir(filepath.Dir(file))
 	}
 	if left, _ := os.ReadDir(os.Getenv("TMPDIR")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+	for _, mark := range []string{",", ":"} { // which end a word in lists of folders and of a device
+		odd := filepath.Join(t.TempDir(), "a"+mark+"b")
+		if err := os.Mkdir(odd, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("TMPDIR", odd)
+		if _, err := simulate.New("T4", get); err == nil || !strings.Contains(err.Error(), "set TMPDIR") {
+			t.Errorf("%s: %v", odd, err)
+		}
+		if left, _ := os.ReadDir(odd); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
 	}
 	if _, err := simulate.New("T4", func(string) string { return "" }); err == nil || !strings.Contains(err.Error(), "scripts/libgpumem") {
 		t.Errorf("without the libraries: %v", err)
 	}
 }
 
-// TestEnvironKeepsTheUsersSettings: what the user has in lists of folders and flags stays, behind or
-// before ours.
-func TestEnvironKeepsTheUsersSettings(t *testing.T) {
-	gpu, err := simulate.New("T4", driver(t))
+// TestEnviron: of an environment that has none of the settings, and of one that has all. What the user has in lists
+// of folders and flags stays, behind or before ours.
+func TestEnviron(t *testing.T) {
+	get := driver(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	gpu, err := simulate.New("T4", get)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer gpu.Close()
-	env := gpu.Environ([]string{"LD_LIBRARY_PATH=/mine", "PYTHONPATH=/code", "XLA_FLAGS=--mine", "GPUMEM_SIM_HAZARDS=refuse", "OTHER=x"})
-	for _, want := range []string{"GPUMEM_SIM_HAZARDS=refuse", "XLA_FLAGS=--mine --xla_gpu_autotune_level=0", "OTHER=x", "GPUMEM_DEVICE=" + gpu.Words} {
-		if !slices.Contains(env, want) {
-			t.Errorf("%s is not in %v", want, env)
+	folder, sim := filepath.Dir(strings.TrimPrefix(gpu.Words, "sim@")), filepath.Join(get("GPUMEM_LIB"), "sim")
+	for _, tc := range []struct{ name, bare, mine, both string }{
+		{"LD_LIBRARY_PATH", sim, "/mine", sim + ":/mine"},
+		{"GPUMEM_LIBCUDA", sim + "/libcuda.so.1", "/mine", sim + "/libcuda.so.1"},
+		{"GPUMEM_LIBNVML", sim + "/libnvidia-ml.so.1", "/mine", sim + "/libnvidia-ml.so.1"},
+		{"GPUMEM_SIM_FOLDER", sim, "/mine", sim},
+		{"GPUMEM_SIM_HAZARDS", "report", "refuse", "refuse"},
+		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1", "0", "1"},
+		{"TF_CPP_MIN_LOG_LEVEL", "3", "0", "0"},
+		{"TORCHINDUCTOR_COMPILE_THREADS", "1", "8", "8"},
+		{"XLA_FLAGS", "--xla_gpu_autotune_level=0", "--mine", "--mine --xla_gpu_autotune_level=0"},
+		{"PYTHONPATH", folder, "/code", folder + ":/code"},
+		{"GPUMEM_DEVICE", "sim@" + folder + "/gpus", "cuda:0", "sim@" + folder + "/gpus"},
+		{"GPUMEM_SIM_PEAKS", folder + "/peaks", "/mine", folder + "/peaks"},
+		{"OTHER", "", "x", "x"},
+	} {
+		if got := policy.Environ(gpu.Environ(nil)).Get(tc.name); got != tc.bare {
+			t.Errorf("%s=%s, want %s", tc.name, got, tc.bare)
+		}
+		if got := policy.Environ(gpu.Environ([]string{tc.name + "=" + tc.mine})).Get(tc.name); got != tc.both {
+			t.Errorf("%s=%s beside %s, want %s", tc.name, got, tc.mine, tc.both)
 		}
 	}
-	for name, end := range map[string]string{"LD_LIBRARY_PATH": "/sim:/mine", "PYTHONPATH": ":/code"} {
-		if !slices.ContainsFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") && strings.HasSuffix(line, end) }) {
-			t.Errorf("%s does not end in %s: %v", name, end, env)
+	if n := len(gpu.Settings()); n != 12 {
+		t.Errorf("%d settings, and 12 in the table here", n)
+	}
+	for _, s := range gpu.Settings() {
+		if s.Why == "" {
+			t.Errorf("%s has no reason", s.Name)
 		}
 	}
 }
 
-// TestUsedIsWhatEachProcessHeld: to the byte, also of a process that was refused all that it asked for, and of one that did
-// not end by exit.
+// TestFolderStaysWithItsLastProcess: one that has the lock open, and one that has closed it and names the folder in
+// its environment. The next run removes it when they have ended.
+func TestFolderStaysWithItsLastProcess(t *testing.T) {
+	get := driver(t)
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	older := filepath.Join(temp, "gpumem-sim-of-another-release")
+	if err := os.Mkdir(older, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, inherits := range []bool{true, false} {
+		gpu, err := simulate.New("4GiB", get)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := strings.TrimPrefix(gpu.Words, "sim@")
+		c := exec.Command("cat")
+		in, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Env = []string{"PATH=" + os.Getenv("PATH")}; inherits {
+			c.ExtraFiles = []*os.File{gpu.Lock()}
+		} else {
+			c.Env = gpu.Environ(c.Env)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		next := func() {
+			if other, err := simulate.New("4GiB", get); err != nil || other.Close() != nil {
+				t.Error(err)
+			}
+		}
+		if err := gpu.Close(); err != nil {
+			t.Error(err)
+		}
+		next()
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("inherits %v: a process runs on: %v", inherits, err)
+		}
+		in.Close()
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+		next()
+		if _, err := os.Stat(file); err == nil {
+			t.Errorf("inherits %v: left behind: %s", inherits, file)
+		}
+	}
+	if _, err := os.Stat(older); err != nil {
+		t.Errorf("a folder without a lock: %v", err)
+	}
+}
+
+// TestUsedIsWhatEachProcessHeld: to the byte, with its context, also of a process that was refused all that it asked
+// for, and of one that did not end by exit. The dead hold nothing of what all held at once.
 func TestUsedIsWhatEachProcessHeld(t *testing.T) {
 	get := driver(t)
 	program := standin.Compile(t, "testdata/hold.c")
-	gpu, err := simulate.New("4GiB*2", get)
+	gpu, err := simulate.New("4GiB*2,context=256MiB", get)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer gpu.Close()
-	if used, err := gpu.Used(); err != nil || len(used) > 0 {
+	if used, err := gpu.Used(); err != nil || len(used.List) > 0 {
 		t.Errorf("before: %v, %v", used, err)
 	}
+	const context = 256 << 20
 	want := []simulate.Use{}
 	for _, held := range []struct {
 		device int
 		bytes  []string
 		peak   uint64
 	}{
-		{0, []string{"1073741824", "-1073741824", "536870912"}, 1 << 30},
-		{1, []string{"8589934592"}, 0}, // refused
-		{0, nil, 0},
-		{0, []string{"1073741824", "_exit"}, 1 << 30},
+		{0, []string{"1073741824", "-1073741824", "536870912"}, 1<<30 + context},
+		{0, []string{"1073741824", "_exit"}, 1<<30 + context},
+		{1, []string{"8589934592"}, context}, // refused
+		{0, nil, context},
 	} {
 		c := exec.Command(program, append([]string{[]string{"0", "1"}[held.device]}, held.bytes...)...)
 		c.Env = gpu.Environ(os.Environ())
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		want = append(want, simulate.Use{PID: c.Process.Pid, Device: held.device, Peak: held.peak, Ended: !slices.Contains(held.bytes, "_exit")})
+		want = append(want, simulate.Use{PID: c.Process.Pid, Device: held.device, Peak: held.peak, All: held.peak, Ended: !slices.Contains(held.bytes, "_exit")})
 	}
-	if used, err := gpu.Used(); err != nil || !slices.Equal(used, want) {
+	used, err := gpu.Used()
+	if err != nil || !slices.Equal(used.List, want) || len(used.Unprepared) > 0 || used.Unread > 0 {
 		t.Errorf("%v, %v; want %v", used, err, want)
+	}
+	if all := used.All(0); all != 1<<30+context {
+		t.Errorf("all held %d at once, want what one did: they came one after the other", all)
+	}
+}
+
+// TestUsedIsTheMostOfAllLines: the lines of several processes and GPUs stand in any order, and the last of a
+// full disk is cut.
+func TestUsedIsTheMostOfAllLines(t *testing.T) {
+	gpu, err := simulate.New("4GiB", driver(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gpu.Close()
+	lines := "7 0 100 100\n8 0 300 350\n9 python\n7 1 50 50\n7 0 200 500\n7 0 150 150 end\n8 0 30"
+	at := slices.IndexFunc(gpu.Settings(), func(s simulate.Setting) bool { return s.Name == simulate.EnvPeaks })
+	if err := os.WriteFile(gpu.Settings()[at].Value, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used, err := gpu.Used()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []simulate.Use{{PID: 8, Peak: 300, All: 350}, {PID: 7, Peak: 200, All: 500, Ended: true}, {PID: 7, Device: 1, Peak: 50, All: 50}}
+	if !slices.Equal(used.List, want) || !slices.Equal(used.Unprepared, []int{9}) || used.Unread != 1 {
+		t.Errorf("%+v, want %+v", used, want)
+	}
+	if used.All(0) != 500 || used.All(1) != 50 || used.All(2) != 0 {
+		t.Errorf("of all: %d, %d, %d", used.All(0), used.All(1), used.All(2))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -55,16 +56,16 @@ type driver struct {
 
 // gpu is one device.
 type gpu struct {
-	number    int // in the machine
-	ordinal   int // as the program counts; 0 of one that is hidden
-	spec      open.Spec
-	past      uint64 // mostHeld before the last reset
-	opened    bool   // a context was made on it
-	noted     bool   // a peak was written, see notePeaks
-	notedPeak uint64
-	info      device.Info
-	uuid      open.UUID
-	sim       *sim.Device // nil while no context is there
+	number  int // in the machine
+	ordinal int // as the program counts; 0 of one that is hidden
+	spec    open.Spec
+	past    peaks // before the last reset
+	opened  bool  // a context was made on it
+	noted   bool  // peaks were written, see notePeaks
+	last    peaks // those
+	info    device.Info
+	uuid    open.UUID
+	sim     *sim.Device // nil while no context is there
 
 	primary      *context
 	retained     int // the primary context: retains less releases
@@ -277,6 +278,9 @@ func (d *driver) start(g *gpu) {
 	opened, err := g.spec.Device()
 	must(err)
 	s := opened.(*sim.Device) // find let nothing else pass
+	if wantsPeaks() {
+		s.CountAll()
+	}
 	if _, _, err := s.MemInfo(); err != nil {
 		// The first call takes the context's bytes.
 		must(errors.Join(err, s.Close()))
@@ -311,18 +315,23 @@ func (d *driver) stop(g *gpu) {
 	maps.DeleteFunc(d.events, func(_ uint64, e *event) bool { return e.gpu == g })
 	d.blocks.drop(func(b *block) bool { return b.gpu == g })
 	g.graphGrants, g.graphBytes = nil, 0
-	g.past = g.mostHeld()
+	g.past = g.peaks()
 	g.sim, g.legacy, g.defaultPool, g.pool, g.perThread = nil, nil, nil, nil, map[uint64]*stream{}
 }
 
-// mostHeld returns the most bytes that the device ever held, before a reset, too.
-func (g *gpu) mostHeld() uint64 {
-	most := g.past
+// peaks are the most bytes that were held of a device: by this program, with its context, and by all
+// together.
+type peaks struct{ own, all uint64 }
+
+// peaks returns those of the device, before a reset, too.
+func (g *gpu) peaks() peaks {
+	p := g.past
 	if g.sim != nil {
-		_, peak := g.sim.Held()
-		most = max(most, peak)
+		_, own := g.sim.Held()
+		p.own = max(p.own, own+g.info.Context)
+		p.all = max(p.all, p.own, g.sim.HeldByAll())
 	}
-	return most
+	return p
 }
 
 // hazards are those of all devices so far.
@@ -357,6 +366,9 @@ var deviceCalls = map[string]handler{
 		e = c.see()
 		check(e == success, e)
 		c.initialised = true
+		if wantsPeaks() && C.simUnprepared() != 0 {
+			writePeak("%d python", os.Getpid())
+		}
 	},
 	// 13.0: the newest interface that the list of names was made for.
 	"cuDriverGetVersion": answer(0, int32(13000)),

@@ -2,11 +2,14 @@
 
 package main
 
+// #include "front.h"
 // #include <stdlib.h>
 import "C"
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"unsafe"
 
 	"gpumem/device"
@@ -101,7 +104,20 @@ func codeOf(err error) code {
 		}
 	}
 	logf("%v", err)
+	warnUnknown(err)
 	return unknown
+}
+
+var unknownWarned sync.Once
+
+// warnUnknown says once why the program gets an error without a meaning, such as that the file of a shared
+// device is locked, or full.
+func warnUnknown(err error) {
+	unknownWarned.Do(func() {
+		line := C.CString(fmt.Sprintf("libcudasim: %v\n", err))
+		defer C.free(unsafe.Pointer(line))
+		C.simWarn(line)
+	})
 }
 
 // errorText answers cuGetErrorName (which 0) and cuGetErrorString (1). The text

@@ -13,6 +13,7 @@
 #include "../internal/guest/limits.h"
 #include "../internal/guest/line.h"
 #include "../internal/guest/quiet.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -58,6 +59,11 @@ void simLog(const char *line) {
 void simWarn(const char *line) { write_line(line, strlen(line)); }
 
 void simPeak(const char *line) { append("GPUMEM_SIM_PEAKS", line); }
+
+int simUnprepared(void) {
+  const char *started = getenv("GPUMEM_SIM_STARTED");
+  return dlsym(RTLD_DEFAULT, "Py_IsInitialized") && (!started || atoi(started) != getpid());
+}
 
 // peaksAtEnd has Go write what the process held at most of each device.
 static void peaksAtEnd(void) {

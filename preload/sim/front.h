@@ -55,6 +55,10 @@ void simLog(const char *line);
 // simPeak writes a line to the file that GPUMEM_SIM_PEAKS names, if it does.
 void simPeak(const char *line);
 
+// simUnprepared reports whether this is a Python whose start-up file has not run: with -I, -E or -S, or
+// another PYTHONPATH.
+int simUnprepared(void);
+
 // simWarn writes a line to standard error. For settings that cannot be used.
 void simWarn(const char *line);
 

@@ -29,8 +29,10 @@
 //	                     each hazard, and each failure of the library itself
 //	GPUMEM_SIM_CALLS     a file that gets, when the program ends, how often it called what
 //	GPUMEM_SIM_PEAKS     a file that gets lines for each device that the program uses: its process,
-//	                     the device's number in its file, the bytes that it has held at most so far, whenever
-//	                     these have grown by a 64th, and exactly, with "end", when the program ends
+//	                     the device's number in its file, the bytes that it has held at most so far, and those
+//	                     that all have held at once, whenever these have grown by a 64th, and
+//	                     exactly, with "end", when the program ends; and a line "PID python" from one
+//	                     whose start-up file has not run (GPUMEM_SIM_STARTED has its process's number)
 //	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
 //	                     unless set. With report it goes on, as it does on a GPU, and the
 //	                     first hundred hazards of a device get their lines in the log
@@ -56,6 +58,7 @@
 // functions return the number to wait for, and front.c waits.
 package main
 
+// #cgo LDFLAGS: -ldl
 // #include "front.h"
 // #include <stdlib.h>
 import "C"
@@ -267,17 +270,26 @@ func (d *driver) notePeaks() {
 	if !wantsPeaks() {
 		return
 	}
+	grown := func(now, last uint64) bool { return now > last+last/64 }
 	for _, g := range d.gpus {
-		if peak := g.mostHeld(); g.opened && (!g.noted || peak > g.notedPeak+g.notedPeak/64) {
-			g.noted, g.notedPeak = true, peak
-			writePeak(g, peak, "")
+		if !g.opened {
+			continue
+		}
+		if p := g.peaks(); !g.noted || grown(p.own, g.last.own) || grown(p.all, g.last.all) {
+			g.noted, g.last = true, p
+			g.writePeaks("")
 		}
 	}
 }
 
+func (g *gpu) writePeaks(end string) {
+	p := g.peaks()
+	writePeak("%d %d %d %d%s", os.Getpid(), g.info.Ordinal, p.own, p.all, end)
+}
+
 // writePeak writes one line of the file of peaks.
-func writePeak(g *gpu, peak uint64, end string) {
-	line := C.CString(fmt.Sprintf("%d %d %d%s\n", os.Getpid(), g.info.Ordinal, peak, end))
+func writePeak(format string, args ...any) {
+	line := C.CString(fmt.Sprintf(format+"\n", args...))
 	defer C.free(unsafe.Pointer(line))
 	C.simPeak(line)
 }
@@ -291,7 +303,7 @@ func simPeaksAtEnd() {
 	defer theDriver.mu.Unlock()
 	for _, g := range theDriver.gpus {
 		if g.opened {
-			writePeak(g, g.mostHeld(), " end")
+			g.writePeaks(" end")
 		}
 	}
 }

@@ -55,10 +55,9 @@ import (
 	"gpumem/record/trace"
 )
 
-// DefaultContext is the memory that a program is assumed to take beside its pool:
-// 1.5 GiB, the most of a context, its modules and library handles in an ordinary
-// program, without NCCL. Contexts alone take 0.3 to 0.6 GiB.
-const DefaultContext = 1536 << 20
+// DefaultContext is the memory that a program is assumed to take beside its pool, as on a GPU of
+// gpumem run --simulate.
+const DefaultContext = sim.UsualContext
 
 // Config describes the card and the program.
 type Config struct {

@@ -349,8 +349,7 @@ func pythonProgram(path string) error {
 
 // folders returns the folders of the pool library and of the simulated driver.
 func folders(env []string) (front, driver string, err error) {
-	get := func(name string) string { return variable(env, name) }
-	if driver, err = simulate.Folder(get); err != nil {
+	if driver, err = simulate.Folder(policy.Environ(env).Get); err != nil {
 		return "", "", err
 	}
 	return filepath.Dir(driver), driver, nil
@@ -427,8 +426,8 @@ func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64
 		return fmt.Sprintf("sim@%s,create,total=%d%s%s", filepath.Join(folder, "gpus"), total, others, capability(cfg.Sim))
 	}
 
-	env, err := environment(cfg, front, driver, [][2]string{
-		{"PYTHONPATH", startup}, {"GPUMEM_RECORD", r.record}, {"GPUMEM_RECORD_WHOLE", r.whole}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", device(on)},
+	env, err := environment(cfg, front, driver, startup, [][2]string{
+		{"GPUMEM_RECORD", r.record}, {"GPUMEM_RECORD_WHOLE", r.whole}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", device(on)},
 		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 	})
 	if err != nil {
@@ -552,7 +551,7 @@ func readProgram(path string) (program, error) {
 }
 
 // environment is the program's, with the simulated GPU, the recorder, and what is run's own.
-func environment(cfg Config, front, driver string, run [][2]string) ([]string, error) {
+func environment(cfg Config, front, driver, startup string, run [][2]string) ([]string, error) {
 	p, err := frameworks.Parse("elastic")
 	if err != nil {
 		return nil, err
@@ -565,50 +564,26 @@ func environment(cfg Config, front, driver string, run [][2]string) ([]string, e
 		name, _, _ := strings.Cut(line, "=")
 		return strings.HasPrefix(name, "GPUMEM_")
 	})
-	set := func(name, value string) {
-		env = slices.DeleteFunc(env, func(line string) bool { return strings.HasPrefix(line, name+"=") })
-		env = append(env, name+"="+value)
-	}
-	before := func(name, value, separator string) {
-		if old := variable(env, name); old != "" {
-			value += separator + old
-		}
-		set(name, value)
-	}
 	full := "0"
 	if cfg.Full {
 		full = "1"
 	}
-	list := string(os.PathListSeparator)
-	before(library.EnvSearch, front+list+driver, list)
-	for _, v := range run {
-		if v[0] == "PYTHONPATH" {
-			before(v[0], v[1], list)
-		} else {
-			set(v[0], v[1])
-		}
-	}
 	// The start-up file takes the program's own memory settings out, and reports them.
-	for _, v := range [][2]string{
-		{library.EnvDriver, filepath.Join(driver, "libcuda.so.1")}, {library.EnvNVML, filepath.Join(driver, "libnvidia-ml.so.1")},
+	own := []simulate.Setting{
+		simulate.Before(library.EnvSearch, front, "the pool library comes before the simulated driver"),
+		simulate.Before("PYTHONPATH", startup, "Python's start-up file for a run of fit"),
+	}
+	run = append([][2]string{
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_SIM_HAZARDS", "report"}, // a use of memory that nothing orders passes on most GPUs, and says nothing of whether it fits
-		{"GPUMEM_SIM_FOLDER", driver}, {"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
-		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1"},
-	} {
-		set(v[0], v[1])
+		{"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
+	}, run...)
+	for _, v := range run {
+		own = append(own, simulate.Replace(v[0], v[1], "of a run of fit"))
 	}
-	if variable(env, "TF_CPP_MIN_LOG_LEVEL") == "" {
-		set("TF_CPP_MIN_LOG_LEVEL", "3") // the simulated NVML answers little, which XLA calls errors
-	}
-	set("XLA_FLAGS", variable(env, "XLA_FLAGS")+" --xla_gpu_autotune_level=0") // TensorFlow's; the last of a flag counts
-	return env, nil
+	return simulate.Apply(env, append(simulate.Settings(driver), own...)), nil
 }
 
 // compilerTotal returns the total of a device with which XLA compiles as for JAX's defaults on
 // one of on bytes. XLA's limit is that of the pool, three quarters of the device. The
 // allocator of the run reports no limit, and then XLA takes 80 % of the device's total.
 func compilerTotal(on uint64) uint64 { return (on/4*3*100 + 79) / 80 }
-
-// variable returns the value of a variable; "" if it is not set.
-func variable(env []string, name string) string { return policy.Environ(env).Get(name) }

@@ -31,8 +31,11 @@ import (
 type File struct {
 	pid uint64 // of this process
 
-	mu sync.Mutex // guards h, and the mapping behind it
+	mu sync.Mutex // guards what follows, and the mapping behind h
 	h  handle     // h.img is nil when closed
+	// all is the most that processes held of each device together, just after a Take of this File; nil: not
+	// counted.
+	all []uint64
 }
 
 // exclusive calls op with the lock of the file held. A page that is not there
@@ -141,6 +144,16 @@ func (f *File) Take(dev int, n uint64) error {
 		if n > free {
 			return device.ErrOutOfMemory
 		}
+		if f.all != nil && used+n > f.all[dev] {
+			// Without the dead.
+			if _, err = f.recount(); err == nil {
+				_, used, err = f.room(dev)
+			}
+			if err != nil {
+				return err
+			}
+			f.all[dev] = max(f.all[dev], used+n)
+		}
 		held, err := f.held(own, dev)
 		if err != nil {
 			return err
@@ -148,6 +161,26 @@ func (f *File) Take(dev int, n uint64) error {
 		f.hold(own, dev, held+n, used+n)
 		return nil
 	})
+}
+
+// CountAll has [File.All] count from now on. It makes a Take dearer that leaves more held than ever.
+func (f *File) CountAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		f.all = make([]uint64, MaxDevices)
+	}
+}
+
+// All returns the most bytes that living processes held of a device together, just after a Take of this File;
+// 0 without [File.CountAll].
+func (f *File) All(dev int) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.all == nil {
+		return 0
+	}
+	return f.all[dev]
 }
 
 // Give ends holding n bytes of a device. It fails with device.ErrInvalidValue

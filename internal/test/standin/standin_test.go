@@ -125,6 +125,22 @@ func TestVisibleHidesNothingFromNVML(t *testing.T) {
 	}
 }
 
+// TestErrorWithoutACodeIsSaid: once, in the words of the device, for CUDA_ERROR_UNKNOWN says nothing.
+func TestErrorWithoutACodeIsSaid(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gpus")
+	cmd := exec.Command(standin.Compile(t, "testdata/damaged.c"), file)
+	cmd.Env = standin.Environ(standin.Library(t), "GPUMEM_DEVICE=sim@"+file+",create,total=1GiB")
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil || string(out) != "999 999\n" {
+		t.Errorf("%v, %s", err, out)
+	}
+	if text := said.String(); !strings.HasPrefix(text, "libcudasim: sim@"+file+": ") || strings.Count(text, "\n") != 1 {
+		t.Errorf("said: %q, want one line", text)
+	}
+}
+
 // dynamic opens a library and returns its exported functions and its name.
 func dynamic(t *testing.T, path string) (exported []string, soname string, versions []string) {
 	t.Helper()

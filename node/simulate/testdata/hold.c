@@ -1,4 +1,5 @@
-// Makes a context on a device and allocates and frees: hold DEVICE BYTES|-BYTES|_exit...
+// Makes a context on a device and allocates and frees: hold DEVICE BYTES|-BYTES|_exit|wait|gpu DEVICE...
+// wait is for the end of descriptor 3.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -19,6 +20,15 @@ int main(int argc, char **argv) {
   if (init(0) || retain(&context, atoi(argv[1])) || current(context)) return 1;
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "_exit")) _exit(0);
+    if (!strcmp(argv[i], "wait")) {
+      char c;
+      while (read(3, &c, 1) > 0) {}
+      continue;
+    }
+    if (!strcmp(argv[i], "gpu")) {
+      if (retain(&context, atoi(argv[++i])) || current(context)) return 1;
+      continue;
+    }
     long long bytes = atoll(argv[i]);
     if (bytes < 0) release(last);
     else alloc(&last, (size_t)bytes);
