@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Iterator, Mapping, Optional, Union
 
 from ._answer import Answer, _ask
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from . import _readings
 
 
 def doctor(
@@ -75,22 +79,32 @@ def explain(framework: Optional[str] = None, *, device: Optional[str] = None, en
     return _ask(arguments, env=env)
 
 
-# Texts of errors that may be about memory. The command decides; this only keeps it from
-# being run for every exception.
-_SIGNS = ("out of memory", "out_of_memory", "resource_exhausted", "resource exhausted", "alloc_failed", "cudnn_status_internal_error", "bad_alloc", "oom when allocating", "maximum pool size exceeded")
+# Texts of errors that are about memory, and of those that may be: the command decides; this only keeps
+# it from being run for every exception.
+_SURE_SIGNS = ("out of memory", "out_of_memory", "oom when allocating", "maximum pool size exceeded")
+_SIGNS = ("resource_exhausted", "resource exhausted", "alloc_failed", "cudnn_status_internal_error", "bad_alloc")
+
+
+def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    """Returns an error and those that it came from."""
+    seen = 0
+    while error is not None and seen < 20:
+        yield error
+        error, seen = error.__cause__ or error.__context__, seen + 1
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Reports whether an error says by its type or its text that memory was refused."""
+    kind = type(error)
+    if isinstance(error, MemoryError) or kind.__name__ in ("OutOfMemoryError", "ResourceExhaustedError"):
+        return True
+    text = str(error).lower()
+    of_jax = kind.__module__.startswith("jax") and "resource_exhausted" in text  # that of gRPC may be a quota
+    return of_jax or any(sign in text for sign in _SURE_SIGNS)
 
 
 def _about_memory(error: Optional[BaseException]) -> bool:
-    seen = 0
-    while error is not None and seen < 20:
-        name = type(error).__name__
-        if isinstance(error, MemoryError) or name in ("OutOfMemoryError", "ResourceExhaustedError"):
-            return True
-        text = str(error).lower()
-        if any(sign in text for sign in _SIGNS):
-            return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
-    return False
+    return any(_is_out_of_memory(e) or any(sign in str(e).lower() for sign in _SIGNS) for e in _chain(error))
 
 
 _before: Any = None
@@ -99,7 +113,7 @@ _before: Any = None
 def _explain_once(error: Optional[BaseException]) -> None:
     """Prints why, unless that is not known or was printed for this error."""
     try:
-        if error is None or not _about_memory(error) or getattr(error, "_gpumem_explained", False):
+        if error is None or not _about_memory(error) or "_gpumem_explained" in error.__dict__:
             return
         _explain(error, asked=False)
     except Exception as e:  # a hook must not hide the error that it is about
@@ -107,60 +121,91 @@ def _explain_once(error: Optional[BaseException]) -> None:
 
 
 def _explain(error: BaseException, asked: bool) -> None:
-    error._gpumem_explained = True  # type: ignore[attr-defined]
-    from . import _library
+    error.__dict__["_gpumem_explained"] = True
+    from . import _library, _readings
 
-    texts = [_library.report(pool) for pool in range(1024) if _library.is_open(pool)]
-    if not (texts and "\nWhy: " in _text(error)):  # a pool's error has the reason
-        answer = doctor(error)
-        if not asked and answer.verdict in ("not_memory", "unknown", "nonfatal", "account"):
+    reports = [_library.report(pool) for pool in range(_library.ALL) if _library.is_open(pool)]
+    of_memory = _about_memory(error)
+    readings = _readings.read() if of_memory else []
+    answer = ""
+    if not (reports and "\nWhy: " in _text(error)):  # a pool's error has the reason
+        found = _diagnosis(error, readings)
+        refused = any(_is_out_of_memory(e) for e in _chain(error))  # of which "unknown" is said, too
+        if not asked and not refused and found.verdict in ("not_memory", "unknown", "nonfatal", "account"):
             return
-        texts.insert(0, str(answer))
-    if _about_memory(error):
-        try:
-            texts += _held_by(error)
-        except Exception as e:  # the answer is printed without
-            texts.append(f"\nWhat keeps the memory is unknown: {type(e).__name__}: {e}")
-        texts += _next()
-    print("\n" + "\n".join(texts), file=sys.stderr, flush=True)
+        answer = str(found)
+    try:
+        held, most = _held_by(error) if of_memory else ([], False)
+    except Exception as e:  # the answer is printed without
+        held, most = [f"What keeps the memory is unknown: {type(e).__name__}: {e}"], False
+    if most:  # the surest comes first
+        answer = answer and "By the text of the error alone:\n" + answer
+    keeps = "\n".join(held)
+    known = "\n".join(f"{reading}." for reading in readings)
+    parts = [keeps, answer, *reports, known] if most else [answer, *reports, known, keeps]
+    parts += ["\n".join(_next(leaks=most))] if of_memory else []
+    print("\n" + "\n\n".join(part for part in parts if part), file=sys.stderr, flush=True)
     from .jax import is_used, live
 
-    if _about_memory(error) and is_used():
+    if of_memory and is_used():
         print(f"\nLive in JAX: {live()}", file=sys.stderr, flush=True)
 
 
-def _held_by(error: BaseException) -> list[str]:
-    """Returns lines about the container that keeps much of PyTorch's memory, if there is one."""
+def _diagnosis(error: BaseException, readings: list[_readings.Reading]) -> Answer:
+    """Returns the doctor's answer. Where the text decides nothing, this process is asked, too."""
+    answer = doctor(error)
+    if answer.verdict not in ("unknown", "needs") or not _about_memory(error):
+        return answer
+    text, here = _text(error), ["doctor", "-", "--pid", str(os.getpid())]
+    try:
+        if len(readings) == 1:
+            # What is in use now was in use then, and more: it shows that the program is too big, and nothing else.
+            more = _ask(here, text + readings[0].log())
+            if more.verdict == "cause" and more.causes[0].id == "program_too_big":
+                return more
+        more = _ask(here, text)
+    except ValueError:  # the processes are not to be seen here
+        return answer
+    return more if more.verdict != "unknown" or answer.verdict == "unknown" else answer
+
+
+def _held_by(error: BaseException) -> tuple[list[str], bool]:
+    """Returns lines about the container that keeps much of PyTorch's memory, if there is one, and whether
+    it is half or more."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "cuda") or not torch.cuda.is_initialized():
-        return []
+        return [], False
     from ._held import Program
 
     allocated = sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count()))
     with Program(torch, error) as program:
-        found = program.containers(allocated // 5)
-    lines = [f"\nWhat keeps it: {c.text(allocated)}" for c in found[:2]]
-    if any(c.graphs for c in found[:2]):
+        found = program.containers(allocated // 5)[:2]
+    lines = [f"What keeps it: {c.text(allocated)}" for c in found]
+    if any(c.graphs for c in found):
         lines.append("A tensor that was computed keeps its graph: what is only looked at goes in as x.detach() or x.item().")
-    return lines
+    return lines, any(c.bytes * 2 >= allocated for c in found)
 
 
-def _next() -> list[str]:
-    """Returns the commands that say more, with this program's own arguments."""
+def _next(leaks: bool) -> list[str]:
+    """Returns the commands that say more, with this program's own arguments. leaks: more and more is kept,
+    for which no card is large enough."""
     import shlex
     import shutil
 
     argv = list(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
     notebook = "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
     of_several = os.environ.get("WORLD_SIZE", "1") != "1"  # started by torchrun and the like
-    if notebook or of_several or len(argv) < 2 or "-c" in argv or not {"torch", "jax"} & set(sys.modules):
+    frameworks = {"torch", "jax", "tensorflow", "cupy"} & set(sys.modules)
+    if notebook or of_several or len(argv) < 2 or "-c" in argv or not frameworks:
         return []
     name = os.path.basename(argv[0])
     if shutil.which(name) == shutil.which(argv[0]):
         argv[0] = name
     program = shlex.join(argv)
-    lines = ["\nNext:", f"  gpumem fit -- {program}    # the card and the settings that it needs; runs without a GPU"]
-    if "torch" in sys.modules:
+    lines = ["Next:"]
+    if not leaks:
+        lines.append(f"  gpumem fit -- {program}    # the card and the settings that it needs; runs without a GPU")
+    if "torch" in frameworks:
         lines.append(f"  gpumem run --record run.pickle -- {program}    # for gpumem leaks run.pickle")
     return lines
 

@@ -128,8 +128,8 @@ class Diagnose(unittest.TestCase):
     def test_explains_once(self):
         status, out, err = self.run_program(f"raise RuntimeError({LOG!r})")
         self.assertEqual((status, out), (1, ""))
-        self.assertLess(err.index("Traceback"), err.index("What is known"))
-        self.assertEqual(err.count("What is known"), 1)
+        self.assertLess(err.index("Traceback"), err.index("6.27 GiB"))
+        self.assertEqual(err.count("6.27 GiB"), 1)
 
     def test_error_of_a_pool_has_its_report(self):
         status, _, err = self.run_program("p = gpumem.Pool('sim:1GiB'); p.alloc(5 << 20); p.alloc(2 << 30)")
@@ -139,18 +139,51 @@ class Diagnose(unittest.TestCase):
 
     def test_cause_of_another_exception(self):
         err = self.run_program(f"try: raise RuntimeError({LOG!r})\nexcept RuntimeError as e: raise KeyError('step') from e")[2]
-        self.assertEqual(err.count("What is known"), 1)
+        self.assertEqual(err.count("6.27 GiB"), 1)
 
     def test_thread(self):
         program = f"import threading\ndef f(): raise RuntimeError({LOG!r})\nt = threading.Thread(target=f); t.start(); t.join()"
         status, _, err = self.run_program(program)
         self.assertEqual(status, 0)
-        self.assertEqual(err.count("What is known"), 1)
+        self.assertEqual(err.count("6.27 GiB"), 1)
 
     def test_other_errors_are_left_alone(self):
         for body in ("raise ValueError('x')", "raise SystemExit(3)", "raise KeyboardInterrupt"):
             plain = python("\n" + body)
             self.assertEqual(self.run_program(body), (plain[0], plain[1], plain[2]), body)
+
+    def test_out_of_memory_without_numbers_is_never_silent(self):
+        """An error of a framework's own type is explained also where the answer is "unknown"; another's
+        RESOURCE_EXHAUSTED, such as a quota, is left alone."""
+        own = "class ResourceExhaustedError(Exception): pass\n"
+        for body in (own + "raise ResourceExhaustedError('OOM when allocating tensor')", own + "raise ResourceExhaustedError('x')", "raise MemoryError('x')",
+                     "class E(Exception): __module__ = 'jaxlib._jax'\nraise E('RESOURCE_EXHAUSTED: ')"):
+            self.assertRegex(self.run_program(body)[2], "(?m)^(The cause is not known|The cause:|Perhaps|Not certain|One of)", body)
+        self.assertNotIn("cause", self.run_program("raise RuntimeError('RESOURCE_EXHAUSTED: quota exceeded for requests')")[2])
+
+    TENSORFLOW = """
+import sys, types
+tf, eager = types.ModuleType("tensorflow"), types.ModuleType("tensorflow.python.eager.context")
+eager.context = lambda: types.SimpleNamespace(_initialized=USED)
+own = types.SimpleNamespace(memory_limit=LIMIT)
+tf.config = types.SimpleNamespace(
+    list_logical_devices=lambda kind: [types.SimpleNamespace(name="/device:GPU:0")], list_physical_devices=lambda kind: ["gpu"],
+    get_logical_device_configuration=lambda gpu: [own], experimental=types.SimpleNamespace(get_memory_info=lambda name: {"current": NOW << 20, "peak": 900 << 20}))
+sys.modules.update({"tensorflow": tf, eager.__name__: eager})
+class ResourceExhaustedError(Exception): pass
+raise ResourceExhaustedError("OOM when allocating tensor with shape[134217728] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc")
+"""
+
+    def test_tensorflow_is_asked_for_its_own_figures(self):
+        def run(used=True, limit=1000, now=800):
+            return self.run_program(self.TENSORFLOW.replace("USED", str(used)).replace("LIMIT", str(limit)).replace("NOW", str(now)))[2]
+
+        self.assertIn("TensorFlow counts 800 MiB in use on GPU:0 of its limit of 1000 MiB, and 900 MiB at its peak, which left 100 MiB.\n", run())
+        self.assertIn("TensorFlow counts 800 MiB in use on GPU:0, and 900 MiB at its peak.\n", run(limit=500))  # which cannot be true
+        self.assertNotIn("TensorFlow counts", run(used=False))  # to ask would begin to use the GPU
+        self.assertIn("The cause: the program needs more memory than there is", run())
+        # What was freed when the error left says nothing about what was in use at the failure.
+        self.assertNotIn("The cause:", run(now=1))
 
     def test_command_that_fails(self):
         status, _, err = python(f"import gpumem; gpumem.diagnose(); raise RuntimeError({LOG!r})", GPUMEM_COMMAND="/nonexistent")
@@ -170,7 +203,7 @@ class Diagnose(unittest.TestCase):
         for error, told in ((RuntimeError(LOG), True), (None, False), (ValueError("x"), False)):
             with mock.patch("sys.stderr", io.StringIO()) as err:
                 handlers["post_run_cell"](types.SimpleNamespace(error_in_exec=error))
-            self.assertEqual("What is known" in err.getvalue(), told)
+            self.assertEqual("6.27 GiB" in err.getvalue(), told)
 
 
 class Pool(unittest.TestCase):

@@ -438,7 +438,7 @@ class Diagnose(Case):
     def test_outputs_that_are_kept(self):
         self.assertRegex(
             self.run_program("outputs"),
-            r"What keeps it: the list `Trainer.losses` keeps 1\.\d+ GiB of 1\.\d+ GiB on cuda:0: [0-9,]+ tensors float32\[512, 1024\]; filled at train.py:9, train.py:10\n\nNext:\n  gpumem fit -- \S*python\S* \S+train.py outputs ",
+            r"What keeps it: the list `Trainer.losses` keeps 1\.\d+ GiB of 1\.\d+ GiB on cuda:0: [0-9,]+ tensors float32\[512, 1024\]; filled at train.py:9, train.py:10\n\n(?s:.*)\n\nNext:\n  gpumem run --record run.pickle -- \S*python\S* \S+train.py outputs ",
         )
 
     def test_losses_whose_graphs_are_kept(self):

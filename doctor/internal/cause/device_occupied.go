@@ -177,7 +177,7 @@ func (c *view) bareOccupied() found {
 			x.Decide = c.processes()
 		}
 		return found{x}
-	case c.told && len(c.others) == 0 && account.Taken(used, total):
+	case c.told && !c.AnyHolder() && account.Taken(used, total):
 		return found{sure(284, "a full GPU without a process", c.endOthers(), r.St.Quoted(r.Refused()),
 			inUse(used, "%v of %v is in use, and no process is listed: its holder died without releasing it, or is outside of this container",
 				used, total)).only()}
