@@ -1,7 +1,7 @@
 """The pages docs/python-*.md: their blocks are typed as their reader would, beside the examples of
-the framework, on a machine whose GPU is a simulated one of 24 GiB (scripts/pages-on-sim).
+the framework, in the shell that the page names for a machine without a GPU (scripts/pages-on-sim).
 
-A block of Python is a program, a block without a language is one for sh, and a block of text is
+A block of Python is a program, a block without a language is for the shell, and a block of text is
 what the block before it prints: "..." stands for lines that are left out. Sizes and counts must be
 equal where the page names the release that is installed. A page is skipped where its framework is
 missing, and a block below <!-- not run: REASON -->."""
@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,17 +28,8 @@ PAGES = {  # by framework: what its blocks of Python that import nothing of it s
 }
 PAGE = {"torch": "pytorch"}
 
-# The machine: its GPU is in a file, so that programs can share it. python and gpumem are found first
-# in PATH; what gpumem starts is the real Python.
-GPUMEM = """#!/bin/sh
-for word; do shift; [ "$word" != python ] || word={python}; set -- "$@" "$word"; done
-if [ "$1" = run ] && [ -z "${{GPUMEM_SIM_FOLDER-}}" ] && [ "$2" != --simulate ]; then shift; set -- run --simulate {gpu} "$@"; fi
-[ "$1" != ps ] || export GPUMEM_DEVICE={gpu}
-exec {gpumem} "$@"
-"""
-PYTHON = """#!/bin/sh
-exec {bin}/gpumem run --simulate {gpu} -- {python} "$@"
-"""
+# What a page says to those who have no GPU: the shell in which its blocks are typed.
+SHELL = re.compile(r"^Install once.* Without a GPU, type them in the shell of `(gpumem run --simulate [^`]+)`", re.M)
 
 
 def blocks(page):
@@ -63,16 +55,15 @@ def blocks(page):
 
 
 class Machine:
-    """A folder with the examples of a framework, and a GPU of 24 GiB."""
+    """A folder with the examples of a framework, and a terminal. python and gpumem are those of the tests."""
 
-    def __init__(self, framework, folder):
-        self.framework, self.folder = framework, folder
-        words = {"python": sys.executable, "gpumem": gpumem.command(), "gpu": "sim@" + folder + "/gpu", "bin": folder + "/bin"}
+    def __init__(self, framework, folder, shell):
+        self.framework, self.folder, self.shell = framework, folder, shlex.split(shell)
         os.mkdir(folder + "/bin")
         os.mkdir(folder + "/home")
-        for name, text in (("gpumem", GPUMEM), ("python", PYTHON)):
+        for name, command in (("python", sys.executable), ("gpumem", gpumem.command())):
             with open(f"{folder}/bin/{name}", "w") as f:
-                f.write(text.format(**words))
+                f.write(f'#!/bin/sh\nexec {shlex.quote(command)} "$@"\n')
             os.chmod(f"{folder}/bin/{name}", 0o755)
         examples = os.path.join(ROOT, "examples", PAGE.get(framework, framework))
         self.work = folder + "/work"
@@ -80,31 +71,20 @@ class Machine:
         for name in os.listdir(examples) if os.path.isdir(examples) else ():
             if name.endswith(".py"):
                 os.symlink(os.path.join(examples, name), os.path.join(self.work, name))
-        path = f"{folder}/bin:{_compilers()}{os.environ['PATH']}"
         own = {"HOME": folder + "/home", "GPUMEM_RUN_DIR": folder + "/registry", "PYTHONDONTWRITEBYTECODE": "1"}
-        self.env = {**os.environ, "PATH": path, **own}
-        make = ["devices", "--device", f"sim@{folder}/gpu,create,total=24GiB"]
-        subprocess.run([gpumem.command(), *make], stdout=subprocess.DEVNULL, check=True)
+        self.env = {**os.environ, "PATH": f"{folder}/bin:{os.environ['PATH']}", **own}
 
     def type(self, language, text):
-        """Runs a block, and returns its status and all that it prints."""
+        """Types a block into the shell, and returns its status and all that it prints."""
         if language == "python":
             if not re.search(rf"^ *(import|from) .*\b({self.framework}|train|leak)\b", text, re.M):
                 text = PAGES[self.framework] + "\n" + text
             with open(self.work + "/block.py", "w") as f:
                 f.write(text)
-            text = "python block.py"
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run(["sh", "-c", text], cwd=self.work, env=self.env, timeout=600, **pipes)
+            text = "python block.py\n"
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = subprocess.run(self.shell, input=text.encode(), cwd=self.work, env=self.env, timeout=600, **pipes)
         return done.returncode, done.stdout.decode("utf-8", "replace").replace(sys.executable, "python")
-
-
-def _compilers():
-    """Returns the folders of CUDA's compilers from wheels, each with a colon, which XLA looks for in PATH."""
-    spec = importlib.util.find_spec("nvidia")
-    wheels = spec.submodule_search_locations or () if spec else ()
-    places = [os.path.join(place, name, "bin") for place in wheels for name in ("cu13", "cuda_nvcc")]
-    return "".join(place + ":" for place in places if os.path.isdir(place))
 
 
 def missing(language, text):
@@ -143,10 +123,11 @@ class Pages(unittest.TestCase):
             self.skipTest(f"no {framework}")
         release = importlib.metadata.version({"cupy": "cupy-cuda13x"}.get(framework, framework)).split("+")[0]
         with open(os.path.join(ROOT, "docs", page), encoding="utf-8") as f:
-            numbers = f" {release} on a simulated" in f.read()
+            head = f.read()
+        numbers, shell = f" {release} on a simulated" in head, SHELL.search(head)
         ran = 0
         with tempfile.TemporaryDirectory() as folder:
-            machine = Machine(framework, folder)
+            machine = Machine(framework, folder, shell.group(1))
             for line, language, text, shown in blocks(page):
                 if missing(language, text):
                     print(f"test_pages: SKIPPED {page}:{line}: no {missing(language, text)}", file=sys.stderr)
@@ -181,6 +162,15 @@ class Reading(unittest.TestCase):
             with open(os.path.join(ROOT, "docs", f"python-{PAGE.get(framework, framework)}.md"), encoding="utf-8") as f:
                 heads = re.findall(r"^## (.*)$", f.read(), re.M)
             self.assertEqual(heads[:5], ["It crashed", "Two on one GPU", "Does it fit?", "What fills it?", "What grows?"])
+
+    def test_the_shell_of_each_page_has_a_gpu_for_leases(self):
+        for framework in PAGES:
+            with open(os.path.join(ROOT, "docs", f"python-{PAGE.get(framework, framework)}.md"), encoding="utf-8") as f:
+                shell = SHELL.search(f.read()).group(1)
+            with self.subTest(framework), tempfile.TemporaryDirectory() as folder:
+                status, printed = Machine(framework, folder, shell).type("", "gpumem run --mem 11GiB -- gpumem ps\n")
+                self.assertEqual(status, 0, printed)
+                self.assertRegex(printed, "24 GiB free, 11 GiB leased")
 
     def test_lines_must_stand_together(self):
         self.assertIsNone(lacking("a\nb\n...\nd\n", "x\na\nb\nc\nd\n", True))
