@@ -131,6 +131,8 @@ func findSource(t *trace.Trace) Source {
 	switch t.Format {
 	case "torch":
 		return Source{Name: pyTorch, Why: "the recording is a snapshot of PyTorch"}
+	case "kineto":
+		return Source{Name: pyTorch, Why: "the recording is a trace of PyTorch's profiler"}
 	case "rmm":
 		return Source{Name: rmm, Why: "the recording is a log of RMM"}
 	case "pprof":
@@ -179,7 +181,7 @@ var tensorFlowOp = regexp.MustCompile(`^(__inference_|_Mkl|ConstantFolding/|grad
 var gpuPool = regexp.MustCompile(`^(?:(?:GPU|XLA_backend|GPU_collectivememory|gpu_async|vmm)_(\d+)(?:_bfc)?|(?:cuda|gpu|rocm):(\d+))$`)
 
 // hostPool matches the names of pools in the host's memory.
-var hostPool = regexp.MustCompile(`(?i)(^|_)host(_|$)|^cpu(:\d+)?$|bfc_cpu_|^mklcpu$|pinned`)
+var hostPool = regexp.MustCompile(`(?i)(^|_)host(_|$)|^cpu(:\d+)?( of process \d+)?$|bfc_cpu_|^mklcpu$|pinned`)
 
 // libraryPool matches the pools of a Go program (gpumem.WithRecord), whose GPU is 0 unless
 // the name says another.

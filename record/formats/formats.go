@@ -12,6 +12,10 @@
 // "torch": what PyTorch's torch.cuda.memory._dump_snapshot writes, in the
 // layouts of 2023, 2025 and 2026, with times from 2025 on; see package record/internal/torch.
 //
+// "kineto": a trace of PyTorch's profiler with profile_memory=True, JSON for Chrome's viewer,
+// with times. A pool is a device, "cuda:0" or "cpu". What a pool held before the recording is
+// seeded; see package record/internal/kineto.
+//
 // "rmm": the CSV of RMM's logging adaptor, with times; see record/internal/logs/rmm.go.
 //
 // "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
@@ -48,6 +52,7 @@ import (
 	"io"
 
 	"gpumem/record/dump"
+	"gpumem/record/internal/kineto"
 	"gpumem/record/internal/logs"
 	"gpumem/record/internal/profile"
 	"gpumem/record/internal/tape"
@@ -62,6 +67,7 @@ var all = trace.Formats{
 	tape.Text,
 	logs.MemDebug,
 	torch.Format,
+	kineto.Format,
 	xplane.Format,
 	logs.RMM,
 	dump.Format,

@@ -51,6 +51,7 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/internal/kineto"
 	"gpumem/record/internal/parallel"
 	"gpumem/record/internal/torch"
 	"gpumem/record/trace"
@@ -301,7 +302,7 @@ func DefaultPolicies(info device.Info) []string {
 // FrameworkPolicies returns the policies that a replay which names none runs besides those
 // of DefaultPolicies: that of the framework which was recorded, if it is known.
 func FrameworkPolicies(t *trace.Trace) []string {
-	if t.Format == torch.Format.Name {
+	if t.Format == torch.Format.Name || t.Format == kineto.Format.Name {
 		return []string{"pytorch"}
 	}
 	return nil

@@ -51,6 +51,13 @@ func isPython(frame string) bool {
 // IPython.
 var typed = []string{"<string>:", "<stdin>:", "<ipython-input-"}
 
+// packages are known by their names, since PyTorch's profiler cuts the folder where they are
+// installed off its paths, as it does with the program's: "torch/nn/modules/linear.py".
+var packages = []string{
+	"accelerate", "apex", "deepspeed", "diffusers", "flash_attn", "lightning", "numpy", "peft", "pytorch_lightning", "timm",
+	"torch", "torchaudio", "torchvision", "transformers", "triton", "xformers",
+}
+
 // isLibrary reports whether a frame is in a folder where pip, conda and Debian install
 // packages, or in Python's own files.
 func isLibrary(frame string) bool {
@@ -60,6 +67,9 @@ func isLibrary(frame string) bool {
 		if strings.Contains(file, dir) {
 			return true
 		}
+	}
+	if name, _, ok := strings.Cut(file, "/"); ok && slices.Contains(packages, name) {
+		return true
 	}
 	return strings.HasPrefix(file, "<") && !slices.ContainsFunc(typed, func(name string) bool { return strings.HasPrefix(file, name) })
 }

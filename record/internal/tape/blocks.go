@@ -21,6 +21,7 @@ type Blocks struct {
 	// it forgets them all, so a log that never uses an address again takes no
 	// more memory. A second free is then taken for one of an older block.
 	freed *idtable.Table // nil if blocks are not older
+	host  bool           // see OnHost
 
 	again   int // allocations at an address that is live
 	dropped int // frees of blocks that are not live
@@ -48,6 +49,10 @@ func (p *PoolBuilder) Blocks(older bool) *Blocks {
 	return a
 }
 
+// OnHost says that the blocks are in the host's memory: their addresses name them, and are
+// no placement.
+func (a *Blocks) OnHost() { a.host = true }
+
 // Live reports whether a block lies at addr.
 func (a *Blocks) Live(addr uint64) bool {
 	_, live := a.live.Get(addr)
@@ -72,7 +77,11 @@ func (a *Blocks) Alloc(addr uint64, ev Event) error {
 		}
 	}
 	// The slot is known only now, and nothing else uses the table in between.
-	slot, err := a.pool.Alloc(ev, addr)
+	place := addr
+	if a.host {
+		place = 0
+	}
+	slot, err := a.pool.Alloc(ev, place)
 	*cell = slot + 1
 	return err
 }
@@ -153,32 +162,51 @@ type olderBlock struct {
 	ev   Event // its Alloc, which becomes one of the first events
 }
 
-// freeOlder adds the Free of a block that is older than the recording and known
-// from this free alone. Its Alloc becomes one of the pool's first
-// events.
+// Older adds the Alloc of a block that is older than the recording, and that is known only
+// now; it is live until the caller frees it. The Alloc becomes one of the pool's first events.
 //
-// All sums come out as if that Alloc had been known from the start. The block
-// lived through everything so far, so every sum until now was too low by its
-// size, and the peaks are. For the same reason no slot in use until now can have
-// been its slot, and the most blocks live at once were one more: it takes a slot
-// that no block had.
-func (p *PoolBuilder) freeOlder(addr uint64, ev Event) error {
-	bytes := ev.Bytes
-	slot, err := p.newSlot(bytes)
-	if err != nil {
-		return err
+// All sums come out as if it had been known from the start. The block lived through
+// everything so far, so every sum until now was too low by its size, and the peaks are. For
+// the same reason no slot in use until now can have been its slot, and the most blocks live
+// at once were one more: it takes a slot that no block had.
+func (p *PoolBuilder) Older(addr uint64, ev Event) (slot uint32, err error) {
+	if err := p.b.stream(ev.Stream); err != nil {
+		return 0, err
 	}
-	p.older = append(p.older, olderBlock{addr, Event{Bytes: bytes, Slot: slot, Stream: ev.Stream}})
+	bytes := ev.Bytes
+	if slot, err = p.newSlot(bytes); err != nil {
+		return 0, err
+	}
+	p.older = append(p.older, olderBlock{addr, Event{Bytes: bytes, Slot: slot, Site: ev.Site, Stream: ev.Stream}})
 	p.p.Events++
 	p.p.Allocs++
 	p.p.Seeds++
 	p.p.LargestAlloc = max(p.p.LargestAlloc, bytes)
+	p.p.Streams = max(p.p.Streams, ev.Stream+1)
 	p.live.Add(bytes)
 	p.peak.Add(bytes)
 	p.live256.Add256(bytes)
 	p.peak256.Add256(bytes)
 	p.b.live.Add(bytes)
 	p.b.peak.Add(bytes)
+	return slot, nil
+}
+
+// OlderBytes returns the bytes of the blocks that turned out to be older than the recording.
+func (p *PoolBuilder) OlderBytes() (n uint64) {
+	for _, s := range p.older {
+		n = size.Add(n, s.ev.Bytes)
+	}
+	return n
+}
+
+// freeOlder adds the Free of a block that is older than the recording and known from this
+// free alone. What ev says of the site is about the free.
+func (p *PoolBuilder) freeOlder(addr uint64, ev Event) error {
+	slot, err := p.Older(addr, Event{Bytes: ev.Bytes, Stream: ev.Stream})
+	if err != nil {
+		return err
+	}
 	ev.Slot = slot
 	return p.Free(ev)
 }
@@ -202,5 +230,8 @@ func (p *PoolBuilder) sealOlder() error {
 	}
 	err := p.seal()
 	p.p.blocks = append(p.p.blocks, known...)
+	for i := range p.p.reserved[min(1, len(p.p.reserved)):] {
+		p.p.reserved[i+1].Event += uint64(len(p.older))
+	}
 	return err
 }

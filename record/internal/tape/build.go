@@ -27,6 +27,7 @@ type Builder struct {
 	peak  sum.Sum
 	first uint64 // the time of the first At
 	now   uint64 // of the events that follow, from first on
+	spool func() *spool.Spool
 }
 
 func newBuilder(in *input.Reader, format string, opt Options) *Builder {
@@ -34,9 +35,14 @@ func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 	if limit == 0 {
 		limit = defaultSpoolLimit
 	}
-	t := &Trace{Source: in.Name(), Format: format, spool: spool.New(max(limit, 0), opt.TempDir)}
-	return &Builder{trace: t, in: in, siteMaker: newSiteMaker(&t.sites, opt.KeepPaths, in.Take)}
+	spools := func() *spool.Spool { return spool.New(max(limit, 0), opt.TempDir) }
+	t := &Trace{Source: in.Name(), Format: format, spool: spools()}
+	return &Builder{trace: t, in: in, siteMaker: newSiteMaker(&t.sites, opt.KeepPaths, in.Take), spool: spools}
 }
+
+// Spool returns a spool for what a reader must put in order before it is events, with the
+// limits of the one for the events. The caller closes it.
+func (b *Builder) Spool() *spool.Spool { return b.spool() }
 
 // Note adds a sentence for people: what was dropped or assumed.
 func (b *Builder) Note(format string, args ...any) {
@@ -123,7 +129,8 @@ func (p *PoolBuilder) Segments(list []Segment) { p.p.segments = list }
 func (p *PoolBuilder) Final(list []Segment) { p.p.final = list }
 
 // Reserved says that the pool held that many bytes from the next event on, see
-// [Pool.Reserved]. The first call is for the beginning.
+// [Pool.Reserved]. The first call is for the beginning. Blocks that turn out to be older than
+// the recording later move the events on.
 func (p *PoolBuilder) Reserved(bytes uint64) {
 	list := p.p.reserved
 	next := Reserved{p.p.Events + 1, bytes}
