@@ -510,7 +510,6 @@ func TestTimesAreExact(t *testing.T) {
 }
 
 func FuzzKineto(f *testing.F) {
-	f.Add(tracetest.Sample(f, "kineto.json.gz"))
 	f.Add(generated(rand.New(rand.NewPCG(3, 1)), 40))
 	f.Add([]byte(traceOf(memoryLine(1, 8, 108, `,"Addr":1`), memoryLine(2, -30, 78, `,"Addr":2`), memoryLine(2, -1<<63, 1, `,"Addr":2`))))
 	f.Add([]byte(traceOf(memoryLine(1, 8, 3, ``), memoryLine(2, -8, 0, ``), memoryLine(3, -8, 0, ``))))
