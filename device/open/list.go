@@ -3,6 +3,7 @@ package open
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"gpumem/device"
@@ -95,28 +96,32 @@ type Driver struct {
 }
 
 // All returns every real GPU, and the device that the environment names beside
-// them. Without a driver and a named device the list is empty.
+// them. Without a driver and a named device the list is empty. A simulated GPU that a program finds by
+// the driver, too, as under gpumem run --simulate, is listed once, under the words that name it.
 func All(lookup func(string) (string, bool)) (list []Listed, driver Driver, err error) {
 	driver.Up = true
 	real, err := cuda.List()
 	if err != nil {
 		driver = Driver{Why: err.Error()}
 	}
+	var named []Listed
+	var uuids []string
+	if words, ok := lookup(EnvVar); ok && words != "" {
+		spec, err := Parse(words)
+		if err == nil && spec.Kind != CUDA {
+			named, err = spec.Status()
+		}
+		if err != nil {
+			return nil, driver, fmt.Errorf("%s: %w", EnvVar, err)
+		}
+		for _, d := range named {
+			uuids = append(uuids, spec.UUID(d.Ordinal).String())
+		}
+	}
 	for i, st := range real {
-		list = append(list, Listed{Words: fmt.Sprintf("cuda:%d", i), Status: st})
+		if !slices.Contains(uuids, st.UUID) {
+			list = append(list, Listed{Words: fmt.Sprintf("cuda:%d", i), Status: st})
+		}
 	}
-	words, ok := lookup(EnvVar)
-	if !ok || words == "" {
-		return list, driver, nil
-	}
-	spec, err := Parse(words)
-	if err == nil && spec.Kind != CUDA {
-		var sims []Listed
-		sims, err = spec.Status()
-		list = append(list, sims...)
-	}
-	if err != nil {
-		return nil, driver, fmt.Errorf("%s: %w", EnvVar, err)
-	}
-	return list, driver, nil
+	return append(list, named...), driver, nil
 }

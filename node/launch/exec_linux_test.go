@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"gpumem/device"
+	"gpumem/device/open"
 	"gpumem/internal/test/standin"
 	"gpumem/node/share"
 )
@@ -63,6 +64,12 @@ func TestMain(m *testing.M) {
 		status, err := p.Run(context.Background())
 		fail(err)
 		os.Exit(status)
+	case "list": // names the devices
+		list, _, err := open.All(os.LookupEnv)
+		fail(err)
+		for _, d := range list {
+			fmt.Println(d.Words)
+		}
 	case "copies": // N COMMAND...: runs the copies
 		n, err := strconv.Atoi(rest[0])
 		fail(err)

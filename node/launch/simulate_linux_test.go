@@ -54,6 +54,7 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 		{name: "six processes", gpu: "8GiB,context=0", command: "for i in 1 2 3 4 5; do " + hold + " 0 ${i}097152; done; " + hold + " 0 1073741824", said: []string{
 			"peak 1 GiB, of process ", "peak 6 MiB, of process", "and 2 more that held less\n", "simulated GPU 0: at most 1 GiB held by all at once"}, not: "peak 2 MiB"},
 		{name: "a process with two GPUs", gpu: "4GiB*2,context=0", command: hold + " 0 1073741824 gpu 1 2097152", said: []string{"simulated GPU 0: total 4 GiB, peak 1 GiB", "simulated GPU 1: total 4 GiB, peak 2 MiB"}, not: "at once"},
+		{name: "listed once", gpu: "4GiB*2", command: `CUDA_VISIBLE_DEVICES=1 ` + os.Args[0] + ` list >$TMPDIR/list && printf '%s\n' "$GPUMEM_DEVICE" "$GPUMEM_DEVICE,device=1" | cmp - $TMPDIR/list`},
 		{name: "the second", gpu: "4GiB*2", command: "CUDA_VISIBLE_DEVICES=1 " + hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 1.50 GiB"}},
 		{name: "a lease on the second", gpu: "4GiB*2", bytes: 2 << 30, visible: "1", command: `test -z "$CUDA_VISIBLE_DEVICES" && ` + hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 1.50 GiB"}},
 		{name: "--gpu counts what is visible", gpu: "4GiB*3", gpus: "1", bytes: 2 << 30, visible: "2,1", command: hold + " 0 1048576", said: []string{"simulated GPU 1: total 4 GiB, peak 1.50 GiB"}},

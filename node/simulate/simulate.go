@@ -117,14 +117,8 @@ func (g *GPU) make(spec open.Spec, n int) error {
 	if strings.ContainsAny(g.folder.path, ",:") { // which end a word in lists of folders and of a device
 		return fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", g.folder.path)
 	}
-	for _, name := range []string{startUp, "sitecustomize.py"} {
-		text, err := files.ReadFile(name)
-		if err == nil {
-			err = os.WriteFile(g.folder.file(name), text, 0o600)
-		}
-		if err != nil {
-			return err
-		}
+	if err := os.CopyFS(g.folder.path, files); err != nil {
+		return err
 	}
 	if spec.Kind == open.Shared {
 		path, err := filepath.Abs(spec.File)
