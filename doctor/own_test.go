@@ -78,7 +78,7 @@ func TestOwnLines(t *testing.T) {
 			"1 GiB are left of the lease of 6 GiB", "5 GiB", "4.50 GiB"), "cause", "external_quota"},
 		"a process is too many": {format(t, "preload/libgpumem/main.go", `GPU %d: %v`, 0, "the lease has no room for what a process takes"),
 			"cause", "external_quota"},
-		"the hook's last word": {"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.\n" + format(t, hook, "this process had", "a lease of 6 GiB"), "cause", "external_quota"},
+		"the hook's last word": {"jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.\n" + format(t, hook, "this process had", "a lease of 6 GiB", "run it with a larger gpumem run --mem, or "), "cause", "external_quota"},
 		"no lease file": {format(t, "preload/front/mark.c", "no GPU memory is served: lease file", "/run/x", "it is gone"), "cause",
 			"external_quota"},
 		"no ledger": {format(t, main, "no memory without the lease", 0, "the ledger is damaged"), "cause", "external_quota"},

@@ -91,6 +91,10 @@ func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
 	one := Limits{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}}}
 	third := one
 	third.Procs = 3
+	all := Limits{Leases: []Lease{{ID: "abc", Bytes: 24 * gib, Total: 24 * gib, Simulated: true}}}
+	half := all
+	half.Procs = 2
+	const larger = "; run it with a larger gpumem run --mem, or give this output to gpumem doctor"
 	two := Limits{Leases: []Lease{{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Visible: "GPU-a", Simulated: true}, {ID: "def", Bytes: 2 * gib, Total: 24 * gib, Visible: "GPU-b", Simulated: true}}}
 	modules := map[string]string{"torch.py": standInTorch, "jax/__init__.py": "", "jax/_src/__init__.py": "", "jax/_src/xla_bridge.py": standInBridge,
 		"cupy/__init__.py": "", "cupy/cuda.py": "class OutOfMemoryError(MemoryError): pass\n"}
@@ -107,6 +111,8 @@ func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
 		{"the driver", one, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY: out of memory')", "a lease of 6 GiB"},
 		{"CuPy", one, "import cupy.cuda\nraise cupy.cuda.OutOfMemoryError('Out of memory allocating 1,024 bytes')", "a lease of 6 GiB"},
 		{"one of three processes", third, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "2 GiB, 1/3 of a lease of 6 GiB"},
+		{"all of the GPU", all, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "all of a GPU of 24 GiB; give this output to gpumem doctor"},
+		{"half of it", half, torch + "raise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "12 GiB, 1/2 of a lease of 24 GiB"},
 		{"on the second GPU", two, "import torch, types; torch._C = types.SimpleNamespace(_cuda_getDevice=lambda: 1); torch.init()\nraise OSError('CUDA_ERROR_OUT_OF_MEMORY')", "a lease of 2 GiB"},
 		{"on both", two, fmt.Sprintf(jax, "cuda") + full, "a lease of 6 GiB on GPU GPU-a and a lease of 2 GiB on GPU GPU-b"},
 		{"another server's quota", one, torch + "raise RuntimeError('429 RESOURCE_EXHAUSTED. Quota exceeded for requests per minute')", ""},
@@ -122,7 +128,11 @@ func TestProgramThatDiesOfLackOfMemoryIsToldItsLease(t *testing.T) {
 			_, stderr := script{grant: tc.g, modules: modules, code: tc.code, ends: true}.run(t)
 			lines := strings.Split(stderr, "\n")
 			got := lines[len(lines)-1]
-			if want := "gpumem: out of GPU memory: this process had " + tc.want + "; run it with a larger gpumem run --mem, or give this output to gpumem doctor"; tc.want != "" && got != want || tc.want == "" && strings.Contains(stderr, "gpumem") {
+			want := "gpumem: out of GPU memory: this process had " + tc.want
+			if tc.name != "all of the GPU" {
+				want += larger
+			}
+			if tc.want != "" && got != want || tc.want == "" && strings.Contains(stderr, "gpumem") {
 				t.Errorf("%s; want %s", stderr, want)
 			}
 		})

@@ -397,10 +397,14 @@ func (e *editor) processes(lim Limits) {
 	}
 	var parts []string
 	for _, l := range lim.Leases {
-		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), lim.each(l), max(l.Within, l.Bytes), l.Visible)))
+		name := l.Visible
+		if l.Bytes == l.Total {
+			name = cmp.Or(name, "-") + " whole"
+		}
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d %d %s", cmp.Or(l.ID, "-"), lim.each(l), max(l.Within, l.Bytes), name)))
 	}
 	e.set(EnvLeaseID, id, "the hook counts the processes of this lease that use a GPU, and says so where their parts are more than the lease")
-	e.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, and the GPU's name")
+	e.set(partVar, strings.Join(parts, ","), "of each GPU the lease, a process's bytes of it, its bytes, the GPU's name, and whether that is all of it")
 	e.set(procsVar, strconv.Itoa(procs), "the number of processes that the limits below are made for (--procs)")
 }
 

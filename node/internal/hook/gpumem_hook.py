@@ -11,7 +11,8 @@
 #   GPUMEM_RECORD          not a limit: the file that PyTorch's memory is recorded to
 #   GPUMEM_LEASE_ID        the lease's name, one for all of its GPUs
 #   GPUMEM_LEASE_PART      of each GPU: the lease there, the bytes of it that each
-#                          process may use, its bytes, and the GPU's name if it has one
+#                          process may use, its bytes, the GPU's name if it has one, and
+#                          the word whole if these bytes are all of it
 #   GPUMEM_PROCS           the number of processes that the limits are made for
 #   GPUMEM_POOL            other than off: the driver library serves the memory, and
 #                          counts and records it; of the others only GPUMEM_TF_CPU
@@ -96,8 +97,10 @@ def end(error):
         gpus = sorted(using.get(os.getpid(), ()))
         cupy = type(error).__module__.startswith("cupy.") and type(error).__name__ == "OutOfMemoryError"
         if cupy or gpus and re.search(NO_MEMORY, str(error)):
-            had = " and ".join(part_of(gpu).text(len(gpus) > 1) for gpu in gpus or [0])
-            sys.stderr.write("gpumem: out of GPU memory: this process had %s; run it with a larger gpumem run --mem, or give this output to gpumem doctor\n" % had)
+            parts = [part_of(gpu) for gpu in gpus or [0]]
+            had = " and ".join(part.text(len(gpus) > 1) for part in parts)
+            larger = "" if all(part.whole for part in parts) else "run it with a larger gpumem run --mem, or "
+            sys.stderr.write("gpumem: out of GPU memory: this process had %s; %sgive this output to gpumem doctor\n" % (had, larger))
     except Exception:
         pass
 
@@ -125,12 +128,15 @@ class Part(object):
     def __init__(self, text, gpu):
         words = text.split()
         self.bytes, self.lease, self.gpu = int(words[1]), int(words[2]), gpu
-        self.name = words[3] if len(words) > 3 else ""
+        self.name = words[3] if len(words) > 3 and words[3] != "-" else ""
+        self.whole = self.bytes == self.lease and "whole" in words[4:]  # the lease is all of the GPU
 
     def text(self, named):
         times = self.lease // self.bytes
         of = ""
-        if times == 1 and self.bytes == self.lease:
+        if self.whole:
+            of = "all of a GPU of "
+        elif times == 1 and self.bytes == self.lease:
             of = "a lease of "
         elif self.bytes == self.lease // times:
             of = "%s, 1/%d of a lease of " % (iec(self.bytes), times)
