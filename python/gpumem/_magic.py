@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from . import _library
 from ._answer import _ask, _run
-from ._record import _guess, record
+from ._record import FRAMEWORKS, _guess, record
 from ._size import size
 
 # The policy under which a framework's recording is drawn, and how the framework is called.
@@ -47,8 +47,8 @@ def load_ipython_extension(shell: Any) -> None:
 
 def in_use() -> str:
     """Returns a text on the memory in use now: of the pools, and of what is imported."""
-    parts = [_library.report(n) for n in range(1024) if _library.is_open(n)]
-    for framework in ("torch", "jax", "cupy"):
+    parts = [_library.report(n) for n in range(_library.ALL) if _library.is_open(n)]
+    for framework in FRAMEWORKS:
         if framework in sys.modules:
             if framework == "jax":
                 from .jax import is_used, live
@@ -62,7 +62,7 @@ def in_use() -> str:
 def _bytes(framework: str) -> int:
     """Returns the bytes in use of all devices."""
     if framework == "gpumem":
-        return sum(_library.stats(n).bytes_in_use for n in range(1024) if _library.is_open(n))
+        return sum(_library.stats(n).bytes_in_use for n in range(_library.ALL) if _library.is_open(n))
     if framework == "torch":
         import torch
 

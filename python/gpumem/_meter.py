@@ -63,7 +63,8 @@ class Meter:
         self.state: Bytes = {}
         self.states = -1
         self.base: Bytes = {}  # at the step's begin, for no known purpose
-        self.in_step = self.in_backward = self.recording = False
+        self.in_step = self.in_backward = False
+        self.recording: Optional[_history.Use] = None
         self._look_at_state()
         for device, s in self._stats().items():
             self.peaks[device] = Peak(device, s[0], 0, 0, 0, 0, s[0], s[1] - s[2], "before training", 0)
@@ -82,8 +83,8 @@ class Meter:
             handle.remove()
         self.handles = []
         if self.recording:
-            self.recording = False
-            _history.stop(self.torch)
+            self.recording.stop()
+            self.recording = None
 
     # Places.
 
@@ -135,8 +136,8 @@ class Meter:
             self.held[segment] = self._gradient_bytes(self.segments[segment])
         self.in_backward = segment is not None
         self._look_at_state()
-        seen = _history.stop_plain(self.torch) if self.recording else {}
-        self.recording = False
+        seen = _history.stop_plain(self.recording) if self.recording else {}
+        self.recording = None
 
         stats = self._stats()
         risen = [device for device in stats if stats[device][0] > self.peaks[device].bytes]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Iterator, Optional, Union
+
+FRAMEWORKS = ("torch", "jax", "cupy")  # that keep a record, or figures, of their own
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def _guess() -> str:
 
     if _library.serves():
         return "gpumem"
-    loaded = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
+    loaded = [name for name in FRAMEWORKS if name in sys.modules]
     if len(loaded) != 1:
         raise ValueError(f"record(path, framework=...): {' and '.join(loaded) or 'no framework'} imported, so say which to record")
     return loaded[0]
@@ -73,12 +76,15 @@ def _torch(path: str) -> Iterator[None]:
 
     from . import _history
 
-    _history.start(torch, context="all")
+    use = _history.Use(torch, "all")
     try:
         yield
     finally:
-        torch.cuda.memory._dump_snapshot(path)
-        _history.stop(torch)
+        part, missing = use.end()
+        if missing:
+            print(f"gpumem.record: {path}: {missing:,} of the allocations are not in it: something else ended PyTorch's history, or it was full", file=sys.stderr)
+        with open(path, "wb") as f:
+            pickle.dump(part, f)
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _library
 from ._live import table
+from ._record import FRAMEWORKS
 from ._size import size
 
 LINES = 6  # of a table
-
-FRAMEWORKS = ("gpumem", "torch", "jax", "cupy")
 
 
 class watch(ContextDecorator):
@@ -29,14 +28,15 @@ class watch(ContextDecorator):
     framework: "torch" (the lines are those of the peak, by PyTorch's history), "jax" (those of the end),
     "gpumem" (the pools of this project, which know no lines) or "cupy" (its pool's size). None is what
     is imported when the block begins; of several that which has begun to use a GPU, which is said.
-    Afterwards peak_bytes has the peak, None if it is not known, and live the rows.
+    Afterwards peak_bytes has the peak of the block, as the framework counts it (with PyTorch the bytes that
+    are allocated, as in torch.cuda.max_memory_allocated), None if that is not known, and live the rows.
     """
 
     def __init__(self, framework: Optional[str] = None):
         if callable(framework):
             raise TypeError("watch is called where it decorates: @gpumem.watch()")
-        if framework is not None and framework not in FRAMEWORKS:
-            raise ValueError(f"watch wants framework= one of {', '.join(FRAMEWORKS)}, not {framework!r}")
+        if framework is not None and framework not in _WATCHED:
+            raise ValueError(f"watch wants framework= one of {', '.join(_WATCHED)}, not {framework!r}")
         self.framework = framework
         self.peak_bytes: Optional[int] = None
         self.live: List[Dict[str, Any]] = []
@@ -78,7 +78,7 @@ def _choose() -> Tuple[Optional[str], str]:
     """Returns the framework to watch, and what there is to say about that."""
     if _library.shared():
         return "gpumem", ""
-    imported = [name for name in ("torch", "jax", "cupy") if name in sys.modules]
+    imported = [name for name in FRAMEWORKS if name in sys.modules]
     if not imported and _library.serves():
         return "gpumem", ""  # a Pool
     if not imported:
@@ -98,6 +98,13 @@ def _is_used(framework: str) -> bool:
     return False
 
 
+def _plain_reason(text: str) -> str:
+    """Returns why PyTorch has no history, in a line."""
+    if "does not yet support" in text or "CUDAPluggableAllocator" in text:
+        return "PyTorch has no history under gpumem.torch.use() or another allocator of the program; framework=\"gpumem\" watches our pool"
+    return text.splitlines()[0]
+
+
 # A text, of which time the rows are, the peak, the rows.
 End = Tuple[str, str, Optional[int], List[Dict[str, Any]]]
 
@@ -106,11 +113,11 @@ def _has(peak: int, before: int, where: str) -> str:
     """Returns the words for a peak that is counted since the program began."""
     if peak > before:
         return f"peak {size(peak)} {where}"
-    return f"peak at most {size(peak)} {where}, which was reached before this block"
+    return f"peak at most {size(peak)} {where} (reached before this block)"
 
 
 class _Torch:
-    """The history of PyTorch: that of the block, or one that was being recorded already."""
+    """The block's part of PyTorch's history, and PyTorch's own count of the peak."""
 
     def __init__(self) -> None:
         import torch
@@ -118,63 +125,71 @@ class _Torch:
         from . import _history
 
         self.torch = torch
-        self.older = _history.is_on(torch)
-        self.recorded = self.older
         self.lacking = ""
-        self.before = _allocations(torch)
+        self.part: Optional[_history.Use] = None
         if not torch.cuda.is_available():
             self.lacking = "PyTorch sees no GPU"
-        elif not self.older:
-            try:
-                _history.start(torch)
-                self.recorded = True
-            except RuntimeError as e:  # a pluggable allocator, cudaMallocAsync
-                self.lacking = str(e).splitlines()[0]
+            return
+        try:
+            self.part = _history.Use(torch)
+        except RuntimeError as e:  # a pluggable allocator, cudaMallocAsync
+            self.lacking = _plain_reason(str(e))
 
     def end(self) -> End:
         from . import _held, _history
 
-        if not self.recorded:
+        if self.part is None:
             return f"torch: the peak is unknown: {self.lacking}", "", None, []
+        labels: Dict[Any, str] = {}
+        counts = _history.counts(self.torch)
         try:
-            snapshot = _history.snapshot(self.torch)
-            peaks = _history.peak(snapshot) if snapshot else {}
+            if self.part.is_too_long():
+                return self._without_lines(counts, "there were more than a million events")
+            with _held.Program(self.torch) as program:  # before there is a snapshot, which would be looked through, too
+                labels = program.label()
+            part, missing = self.part.end()
         finally:
-            if not self.older:
-                _history.stop(self.torch)
-        missing = self.missing(snapshot)
+            self.part.stop()
+        if part is None:
+            return self._without_lines(counts, "PyTorch's allocator gives no snapshot")
         if missing:
-            text = f"torch: the peak is unknown: PyTorch's history has not {missing:,} of the block's allocations; something else began or ended it, or it was full"
-            return text, "", None, []
-        if not peaks:
-            return "torch: no memory of a GPU was used", "", 0, []
-        most, device = max((bytes, device) for device, (bytes, _) in peaks.items())
-        with _held.Program(self.torch) as program:
-            labels = program.label()
-        other = "made before, or without a line of Python, as in the backward pass"
-        rows = _history.rows(peaks[device][1], lambda b: labels.get((b.device, b.address), other) if b.kept else other)
-        since = " since the record began, before this block" if self.older else ""
-        now = _history.live(snapshot["segments"]) if snapshot else []
-        end = sum(b.bytes for b in now if b.device == device)
-        return f"torch: peak {size(most)} on cuda:{device}{since}, {size(end)} at the end", "at the peak", most, rows
+            return self._without_lines(counts, f"it has not {missing:,} of the block's allocations; something else began or ended it, or it was full")
+        with _history.no_collection():
+            tops = {device: self._counted(top, device, counts) for device, top in _history.peak(part).items()}
+            if not tops:
+                return "torch: no memory of a GPU was used", "", 0, []
+            device = max(tops, key=lambda d: tops[d].bytes)
+            most, sure, blocks = tops[device]
+            other = "made before, or without a line of Python, as in the backward pass"
+            blocks = [b._replace(bytes=b.allocated) for b in blocks]
+            rows = _history.rows(blocks, lambda b: labels.get((b.device, b.address), other) if b.kept else other)
+            del part, blocks
+        unused = most - sum(row["bytes"] for row in rows)
+        if unused > 0:
+            rows.append({"pool": f"cuda:{device}", "site": "unused in PyTorch's blocks", "stack": "", "bytes": unused, "blocks": 0})
+        peak = size(most) if sure else f"about {size(most)}"
+        return f"torch: peak {peak} on cuda:{device}, {size(_now(counts, device))} at the end", "at the peak", most if sure else None, rows
+
+    def _without_lines(self, counts: Dict[int, Any], why: str) -> End:
+        """Returns the peak as PyTorch counts it, if that has risen in the block."""
+        before = self.part.before if self.part else {}
+        rose = {d: c.peak for d, c in counts.items() if c.peak > (before[d].peak if d in before else 0)}
+        if not rose:
+            return f"torch: the peak is unknown: PyTorch's history is not whole: {why}", "", None, []
+        device = max(rose, key=lambda d: rose[d])
+        text = f"torch: peak {size(rose[device])} on cuda:{device}, {size(_now(counts, device))} at the end; its lines are unknown: PyTorch's history is not whole: {why}"
+        return text, "", rose[device], []
+
+    def _counted(self, top: Any, device: int, counts: Dict[int, Any]) -> Any:
+        """Returns the peak with PyTorch's own count of it, if that has risen in the block: the program may have reset it there."""
+        before = self.part.before.get(device) if self.part else None
+        after = counts.get(device)
+        rose = after is not None and after.peak > (before.peak if before else 0) and after.peak >= top.bytes
+        return top._replace(bytes=after.peak, sure=True) if rose and after else top
 
 
-    def missing(self, snapshot: Any) -> int:
-        """Returns how many allocations of the block the history does not have. PyTorch counts them itself."""
-        traces = (snapshot or {}).get("device_traces") or []
-        missing = 0
-        for device, after in _allocations(self.torch).items():
-            events = traces[device] if device < len(traces) else []
-            made = after - self.before.get(device, 0)
-            missing += max(0, made - sum(e["action"] == "alloc" for e in events))
-        return missing
-
-
-def _allocations(torch: Any) -> Dict[int, int]:
-    """Returns how many allocations PyTorch has made on each device since the program began."""
-    if not torch.cuda.is_available() or not torch.cuda.is_initialized():
-        return {}
-    return {i: torch.cuda.memory_stats(i).get("allocation.all.allocated", 0) for i in range(torch.cuda.device_count())}
+def _now(counts: Dict[int, Any], device: int) -> int:
+    return counts[device].allocated if device in counts else 0
 
 
 class _Jax:
@@ -244,4 +259,4 @@ class _Cupy:
         return f"cupy: the peak is unknown, for CuPy counts none; {now}", "", None, []
 
 
-_WATCHED = {"torch": _Torch, "jax": _Jax, "gpumem": _Pools, "cupy": _Cupy}
+_WATCHED = {"gpumem": _Pools, "torch": _Torch, "jax": _Jax, "cupy": _Cupy}

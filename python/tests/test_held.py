@@ -244,16 +244,111 @@ class History(unittest.TestCase):
             event("segment_alloc", 7, 1000), event("free_requested", 2, 30), event("alloc", 3, 10),
         ]
         segments = [{"device": 0, "address": 512, "blocks": [block(512, 500), block(1024, 0, "inactive"), block(3, 10), block(1, 100)]}]
-        most, blocks = _history.peak({"segments": segments, "device_traces": [events]})[0]
-        # 500 and 50 lived before; with 100 that is the most, though 30 and 10 come later.
-        self.assertEqual(most, 650)
+        most, sure, blocks = _history.peak({"segments": segments, "device_traces": [events]})[0]
+        # 500 and 50 lived before; with 100 that is the most, though 30 and 10 come later. Each takes 512.
+        self.assertEqual((most, sure), (3 * 512, True))
         self.assertEqual(sorted((b.bytes, b.kept) for b in blocks), [(50, False), (100, True), (500, True)])
+
+    def test_bytes_are_those_that_are_allocated(self):
+        """What PyTorch left unused in a block is known where the block still lives. Of one that was freed
+        it is not, and the peak is not sure where it may have been there."""
+        event = lambda action, addr, size: {"action": action, "addr": addr, "size": size, "frames": []}
+        block = {"address": 1, "size": 12 * MIB, "requested_size": 11 * MIB + 1, "state": "active_allocated", "frames": []}
+        kept = {"segments": [{"device": 0, "address": 1, "blocks": [block]}], "device_traces": [[event("alloc", 1, 11 * MIB + 1)]]}
+        self.assertEqual(_history.peak(kept)[0][:2], (12 * MIB, True))
+        freed = {"segments": [], "device_traces": [kept["device_traces"][0] + [event("free_requested", 1, 11 * MIB + 1)]]}
+        self.assertEqual(_history.peak(freed)[0][:2], (11 * MIB + 512, False))
+        # It was gone when the peak came, which was higher by more than could be unused.
+        later = [event("free_requested", 1, 11 * MIB + 1), event("alloc", 2, 100 * MIB)]
+        other = {**block, "address": 2, "size": 100 * MIB, "requested_size": 100 * MIB}
+        both = {"segments": [{"device": 0, "address": 2, "blocks": [other]}], "device_traces": [kept["device_traces"][0] + later]}
+        self.assertEqual(_history.peak(both)[0][:2], (100 * MIB, True))
 
     def test_rows_by_line_and_by_label(self):
         frames = lambda file: [{"name": "g", "filename": "/v/site-packages/torch/x.py", "line": 1}, {"name": "f", "filename": file, "line": 3}]
         blocks = [_history.Block(0, 1, 10, frames("/home/me/train.py")), _history.Block(0, 2, 20, []), _history.Block(1, 3, 5, frames("x.cpp")[1:])]
         rows = _history.rows(blocks, lambda b: f"made by {b.address}")
         self.assertEqual([(r["pool"], r["site"], r["bytes"]) for r in rows], [("cuda:0", "made by 2", 20), ("cuda:0", "f (train.py:3)", 10), ("cuda:1", "made by 3", 5)])
+
+
+class Recorder:
+    """PyTorch with its history and its counts."""
+
+    def __init__(self, on=False):
+        self.on, self.events, self.allocations, self.frees, self.settings = on, [], 0, 0, []
+        memory = types.SimpleNamespace(_record_memory_history=self.record, _snapshot=lambda: {"segments": [], "device_traces": [list(self.events)]})
+        self.cuda = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, device_count=lambda: 1, memory_stats=self.stats, memory=memory)
+        self._C = types.SimpleNamespace(_cuda_isHistoryEnabled=lambda: self.on)
+
+    def record(self, enabled="all", context="all", **settings):
+        self.on = enabled is not None
+        if not self.on:
+            self.events.clear()
+        self.settings.append(context if self.on else "end")
+
+    def stats(self, device):
+        return {"allocation.all.allocated": self.allocations, "allocation.all.freed": self.frees}
+
+    def work(self, name):
+        """Allocates and frees a block."""
+        self.allocations, self.frees = self.allocations + 1, self.frees + 1
+        if self.on:
+            self.events += [{"action": action, "addr": name, "size": 1} for action in ("alloc", "free_requested", "free_completed")]
+
+
+class Uses(unittest.TestCase):
+    """What several share of one history."""
+
+    def names(self, use):
+        part, missing = use.end()
+        return "".join(e["addr"] for e in part["device_traces"][0] if e["action"] == "alloc"), missing
+
+    def test_each_has_its_own_part_and_the_last_ends_it(self):
+        torch = Recorder()
+        torch.work("x")
+        outer = _history.Use(torch)
+        torch.work("a")
+        inner = _history.Use(torch, None)
+        torch.work("b")
+        self.assertEqual(self.names(inner), ("b", 0))
+        torch.work("c")
+        overlaps = _history.Use(torch, "all")  # which wants more lines, and forgets nothing
+        torch.work("d")
+        self.assertEqual(self.names(outer), ("abcd", 0))
+        torch.work("e")
+        self.assertEqual((self.names(overlaps), torch.on), (("de", 0), False))
+        self.assertEqual(torch.settings, ["alloc", "all", "end"])
+
+    def test_what_the_program_records_goes_on(self):
+        torch = Recorder(on=True)
+        torch.work("a")
+        use = _history.Use(torch)
+        torch.work("b")
+        self.assertEqual((self.names(use), torch.on, torch.settings), (("b", 0), True, []))
+        use = _history.Use(torch, "all")  # a recording needs all of it
+        use.stop()
+        use.stop()
+        self.assertEqual((torch.on, torch.settings), (True, ["all"]))
+
+    def test_what_somebody_else_ended_is_missing(self):
+        torch = Recorder()
+        use = _history.Use(torch)
+        torch.work("a")
+        torch.record(None)
+        torch.work("b")
+        again = _history.Use(torch)
+        torch.work("c")
+        self.assertEqual(self.names(use), ("c", 2))
+        self.assertEqual((self.names(again), torch.on), (("c", 0), False))
+
+    def test_more_than_a_history_can_have(self):
+        torch = Recorder()
+        use = _history.Use(torch)
+        torch.allocations, torch.frees = 600_000, 400_000
+        self.assertFalse(use.is_too_long())
+        torch.frees += 1
+        self.assertTrue(use.is_too_long())
+        use.stop()
 
 
 class Meter(unittest.TestCase):
@@ -442,7 +537,7 @@ class Watch(unittest.TestCase):
         )
         self.assertEqual((status, out), (0, "8388608 None\n"), err)
         self.assertRegex(err, r"^gpumem.watch: gpumem: peak 8 MiB in use of the pool on GPU 0; 5 MiB in 1 block at the end, .* held, 0 refused\n")
-        self.assertIn("peak at most 8 MiB in use of the pool on GPU 0, which was reached before this block", err)
+        self.assertIn("peak at most 8 MiB in use of the pool on GPU 0 (reached before this block)", err)
 
     def test_pool_that_rose_and_a_pool_apart(self):
         status, out, err = python(
