@@ -18,6 +18,7 @@ class Answer(Dict[str, Any]):
     """
 
     # How to get the text; only the whole answer has it.
+    _note = ""  # above the text
     _asked: Optional[tuple[list[str], Union[str, bytes, None], Optional[Mapping[str, str]]]] = None
 
     def __getattr__(self, name: str) -> Any:
@@ -30,7 +31,7 @@ class Answer(Dict[str, Any]):
         if self._asked is None:
             return super().__repr__()
         arguments, text, env = self._asked
-        return _run(arguments, text, env).rstrip("\n")
+        return self._note + _run(arguments, text, env).rstrip("\n")
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))

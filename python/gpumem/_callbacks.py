@@ -23,6 +23,15 @@ BETWEEN = 8  # steps between two looks at what grows
 LOOKS = 3  # at what grows, at most
 
 
+def check(history: Union[str, os.PathLike[str], None]) -> None:
+    """Raises an OSError if a recording could not be written to history. Nothing is made."""
+    if history is None:
+        return
+    from ._record import check_new
+
+    check_new(os.fspath(history))
+
+
 class Training:
     """What both callbacks do."""
 
@@ -47,7 +56,10 @@ class Training:
         if self.history is not None:
             from ._record import record
 
-            self.cleanup.enter_context(record(self.history, "torch"))
+            try:
+                self.cleanup.enter_context(record(self.history, "torch"))
+            except (OSError, RuntimeError) as e:  # a second training with the same file, cudaMallocAsync
+                log.warning("gpumem: no history of this training is recorded: %s", e)
 
     def stop(self) -> None:
         """Ends what start began; the meter's figures stay."""

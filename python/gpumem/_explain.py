@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Iterator, Mapping, Optional, Union
+from collections.abc import Mapping as MappingABC
+from typing import IO, Any, Iterator, Mapping, Optional, Union
 
+from . import _wants
 from ._answer import Answer, _ask
 
 TYPE_CHECKING = False
@@ -14,38 +16,59 @@ if TYPE_CHECKING:
 
 
 def doctor(
-    problem: Union[str, BaseException, os.PathLike[str], None] = None, *, with_file: Union[str, os.PathLike[str], None] = None, state: Union[str, os.PathLike[str], None] = None, machine: bool = False
+    problem: Union[str, bytes, BaseException, os.PathLike[str], IO[Any], None] = None, *, with_file: Union[str, os.PathLike[str], None] = None, state: Union[str, os.PathLike[str], None] = None, machine: bool = False
 ) -> Answer:
     """Says why a program failed, and what to set.
 
-    problem: the text of a log or a traceback, an exception, or the Path of a log; None is the
-    exception that is being handled, or else the last that was not.
+    problem: the text of a log or a traceback, an exception, the name or the Path of a log, or an open
+    file; None is the exception that is being handled, or else the last that was not. A text of one line
+    that is the name of a file is taken for the file.
     with_file: a snapshot, memory profile or dump that was taken beside it.
-    state: a file that gpumem ps --json wrote. machine: look at this machine's GPUs.
+    state: a file that gpumem ps --json wrote. machine: look at this machine's GPUs; without a problem,
+    at nothing else.
 
     The answer has verdict, causes (each with title, evidence, settings, steps), missing,
     decide and certain; see docs/doctor.md. ValueError: a file that cannot be read.
     """
+    wrong = _wants_of_doctor(problem) or with_file is not None and _wants.path("with_file=", with_file) or state is not None and _wants.path("state=", state)
+    if wrong:
+        raise TypeError(wrong)
     if problem is None:
         problem = sys.exc_info()[1] or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if problem is None:
-            raise ValueError("doctor() without an argument explains the last exception, and there was none")
-    arguments = ["doctor"]
-    if isinstance(problem, BaseException):
-        problem = _text(problem)
-    if isinstance(problem, os.PathLike):
-        arguments.append(os.fspath(problem))
-        problem = None
-    elif not isinstance(problem, str):
-        raise TypeError(f"doctor wants a text, an exception or a Path, not {type(problem).__name__}")
-    else:
-        arguments.append("-")
+        if problem is None and not machine and state is None:
+            raise ValueError("doctor() without an argument explains the last exception, and there was none: give it a text, an exception or a file, or machine=True")
+    log, file = _log(problem)
+    arguments = ["doctor"] + ([file] if file else ["-"] if log else [])
     for flag, value in (("--with", with_file), ("--state", state)):
         if value is not None:
             arguments += [flag, os.fspath(value)]
     if machine:
         arguments.append("--machine")
-    return _ask(arguments, problem)
+    try:
+        return _ask(arguments, log)
+    except ValueError as e:
+        raise e.with_traceback(None)  # the text says it all
+
+
+def _wants_of_doctor(problem: Any) -> str:
+    if problem is None or isinstance(problem, (str, bytes, BaseException)) or hasattr(problem, "read") and not isinstance(problem, type):
+        return ""
+    if isinstance(problem, os.PathLike) and not isinstance(problem, type):
+        return ""
+    return f"doctor wants a text, an exception or a Path, not {_wants.shown(problem)}"
+
+
+def _log(problem: Any) -> tuple[Union[str, bytes, None], str]:
+    """Returns a log, or the name of its file."""
+    if isinstance(problem, BaseException):
+        return _text(problem), ""
+    if hasattr(problem, "read"):
+        problem = problem.read()
+    is_name = isinstance(problem, str) and 0 < len(problem) < 4096 and problem.isprintable() and os.path.isfile(problem)
+    if is_name or isinstance(problem, os.PathLike):
+        name = os.fspath(problem)
+        return None, os.path.join(os.curdir, name) if name.startswith("-") else name
+    return problem, ""
 
 
 def _text(error: BaseException) -> str:
@@ -66,7 +89,13 @@ def explain(framework: Optional[str] = None, *, device: Optional[str] = None, en
     loaded, in its release, or else the newest JAX. env: os.environ unless given. What a
     framework read when it was imported is not seen if os.environ was changed afterwards.
     """
+    wrong = _wants.text("explain", framework, "jax@0.4.30") or _wants.device(device)
+    if not wrong and env is not None and not _is_environment(env):
+        wrong = f"env= wants a mapping of texts, such as {{**os.environ, 'XLA_FLAGS': '...'}}, not {_wants.shown(env)}"
+    if wrong:
+        raise TypeError(wrong)
     arguments = ["explain"]
+    of_this_process = framework is None
     if framework is None:
         loaded = [(word, sys.modules[module]) for module, word in _FRAMEWORKS if module in sys.modules]
         if loaded:
@@ -76,7 +105,19 @@ def explain(framework: Optional[str] = None, *, device: Optional[str] = None, en
         arguments += ["--as", framework]
     if device is not None:
         arguments += ["--device", device]
-    return _ask(arguments, env=env)
+    try:
+        answer = _ask(arguments, env=env)
+    except ValueError as e:
+        raise e.with_traceback(None)  # the text says it all
+    torch = sys.modules.get("gpumem.torch")
+    if of_this_process and answer.get("framework") == "pytorch" and torch is not None and torch.is_used():
+        answer._note = "Under gpumem.torch.use() PyTorch's memory is gpumem's pool: nothing below plays a part; gpumem.report() says what the pool does.\n\n"
+        answer["warnings"] = [Answer(name="gpumem.torch.use", text=answer._note.strip()), *(answer.get("warnings") or ())]
+    return answer
+
+
+def _is_environment(env: Any) -> bool:
+    return isinstance(env, MappingABC) and all(isinstance(k, str) and isinstance(v, str) for k, v in env.items())
 
 
 # Texts of errors that are about memory, and of those that may be: the command decides; this only keeps
@@ -224,6 +265,9 @@ def diagnose(error: Optional[BaseException] = None) -> None:
     """
     global _before
     if error is not None:
+        if not isinstance(error, BaseException):  # to raise here would hide the error that is being handled
+            print(f"gpumem: diagnose wants an exception that was caught, the e of \"except RuntimeError as e\", not {_wants.shown(error)}; gpumem.doctor explains a text", file=sys.stderr)
+            return
         try:
             _explain(error, asked=True)
         except Exception as e:

@@ -12,6 +12,8 @@ import os
 import threading
 from typing import NamedTuple, Optional
 
+from . import _wants
+
 ABI = 1
 STREAM_ANY = 2**64 - 1
 OUT_OF_MEMORY = 2
@@ -161,21 +163,33 @@ class Pool:
     """
 
     def __init__(self, device: Optional[str] = None, policy: Optional[str] = None):
-        number = ctypes.c_int()
         self.number = -1
+        wrong = _wants.device(device) or _wants.policy(policy)
+        if wrong:
+            raise TypeError(wrong)
+        number = ctypes.c_int()
         check(library().gpumem_open(_bytes(device), _bytes(policy), ctypes.byref(number)))
         self.number = number.value
 
     def alloc(self, size: int, stream: int = 0) -> int:
         """Allocates size bytes for use in a stream (a CUDA handle); returns the address."""
+        wrong = _wants.number("size", size) or _wants.number("stream", stream)
+        if wrong:
+            raise TypeError(wrong)
         return alloc(self.number, size, stream)
 
     def free(self, address: int, stream: int = 0) -> None:
         """Frees a block in the order of a stream."""
+        wrong = _wants.number("address", address) or _wants.number("stream", stream)
+        if wrong:
+            raise TypeError(wrong)
         free(self.number, address, stream)
 
     def record_stream(self, address: int, stream: int) -> None:
         """Says that a block is used in a further stream."""
+        wrong = _wants.number("address", address) or _wants.number("stream", stream)
+        if wrong:
+            raise TypeError(wrong)
         check(library().gpumem_record_stream(self.number, address, stream))
 
     def stats(self) -> Stats:
@@ -209,6 +223,9 @@ def configure(gpu: int = 0, device: Optional[str] = None, policy: Optional[str] 
 
     >>> gpumem.configure(policy="elastic:limit=20GiB")
     """
+    wrong = _wants.gpu(gpu) or _wants.device(device) or _wants.policy(policy)
+    if wrong:
+        raise TypeError(wrong)
     check(library().gpumem_configure(gpu, _bytes(device), _bytes(policy)))
 
 
@@ -222,6 +239,8 @@ def configure_gpus(gpu: Optional[int], policy: Optional[str]) -> None:
 
 def stats(gpu: int = 0) -> Stats:
     """Returns what the shared pool on a GPU has done: zeros before its first use."""
+    if _wants.gpu(gpu):
+        raise TypeError(_wants.gpu(gpu))
     if not is_open(gpu):
         return Stats(*[0] * len(Stats._fields))
     figures = _Figures(size=ctypes.sizeof(_Figures))
@@ -231,6 +250,8 @@ def stats(gpu: int = 0) -> Stats:
 
 def trim(gpu: int = 0) -> int:
     """Releases idle memory of the shared pool on a GPU to the device; returns the bytes."""
+    if _wants.gpu(gpu):
+        raise TypeError(_wants.gpu(gpu))
     released = ctypes.c_uint64()
     if is_open(gpu):
         check(library().gpumem_trim(gpu, ctypes.byref(released)))
@@ -239,12 +260,16 @@ def trim(gpu: int = 0) -> int:
 
 def reset_peaks(gpu: int = 0) -> None:
     """Makes the peaks of the shared pool on a GPU the present values."""
+    if _wants.gpu(gpu):
+        raise TypeError(_wants.gpu(gpu))
     if is_open(gpu):
         check(library().gpumem_reset_peaks(gpu))
 
 
 def report(gpu: int = 0) -> str:
     """Returns a text about the shared pool on a GPU for people."""
+    if _wants.gpu(gpu):
+        raise TypeError(_wants.gpu(gpu))
     if not is_open(gpu):
         return f"GPU {gpu}: nothing in this process has used gpumem's pool"
     text = ctypes.create_string_buffer(1 << 16)

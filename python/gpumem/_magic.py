@@ -15,7 +15,7 @@ import tempfile
 from contextlib import nullcontext
 from typing import Any, Optional
 
-from . import _library
+from . import _library, _wants
 from ._answer import _ask, _run
 from ._record import FRAMEWORKS, _guess, record
 from ._size import size
@@ -26,6 +26,9 @@ _DRAWN = {"gpumem": "elastic", "torch": "pytorch", "jax": "jax:preallocate=false
 
 def load_ipython_extension(shell: Any) -> None:
     """Defines %gpumem and %%gpumem; IPython calls it for %load_ext gpumem."""
+
+    if not hasattr(shell, "register_magic_function"):
+        raise TypeError(f"load_ipython_extension is called by IPython, for %load_ext gpumem, not with {_wants.shown(shell)}")
 
     def gpumem(line: str, cell: Optional[str] = None) -> Any:
         """Measures the GPU memory of a statement or a cell: growth, peak and a picture.

@@ -9,13 +9,14 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Iterator, Optional, Union
+from typing import Any, ContextManager, Iterator, Optional, Union
+
+from . import _wants
 
 FRAMEWORKS = ("torch", "jax", "cupy")  # that keep a record, or figures, of their own
 
 
-@contextmanager
-def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) -> Iterator[None]:
+def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) -> ContextManager[None]:
     """Records the GPU allocations of a block of code to a file.
 
     >>> with gpumem.record("run.rec"):
@@ -27,11 +28,16 @@ def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) 
     events) or "cupy". None is gpumem where a pool of it is open, else the one framework that
     is imported; ValueError if that is none, or several. FileExistsError if the file has something in it.
     """
-    path = os.fspath(path)
+    wrong = _wants.path("record", path) or _wants.framework("record", framework, sorted(_RECORDERS))
+    if wrong:
+        raise (TypeError if _wants.path("record", path) else ValueError)(wrong)
+    return _record(os.fspath(path), framework)
+
+
+@contextmanager
+def _record(path: str, framework: Optional[str]) -> Iterator[None]:
     if framework is None:
         framework = _guess()
-    if framework not in _RECORDERS:
-        raise ValueError(f"record wants framework= one of {', '.join(sorted(_RECORDERS))}, not {framework!r}")
     if framework != "gpumem":
         import_module(framework)
     new_file(path)
@@ -40,12 +46,23 @@ def record(path: Union[str, os.PathLike[str]], framework: Optional[str] = None) 
 
 
 def new_file(path: str) -> None:
-    """Makes an empty file, so that what is wrong with it shows before the run. One that has something
-    in it is never replaced."""
-    if os.path.isfile(path) and os.path.getsize(path):
-        raise FileExistsError(f"{path}: the file is there; a recording needs a new one, so remove it or name another")
+    """Makes an empty file, so that what is wrong with it shows before the run."""
+    check_new(path)
     with open(path, "wb"):
         pass
+
+
+def check_new(path: str) -> None:
+    """Raises an OSError if path is no place for a recording. One that has something in it is never replaced."""
+    folder = os.path.dirname(path) or os.curdir
+    if os.path.isfile(path) and os.path.getsize(path):
+        raise FileExistsError(f"{path}: the file is there; a recording needs a new one, so remove it or name another")
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path}: this is a folder; a recording needs the name of a file in it")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{path}: there is no folder {folder}; make it, or name another")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise PermissionError(f"{path}: this user may not write there; name another file")
 
 
 def _guess() -> str:

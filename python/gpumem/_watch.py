@@ -7,7 +7,7 @@ import sys
 from contextlib import ContextDecorator
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import _library
+from . import _library, _wants
 from ._live import table
 from ._record import FRAMEWORKS
 from ._size import size
@@ -33,10 +33,10 @@ class watch(ContextDecorator):
     """
 
     def __init__(self, framework: Optional[str] = None):
-        if callable(framework):
+        if callable(framework) and not isinstance(framework, type):
             raise TypeError("watch is called where it decorates: @gpumem.watch()")
-        if framework is not None and framework not in _WATCHED:
-            raise ValueError(f"watch wants framework= one of {', '.join(_WATCHED)}, not {framework!r}")
+        if _wants.framework("watch", framework, _WATCHED):
+            raise ValueError(_wants.framework("watch", framework, _WATCHED))
         self.framework = framework
         self.peak_bytes: Optional[int] = None
         self.live: List[Dict[str, Any]] = []
@@ -46,6 +46,8 @@ class watch(ContextDecorator):
         return watch(self.framework)  # for each call of a function
 
     def __call__(self, function: Any) -> Any:
+        if not callable(function):
+            raise TypeError(f"watch decorates a function, not {_wants.shown(function)}")
         if any(is_kind(function) for is_kind in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
             raise TypeError(f"watch decorates functions that are done when they return; {function.__name__} is a generator or async: put the block within it")
         return super().__call__(function)

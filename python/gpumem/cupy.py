@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from . import _library
+from . import _library, _wants
 
 
 class _Block:
@@ -33,6 +33,8 @@ class _Block:
 
 def allocator(size: int) -> Any:
     """Allocates for CuPy: a function for cupy.cuda.set_allocator."""
+    if _wants.number("size", size):
+        raise TypeError(_wants.number("size", size))
     import cupy
 
     gpu = cupy.cuda.device.get_device_id()
@@ -71,6 +73,9 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
     policy: as for gpumem replay, such as "elastic:limit=20GiB", before the first use of the
     pool; gpu: the GPU that it is for, all if None.
     """
+    wrong = _wants.policy(policy) or _wants.gpu(gpu, all_of_them=True)
+    if wrong:
+        raise TypeError(wrong)
     import cupy
 
     _library.configure_gpus(gpu, policy)

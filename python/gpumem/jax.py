@@ -16,6 +16,7 @@ import os
 import sys
 from typing import Any, NamedTuple, Optional, Union
 
+from . import _wants
 from ._answer import Answer, _ask
 from ._command import command
 from ._live import Live as Live
@@ -114,6 +115,10 @@ def remat(limit: Union[str, int, None], seconds: float = 60) -> None:
 
     >>> gpumem.jax.remat("auto")
     """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"seconds= wants a number, not {_wants.shown(seconds)}")
+    if limit is not None and not isinstance(limit, (str, int, float)):
+        raise ValueError(f"limit={_wants.shown(limit)}: want bytes such as '12GiB', '60%' of what each function takes, or 'auto'")
     from . import _remat  # type: ignore[attr-defined]  # in the wheel only
 
     if limit is None:
@@ -134,7 +139,7 @@ def program(compiled: Any) -> Program:
     >>> gpumem.jax.program(jax.jit(step).lower(x).compile())
     """
     if not hasattr(compiled, "runtime_executable"):
-        raise TypeError(f"program wants what jax.jit(f).lower(arguments).compile() returns, not {type(compiled).__name__}")
+        raise TypeError(f"program wants what jax.jit(f).lower(arguments).compile() returns, not {_wants.shown(compiled)}")
     return Program(compiled.runtime_executable())
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _library
+from . import _library, _wants
+
 
 def _handle(stream: Any) -> int:
     """Returns the CUDA handle of RMM's stream object."""
@@ -24,6 +25,8 @@ def _handle(stream: Any) -> int:
 def resource(gpu: int = 0) -> Any:
     """Returns an RMM memory resource on the pool of a GPU, for set_current_device_resource or
     set_per_device_resource."""
+    if _wants.gpu(gpu):
+        raise TypeError(_wants.gpu(gpu))
     import rmm
 
     _library.library()

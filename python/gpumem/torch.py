@@ -31,7 +31,7 @@ import os
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from . import _library
+from . import _library, _wants
 from ._answer import Answer
 from ._live import Live as Live
 from ._size import size
@@ -57,6 +57,9 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
     all if None. RuntimeError if PyTorch has used CUDA memory already.
     """
     global _used
+    wrong = _wants.policy(policy) or _wants.gpu(gpu, all_of_them=True)
+    if wrong:
+        raise TypeError(wrong)
     if _used is not None:
         return
     torch = _torch()
@@ -92,12 +95,20 @@ def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:
     Statistics, snapshots and torch.OutOfMemoryError are PyTorch's own. policy and gpu are as
     for use, before the first use of this project's pool.
     """
+    wrong = _wants.policy(policy) or _wants.gpu(gpu, all_of_them=True)
+    if wrong:
+        raise TypeError(wrong)
     torch = _torch()
     _library.configure_gpus(gpu, policy)
     _library.library()  # for stats and report; PyTorch opens the same file
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "gpumem_torch_pool_alloc", "gpumem_torch_free")
     _pools.append(allocator)
     return torch.cuda.MemPool(allocator.allocator())
+
+
+def is_used() -> bool:
+    """Reports whether use() has been called."""
+    return _used is not None
 
 
 def _address(function: Any) -> int:
@@ -240,9 +251,9 @@ def programs() -> Programs:
     return Programs(sorted(pools, key=lambda p: -p.reserved_bytes))
 
 
-def LightningCallback(*, history: Optional[Path] = None) -> Any:
-    """Returns a callback for Lightning's Trainer (lightning or pytorch_lightning) that logs what the
-    peak is made of and what grows, with the metrics that the program logs anyway.
+class LightningCallback:
+    """A callback for Lightning's Trainer (lightning or pytorch_lightning) that logs what the peak is made
+    of and what grows, with the metrics that the program logs anyway.
 
     >>> lightning.Trainer(callbacks=[gpumem.torch.LightningCallback()])
 
@@ -250,19 +261,31 @@ def LightningCallback(*, history: Optional[Path] = None) -> Any:
     to which PyTorch's history of the training is recorded, for gpumem replay and gpumem leaks. The
     callback changes nothing of the training and never raises into it.
     """
-    from ._callbacks import lightning
 
-    return lightning(history)
+    def __new__(cls, *, history: Optional[Path] = None) -> Any:
+        from . import _callbacks
+
+        wrong = "" if history is None else _wants.path("history=", history)
+        if wrong:
+            raise TypeError(wrong)
+        _callbacks.check(history)
+        return _callbacks.lightning(history)
 
 
-def TrainerCallback(*, history: Optional[Path] = None) -> Any:
-    """Returns a callback for the Trainer of transformers, which adds to each entry of its log what the
-    peak is made of and what grows.
+class TrainerCallback:
+    """A callback for the Trainer of transformers, which adds to each entry of its log what the peak is
+    made of and what grows.
 
     >>> transformers.Trainer(model, callbacks=[gpumem.torch.TrainerCallback()], ...)
 
     As LightningCallback in all else.
     """
-    from ._callbacks import transformers
 
-    return transformers(history)
+    def __new__(cls, *, history: Optional[Path] = None) -> Any:
+        from . import _callbacks
+
+        wrong = "" if history is None else _wants.path("history=", history)
+        if wrong:
+            raise TypeError(wrong)
+        _callbacks.check(history)
+        return _callbacks.transformers(history)

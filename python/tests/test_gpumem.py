@@ -6,6 +6,8 @@ PyTorch, CuPy and RMM are stand-ins here: modules with the functions that ours c
 import contextlib
 import ctypes
 import importlib
+import inspect
+import io
 import json
 import os
 import pathlib
@@ -97,8 +99,30 @@ class Doctor(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "no such file"):
                 gpumem.doctor(pathlib.Path(folder, "none"))
 
+    def test_what_a_log_may_be(self):
+        """Its name, as in the shell; bytes; an open file, of text or of bytes."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "-train.log")
+            pathlib.Path(log).write_text(LOG)
+            with contextlib.ExitStack() as stack:
+                files = [stack.enter_context(open(log, mode)) for mode in ("r", "rb")]
+                for problem in (log, LOG.encode(), *files):
+                    self.assertEqual(gpumem.doctor(problem).verdict, "needs", problem)
+            before = os.getcwd()
+            self.addCleanup(os.chdir, before)
+            os.chdir(folder)
+            for problem in ("-train.log", pathlib.Path("-train.log")):  # which is no flag
+                self.assertEqual(gpumem.doctor(problem).verdict, "needs")
+            os.chdir(before)
+
+    def test_the_machine_alone(self):
+        program = "import gpumem\nanswer = gpumem.doctor(machine=True)\nprint(answer.certain)\nprint(str(answer))"
+        status, out, err = python(program)
+        self.assertEqual((status, err), (0, ""))
+        self.assertIn("sim:1GiB: 1 GiB, total", out)
+
     def test_bad_arguments(self):
-        with self.assertRaisesRegex(TypeError, "a text, an exception or a Path, not int"):
+        with self.assertRaisesRegex(TypeError, "a text, an exception or a Path, not 5"):
             gpumem.doctor(5)
         with self.assertRaisesRegex(AttributeError, "no 'nonsense' in this answer; it has"):
             gpumem.doctor(LOG).nonsense
@@ -119,6 +143,87 @@ class Explain(unittest.TestCase):
     def test_settings_that_are_refused(self):
         answer = gpumem.explain("jax", device="sim:24GiB", env={"XLA_CLIENT_MEM_FRACTION": ".5", "XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"})
         self.assertTrue(answer.errors)
+
+
+class Arguments(unittest.TestCase):
+    """Odd values for each argument of each public function: what is raised is one sentence for people,
+    and no frame but the function's own is above it."""
+
+    ODD = (None, 3, -1, 1.5, b"", "", object(), dict, [], (i for i in ()), len, {1: 2}, "no such", pathlib.Path("/no/such"), float("nan"), 1 << 70)
+    INTERNAL = r"\b_[a-z]|NoneType|has no attribute|ArgumentError|unhashable|expected str, bytes|not subscriptable|codec|ctypes|<[a-z]+ .* at 0x"
+    OTHERS = {"alloc": {"size": 1}, "free": {"address": 0}, "record_stream": {"address": 0, "stream": 0}, "remat": {"limit": None}, "record": {"path": "/no/such/file"}}
+
+    def functions(self, pool):
+        for name in gpumem.__all__:
+            value = getattr(gpumem, name)
+            if isinstance(value, types.ModuleType):
+                yield from ((f"{name}.{n}", f) for n, f in vars(value).items() if callable(f) and not n.startswith("_") and getattr(f, "__module__", "") == value.__name__)
+            elif callable(value) and name not in ("Answer", "Error", "OutOfMemoryError", "Stats"):
+                yield name, value
+        for name in ("alloc", "free", "record_stream"):
+            yield "Pool." + name, getattr(pool, name)
+
+    def test_odd_values(self):
+        tried = 0
+        data = ("Stats", "Program", "Programs", "Live")
+        with gpumem.Pool("sim:1GiB") as pool, only({}), mock.patch("sys.stderr", io.StringIO()) as err:
+            for name, function in list(self.functions(pool)):
+                short = name.rpartition(".")[2]
+                for parameter in inspect.signature(function).parameters if short not in data else ():
+                    for odd in self.ODD:
+                        if short == "diagnose" and odd is None:
+                            continue  # which is right, and changes the hooks
+                        with self.subTest(f"{name}({parameter}={odd!r})"):
+                            self.call(function, {**self.OTHERS.get(short, {}), parameter: odd})
+                            tried += 1
+        self.assertGreater(tried, 300)
+        self.assertNotRegex(err.getvalue(), self.INTERNAL)
+
+    def call(self, function, arguments):
+        try:
+            made = function(**arguments)
+            if isinstance(made, gpumem.Pool):
+                made.close()
+        except (TypeError, ValueError, OSError, ImportError, gpumem.Error) as e:
+            self.assertNotRegex(str(e), self.INTERNAL)
+            self.assertFalse("\n" in str(e).strip() and not isinstance(e, gpumem.OutOfMemoryError), e)
+            frames, trace = [], e.__traceback__
+            while trace:
+                if trace.tb_frame.f_code.co_filename.startswith(os.path.dirname(gpumem.__file__)):
+                    frames.append(trace.tb_frame.f_code.co_name)
+                trace = trace.tb_next
+            if not isinstance(e, ImportError):  # a framework that is missing
+                self.assertFalse([n for n in frames if n.startswith("_") and not n.startswith("__")], frames)
+
+    def test_misuse_that_is_common(self):
+        with self.assertRaisesRegex(TypeError, r"@gpumem.watch\(\)"):
+
+            @gpumem.watch
+            def f():
+                pass
+
+        for wrong in ("boom", ValueError):
+            with mock.patch("sys.stderr", io.StringIO()) as err:
+                gpumem.diagnose(wrong)
+            self.assertRegex(err.getvalue(), "^gpumem: diagnose wants an exception that was caught, .*\n$")
+        self.assertTrue(all(isinstance(c, type) for c in (gpumem.torch.TrainerCallback, gpumem.torch.LightningCallback)))  # transformers makes one of a class
+
+    def test_history_of_a_callback_is_checked_when_it_is_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            there = pathlib.Path(folder, "there")
+            there.write_text("x")
+            for make in (gpumem.torch.LightningCallback, gpumem.torch.TrainerCallback):
+                for history, error in ((3, TypeError), ("", TypeError), ("/nope/x", FileNotFoundError), (there, FileExistsError), (folder, IsADirectoryError)):
+                    with self.assertRaises(error):
+                        make(history=history)
+            self.assertEqual(os.listdir(folder), ["there"])
+
+    def test_explain_under_our_pool(self):
+        with only({"torch": types.SimpleNamespace(__version__="2.9.0")}), mock.patch.object(gpumem.torch, "_used", object()):
+            answer = gpumem.explain(device="sim:24GiB")
+            self.assertRegex(str(answer), "^Under gpumem.torch.use")
+            self.assertEqual(answer.warnings[0].name, "gpumem.torch.use")
+            self.assertNotIn("Under", str(gpumem.explain("pytorch@2.9", device="sim:24GiB")))
 
 
 class Diagnose(unittest.TestCase):

@@ -199,6 +199,9 @@ class Watch(Case):
     def test_under_the_pool_of_this_project(self):
         out, err = self.check("gpumem.torch.use()\nwith gpumem.watch() as w: x = empty(4 * MIB)\nassert w.peak_bytes == 4 * MIB")
         self.assertIn("gpumem: peak 4 MiB in use of the pool on GPU 0", err)
+        out, err = self.check("gpumem.torch.use()\nwith gpumem.watch('torch'): x = empty(4 * MIB)")
+        self.assertIn("torch: the peak is unknown: PyTorch has no history under gpumem.torch.use()", err)
+        self.assertNotIn("file an issue", err)
 
 
 # A training loop with a meter and with PyTorch's history beside it. What the history shows of the peak
