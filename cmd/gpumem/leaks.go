@@ -54,5 +54,8 @@ func runLeaks(ctx context.Context, o *leaksOptions) error {
 		return err
 	}
 	a := &leaks.Answer{Trace: replay.Describe(t), Report: found}
+	if err := a.Trace.AddPeaks(ctx, t, o.pool); err != nil {
+		return err
+	}
 	return o.show(a, func(t *text) { writeLeaks(t, a) })
 }

@@ -28,9 +28,16 @@ const answerEvents = 200_000
 // replayDrawn replays the recording, and writes its page and drawing if they have a path.
 func (o *replayOptions) replayDrawn(ctx context.Context, t *trace.Trace, cfg replay.Config) (*replay.Report, error) {
 	if o.page+o.drawing == "" {
-		return replay.Run(ctx, t, cfg)
+		rep, err := replay.Run(ctx, t, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return rep, rep.Trace.AddPeaks(ctx, t, o.pool)
 	}
 	rep, p, err := timeline.Run(ctx, t, cfg)
+	if err == nil {
+		err = rep.Trace.AddPeaks(ctx, t, o.pool)
+	}
 	switch {
 	case err != nil:
 		return nil, err

@@ -200,6 +200,13 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context,
 		ConstantBytes: cfg.Constants,
 	}
+	var pools []string
+	for _, g := range gpus {
+		pools = append(pools, g.pools...)
+	}
+	if err := rep.Trace.AddPeaks(ctx, t, pools...); err != nil {
+		return nil, err
+	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
 	all, err := a.answer(ctx)
 	if err != nil {

@@ -102,6 +102,8 @@ type TraceInfo struct {
 	Format    string   `json:"format"`
 	Notes     []string `json:"notes,omitempty"` // remarks of the reader
 	PoolNames []string `json:"pools,omitempty"` // if there are several
+	// AtPeak is what the memory is for at the peaks of pools, the highest first, see AddPeaks.
+	AtPeak []*Peak `json:"at_peak,omitempty"`
 }
 
 // Result is the outcome of one policy on one pool of the recording. Sizes are bytes.

@@ -1,0 +1,161 @@
+// Package category says what the memory at a recording's peak is for: parameters,
+// gradients, optimizer state, activations kept for the backward pass, temporaries, inputs,
+// a cache of keys and values, workspaces of libraries. What it cannot tell is Unknown.
+//
+// # What it goes by
+//
+// A recording has sizes, the order of events, and lifetimes; often it has stacks. A training
+// step has a shape that no model changes: what is made in the forward pass and freed in the
+// backward pass was kept for it, what is made in the backward pass and outlives it is a
+// gradient, what is made in the first update and never freed is the optimizer's, and what was
+// there before and stays is the model. So first the passes are found (phases.go), by the stacks
+// of PyTorch's own frames (roles.go), or without stacks by the gradients, whose sizes are
+// those of parameters and which are made last first and freed together (stackless.go). Then
+// each block's birth and death are looked up among the passes (rules.go).
+//
+// # One block
+//
+// A linear layer of a training loop makes its output at event 1,204, under a frame of
+// Module._call_impl: forward. The next pass of the engine is from 1,377 to 1,702, and the
+// block is freed at 1,455 by a thread of the engine. It was kept for the backward pass: an
+// activation, for sure. Had it been freed at 1,210 it were a temporary; had it lived on, it
+// would be held by a variable of the program, too, and the answer is not sure.
+package category
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"regexp"
+	"slices"
+
+	"gpumem/record/internal/tape"
+	"gpumem/size"
+)
+
+// A Category is what memory is for.
+type Category string
+
+// The categories.
+const (
+	Parameters  Category = "parameters" // and buffers, such as the averages of a norm
+	Gradients   Category = "gradients"  // of parameters
+	State       Category = "optimizer_state"
+	Activations Category = "activations" // kept for the backward pass
+	Temporaries Category = "temporaries" // made and freed within a pass
+	Inputs      Category = "inputs"      // batches
+	KVCache     Category = "kv_cache"    // keys and values of tokens so far
+	Workspace   Category = "workspace"   // of libraries, such as cuBLAS
+	Unknown     Category = "unknown"
+)
+
+// String returns the category in words.
+func (c Category) String() string {
+	switch c {
+	case State:
+		return "optimizer state"
+	case KVCache:
+		return "KV cache"
+	}
+	return string(c)
+}
+
+// Peak is what a pool has when most of its memory is live, for the first time.
+type Peak struct {
+	Pool  string `json:"pool,omitempty"`
+	Event uint64 `json:"event"` // as people count: from 1, without what is older than the recording
+	Bytes uint64 `json:"bytes"` // requested, what was refused there included; the sum of the parts
+	// Parts are what the memory is for, the largest first.
+	Parts []Part `json:"parts"`
+}
+
+// Part is the memory of one category.
+type Part struct {
+	Category Category `json:"category"`
+	Bytes    uint64   `json:"bytes"`
+	Sure     uint64   `json:"sure_bytes"` // of Bytes, those that can be nothing else
+	Blocks   uint64   `json:"blocks"`
+	// Lines are the lines of the program that allocated it, or the sizes of blocks of
+	// which no line is known; the largest first, and at most twelve.
+	Lines []Line `json:"lines"`
+}
+
+// Line is the memory of one category that one line of the program allocated.
+type Line struct {
+	Where  string `json:"where"` // "forward (model.py:12)", or "blocks of 2.50 MiB"
+	Bytes  uint64 `json:"bytes"`
+	Blocks uint64 `json:"blocks"`
+}
+
+// A label is what was found out of a block.
+type label struct {
+	Category
+	sure bool
+}
+
+// Of returns what a pool's memory is for at its peak, nil if nothing is ever live. The
+// errors are those of reading the trace.
+func Of(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Peak, error) {
+	s, err := read(ctx, p)
+	if err != nil || s.bytes == 0 {
+		return nil, err
+	}
+	labels := labelsOf(s, t.FullSite, t.Format == "torch")
+	peak := &Peak{Pool: p.Name, Event: p.Recorded(s.peak), Bytes: s.bytes, Parts: []Part{}}
+	at := map[Category]int{}
+	lines := map[Category]map[string]Line{}
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		if !b.lives(s.peak) || b.bytes == 0 {
+			continue
+		}
+		l := labels[i]
+		k, ok := at[l.Category]
+		if !ok {
+			k = len(peak.Parts)
+			at[l.Category], lines[l.Category] = k, map[string]Line{}
+			peak.Parts = append(peak.Parts, Part{Category: l.Category})
+		}
+		part := &peak.Parts[k]
+		part.Bytes += b.bytes
+		part.Blocks++
+		if l.sure {
+			part.Sure += b.bytes
+		}
+		where := lineOf(t, b)
+		one := lines[l.Category][where]
+		lines[l.Category][where] = Line{where, one.Bytes + b.bytes, one.Blocks + 1}
+	}
+	for k := range peak.Parts {
+		part := &peak.Parts[k]
+		part.Lines = slices.Collect(maps.Values(lines[part.Category]))
+		slices.SortFunc(part.Lines, func(a, b Line) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Where, b.Where)) })
+		part.Lines = part.Lines[:min(len(part.Lines), mostLines)]
+	}
+	slices.SortFunc(peak.Parts, func(a, b Part) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Category, b.Category))
+	})
+	return peak, nil
+}
+
+// lineOf returns the line of the program that made a block; for the engine's threads, which have
+// none, the operation that goes back, and without a stack the size.
+func lineOf(t *tape.Trace, b *block) string {
+	full := t.FullSite(b.site)
+	switch node := engineNode.FindStringSubmatch(full); {
+	case full == "":
+		return blocksOf + size.Format(b.bytes)
+	case node != nil && roleOf(full) == backward:
+		return node[1]
+	}
+	return t.Line(b.site)
+}
+
+// engineNode matches the frame of the autograd engine's node, such as AddmmBackward0.
+var engineNode = regexp.MustCompile(`::(\w+)::apply\(`)
+
+// blocksOf begins the name of what no line is known of.
+const blocksOf = "blocks of "
+
+// mostLines is the most lines of a category that are told apart.
+const mostLines = 12

@@ -1,0 +1,355 @@
+package category
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"gpumem/internal/input"
+	"gpumem/record/internal/tape"
+)
+
+// A program makes the events of a run as PyTorch's allocator sees them, and knows what each
+// block is for.
+type program struct {
+	t      testing.TB
+	b      *tape.Builder
+	p      *tape.PoolBuilder
+	frames []string // of the stack, the innermost last
+	blind  bool     // no stacks
+	live   map[uint32]made
+	bytes  uint64
+	peak   uint64
+	atPeak map[Category]uint64
+}
+
+// made is a block of a program.
+type made struct {
+	slot  uint32
+	bytes uint64
+	Category
+}
+
+// Stacks as PyTorch has them.
+var (
+	moving    = []string{"convert (/v/site-packages/torch/nn/modules/module.py:1370)", "_apply (/v/site-packages/torch/nn/modules/module.py:965)", "to (/v/site-packages/torch/nn/modules/module.py:1384)", "main (/home/u/train.py:9)"}
+	calling   = []string{"forward (/v/site-packages/torch/nn/modules/linear.py:134)", "_call_impl (/v/site-packages/torch/nn/modules/module.py:1790)", "forward (/home/u/model.py:20)", "_call_impl (/v/site-packages/torch/nn/modules/module.py:1790)", "main (/home/u/train.py:14)"}
+	going     = []string{"at::native::empty_cuda(...)", "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)", "torch::autograd::Engine::evaluate_function(...)"}
+	computing = append([]string{"forward (/home/u/model.py:20)", "_call_impl (/v/site-packages/torch/nn/modules/module.py:1790)", "recompute_fn (/v/site-packages/torch/utils/checkpoint.py:1125)", "unpack_hook (/v/site-packages/torch/utils/checkpoint.py:1179)"}, "main (/home/u/train.py:15)")
+	stepping  = []string{"_init_group (/v/site-packages/torch/optim/adam.py:178)", "step (/v/site-packages/torch/optim/adam.py:238)", "wrapper (/v/site-packages/torch/optim/optimizer.py:533)", "main (/home/u/train.py:16)"}
+	loading   = []string{"main (/home/u/train.py:12)"}
+)
+
+func (g *program) alloc(c Category, bytes uint64, stack []string) made {
+	g.t.Helper()
+	var site uint32
+	if !g.blind {
+		var frames []uint32
+		for _, f := range stack {
+			name, file, _ := strings.Cut(f, " (")
+			file, line, _ := strings.Cut(strings.TrimSuffix(file, ")"), ":")
+			var n int64
+			_, _ = fmt.Sscan(line, &n)
+			frames = append(frames, g.b.Frame(name, file, n))
+		}
+		site = g.b.Stack(frames)
+	}
+	slot, err := g.p.Alloc(tape.Event{Bytes: bytes, Site: site}, 0)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	m := made{slot, bytes, c}
+	g.live[slot] = m
+	if g.bytes += bytes; g.bytes > g.peak {
+		g.peak, g.atPeak = g.bytes, map[Category]uint64{}
+		for _, m := range g.live {
+			g.atPeak[m.Category] += m.bytes
+		}
+	}
+	return m
+}
+
+func (g *program) free(list ...made) {
+	g.t.Helper()
+	for _, m := range list {
+		if err := g.p.Free(tape.Event{Slot: m.slot}); err != nil {
+			g.t.Fatal(err)
+		}
+		delete(g.live, m.slot)
+		g.bytes -= m.bytes
+	}
+}
+
+// A training is a loop over a model of equal layers.
+type training struct {
+	layers, steps int
+	weight, act   uint64 // bytes a layer
+	adam          bool   // else plain SGD
+	keepZeroed    bool   // zero_grad(set_to_none=False)
+	accumulate    int    // micro-batches a step
+}
+
+func (c training) run(g *program) {
+	var params, state, grads []made
+	for i := range c.layers {
+		params = append(params, g.alloc(Parameters, c.weight+uint64(i)*512, moving), g.alloc(Parameters, 4096+uint64(i)*512, moving))
+	}
+	var old made
+	for step := range c.steps {
+		if step > 0 && !c.keepZeroed {
+			g.free(grads...)
+			grads = nil
+		}
+		for range max(1, c.accumulate) {
+			in := g.alloc(Inputs, 3<<20, loading)
+			if old.bytes > 0 {
+				g.free(old)
+			}
+			old = in
+			var acts []made
+			for i := range c.layers {
+				x := g.alloc(Temporaries, c.act/2, calling)
+				acts = append(acts, g.alloc(Activations, c.act+uint64(i)*1024, calling))
+				g.free(x)
+			}
+			first := len(grads) == 0
+			for i := c.layers - 1; i >= 0; i-- {
+				x := g.alloc(Temporaries, c.act/4, going)
+				for _, p := range []made{params[2*i], params[2*i+1]} {
+					if first {
+						grads = append(grads, g.alloc(Gradients, p.bytes, going))
+					} else { // it is added to the one that there is
+						g.free(g.alloc(Temporaries, p.bytes, going))
+					}
+				}
+				g.free(x, acts[i])
+			}
+		}
+		if c.adam && step == 0 {
+			for _, p := range params {
+				state = append(state, g.alloc(State, p.bytes, stepping), g.alloc(State, p.bytes, stepping))
+			}
+		}
+		if c.adam {
+			x := g.alloc(Temporaries, c.weight, stepping)
+			g.free(x)
+		}
+	}
+	_ = state
+}
+
+// recorded returns the recording of a program, and what it says that its peak is made of.
+func recorded(t testing.TB, blind bool, run func(*program)) (*tape.Trace, *program) {
+	t.Helper()
+	g := &program{t: t, blind: blind, live: map[uint32]made{}}
+	format := tape.Format{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
+		g.b, g.p = b, b.Pool("cuda:0")
+		run(g)
+		return nil
+	}}
+	tr, err := tape.Formats{format}.Read(t.Context(), strings.NewReader("x"), "in", tape.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	return tr, g
+}
+
+func partsOf(t testing.TB, tr *tape.Trace) (all, sure map[Category]uint64) {
+	t.Helper()
+	p, err := Of(context.Background(), tr, tr.Pools[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, sure = map[Category]uint64{}, map[Category]uint64{}
+	sum := uint64(0)
+	for _, part := range p.Parts {
+		all[part.Category], sure[part.Category] = part.Bytes, part.Sure
+		sum += part.Bytes
+		if part.Sure > part.Bytes {
+			t.Errorf("of %s %d bytes are sure and %d all", part.Category, part.Sure, part.Bytes)
+		}
+	}
+	if sum != p.Bytes {
+		t.Errorf("the parts are %d bytes, the peak %d", sum, p.Bytes)
+	}
+	return all, sure
+}
+
+var trainings = map[string]training{
+	"Adam":                         {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20, adam: true},
+	"Adam, the peak in the update": {layers: 12, steps: 6, weight: 64 << 20, act: 1 << 20, adam: true},
+	"SGD without state":            {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20},
+	"gradients are zeroed":         {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20, adam: true, keepZeroed: true},
+	"three micro-batches":          {layers: 12, steps: 4, weight: 16 << 20, act: 8 << 20, adam: true, accumulate: 3},
+	"one step":                     {layers: 12, steps: 1, weight: 16 << 20, act: 8 << 20, adam: true},
+	"two large layers":             {layers: 2, steps: 5, weight: 256 << 20, act: 512 << 20, adam: true},
+}
+
+// With stacks every byte has its category, and nothing that is sure is wrong.
+func TestTraining(t *testing.T) {
+	for name, c := range trainings {
+		t.Run(name, func(t *testing.T) {
+			tr, g := recorded(t, false, c.run)
+			got, sure := partsOf(t, tr)
+			if !maps.Equal(got, g.atPeak) {
+				t.Errorf("%v, want %v", got, g.atPeak)
+			}
+			for k, n := range sure {
+				if k != Inputs && n != got[k] {
+					t.Errorf("of %d bytes of %s only %d are sure", got[k], k, n)
+				}
+			}
+		})
+	}
+}
+
+// Without stacks most bytes have it, by lifetimes, and nothing that is sure is wrong.
+func TestTrainingWithoutStacks(t *testing.T) {
+	for name, c := range trainings {
+		t.Run(name, func(t *testing.T) {
+			tr, g := recorded(t, true, c.run)
+			got, sure := partsOf(t, tr)
+			var right, all uint64
+			for k, n := range g.atPeak {
+				right += min(n, got[k])
+				all += n
+			}
+			for k, n := range sure {
+				if n > g.atPeak[k] {
+					t.Errorf("%d bytes of %s are sure, and there are %d", n, k, g.atPeak[k])
+				}
+			}
+			if got[Unknown] == all { // two layers show no teeth, and it is said
+				return
+			}
+			if right*100 < 90*all {
+				t.Errorf("%d of %d bytes are right: %v, want %v", right, all, got, g.atPeak)
+			}
+		})
+	}
+}
+
+// A model that only runs has parameters, what comes and goes, and a cache that grows by a token.
+func TestGeneration(t *testing.T) {
+	const layers = 8
+	tr, g := recorded(t, false, func(g *program) {
+		for range layers {
+			g.alloc(Parameters, 16<<20, moving)
+		}
+		in := g.alloc(Inputs, 1<<20, loading)
+		cache := make([]made, 2*layers)
+		for token := range uint64(20) {
+			for i := range cache {
+				x := g.alloc(Temporaries, 2<<20, calling)
+				grown := g.alloc(KVCache, (32+token)<<16, calling)
+				if token > 0 {
+					g.free(cache[i])
+				}
+				cache[i] = grown
+				g.free(x)
+			}
+			next := g.alloc(Temporaries, 4096, loading)
+			g.free(next)
+		}
+		_ = in
+	})
+	if got, _ := partsOf(t, tr); !maps.Equal(got, g.atPeak) {
+		t.Errorf("%v, want %v", got, g.atPeak)
+	}
+}
+
+// What no rule knows is unknown: a recording that is not of PyTorch and has no passes, one
+// of an instant, and none at all.
+func TestUnknown(t *testing.T) {
+	tr, _ := recorded(t, true, func(g *program) {
+		for i := range uint64(200) {
+			a := g.alloc(Unknown, i<<10, nil)
+			if i%3 > 0 {
+				g.free(a)
+			}
+		}
+	})
+	tr.Format = "text"
+	if got, sure := partsOf(t, tr); len(got) != 1 || got[Unknown] == 0 || sure[Unknown] != 0 {
+		t.Errorf("%v", got)
+	}
+	instant, _ := recorded(t, true, func(g *program) {
+		for i := range uint64(200) {
+			g.alloc(Unknown, (i+1)<<10, nil)
+		}
+	})
+	if got, _ := partsOf(t, instant); len(got) != 1 || got[Unknown] == 0 {
+		t.Errorf("of an instant: %v", got)
+	}
+	empty, _ := recorded(t, true, func(g *program) { g.alloc(Unknown, 0, nil) })
+	if p, err := Of(t.Context(), empty, empty.Pools[0]); p != nil || err != nil {
+		t.Errorf("of nothing: %v, %v", p, err)
+	}
+}
+
+// A long recording is read around its peak, and what lives there before keeps its bytes.
+func TestLongRecording(t *testing.T) {
+	defer func(n uint64) { mostEvents = n }(mostEvents)
+	c := trainings["Adam"]
+	c.steps = 40
+	tr, g := recorded(t, false, c.run)
+	whole, _ := partsOf(t, tr)
+	if !maps.Equal(whole, g.atPeak) {
+		t.Fatalf("%v, want %v", whole, g.atPeak)
+	}
+	for _, n := range []uint64{10, 100, 500} {
+		mostEvents = n
+		got, _ := partsOf(t, tr) // it checks the sum
+		if n == 500 && got[Activations] != whole[Activations] {
+			t.Errorf("of %d events: %v, want %v", n, got, whole)
+		}
+	}
+}
+
+// The words have the largest parts with their lines, and say what is not sure.
+func TestText(t *testing.T) {
+	p := &Peak{Bytes: 100 << 20, Parts: []Part{
+		{Category: Activations, Bytes: 70 << 20, Sure: 70 << 20, Lines: []Line{{"forward (block.py:39)", 40 << 20, 4}, {"AddmmBackward0", 20 << 20, 1}, {"f (x.py:1)", 1 << 20, 1}}},
+		{Category: State, Bytes: 20 << 20, Sure: 1 << 20, Lines: []Line{{blocksOf + "2.50 MiB", 20 << 20, 8}}},
+		{Category: Unknown, Bytes: 19<<19 + 1},
+		{Category: KVCache, Bytes: 1 << 19},
+	}}
+	const want = "activations 70 MiB (70 %; block.py:39 40 MiB, AddmmBackward0 20 MiB), probably optimizer state 20 MiB (20 %; 8 blocks of 2.50 MiB), unknown 9.50 MiB (10 %), others 512 KiB"
+	if got := p.Text(); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	alone := &Peak{Bytes: 1 << 20, Parts: []Part{{Category: Unknown, Bytes: 1 << 20, Lines: []Line{{blocksOf + "512 KiB", 1 << 20, 2}}}}}
+	if got := alone.Text(); got != "2 blocks of 512 KiB" {
+		t.Errorf("%s", got)
+	}
+}
+
+// A role is decided by the innermost frame that says one.
+func TestRoles(t *testing.T) {
+	for name, c := range map[string]struct {
+		stack []string
+		role
+	}{
+		"a module moved":                     {moving, load},
+		"a module called":                    {calling, forward},
+		"the engine's thread":                {going, backward},
+		"a checkpoint computed again":        {computing, again},
+		"an optimizer's step":                {stepping, update},
+		"the program's own":                  {loading, plain},
+		"nothing":                            {nil, unsaid},
+		"another thread":                     {[]string{"nccl::run()"}, unsaid},
+		"a closure of an optimizer":          {slices.Concat([]string{"closure (/home/u/train.py:30)"}, stepping), plain},
+		"a module in a closure":              {slices.Concat(calling[:2], []string{"closure (/home/u/train.py:30)"}, stepping), forward},
+		"an optimizer of one's own":          {[]string{"step (/home/u/lion.py:12)", "wrapper (/v/site-packages/torch/optim/optimizer.py:533)"}, update},
+		"an optimizer stepped by the engine": {slices.Concat(stepping, []string{"_engine_run_backward (/v/torch/autograd/graph.py:869)"}), update},
+		"a shard made whole":                 {[]string{"alloc_storage (/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931)", "forward (/home/u/x.py:3)"}, gather},
+	} {
+		if got := roleOf(strings.Join(c.stack, "\n")); got != c.role {
+			t.Errorf("%s: %d, want %d", name, got, c.role)
+		}
+	}
+}

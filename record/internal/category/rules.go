@@ -1,0 +1,392 @@
+package category
+
+// What a block is, by the passes at its birth and its death.
+
+import (
+	"sort"
+	"strings"
+
+	"gpumem/record/internal/stacks"
+)
+
+// A judge knows a run and its passes.
+type judge struct {
+	*span
+	phases
+	roles []role // of sites
+	own   []bool // sites whose innermost frame is of the program's own files
+	// silent is what a site that was not recorded stands for: the engine's threads have no
+	// frames of Python.
+	silent  role
+	blind   bool            // no stack says anything: the passes are known by lifetimes
+	start   uint64          // the first event of a forward or backward pass
+	trains  bool            // some pass is backward
+	sizes   map[uint64]int  // of what is made early and never freed: how many blocks
+	laid    map[uint64]int  // of those, how many are made before the first pass
+	olds    map[uint64]int  // of those, how many are older than the recording
+	seen    map[uint64]int  // of those, how many have their label
+	grows   map[*block]bool // what is replaced by something a little larger
+	carried map[uint64]int  // sizes of what a call of the model leaves for later ones
+	grads   map[uint64]int  // sizes of gradients of one pass: how many blocks at most
+	// forgotten are the backward passes whose gradients are freed before anything else is made.
+	forgotten map[*phase]bool
+}
+
+// labelsOf returns what each block of a run is for. known tells whether its format is
+// that of a framework whose programs are known to have these passes.
+func labelsOf(s *span, site func(uint32) string, known bool) []label {
+	j := &judge{span: s, sizes: s.kept()}
+	j.read(site)
+	j.countGradients()
+	j.findCaches()
+	labels := make([]label, len(s.blocks))
+	if len(j.phases) == 0 && !(known && j.churns()) {
+		for i := range labels {
+			labels[i].Category = Unknown
+		}
+		return labels
+	}
+	for i := range s.blocks {
+		labels[i] = j.label(&s.blocks[i])
+	}
+	return labels
+}
+
+// read finds the roles of all sites, and the passes.
+func (j *judge) read(site func(uint32) string) {
+	var most uint32
+	known, all := 0, 0
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		most = max(most, b.site)
+		if !b.seed {
+			all++
+			if b.site != 0 {
+				known++
+			}
+		}
+	}
+	j.roles = make([]role, most+1)
+	j.own = make([]bool, most+1)
+	for i := uint32(1); i <= most; i++ {
+		stack := site(i)
+		first, _, _ := strings.Cut(stack, "\n")
+		j.roles[i], j.own[i] = roleOf(stack), stacks.OwnFrame(stack) == first
+	}
+	if 2*known > all {
+		j.silent = backward
+	}
+	j.phases = passes(j.momentsOf(j.born))
+	if len(j.phases) == 0 {
+		j.blind = true
+		j.phases = j.lifetimes()
+	}
+	j.start = never
+	for _, r := range []role{forward, backward} {
+		if p := j.firstOf(r); p != nil {
+			j.start = min(j.start, p.first)
+		}
+	}
+	j.trains = j.firstOf(backward) != nil
+	j.laid, j.olds, j.seen = map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if b.died == never && b.born < j.start {
+			j.laid[b.bytes]++
+		}
+		if b.died == never && b.seed {
+			j.olds[b.bytes]++
+		}
+	}
+}
+
+// born returns what the program did when a block was made.
+func (j *judge) born(b *block) role {
+	switch {
+	case j.blind:
+		return j.during(b.born)
+	case b.site == 0:
+		return j.silent
+	}
+	return j.roles[b.site]
+}
+
+// during returns the role of the phase that an event is in.
+func (j *judge) during(event uint64) role {
+	if p := j.at(event); p != nil && event <= p.last {
+		return p.role
+	}
+	return unsaid
+}
+
+// isGradient reports whether a block was made in a backward pass and outlived it, with the
+// size of a parameter. What else is made there last is freed with the engine's own, after the
+// last block is made.
+func (j *judge) isGradient(b *block) bool {
+	if b.seed || j.born(b) != backward {
+		return false
+	}
+	p := j.at(b.born)
+	return p != nil && p.role == backward && b.died > p.last && j.sizes[b.bytes] > 0
+}
+
+// countGradients counts the gradients of a pass, by size, and of each pass those that are
+// freed at its end.
+func (j *judge) countGradients() {
+	j.grads, j.forgotten = map[uint64]int{}, map[*phase]bool{}
+	one := map[uint64]int{}
+	var of *phase
+	all, early := 0, 0
+	end := func() {
+		if of != nil {
+			j.forgotten[of] = 2*early > all
+		}
+		clear(one)
+		all, early = 0, 0
+	}
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if !j.isGradient(b) {
+			continue
+		}
+		if p := j.at(b.born); p != of {
+			end()
+			of = p
+		}
+		one[b.bytes]++
+		j.grads[b.bytes] = max(j.grads[b.bytes], one[b.bytes])
+		all++
+		if b.died <= j.end(of) {
+			early++
+		}
+	}
+	end()
+}
+
+// leastCaches is how many blocks a cache of keys and values has at least: those of two layers.
+const leastCaches = 4
+
+// findCaches finds what lives at the peak and is replaced by something a little larger, in a
+// run without a backward pass. So does a cache grow by a token: the larger block is made,
+// then the old one freed. What a model's call leaves for later ones is counted by size.
+func (j *judge) findCaches() {
+	j.grows, j.carried = map[*block]bool{}, map[uint64]int{}
+	if j.trains {
+		return
+	}
+	const after = 4 // allocations at most from the larger one to the free of the old one
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if b.seed {
+			continue
+		}
+		if b.lives(j.peak) && j.isCarried(b) {
+			j.carried[b.bytes]++
+		}
+		if b.died == never {
+			continue
+		}
+		k := sort.Search(len(j.blocks), func(i int) bool { return j.blocks[i].born >= b.died })
+		for m := max(i+1, k-after); m < max(i+1, k); m++ {
+			n := &j.blocks[m]
+			if larger := n.bytes > b.bytes && n.bytes-b.bytes <= b.bytes/2; larger && (n.died == never || n.died-n.born >= (b.died-b.born)/2) {
+				j.grows[b], j.grows[n] = true, true
+				break
+			}
+		}
+	}
+	at := 0 // the peak
+	for b := range j.grows {
+		if b.lives(j.peak) {
+			at++
+		}
+	}
+	if at < leastCaches {
+		clear(j.grows)
+	}
+}
+
+// isCarried reports whether a block was made in a call of a model and outlives it.
+func (j *judge) isCarried(b *block) bool {
+	return !j.blind && j.born(b) == forward && b.died > j.end(j.at(b.born))
+}
+
+// label returns what a block is for.
+func (j *judge) label(b *block) label {
+	switch {
+	case j.isWorkspace(b):
+		return label{Workspace, true}
+	case b.seed || b.born < j.start && j.born(b) != update:
+		return j.resident(b)
+	}
+	switch j.born(b) {
+	case update:
+		return j.updating(b)
+	case backward:
+		return j.goingBack(b)
+	case again:
+		return label{Activations, false}
+	case gather:
+		return label{Parameters, false}
+	}
+	return j.passing(b)
+}
+
+// older labels what is older than the recording and stays. The update that made the
+// optimizer's state was not recorded then, and state has the sizes of parameters, once or
+// more often. The model was made first, and lies first.
+func (j *judge) older(b *block) label {
+	grads := j.grads[b.bytes]
+	j.seen[b.bytes]++
+	switch {
+	case grads > 0 && j.olds[b.bytes] <= grads:
+		return label{Parameters, true}
+	case grads > 0 && j.seen[b.bytes] <= grads:
+		return label{Parameters, false}
+	case grads > 0:
+		return label{State, false}
+	case j.grads[b.bytes/2] > 0 && j.olds[b.bytes]%j.grads[b.bytes/2] == 0:
+		return label{State, false} // in float32, of gradients in 16 bits
+	}
+	return label{Parameters, false}
+}
+
+// churns reports whether blocks come and go, as while a model runs, and none of them as
+// gradients do, with nearly all the sizes of what stays. With those it trains, though no pass is
+// known.
+func (j *judge) churns() bool {
+	const least = 50
+	n := 0
+	like := map[uint64]bool{}
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if b.died != never && !b.refused {
+			n++
+			if j.sizes[b.bytes] > 0 {
+				like[b.bytes] = true
+			}
+		}
+	}
+	return n >= least && 4*len(like) <= 3*len(j.sizes)
+}
+
+// resident labels what was there before the first pass.
+func (j *judge) resident(b *block) label {
+	switch {
+	case b.seed && b.died == never && j.trains:
+		return j.older(b)
+	case b.died == never && j.born(b) == load:
+		return label{Parameters, true}
+	case b.died == never && !j.blind && !b.seed && j.own[b.site] && j.grads[b.bytes] == 0:
+		return label{Inputs, false} // a batch, or data that stays
+	case b.died == never:
+		return label{Parameters, false}
+	case len(j.phases) == 0 && j.grows[b]:
+		return label{KVCache, false}
+	case len(j.phases) == 0:
+		return label{Temporaries, false}
+	case b.died < j.start:
+		return label{Temporaries, true}
+	}
+	return label{Inputs, false}
+}
+
+// updating labels what was made in an update.
+func (j *judge) updating(b *block) label {
+	p := j.at(b.born)
+	switch {
+	case b.died == never:
+		return label{State, !j.blind || j.grads[b.bytes] > 0}
+	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
+		return label{Temporaries, true}
+	case j.blind && j.grads[b.bytes] > 0:
+		return label{Gradients, false}
+	case j.blind:
+		return label{Inputs, false}
+	}
+	return label{Temporaries, false}
+}
+
+// goingBack labels what was made in a backward pass.
+func (j *judge) goingBack(b *block) label {
+	p := j.at(b.born)
+	tip := j.blind && b.born <= p.high // it may still be of the forward pass
+	switch {
+	case j.blind && b.died == never && j.laid[b.bytes] > 0 && j.grads[b.bytes] > j.laid[b.bytes]:
+		return label{State, false} // more than there are parameters: an update's, too
+	case j.isGradient(b):
+		return label{Gradients, !tip && (b.died > j.end(p) || j.forgotten[p])}
+	case tip && b.died > p.high && b.died <= p.last:
+		return label{Activations, false}
+	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
+		return label{Temporaries, !tip}
+	case b.died == never:
+		return label{Gradients, false}
+	}
+	return label{Temporaries, false}
+}
+
+// passing labels what the program itself made in a forward pass, or beside it.
+func (j *judge) passing(b *block) label {
+	if j.blind && b.died == never && j.grads[b.bytes] > 0 {
+		return label{State, false} // an update's, which lifetimes do not tell from what follows
+	}
+	next := j.after(backward, b.born)
+	if next != nil && b.died < next.first {
+		return label{Temporaries, !j.blind || !j.byTip(b, next)}
+	}
+	if !j.blind && j.born(b) != forward {
+		if f := j.after(forward, b.born); f != nil && f.first > b.born && b.died > f.first && (next == nil || f.first < next.first) {
+			return label{Inputs, false}
+		}
+	}
+	switch {
+	case next == nil && j.grows[b]:
+		return label{KVCache, !j.blind}
+	case next == nil && !j.trains && j.carried[b.bytes] >= leastCaches && j.isCarried(b):
+		return label{KVCache, false}
+	case next == nil:
+		p := j.at(b.born)
+		return label{Temporaries, !j.trains && !j.blind && p != nil && b.died <= j.end(p)}
+	case b.died > j.end(next):
+		return label{Temporaries, false} // an output that a variable holds
+	}
+	return label{Activations, !j.blind || !j.byTip(b, next)}
+}
+
+// end returns the event up to which what a pass has held is freed: that before the next block
+// of the program is made.
+func (j *judge) end(p *phase) uint64 {
+	if j.blind { // the pass ends about there
+		end := p.last + (p.last-p.first)/4
+		if f := j.after(forward, p.last); f != nil && f.first > p.last {
+			end = min(end, f.first)
+		}
+		return end
+	}
+	i := sort.Search(len(j.blocks), func(i int) bool { return j.blocks[i].born > p.last })
+	if i == len(j.blocks) {
+		return j.last
+	}
+	return j.blocks[i].born - 1
+}
+
+// byTip reports whether a block was freed where two passes meet, so that it may be of either,
+// as lifetimes show it.
+func (j *judge) byTip(b *block, next *phase) bool {
+	const near = 24 // events: an operation or two behind
+	return b.died >= next.low && (b.died < next.high || b.born > next.low) && b.died <= max(next.high, next.first+near)
+}
+
+// isWorkspace reports whether a block has the size of a workspace of cuBLAS, which PyTorch
+// asks its pool for at the first product of a stream and keeps: 4,096 KiB twice and 16 KiB
+// eight times, and from Hopper on 4,096 KiB eight times; 1 MiB for cuBLASLt (CUDABlas:
+// getChosenWorkspaceSize, _getWorkspaceSize).
+func (j *judge) isWorkspace(b *block) bool {
+	const old, hopper, lt = 2*4096<<10 + 8*16<<10, 8 * 4096 << 10, 1 << 20
+	if b.died != never || b.born < j.start || b.bytes != old && b.bytes != hopper && b.bytes != lt {
+		return false
+	}
+	r := j.born(b)
+	return r == forward && !j.blind || j.grads[b.bytes] == 0 && (r == forward || r == backward)
+}
