@@ -49,19 +49,33 @@ type Pass struct {
 	Calls   uint64 // driver calls of the policy so far
 	Called  bool   // the current event called the driver
 
-	asked device.Counters // the cost of questions, which is not the policy's
-	hooks []Hook
+	asked    device.Counters // the cost of questions, which is not the policy's
+	hooks    []Hook
+	recorded *recorded // nil if the policy is not that of the recorded program
+}
+
+// device opens a device for a pass. Under the settings of the recorded program it gives memory
+// where that had it, which is what the second result is for; nil otherwise.
+func (r *runner) device(total uint64) (device.GPU, *recorded, error) {
+	dev, err := r.cfg.Device(total)
+	if err != nil || r.pool.Segments() == nil || !isAsRecorded(r.trace, r.policy) {
+		return dev, nil, err
+	}
+	if rec := newRecorded(dev, r.pool); rec != nil {
+		return rec, rec, nil
+	}
+	return dev, nil, nil
 }
 
 // newPass opens the policy's allocator on the device; close closes both.
-func (r *runner) newPass(dev device.GPU, log func(alloc.Message)) (*Pass, error) {
+func (r *runner) newPass(dev device.GPU, rec *recorded, log func(alloc.Message)) (*Pass, error) {
 	a, err := build.New(dev, r.policy, build.Options{Log: log})
 	if err != nil {
 		_ = dev.Close()
 		return nil, err
 	}
 	return &Pass{
-		Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, Allocator: a,
+		Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, Allocator: a, recorded: rec,
 		Calls: dev.Counters().Calls, // opening may have asked what is free
 	}, nil
 }
@@ -125,7 +139,7 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 	if err != nil {
 		return 0, err
 	}
-	trims := p.trims()
+	acts := p.acts()
 	blocks := make([]alloc.Block, p.Pool.Slots)
 	var done uint64
 	err = p.Pool.Batches(ctx, progress, func(events []trace.Event) error {
@@ -135,9 +149,8 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 			n := done + uint64(i) + 1
 			var b alloc.Block
 			var err error
-			if len(trims) > 0 && trims[0] < n {
-				trims = trims[1:]
-				if err := p.trim(observed); err != nil {
+			if acts.before(n) {
+				if err := p.act(acts, n, observed); err != nil {
 					return fmt.Errorf("event %d: %w", n, err)
 				}
 			}
@@ -227,16 +240,6 @@ func (p *Pass) drop(b alloc.Block, observed bool) error {
 		p.lookAtDriver()
 	}
 	return err
-}
-
-// trims returns after how many events the recorded program emptied its pool. A policy of
-// PyTorch has a pool that this empties; in the place of another framework's it has no
-// meaning.
-func (p *Pass) trims() []uint64 {
-	if p.Policy.Kind == policy.Caching || p.Policy.Kind == policy.Async && p.Policy.Name == "pytorch" {
-		return p.Pool.Trims()
-	}
-	return nil
 }
 
 // trim empties the pool, at the program's cost.

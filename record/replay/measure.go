@@ -94,14 +94,14 @@ func (r *runner) progress(doing string) func(part float64) {
 
 // measure runs the pass with hooks: those of the result's figures and of the Config.
 func (r *runner) measure(ctx context.Context) (*Result, error) {
-	dev, err := r.cfg.Device(r.cfg.Total)
+	dev, rec, err := r.device(r.cfg.Total)
 	if err != nil {
 		return nil, err
 	}
 	places, from := r.places(), &origin{GPU: dev}
 	// Messages of the opening are about the settings, not the run.
 	notes, open := newNotes(), false
-	p, err := r.newPass(places.watch(from), func(m alloc.Message) {
+	p, err := r.newPass(places.watch(from), rec, func(m alloc.Message) {
 		if open {
 			notes.add(m)
 		}
@@ -201,11 +201,11 @@ func deviceFree(dev device.Device) int64 {
 // measure, which has met every error that is not a refusal. Only the first counts for the
 // progress: the others are short.
 func (r *runner) timed(ctx context.Context, first bool) (time.Duration, error) {
-	dev, err := r.cfg.Device(r.cfg.Total)
+	dev, rec, err := r.device(r.cfg.Total)
 	if err != nil {
 		return 0, err
 	}
-	p, err := r.newPass(dev, nil)
+	p, err := r.newPass(dev, rec, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -304,10 +304,21 @@ func DefaultPolicies(info device.Info) []string {
 // FrameworkPolicies returns the policies that a replay which names none runs besides those
 // of DefaultPolicies: that of the framework which was recorded, if it is known.
 func FrameworkPolicies(t *trace.Trace) []string {
-	if t.Format == torch.Format.Name || t.Format == kineto.Format.Name {
-		return []string{"pytorch"}
+	if !isOfPyTorch(t) {
+		return nil
 	}
-	return nil
+	if p, ok := AsRecorded(t, ""); ok {
+		return []string{p.Spec}
+	}
+	return []string{torchPolicy}
+}
+
+// torchPolicy is the name of PyTorch's policy.
+const torchPolicy = "pytorch"
+
+// isOfPyTorch reports whether a recording is of PyTorch's own recorders.
+func isOfPyTorch(t *trace.Trace) bool {
+	return t.Format == torch.Format.Name || t.Format == kineto.Format.Name
 }
 
 // CheckPolicies returns an error unless every policy can be opened on the device, so

@@ -34,11 +34,11 @@ func Fits(ctx context.Context, t *trace.Trace, cfg Config, total uint64) (bool, 
 
 // fits reports whether nothing is refused on a device of total bytes.
 func (r *runner) fits(ctx context.Context, total uint64) (bool, error) {
-	dev, err := r.cfg.Device(total)
+	dev, rec, err := r.device(total)
 	if err != nil {
 		return false, nil // what others hold does not fit on so small a device
 	}
-	p, err := r.newPass(dev, nil)
+	p, err := r.newPass(dev, rec, nil)
 	if err != nil {
 		return false, err
 	}

@@ -104,8 +104,12 @@ func (a *Allocator) room(c *chunks.Chunk) uint64 {
 
 // splits reports whether what a block has beyond n bytes is cut off (should_split).
 func (a *Allocator) splits(l int32, c *chunks.Chunk, n uint64) bool {
-	rest := c.Size - n
-	if a.cfg.Expandable || a.pools[a.lists[l].pool].small {
+	return a.splitsOff(a.pools[a.lists[l].pool].small, n, c.Size-n)
+}
+
+// splitsOff reports whether rest bytes behind a block of n bytes are cut off.
+func (a *Allocator) splitsOff(small bool, n, rest uint64) bool {
+	if a.cfg.Expandable || small {
 		return rest >= minBlock
 	}
 	return n < a.maxSplit && rest > smallSize

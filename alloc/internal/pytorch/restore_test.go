@@ -27,7 +27,7 @@ func TestRestoredSegments(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	place, err := a.Restore(20*mib, 0, false)
+	place, err := a.Restore(pytorch.Recorded{}, 20*mib)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +65,10 @@ func TestRestoredSegments(t *testing.T) {
 		}
 		check()
 	}
-	if _, err := a.Restore(90*mib, 0, false); !errors.Is(err, alloc.ErrNoMemory) {
+	if _, err := a.Restore(pytorch.Recorded{}, 90*mib); !errors.Is(err, alloc.ErrNoMemory) {
 		t.Errorf("a segment larger than the device has free: %v", err)
 	}
-	if _, err := a.Restore(0, 0, true); !errors.Is(err, alloc.ErrBadRequest) {
+	if _, err := a.Restore(pytorch.Recorded{Small: true}, 0); !errors.Is(err, alloc.ErrBadRequest) {
 		t.Errorf("an empty segment: %v", err)
 	}
 	for _, b := range []alloc.Block{second, last, first} {
@@ -80,14 +80,122 @@ func TestRestoredSegments(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Restore(mib, 0, true); !errors.Is(err, alloc.ErrClosed) {
+	if _, err := a.Restore(pytorch.Recorded{Small: true}, mib); !errors.Is(err, alloc.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	paged, err := pytorch.New(dev, pytorch.Config{Expandable: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := paged.Restore(mib, 0, true); !errors.Is(err, alloc.ErrBadRequest) {
+	if _, err := paged.Restore(pytorch.Recorded{Small: true}, 0); !errors.Is(err, alloc.ErrBadRequest) {
 		t.Errorf("expandable segments: %v", err)
+	}
+}
+
+// TestRestoredPages: an expandable segment with memory at given places grows where the
+// recorded one would: first into the lowest gap that has room.
+func TestRestoredPages(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		name   string
+		ranges []pytorch.Pages
+		err    error
+	}{
+		{"pages", []pytorch.Pages{{Offset: 20 * mib, Bytes: 20 * mib}, {Offset: 80 * mib, Bytes: 40 * mib}}, nil},
+		{"no pages", nil, alloc.ErrBadRequest},
+		{"half a page", []pytorch.Pages{{Offset: 20 * mib, Bytes: 10 * mib}}, alloc.ErrBadRequest},
+		{"between pages", []pytorch.Pages{{Offset: 10 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
+		{"in falling order", []pytorch.Pages{{Offset: 80 * mib, Bytes: 20 * mib}, {Offset: 20 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
+		{"beyond the addresses", []pytorch.Pages{{Offset: 400 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
+		{"more than the device has", []pytorch.Pages{{Bytes: 220 * mib}}, alloc.ErrNoMemory},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dev, err := sim.New(sim.Config{Total: 200 * mib})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := pytorch.New(dev, pytorch.Config{Expandable: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			place, err := a.RestorePaged(pytorch.Recorded{}, c.ranges)
+			if !errors.Is(err, c.err) {
+				t.Fatal(err)
+			}
+			if err := a.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if c.err == nil {
+				growsInGaps(t, a, place)
+			}
+			if err := a.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if free, _, _ := dev.MemInfo(); free != 200*mib {
+				t.Errorf("%d bytes are free after Close", free)
+			}
+		})
+	}
+}
+
+func growsInGaps(t *testing.T, a *pytorch.Allocator, place []pytorch.Placer) {
+	const mib = 1 << 20
+	low, err := place[0](alloc.Request{Bytes: 15 * mib}, 0, 15*mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	high, err := place[1](alloc.Request{Bytes: 30 * mib}, 10*mib, 30*mib)
+	if err != nil || high.Addr-low.Addr != 70*mib {
+		t.Fatalf("the second block lies %d above the first, %v", high.Addr-low.Addr, err)
+	}
+	for _, want := range []struct {
+		bytes uint64
+		above int64
+	}{
+		{8 * mib, 60 * mib}, // the 10 MiB below the second block, for they cannot grow
+		{4 * mib, 15 * mib}, // behind the first block
+		{40 * mib, 19 * mib},
+		{30 * mib, 100 * mib}, // behind the second block: the gap has too few addresses left
+		{20 * mib, -20 * mib},
+	} {
+		b, err := a.Alloc(alloc.Request{Bytes: want.bytes})
+		if err != nil || int64(b.Addr-low.Addr) != want.above {
+			t.Errorf("%d bytes lie %d above the first block, %v; want %d", want.bytes, int64(b.Addr-low.Addr), err, want.above)
+		}
+		if err := a.Check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOccupied: a block takes what is not split off behind it.
+func TestOccupied(t *testing.T) {
+	const mib = 1 << 20
+	dev, err := sim.New(sim.Config{Total: 200 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cfg         pytorch.Config
+		small       bool
+		bytes, free uint64
+		want        uint64
+	}{
+		{pytorch.Config{}, true, 700, 1024, 1024},
+		{pytorch.Config{}, true, 700, 1536, 1024},
+		{pytorch.Config{}, false, 3 * mib, 4 * mib, 4 * mib},
+		{pytorch.Config{}, false, 3 * mib, 4*mib + 512, 3 * mib},
+		{pytorch.Config{}, false, 3*mib + 1, 3 * mib, 0},
+		{pytorch.Config{}, false, 0, 3 * mib, 0},
+		{pytorch.Config{Expandable: true}, false, 3 * mib, 3*mib + 512, 3 * mib},
+		{pytorch.Config{MaxSplit: 20 * mib}, false, 30 * mib, 40 * mib, 40 * mib},
+	} {
+		a, err := pytorch.New(dev, c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Occupies(pytorch.Recorded{Small: c.small}, c.bytes, c.free); got != c.want {
+			t.Errorf("%+v, small %v: %d bytes of %d take %d, want %d", c.cfg, c.small, c.bytes, c.free, got, c.want)
+		}
 	}
 }

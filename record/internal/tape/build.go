@@ -49,6 +49,9 @@ func (b *Builder) Note(format string, args ...any) {
 	b.trace.Notes = append(b.trace.Notes, fmt.Sprintf(format, args...))
 }
 
+// Settings are those of the recorded program's allocator, see [Trace.Settings].
+func (b *Builder) Settings(text string) { b.trace.Settings = input.Printable(text) }
+
 // Pool adds a pool. Control characters in its name become blanks, and 200 bytes are kept.
 func (b *Builder) Pool(name string) *PoolBuilder {
 	name = input.Printable(input.Cut(name, maxNameBytes))
@@ -124,6 +127,15 @@ var errTooManyBlocks = errors.New("more than 4294967295 blocks are live at once;
 // Segments says what the pool held at the first event after the seeds, see
 // [Pool.Segments].
 func (p *PoolBuilder) Segments(list []Segment) { p.p.segments = list }
+
+// Granted says which segments the pool took from its device, see [Pool.Granted].
+func (p *PoolBuilder) Granted(list []Segment) { p.p.granted = list }
+
+// Private says that a private pool serves the requests after the events so far, or that it
+// ended, see [Pool.Privates].
+func (p *PoolBuilder) Private(pool uint32, ended bool) {
+	p.p.privates = append(p.p.privates, Private{p.p.Events, pool, ended})
+}
 
 // Final says what the pool held when the recording was taken, see [Pool.Final].
 func (p *PoolBuilder) Final(list []Segment) { p.p.final = list }

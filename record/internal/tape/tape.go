@@ -163,6 +163,10 @@ type Trace struct {
 	PeakLive uint64
 	// Timed reports whether the events carry times.
 	Timed bool
+	// Settings are those of the recorded program's allocator, as its framework writes them:
+	// "expandable_segments:True,max_split_size_mb:128". It is "" for its defaults, or if the
+	// recording does not have them. [Trace.Save] does not keep it.
+	Settings string
 
 	sites siteTable
 	spool *spool.Spool
@@ -264,15 +268,21 @@ type Pool struct {
 	blocks   []block
 	places   []spool.Block // of Places
 	segments []Segment
+	granted  []Segment
 	final    []Segment
 	reserved []Reserved
 	trims    []uint64
+	privates []Private
 }
 
 // Segments returns what the recorded program's pool held at the first event after the
-// seeds, by address; nil if the recording does not have it. Its blocks are the seeds, in
-// the same order. [Trace.Save] does not keep it.
+// seeds, by address; nil if the recording does not have it, and empty if it held nothing. Its
+// blocks are the seeds, in the same order. [Trace.Save] does not keep it.
 func (p *Pool) Segments() []Segment { return p.segments }
+
+// Granted returns the segments that the recorded program's pool took from its device after
+// that, in their order, without blocks. [Trace.Save] does not keep it.
+func (p *Pool) Granted() []Segment { return p.granted }
 
 // Final returns what the recorded program's pool held when the recording was taken, by
 // address, with all live blocks; nil if the recording does not have it. [Trace.Save] does
@@ -295,17 +305,36 @@ type Reserved struct {
 // did, or if the recording does not have it. [Trace.Save] does not keep it.
 func (p *Pool) Trims() []uint64 { return p.trims }
 
+// Private says which of the recorded program's private pools serves its requests after the
+// events so far, 0 for the default ones; or that a private pool ended.
+type Private struct {
+	Event uint64 // how many events come before
+	Pool  uint32
+	Ended bool
+}
+
+// Privates returns when private pools served the recorded program's requests, in the order of
+// the events. It is nil if none did, or if the recording does not have it. [Trace.Save] does
+// not keep it.
+func (p *Pool) Privates() []Private { return p.privates }
+
 // Segment is memory that the pool of a recorded program held from its device.
 type Segment struct {
 	Addr, Bytes uint64
 	Stream      uint32 // as in Event
 	Small       bool   // it is of the pool for small requests
-	Blocks      []SegmentBlock
+	Private     uint32 // the private pool that it is of, from 1; 0 for the default one
+	// Base is where the addresses of an expandable segment begin, of which this is a part
+	// with memory, as far as that is known; 0 for a segment that is memory as a whole.
+	Base   uint64
+	Blocks []SegmentBlock
 }
 
-// SegmentBlock is a live block of a Segment, with what its size was rounded up to.
+// SegmentBlock is a live block of a Segment, with what its size was rounded up to; 0 in
+// Pool.Segments if the recording has only the request.
 type SegmentBlock struct {
 	Addr, Bytes uint64
+	Requested   uint64 // set in Pool.Segments alone
 	Site        uint32 // that allocated it, 0 if unknown; set in Pool.Final alone
 }
 

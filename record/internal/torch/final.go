@@ -18,8 +18,13 @@ func (d *device) addSegment(seg *dict, addr uint64, stream uint32) {
 	s := tape.Segment{Addr: addr, Stream: stream, Small: stringField(seg, "segment_type") == "small"}
 	var sized bool
 	s.Bytes, sized = sizeField(seg, "total_size")
+	if paged, _ := seg.get("is_expandable"); paged == true {
+		s.Base = s.Addr
+	}
+	var known bool
+	s.Private, known = d.private(seg)
 	d.damaged = d.damaged || !sized || s.Addr+s.Bytes < s.Addr
-	d.foreign = d.foreign || !sized || isForeign(seg)
+	d.foreign = d.foreign || !sized || !known
 	d.final = append(d.final, s)
 }
 

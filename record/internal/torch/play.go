@@ -43,7 +43,10 @@ func play(b *tape.Builder, devices []*device, served bool) error {
 				return err
 			}
 		}
-		d.pool.Segments(d.start())
+		start := d.start()
+		d.pool.Segments(start)
+		d.pool.Granted(d.granted())
+		d.findPrivate(start)
 		d.reserveFirst()
 		timed = timed && d.timed
 	}
@@ -134,6 +137,7 @@ func (d *device) event() error {
 		d.trims = d.trims[1:]
 	}
 	d.reserve()
+	d.serve()
 	e := d.events[d.next]
 	d.next++
 	ev := tape.Event{Bytes: e.size, Site: e.site, Stream: e.stream}

@@ -2,11 +2,10 @@ package torch
 
 // The segments at the first event, from those of the snapshot and the events that say
 // which came and went. With the seeds in them a replay can begin as the recorded program
-// did. See torch.go for an overview.
+// did. pages.go has those of expandable segments. See torch.go for an overview.
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"gpumem/record/internal/tape"
@@ -16,68 +15,128 @@ import (
 // those for large ones are larger.
 const smallSegment = 2 << 20
 
-// isForeign reports whether a segment of the snapshot is of a private pool, or made of pages.
-func isForeign(seg *dict) bool {
-	if paged, _ := seg.get("is_expandable"); paged == true {
-		return true
-	}
-	id, _ := seg.get("segment_pool_id")
-	l, isList := id.(*list)
-	return id != nil && (!isList || slices.ContainsFunc(l.items, func(v any) bool { return v != int64(0) }))
-}
-
 // start returns the segments at the first event, with the seeds in them. It is nil where
-// that is not known: pages of expandable segments, private pools, a seed that lies in
-// none, or a damaged snapshot.
+// that is not known: a seed that lies in none, or a damaged snapshot.
 func (d *device) start() []tape.Segment {
 	if d.foreign || len(d.final) == 0 {
 		return nil
 	}
 	held := map[uint64]tape.Segment{}
 	for _, s := range d.final {
-		s.Blocks = nil
-		held[s.Addr] = s
+		if s.Base == 0 {
+			s.Blocks = nil
+			held[s.Addr] = s
+		}
 	}
 	for _, c := range slices.Backward(d.changed) {
-		if c.freed {
+		switch {
+		case c.paged:
+		case c.freed:
 			held[c.Addr] = c.Segment
-		} else {
+		default:
 			delete(held, c.Addr)
 		}
 	}
-	list := slices.SortedFunc(maps.Values(held), func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+	pages, ok := d.pagesAtStart()
+	if !ok {
+		return nil
+	}
+	list := []tape.Segment(pages)
+	for _, s := range held {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b tape.Segment) int { return cmp.Compare(a.Addr, b.Addr) })
+	if !d.seat(list) {
+		return nil
+	}
+	return append([]tape.Segment{}, list...)
+}
+
+// seat puts the seeds into the segments, which are in the order of their addresses, and
+// reports whether all have a place.
+func (d *device) seat(list []tape.Segment) bool {
+	limits := make([]uint64, 0, len(d.seeds)) // up to where each seed may reach
 	end := uint64(0)
-	seeds := d.seeds
 	for i := range list {
 		s := &list[i]
 		if s.Addr < end || s.Addr+s.Bytes <= s.Addr {
-			return nil
+			return false
 		}
 		end = s.Addr + s.Bytes
-		for len(seeds) > 0 && seeds[0].addr < end {
-			b := tape.SegmentBlock{Addr: seeds[0].addr, Bytes: d.size(seeds[0])}
-			most := end
-			if len(seeds) > 1 {
-				most = min(most, seeds[1].addr)
+		for k := len(limits); k < len(d.seeds) && d.seeds[k].addr < end; k++ {
+			seed, most := &d.seeds[k], end
+			if k+1 < len(d.seeds) {
+				most = min(most, d.seeds[k+1].addr)
 			}
-			if b.Addr < s.Addr || b.Bytes > most-b.Addr || b.Bytes < seeds[0].size || seeds[0].size == 0 {
-				return nil
+			if seed.addr < s.Addr || seed.size == 0 || seed.size > most-seed.addr {
+				return false
 			}
-			s.Blocks = append(s.Blocks, b)
-			seeds = seeds[1:]
+			limits = append(limits, most)
+			s.Blocks = append(s.Blocks, tape.SegmentBlock{Addr: seed.addr, Requested: seed.size})
 		}
 	}
-	if len(seeds) > 0 {
-		return nil
-	}
-	return list
+	return len(limits) == len(d.seeds) && d.measure(list, limits)
 }
 
-// size is what a seed was rounded up to: as the segments have it, or by PyTorch's
-// default where only its free is known.
-func (d *device) size(b block) uint64 {
+// measure finds how large the seeds are in their segments, and reports whether none is larger
+// than it can be.
+func (d *device) measure(list []tape.Segment, limits []uint64) bool {
+	ends := d.seedEnds(limits)
+	next := 0
+	for _, s := range list {
+		for i := range s.Blocks {
+			b := &s.Blocks[i]
+			b.Bytes = d.size(d.seeds[next], ends[next])
+			if b.Bytes != 0 && b.Bytes < b.Requested || b.Bytes > limits[next]-b.Addr {
+				return false
+			}
+			next++
+		}
+	}
+	return true
+}
+
+// size is what a seed was rounded up to: as the segments have it, or up to what lay behind
+// it; 0 if it is not known.
+func (d *device) size(b block, end uint64) uint64 {
 	if a, ok := d.active[b.addr]; ok && a == b {
 		return d.sizes[b.addr]
 	}
-	return max(b.size+511, 512) &^ 511
+	if end > b.addr && end-b.addr >= b.size {
+		return end - b.addr
+	}
+	return 0
+}
+
+// seedEnds finds where seeds end that only a free tells of. PyTorch leaves some bytes at the
+// end of a block if they are few. But the free block behind a live one begins where that one
+// ends, and the first request that is served there lies at its beginning. 0 is unknown.
+func (d *device) seedEnds(limits []uint64) []uint64 {
+	ends := make([]uint64, len(d.seeds))
+	gone := make([]bool, len(d.seeds))
+	for i := range d.events {
+		e := &d.events[i]
+		if e.action != allocated && e.action != freeCompleted {
+			continue
+		}
+		k, exact := slices.BinarySearchFunc(d.seeds, e.addr, func(b block, addr uint64) int { return cmp.Compare(b.addr, addr) })
+		switch {
+		case exact:
+			gone[k] = true
+		case k > 0 && e.action == allocated && e.addr < limits[k-1] && !gone[k-1] && ends[k-1] == 0:
+			ends[k-1] = e.addr
+		}
+	}
+	return ends
+}
+
+// granted returns the segments that were taken from the device in one piece, in order.
+func (d *device) granted() []tape.Segment {
+	var list []tape.Segment
+	for _, c := range d.changed {
+		if !c.freed && !c.paged {
+			list = append(list, c.Segment)
+		}
+	}
+	return list
 }

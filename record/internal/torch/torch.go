@@ -112,10 +112,13 @@ type device struct {
 	timed   bool             // every event has a time
 
 	sizes   map[uint64]uint64 // of active blocks with what they were rounded up to, by address
-	foreign bool              // some segments are not those of the default pools, or paged
+	foreign bool              // some segments lack what must be known of them
 	changed []change          // segments that came and went, between the events
 	final   []tape.Segment    // at the end, with their blocks
 	damaged bool              // a segment lacks its size or overlaps another
+
+	privates map[[2]int64]uint32 // numbers of private pools, by their ids
+	served   []tape.Private      // which of them serve the events, by number in events
 
 	pool    *tape.PoolBuilder
 	blocks  *tape.Blocks
@@ -195,6 +198,8 @@ func (t *reader) snapshot(tree any) error {
 	if top, ok := tree.(*dict); ok {
 		retries, _ := top.get("num_alloc_retries")
 		t.served = retries == int64(0)
+		set, _ := top.get("allocator_settings")
+		t.b.Settings(settings(set))
 		traces, hasTraces := top.get("device_traces")
 		var hasSegments bool
 		segments, hasSegments = top.get("segments")
@@ -243,11 +248,12 @@ func (t *reader) device(index int64) *device {
 	d := t.devices[index]
 	if d == nil && len(t.devices) < maxDevices {
 		d = &device{
-			index:   index,
-			active:  make(map[uint64]block),
-			sizes:   make(map[uint64]uint64),
-			streams: map[int64]uint32{0: 0}, // the default stream is handle 0
-			timed:   true,
+			index:    index,
+			active:   make(map[uint64]block),
+			sizes:    make(map[uint64]uint64),
+			privates: make(map[[2]int64]uint32),
+			streams:  map[int64]uint32{0: 0}, // the default stream is handle 0
+			timed:    true,
 		}
 		t.devices[index] = d
 	}

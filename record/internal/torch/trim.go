@@ -18,6 +18,7 @@ type change struct {
 	before int // in device.events
 	site   uint32
 	freed  bool
+	paged  bool // it is pages of an expandable segment
 }
 
 // segmentEvent notes a segment that came or went.
@@ -29,10 +30,11 @@ func (d *device) segmentEvent(t *reader, ev *dict, what action) {
 	c.Stream, c.Small = d.stream(intField(ev, "stream")), c.Bytes == smallSegment
 	frames, _ := ev.get("frames")
 	c.site = t.stacks.site(frames)
-	d.changed = append(d.changed, c)
-	if what == segmentMapped || what == segmentUnmapped || !hasAddr || !hasSize {
-		d.foreign = true
+	if c.paged = what == segmentMapped || what == segmentUnmapped; c.paged {
+		c.Base = c.Addr
 	}
+	d.foreign = d.foreign || !hasAddr || !hasSize || c.Addr+c.Bytes < c.Addr
+	d.changed = append(d.changed, c)
 }
 
 // findTrims finds the events before which the program emptied the cache.

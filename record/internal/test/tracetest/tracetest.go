@@ -287,10 +287,10 @@ func ShowBlocks(tr *tape.Trace, p *tape.Pool) (string, error) {
 	return out.String(), err
 }
 
-// Diff compares all but the source, the format and the slots.
+// Diff compares all but the source, the format, the slots, and what Save does not keep.
 func Diff(want, got *tape.Trace) string {
 	sums := cmpopts.IgnoreUnexported(tape.Trace{}, tape.Pool{})
-	rest := cmpopts.IgnoreFields(tape.Trace{}, "Source", "Format")
+	rest := cmpopts.IgnoreFields(tape.Trace{}, "Source", "Format", "Settings")
 	if d := cmp.Diff(want, got, sums, rest); d != "" {
 		return d
 	}

@@ -1,0 +1,81 @@
+package replay_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"gpumem/alloc"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
+)
+
+// ofPyTorch are recordings that record/internal/torch/testdata/make_recordings.py makes of
+// PyTorch 2.11: the GPU, and what the program set beside its environment. Most begin in the
+// midst of the program.
+var ofPyTorch = []struct{ name, device, also string }{
+	{"middle", "sim:24GiB", ""},
+	{"split", "sim:24GiB", ""},
+	{"collect", "sim:4GiB", ",fraction=.9"},
+	{"rounded", "sim:24GiB", ""},
+	{"pages", "sim:2GiB", ""},
+	{"streams", "sim:24GiB", ""},
+}
+
+// TestPyTorchsProgramsAreReplayedAsTheyRan: under the recorded settings each block lies where
+// it lay, each request is refused that was, and at 100 moments as much is active and reserved
+// as PyTorch counted.
+func TestPyTorchsProgramsAreReplayedAsTheyRan(t *testing.T) {
+	for _, c := range ofPyTorch {
+		t.Run(c.name, func(t *testing.T) {
+			folder := filepath.Join("..", "internal", "torch", "testdata")
+			tr := file(t, folder, c.name+".pickle.gz")
+			p, ok := replay.AsRecorded(tr, "2.11")
+			if !ok {
+				t.Fatalf("settings %q", tr.Settings)
+			}
+			cfg := config(t, c.device, p.Spec+c.also)
+			counted := counters(t, filepath.Join(folder, c.name+".txt"))
+			cfg.Hooks = append(cfg.Hooks, func(p *replay.Pass) replay.Hook {
+				return replay.Hook{Event: func(*trace.Event, alloc.Block) error {
+					want, ok := counted[p.Event-p.Pool.Seeds]
+					if got := (counter{want.allocated, p.Used, p.Held}); ok && got != want {
+						t.Errorf("after event %d: %+v, want %+v", p.Event, got, want)
+					}
+					return nil
+				}}
+			})
+			r := run(t, tr, cfg).Results[0]
+			if r.Placed == nil || *r.AsRecorded != *r.Placed || r.Refused != tr.Refused {
+				t.Errorf("%s, refused %d of %d", agreement(r), r.Refused, tr.Refused)
+			}
+			if len(counted) < 90 {
+				t.Errorf("%d moments", len(counted))
+			}
+		})
+	}
+}
+
+// counter is what PyTorch counted at a moment, in bytes.
+type counter struct{ allocated, active, reserved uint64 }
+
+// counters reads those of a recording, by how many events came before.
+func counters(t *testing.T, path string) map[uint64]counter {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[uint64]counter{}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		var event uint64
+		var c counter
+		if _, err := fmt.Sscan(lines.Text(), &event, &c.allocated, &c.active, &c.reserved); err != nil {
+			t.Fatal(err)
+		}
+		list[event] = c
+	}
+	return list
+}
