@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
@@ -108,9 +109,20 @@ _PLAIN = (list, dict, set, deque, OrderedDict, defaultdict)
 
 
 class Program:
-    """The tensors of the program at one moment. It keeps them until it is left: with Program(torch) as p."""
+    """The tensors of the program at one moment. It keeps them until it is left: with Program(torch) as p.
+    One thread looks at a time, or it would find what another keeps meanwhile."""
+
+    _looking = threading.Lock()
 
     def __init__(self, torch: Any, error: Optional[BaseException] = None):
+        self._looking.acquire()
+        try:
+            self._collect(torch, error)
+        except BaseException:
+            self._looking.release()
+            raise
+
+    def _collect(self, torch: Any, error: Optional[BaseException]) -> None:
         self.frames = _names.frames(error)
         self.tensor: type = torch.Tensor
         objects = gc.get_objects()
@@ -131,6 +143,7 @@ class Program:
 
     def __exit__(self, *exception: object) -> None:
         vars(self).clear()  # with the frames, of which one has this object
+        self._looking.release()
 
     def _add(self, label: str, tensors: Iterable[Any]) -> None:
         for found, n in storages(tensors).items():

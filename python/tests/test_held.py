@@ -7,12 +7,14 @@ import itertools
 import os
 import sys
 import tempfile
+import threading
 import types
 import unittest
+import weakref
 from unittest import mock
 
 import gpumem
-from gpumem import _callbacks, _explain, _held, _history, _meter, _names
+from gpumem import _callbacks, _explain, _held, _history, _meter, _names, _watch
 from test_gpumem import LOG, only, python
 
 MIB = 1 << 20
@@ -209,7 +211,6 @@ class Containers(unittest.TestCase):
     def test_no_tensor_is_kept(self):
         """With a cycle that only the collector ends a look would keep memory of the GPU."""
         import gc
-        import weakref
 
         acts = [Tensor(self.gpu, MIB) for _ in range(20)]
         kept = weakref.ref(acts[0])
@@ -224,6 +225,23 @@ class Containers(unittest.TestCase):
                 program.label()
         acts.clear()
         self.assertIsNone(kept())
+
+    def test_what_another_look_keeps_is_not_named(self):
+        loose = weakref.WeakSet()
+        cycle = [Tensor(self.gpu, MIB) for _ in range(20)]
+        for t in cycle:  # nothing but a look has all of them
+            t.self = t
+            loose.add(t)
+        del cycle, t
+        found = []
+        other = threading.Thread(target=lambda: found.append(self.found()))
+        with _held.Program(fake_torch(self.gpu)):
+            other.start()
+            other.join(0.2)  # it waits, or finds the list of this one
+        other.join()
+        self.assertEqual(found, [[]])
+        for t in loose:
+            del t.self
 
     def test_one_sentence(self):
         c = _held.Container("Trainer.losses", "list", "", ("train.py:8",), 0, 40, 40 * MIB, 0, "float32[1024]", 40, 1)
@@ -258,6 +276,11 @@ class History(unittest.TestCase):
         self.assertEqual(_history.peak(kept)[0][:2], (12 * MIB, True))
         freed = {"segments": [], "device_traces": [kept["device_traces"][0] + [event("free_requested", 1, 11 * MIB + 1)]]}
         self.assertEqual(_history.peak(freed)[0][:2], (11 * MIB + 512, False))
+        # What lies at its address now was made later.
+        again = {**kept, "device_traces": [[event("alloc", 1, 3 * MIB), event("free_requested", 1, 3 * MIB), *kept["device_traces"][0], event("alloc", 2, 1)]]}
+        self.assertEqual(_history.peak(again)[0][:2], (12 * MIB + 512, True))
+        smaller = [event("alloc", 1, 20 * MIB), event("alloc", 3, 9 * MIB), event("free_requested", 1, 20 * MIB), *kept["device_traces"][0]]
+        self.assertEqual(_history.peak({**kept, "device_traces": [smaller]})[0].bytes, 29 * MIB)
         # It was gone when the peak came, which was higher by more than could be unused.
         later = [event("free_requested", 1, 11 * MIB + 1), event("alloc", 2, 100 * MIB)]
         other = {**block, "address": 2, "size": 100 * MIB, "requested_size": 100 * MIB}
@@ -301,6 +324,7 @@ class Uses(unittest.TestCase):
 
     def names(self, use):
         part, missing = use.end()
+        self.assertEqual([e["action"] for e in part["device_traces"][0] if e["action"] != "free_completed"][:1], ["alloc"])
         return "".join(e["addr"] for e in part["device_traces"][0] if e["action"] == "alloc"), missing
 
     def test_each_has_its_own_part_and_the_last_ends_it(self):
@@ -498,6 +522,17 @@ class Diagnose(unittest.TestCase):
         self.assertRegex(err, r"gpumem run --record run.pickle -- .*python\S* '.*train 1.py' \S+ --lr 'a b'")
         self.assertNotIn("gpumem fit", err)
 
+    def test_only_half_of_the_memory_or_more_comes_first(self):
+        gpu = Gpu()
+        kept = [Tensor(gpu, MIB) for _ in range(40)]
+        for rest, first in ((40 * MIB, True), (41 * MIB, False)):
+            gpu.allocated = 40 * MIB + rest
+            with only({"torch": fake_torch(gpu)}):
+                lines, most = _explain._held_by(MemoryError())
+            self.assertIn("What keeps it: the list `kept`", lines[0])
+            self.assertEqual(most, first)
+        del kept
+
     def test_no_command_where_it_would_not_run(self):
         with only({"torch": types.SimpleNamespace()}), mock.patch.dict(os.environ, WORLD_SIZE="4"):
             self.assertEqual(_explain._next(False), [])
@@ -582,6 +617,91 @@ class Watch(unittest.TestCase):
             _, err = self.watch(lambda: ran.append(1))
         self.assertEqual(ran, [1])
         self.assertIn("this block is not watched", err)
+
+    def test_decorated_function_in_two_threads(self):
+        """Each call has its own block, though the first to begin is the first to end."""
+        ends, both, first_is_done = [], threading.Barrier(2), threading.Event()
+
+        class Watched:
+            def __init__(self):
+                self.thread = threading.get_ident()
+
+            def end(self):
+                ends.append(self.thread == threading.get_ident())
+                return "x", "", None, []
+
+        @gpumem.watch("gpumem")
+        def f(first):
+            both.wait()
+            if not first:
+                first_is_done.wait()
+
+        def run(first):
+            f(first)
+            if first:
+                first_is_done.set()
+
+        with mock.patch.dict(_watch._WATCHED, gpumem=Watched), mock.patch("sys.stderr", io.StringIO()):
+            threads = [threading.Thread(target=run, args=(first,)) for first in (True, False)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        self.assertEqual(ends, [True, True])
+
+    def jax(self, before, after, used=True, rows=()):
+        stats = [{d: types.SimpleNamespace(peak_bytes_in_use=n) for d, n in peaks.items()} for peaks in (before, after)]
+        with mock.patch.multiple("gpumem.jax", is_used=lambda: used, stats=mock.Mock(side_effect=stats), live=lambda: {"live": list(rows)}):
+            return self.watch(lambda: None, "jax")
+
+    def test_jax_peak_of_the_device_that_rose(self):
+        row = {"pool": "cuda:1", "site": "f (a.py:1)", "stack": "", "bytes": MIB, "blocks": 1}
+        code = {**row, "pool": "executable", "bytes": 50 * MIB}
+        w, err = self.jax({"cuda:0": 9 * MIB, "cuda:1": MIB}, {"cuda:0": 9 * MIB, "cuda:1": 3 * MIB}, rows=[row, code])
+        self.assertEqual(w.peak_bytes, 3 * MIB)
+        self.assertIn("jax: peak 3 MiB on cuda:1, 1 MiB at the end; live then:\n", err)  # code is not live
+
+    def test_jax_peak_of_before_is_not_the_blocks(self):
+        w, err = self.jax({"cuda:0": 9 * MIB}, {"cuda:0": 9 * MIB})
+        self.assertIsNone(w.peak_bytes)
+        self.assertIn("jax: peak at most 9 MiB on cuda:0 (reached before this block), 0 B at the end", err)
+
+    def test_jax_that_is_not_used(self):
+        w, err = self.jax({}, {}, used=False)
+        self.assertEqual((w.peak_bytes, err), (0, "gpumem.watch: jax: not used\n"))
+
+    def test_torch_peak_that_the_program_reset_is_taken_from_the_history(self):
+        watched = _watch._Torch.__new__(_watch._Torch)
+        watched.part = types.SimpleNamespace(before={0: _history.Counts(peak=MIB)})
+        counted = lambda top, peak: watched._counted(_history.Top(top, False, []), 0, {0: _history.Counts(peak=peak)})[:2]
+        self.assertEqual(counted(5 * MIB, 6 * MIB), (6 * MIB, True))
+        self.assertEqual(counted(5 * MIB, MIB), (5 * MIB, False))
+        self.assertEqual(counted(5 * MIB, 2 * MIB), (5 * MIB, False))
+
+    def test_torch_without_a_gpu(self):
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False, is_initialized=lambda: False), _C=None)
+        with only({"torch": torch}):
+            self.assertIn("torch: the peak is unknown: PyTorch sees no GPU\n", self.watch(lambda: None)[1])
+
+    def test_torch_of_two_gpus_shows_the_higher_peak(self):
+        torch = Recorder()
+        event = lambda action, address, n: {"action": action, "addr": address, "size": n, "frames": []}
+        traces = [[event("alloc", 1, 2 * MIB)], [event("alloc", 7, 5 * MIB), event("free_requested", 7, 5 * MIB), event("alloc", 7, MIB)]]
+        blocks = [{"address": a, "size": n, "requested_size": n, "state": "active_allocated", "frames": []} for a, n in ((1, 2 * MIB), (7, MIB))]
+        segments = [{"device": d, "address": b["address"], "blocks": [b]} for d, b in enumerate(blocks)]
+        torch.cuda.memory._snapshot = lambda: {"segments": segments, "device_traces": traces}
+        figures = {0: (1, 0, 2 * MIB, 2 * MIB), 1: (2, 1, MIB, 5 * MIB)}
+        names = ("allocation.all.allocated", "allocation.all.freed", "allocated_bytes.all.current", "allocated_bytes.all.peak")
+        torch.cuda.memory_stats = lambda d: dict(zip(names, figures[d] if torch.used else (0, 0, 0, 0)))
+        torch.cuda.device_count = lambda: 2
+        # What lives at 7 now is not what lived there at the peak.
+        program = types.SimpleNamespace(label=lambda: {(0, 1): "list a", (1, 7): "list b"})
+        with only({"torch": torch}), mock.patch("gpumem._held.Program", lambda torch: contextlib.nullcontext(program)):
+            torch.used = False
+            w, err = self.watch(lambda: setattr(torch, "used", True))
+        self.assertEqual(w.peak_bytes, 5 * MIB)
+        self.assertIn("torch: peak 5 MiB on cuda:1, 1 MiB at the end; at the peak:", err)
+        self.assertNotIn("list b", err)
 
     def test_decorator(self):
         @gpumem.watch("gpumem")
