@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from ._answer import _ask
+from ._live import name_cells
 
 MOST = 1_000_000  # events that PyTorch keeps, as gpumem run --record asks for
 
@@ -299,7 +300,9 @@ def _by_line(blocks: List[Block]) -> List[Dict[str, Any]]:
         segment = {"device": b.device, "address": b.address, "total_size": b.bytes, "stream": 0, "segment_type": "large"}
         segments.append({**segment, "blocks": [block]})
     answer = _ask(["leaks", "--live", "-"], pickle.dumps({"segments": segments, "device_traces": []}, protocol=4))
-    return [dict(row) for row in answer["live"]]
+    found = [dict(row) for row in answer["live"]]
+    name_cells(found)
+    return found
 
 
 def snapshot(torch: Any) -> Optional[Dict[str, Any]]:

@@ -12,7 +12,6 @@ Only remat() changes JAX, which has no interface for another allocator.
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any, NamedTuple, Optional, Union
 
@@ -20,6 +19,7 @@ from . import _wants
 from ._answer import Answer, _ask
 from ._command import command
 from ._live import Live as Live
+from ._live import name_cells
 from ._size import size
 
 
@@ -60,11 +60,7 @@ def live() -> Live:
         if "no live buffers" not in str(e):
             raise
         return Live(live=[])
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    for file, number in getattr(getattr(shell, "compile", None), "_filename_map", {}).items():
-        for row in found["live"]:
-            for key in ("site", "stack"):
-                row[key] = row[key].replace(os.path.basename(file) + ":", f"In[{number}]:")
+    name_cells(found["live"])
     return found
 
 

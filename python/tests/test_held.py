@@ -294,6 +294,14 @@ class History(unittest.TestCase):
         self.assertEqual([(r["pool"], r["site"], r["bytes"]) for r in rows], [("cuda:0", "made by 2", 20), ("cuda:0", "f (train.py:3)", 10), ("cuda:1", "made by 3", 5)])
 
 
+class Notebook(unittest.TestCase):
+    def test_lines_are_those_of_the_cells(self):
+        shell = types.SimpleNamespace(compile=types.SimpleNamespace(_filename_map={"/tmp/ipykernel_1/123.py": 4}))
+        block = _history.Block(0, 1, 10, [{"name": "<module>", "filename": "/tmp/ipykernel_1/123.py", "line": 2}])
+        with mock.patch.dict(sys.modules, IPython=types.SimpleNamespace(get_ipython=lambda: shell)):
+            self.assertEqual(_history.rows([block], str)[0]["site"], "<module> (In[4]:2)")
+
+
 class Recorder:
     """PyTorch with its history and its counts."""
 

@@ -388,6 +388,20 @@ class Lightning(Case):
         )
 
 
+    def test_history_changes_no_figure_and_a_second_training_goes_on_without(self):
+        for out, err in self.each(
+            "path = os.path.join(tempfile.mkdtemp(), 'run.rec')\n"
+            "def figures(history):\n"
+            "    gc.collect(); torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.manual_seed(0)\n"
+            "    callback = gpumem.torch.LightningCallback(history=history); fit([callback], steps=8); return callback.metrics(), callback\n"
+            "with_it, callback = figures(path); without, _ = figures(None)\n"
+            "assert with_it == without and with_it['gpumem/peak_optimizer_bytes'] == 2 * bytes_of(), (with_it, without)\n"
+            "fit([callback], steps=8); assert callback.metrics()\n"
+        ):
+            self.assertIn("gpumem: no history of this training is recorded: ", err)
+            self.assertNotIn("the callback has ended", err)
+
+
 TRAINER = """
 import os, tempfile
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -448,6 +462,10 @@ class Transformers(Case):
         figures = "s = torch.cuda.memory_stats(); print(s['allocated_bytes.all.peak'], s['reserved_bytes.all.peak'])\n"
         with_it, without = self.check(TRAINER + "fit(gpumem.torch.TrainerCallback())\n" + figures)[0], self.check(TRAINER + "fit()\n" + figures)[0]
         self.assertEqual(with_it.splitlines()[-2:], without.splitlines()[-2:])
+
+    def test_class_for_the_object(self):
+        """transformers makes one of a class."""
+        self.check(TRAINER + "fit(Reporter(), gpumem.torch.TrainerCallback)\nassert 'gpumem/peak_bytes' in seen[0], seen[0]")
 
     def test_accumulation_and_checkpoints(self):
         self.check(
