@@ -109,8 +109,9 @@ def explain(framework: Optional[str] = None, *, device: Optional[str] = None, en
         answer = _ask(arguments, env=env)
     except ValueError as e:
         raise e.with_traceback(None)  # the text says it all
-    torch = sys.modules.get("gpumem.torch")
-    if of_this_process and answer.get("framework") == "pytorch" and torch is not None and torch.is_used():
+    from . import torch
+
+    if of_this_process and answer.get("framework") == "pytorch" and torch.is_used():
         answer._note = "Under gpumem.torch.use() PyTorch's memory is gpumem's pool: nothing below plays a part; gpumem.report() says what the pool does.\n\n"
         answer["warnings"] = [Answer(name="gpumem.torch.use", text=answer._note.strip()), *(answer.get("warnings") or ())]
     return answer
