@@ -54,6 +54,7 @@ import (
 	"context"
 	"slices"
 
+	"gpumem/record/internal/category"
 	"gpumem/record/trace"
 )
 
@@ -177,11 +178,16 @@ func sortPlaces(rep *Report) {
 // found.
 func find(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config) (*Report, error) {
 	names := newNames(t.Site, t.Sites(), cfg.KeepPaths)
-	exact, err := search(ctx, t, pool, cfg, names, false)
+	r, err := category.Read(ctx, t, pool)
+	if err != nil {
+		return nil, err
+	}
+	steps := stepsOf(r)
+	exact, err := search(ctx, t, pool, cfg, names, steps, false)
 	if err != nil || len(exact.Leaks) > 0 {
 		return exact, err
 	}
-	coarse, err := search(ctx, t, pool, cfg, names, true)
+	coarse, err := search(ctx, t, pool, cfg, names, steps, true)
 	if err != nil || len(coarse.Leaks) == 0 {
 		return exact, err
 	}
@@ -190,12 +196,12 @@ func find(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config) (*R
 }
 
 // search searches one pool once.
-func search(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config, names *names, coarse bool) (*Report, error) {
+func search(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config, names *names, steps *steps, coarse bool) (*Report, error) {
 	g, err := gather(ctx, t, pool, cfg.Progress, names, coarse)
 	if err != nil {
 		return nil, err
 	}
-	rep := judge(g, names)
+	rep := judge(g, names, steps)
 	sortPlaces(rep)
 	return rep, nil
 }

@@ -40,8 +40,8 @@ func spans(g *gathered) []span {
 	return list
 }
 
-// judge examines every place.
-func judge(g *gathered, names *names) *Report {
+// judge examines every place. known is the steps that stacks show, nil if they show none.
+func judge(g *gathered, names *names, known *steps) *Report {
 	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
 	if g.end-g.start < 2*leastBlocks {
 		return rep
@@ -64,7 +64,11 @@ func judge(g *gathered, names *names) *Report {
 			s = o
 		}
 	}
+	if known.one() { // what one step keeps, it needs
+		return rep
+	}
 	c := clockOf(g, s)
+	c.steps = known.count(c.steps)
 	if c.steps > 0 && (len(leaky) > 0 || !c.alone) {
 		n := uint64(math.Round(c.steps))
 		rep.Steps = &n
@@ -76,6 +80,9 @@ func judge(g *gathered, names *names) *Report {
 			// both counts end alike, so that half a step at an end cancels out.
 			kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
 			n := uint64(math.Round(kept * allocs(p.curve, s.first, windows) / c.steps))
+			if exact, ok := known.rate(p); ok {
+				n = exact
+			}
 			one.BytesPerStep = &n
 		}
 		rep.Leaks = add(rep.Leaks, one)
@@ -86,6 +93,8 @@ func judge(g *gathered, names *names) *Report {
 	regrown := regrown(g, all[0], leaky, rep, c, names)
 	k := rep.KeptPart
 	switch {
+	case len(leaky) > 0 && known.all(leaky):
+		rep.Verdict = Leak
 	case len(leaky) > 0 && (k > 0.5 && len(leaky) > 1 || k > 0.25 && (g.coarse || len(leaky) > 3)):
 		rep.Verdict = Growth
 	case len(leaky) > 0 && (s.first > 0 && keptPart(g, g.places, 0, s.first) < 0.25 || !repeats(g, s)):

@@ -93,15 +93,61 @@ type label struct {
 	sure bool
 }
 
+// A Reading is what is known of the blocks of a pool.
+type Reading struct {
+	trace  *tape.Trace
+	pool   *tape.Pool
+	judge  *judge
+	labels []label // of the judge's blocks
+}
+
+// Read reads a pool. The errors are those of reading the trace.
+func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
+	s, err := read(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	j := newJudge(s, t.FullSite)
+	return &Reading{t, p, j, j.labels(t.Format == "torch")}, nil
+}
+
 // Of returns what a pool's memory is for at its peak, nil if nothing is ever live. The
 // errors are those of reading the trace.
 func Of(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Peak, error) {
-	s, err := read(ctx, p)
-	if err != nil || s.bytes == 0 {
+	r, err := Read(ctx, t, p)
+	if err != nil || r.judge.bytes == 0 {
 		return nil, err
 	}
-	labels := labelsOf(s, t.FullSite, t.Format == "torch")
-	peak := &Peak{Pool: p.Name, Event: p.Recorded(s.peak), Bytes: s.bytes, Parts: []Part{}}
+	return r.peak(), nil
+}
+
+// Steps returns the events, counted from 1 with the seeds, at which the program had made a
+// training step: the end of each update, or of each backward pass where updates do not show,
+// as those that make nothing. It reports whether stacks show a training at all.
+func (r *Reading) Steps() (ends []uint64, trains bool) {
+	j := r.judge
+	if j.blind || !j.trains {
+		return nil, false
+	}
+	var updates []uint64
+	for i := range j.phases {
+		switch p := &j.phases[i]; {
+		case p.role == backward:
+			ends = append(ends, p.last)
+		case p.role == update && p.first > j.start:
+			updates = append(updates, p.last)
+		}
+	}
+	if len(updates) > 1 {
+		ends = updates
+	}
+	return ends, true
+}
+
+// peak returns what the memory is for at the peak.
+func (r *Reading) peak() *Peak {
+	t, s, labels := r.trace, r.judge, r.labels
+	peak := &Peak{Pool: r.pool.Name, Event: r.pool.Recorded(s.peak), Bytes: s.bytes, Parts: []Part{}}
 	at := map[Category]int{}
 	lines := map[Category]map[string]Line{}
 	for i := range s.blocks {
@@ -135,7 +181,7 @@ func Of(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Peak, error) {
 	slices.SortFunc(peak.Parts, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Category, b.Category))
 	})
-	return peak, nil
+	return peak
 }
 
 // lineOf returns the line of the program that made a block; for the engine's threads, which have

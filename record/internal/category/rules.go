@@ -32,22 +32,27 @@ type judge struct {
 	forgotten map[*phase]bool
 }
 
-// labelsOf returns what each block of a run is for. known tells whether its format is
-// that of a framework whose programs are known to have these passes.
-func labelsOf(s *span, site func(uint32) string, known bool) []label {
+// newJudge returns a judge that knows the passes of a run.
+func newJudge(s *span, site func(uint32) string) *judge {
 	j := &judge{span: s, sizes: s.kept()}
 	j.read(site)
 	j.countGradients()
 	j.findCaches()
-	labels := make([]label, len(s.blocks))
+	return j
+}
+
+// labels returns what each block is for. known tells whether the format is that of a
+// framework whose programs are known to have these passes.
+func (j *judge) labels(known bool) []label {
+	labels := make([]label, len(j.blocks))
 	if len(j.phases) == 0 && !(known && j.churns()) {
 		for i := range labels {
 			labels[i].Category = Unknown
 		}
 		return labels
 	}
-	for i := range s.blocks {
-		labels[i] = j.label(&s.blocks[i])
+	for i := range j.blocks {
+		labels[i] = j.label(&j.blocks[i])
 	}
 	return labels
 }

@@ -104,7 +104,7 @@ func compare(t *testing.T, file string, tr truth, blind bool) score {
 			s.blocks[i].site = 0
 		}
 	}
-	labels := labelsOf(s, site, true)
+	labels := newJudge(s, site).labels(true)
 	// The truth has the recording's own allocations, in order; seeds by themselves.
 	var recorded []int
 	for i := range s.blocks {
@@ -179,15 +179,14 @@ func TestTruthBlocks(t *testing.T) {
 			s.blocks[i].site = 0
 		}
 	}
-	j := &judge{span: s, sizes: s.kept()}
-	j.read(tc.FullSite)
+	j := newJudge(s, tc.FullSite)
 	for i, p := range j.phases {
 		if i < 60 {
 			fmt.Printf("phase %d %d..%d\n", p.role, p.first, p.last)
 		}
 	}
 	fmt.Println("peak", s.peak, "start", j.start, "blind", j.blind)
-	labels := labelsOf(s, tc.FullSite, true)
+	labels := j.labels(true)
 	k := 0
 	shown := 0
 	for i := range s.blocks {

@@ -1,0 +1,83 @@
+package leaks
+
+// The steps of a training as its stacks show them: then it is not in doubt whether a
+// recording is one step, and what each step keeps is counted.
+
+import (
+	"math"
+	"slices"
+
+	"gpumem/record/internal/category"
+)
+
+// steps are the events at which steps end, from 0. A nil pointer is a recording of which
+// that is not known.
+type steps []uint64
+
+func stepsOf(r *category.Reading) *steps {
+	ends, trains := r.Steps()
+	if !trains {
+		return nil
+	}
+	for i := range ends {
+		ends[i]--
+	}
+	s := steps(ends)
+	return &s
+}
+
+// one reports whether the recording is known to have no second step.
+func (s *steps) one() bool { return s != nil && len(*s) <= 1 }
+
+// count returns the number of steps, where repeats is what the allocations' counts say, 0 if
+// nothing. A loop with two optimizers has two updates a step.
+func (s *steps) count(repeats float64) float64 {
+	if s == nil {
+		return repeats
+	}
+	n := float64(len(*s))
+	if repeats > 0 {
+		if updates := math.Round(n / repeats); updates >= 1 && math.Abs(n/repeats-updates) <= 0.05 {
+			return repeats
+		}
+	}
+	return n
+}
+
+// middle returns the ends of the steps from a quarter to nine tenths of all: each step is
+// from behind one end up to the next.
+func (s *steps) middle() (ends []uint64) {
+	if s == nil {
+		return nil
+	}
+	return (*s)[len(*s)/4 : len(*s)*9/10]
+}
+
+// rate returns how many bytes a place keeps in a step, over the steps in the middle; ok is
+// false if they are too few to know.
+func (s *steps) rate(p *place) (bytes uint64, ok bool) {
+	ends := s.middle()
+	if len(ends) < leastBlocks {
+		return 0, false
+	}
+	kept := total(p.bornIn(ends[0]+1, ends[len(ends)-1]+1))
+	return uint64(math.Round(float64(kept) / float64(len(ends)-1))), true
+}
+
+// all reports whether each of some places keeps memory in most steps of the middle, for
+// certain: a single step keeps something in each layer, but not in each step.
+func (s *steps) all(places []*place) bool {
+	ends := s.middle()
+	if len(ends) < leastBlocks {
+		return false
+	}
+	return !slices.ContainsFunc(places, func(p *place) bool {
+		with := 0
+		for i := 1; i < len(ends); i++ {
+			if len(p.bornIn(ends[i-1]+1, ends[i]+1)) > 0 {
+				with++
+			}
+		}
+		return with*10 < (len(ends)-1)*6
+	})
+}
