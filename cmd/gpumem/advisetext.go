@@ -19,6 +19,9 @@ import (
 // writeAdvice writes the answer as text: the verdict, what to set, the table of what was
 // tried, each GPU, a second program, the smallest card, the assumptions.
 func writeAdvice(t *text, rep *advise.Report) {
+	if g := rep.Grows; g != nil {
+		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes)))
+	}
 	t.Line("%s", adviceVerdict(rep))
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
@@ -51,6 +54,24 @@ func writeAdvice(t *text, rep *advise.Report) {
 
 	t.section("")
 	writeBasis(t, rep)
+}
+
+// growsText says that a program grows, and for how long it fits.
+func growsText(g *advise.Grows, device string) string {
+	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), report.OneLine(g.Where))
+	if g.FitsSteps != nil {
+		text += fmt.Sprintf(": it fits %s for about %s steps", device, report.Count(round(*g.FitsSteps)))
+	}
+	return text + fmt.Sprintf(". gpumem leaks says more. Of the %s that were recorded:", report.Counted(g.RecordedSteps, "step"))
+}
+
+// round returns a number to two digits, for what is known about.
+func round(n uint64) uint64 {
+	unit := uint64(1)
+	for n/unit >= 100 {
+		unit *= 10
+	}
+	return n / unit * unit
 }
 
 // setAdvice writes what to set: for the environment, and statements for the program behind

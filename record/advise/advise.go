@@ -89,6 +89,7 @@ type Report struct {
 	ConstantBytes uint64       `json:"constant_bytes,omitempty"` // beside the pool, too
 	LowerBound    uint64       `json:"lower_bound_bytes"`        // what any allocator must hold at the peak
 	FitsAsItIs    bool         `json:"fits_as_it_is"`
+	Grows         *Grows       `json:"grows"`  // what each step keeps; nil if nothing does
 	Advice        *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
 	Need          *Need        `json:"need"`   // why nothing fits; nil if something does
 	Candidates    []*Candidate `json:"candidates"`
@@ -218,6 +219,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 		if rep.Need, err = a.need(ctx); err != nil {
 			return nil, err
 		}
+	}
+	if rep.Grows, err = a.grows(ctx, t, rep); err != nil {
+		return nil, err
 	}
 	a.second(rep)
 	if len(gpus) == 1 && len(gpus[0].pools) == 1 {

@@ -25,8 +25,10 @@ type Summary struct {
 	Settings []pair `json:"settings"`
 	// refusal is the request that is the first to be refused as it is; nil if none is.
 	Refusal *refusal `json:"refused"`
-	Differs []string `json:"differs"`           // how this is not a run on a card
-	Largest *string  `json:"largest,omitempty"` // of the values, see RunVary
+	// Grows is what each step keeps, for which it fits for so many steps; nil if nothing does.
+	Grows   *advise.Grows `json:"grows"`
+	Differs []string      `json:"differs"`           // how this is not a run on a card
+	Largest *string       `json:"largest,omitempty"` // of the values, see RunVary
 }
 
 // item is a part of the peak.
@@ -51,7 +53,7 @@ type refusal struct {
 func summarize(r *advise.Report, peak uint64, parts []item, where string) Summary {
 	s := Summary{
 		Fits: r.Advice != nil, PeakBytes: peak, Outside: r.ContextBytes + r.ConstantBytes, Contents: parts,
-		Settings: settings(r), Differs: []string{},
+		Settings: settings(r), Differs: []string{}, Grows: r.Grows,
 	}
 	if s.Contents == nil {
 		s.Contents = []item{}
