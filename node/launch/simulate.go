@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 
 	"gpumem/device/open"
 	"gpumem/internal/proc"
@@ -77,11 +78,18 @@ func (p *Plan) sayGPU() (total uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	words := "a simulated GPU of "
-	if len(list) > 1 {
-		words = fmt.Sprintf("%d simulated GPUs of ", len(list))
-	}
 	first := list[0]
+	name := first.Name
+	if strings.HasPrefix(name, "sim:") { // a size, which follows
+		name = "GPU"
+	}
+	words := "a simulated " + name
+	if len(list) > 1 {
+		words = fmt.Sprintf("%d simulated GPUs, each a %s", len(list), name)
+		if name == "GPU" {
+			words = fmt.Sprintf("%d simulated GPUs", len(list))
+		}
+	}
 	context := ""
 	if first.Context > 0 {
 		context = fmt.Sprintf(", of which the context of each process takes %s", size.Format(first.Context))
@@ -91,7 +99,8 @@ func (p *Plan) sayGPU() (total uint64, err error) {
 			p.say("%s=%s hides the simulated GPU from the program; unset it, or name one that is there", open.VisibleVar, value)
 		}
 	}
-	p.say("%s%s%s, compute capability %d.%d: kernels do nothing, so results mean nothing", words, size.Format(first.Total), context, first.CCMajor, first.CCMinor)
+	const text = "%s of %s%s, compute capability %d.%d: kernels do nothing, so results mean nothing"
+	p.say(text, words, size.Format(first.Total), context, first.CCMajor, first.CCMinor)
 	return first.Total, nil
 }
 

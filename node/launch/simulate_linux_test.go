@@ -49,7 +49,8 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 	}{
 		{name: "alone", gpu: "4GiB", command: hold + " 0 1073741824", said: []string{"a simulated GPU of 4 GiB, of which the context of each process takes 1.50 GiB, compute capability 9.0", "simulated GPU 0: total 4 GiB, peak 2.50 GiB, of process"}},
 		{name: "its status", gpu: "4GiB", command: "exit 7", status: 7, said: []string{"no process of the program has used the simulated GPU"}},
-		{name: "killed", gpu: "T4", command: "kill -9 $$", status: 137},
+		{name: "killed", gpu: "T4", command: "kill -9 $$", status: 137, said: []string{"a simulated Tesla T4 of 14.55 GiB, of which the context"}},
+		{name: "two cards", gpu: "T4*2", command: "true", said: []string{"2 simulated GPUs, each a Tesla T4 of 14.55 GiB, of which"}},
 		{name: "ended by _exit", gpu: "4GiB", command: hold + " 0 1073741824 _exit", said: []string{"peak 2.50 GiB, of process ", ", or up to a 64th more"}},
 		{name: "six processes", gpu: "8GiB,context=0", command: "for i in 1 2 3 4 5; do " + hold + " 0 ${i}097152; done; " + hold + " 0 1073741824", said: []string{
 			"peak 1 GiB, of process ", "peak 6 MiB, of process", "and 2 more that held less\n", "simulated GPU 0: at most 1 GiB held by all at once"}, not: "peak 2 MiB"},

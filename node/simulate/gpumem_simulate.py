@@ -158,7 +158,7 @@ def on_cpu():
 HINTS = (
     (("libdevice", "ptxas", "Autotuner could not compile", "JIT compilation failed"), "XLA compiles kernels with CUDA's compiler, also for the simulated GPU: pip install nvidia-cuda-nvcc-cu12"),
     (("cuDNN error: not supported on the simulated GPU",), "recurrent layers of cuDNN have no stand-in; torch.backends.cudnn.enabled = False takes PyTorch's own"),
-    (("No supported GPU devices found, please specify an abstract GPU",), "Pallas goes by the name of the GPU, and knows no simulated one; pallas_call(..., interpret=True) does without it"),
+    (("No supported GPU devices found, please specify an abstract GPU",), "Pallas goes by the name of the GPU: gpumem run --simulate H100 gives one that it knows; pallas_call(..., interpret=True) does without it"),
     (("CudnnRNN",), "recurrent layers of cuDNN have no stand-in; use_cudnn=False takes TensorFlow's own"),
 )
 MEMORY = ("out of memory", "outofmemory", "resource_exhausted", "resource exhausted", "memoryerror")

@@ -42,7 +42,6 @@ func Settings(folder string) []Setting {
 		{"GPUMEM_SIM_FOLDER", folder, replace, "Python's start-up file loads the libraries there before NVIDIA's own, which want a real driver"},
 		{"GPUMEM_SIM_HAZARDS", "report", keep, "a use of memory that nothing orders passes, as on most GPUs"},
 		{"JAX_SKIP_CUDA_CONSTRAINTS_CHECK", "1", replace, "the libraries beside the driver have no versions that JAX could check"},
-		{"TF_CPP_MIN_LOG_LEVEL", "3", keep, "XLA warns of what the simulated driver does not have"},
 		{"TORCHINDUCTOR_COMPILE_THREADS", "1", keep, "PyTorch waits five minutes at its end for processes that compile for it"},
 		{"XLA_FLAGS", "--xla_gpu_autotune_level=0", after, "no kernel can be chosen by its time"},
 	}
@@ -53,6 +52,9 @@ func Before(name, value, why string) Setting { return Setting{name, value, befor
 
 // Replace returns a setting in place of the user's own.
 func Replace(name, value, why string) Setting { return Setting{name, value, replace, why} }
+
+// Keep returns a setting for those who have none.
+func Keep(name, value, why string) Setting { return Setting{name, value, keep, why} }
 
 func driverOf(folder string) (driver, nvml string) {
 	return filepath.Join(folder, "libcuda.so.1"), filepath.Join(folder, "libnvidia-ml.so.1")

@@ -24,6 +24,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/node/library"
@@ -65,8 +66,8 @@ type GPU struct {
 // New makes simulated GPUs by their words: a size (24GiB), a card (T4), either with a number
 // behind it (T4*4) or keys as a device has them (24GiB,cc=8.0), or the name of a file that several
 // programs share (sim@FILE), which is made with sim@FILE,create,total=24GiB. Of a size or a card the
-// context of each process takes [sim.UsualContext], unless the words have context=. get returns
-// variables of the environment. The caller closes it.
+// context of each process takes [sim.UsualContext], unless the words have context=. A card has the name
+// that the driver has for it. get returns variables of the environment. The caller closes it.
 func New(words string, get func(string) string) (*GPU, error) {
 	driver, err := Folder(get)
 	if err != nil {
@@ -102,7 +103,12 @@ func parse(words string) (open.Spec, int, error) {
 		return open.Spec{}, 0, err
 	case spec.Kind != open.Private:
 		return open.Spec{}, 0, fmt.Errorf("%q: want a size, a card or a file, such as 24GiB, T4 or sim@FILE", words)
-	case spec.SetsContext():
+	}
+	word, _, _ := strings.Cut(strings.TrimPrefix(one, "sim:"), ",")
+	if c, err := card.Find(word); err == nil && !strings.Contains(one, ",name=") {
+		spec.Sim.Name = c.DriverName()
+	}
+	if spec.SetsContext() {
 		return spec, n, nil
 	}
 	if spec.Sim.Context = sim.UsualContext; spec.Sim.Total-min(spec.Sim.Total, spec.Sim.Used+spec.Sim.Display) <= sim.UsualContext {

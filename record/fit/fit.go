@@ -572,6 +572,7 @@ func environment(cfg Config, front, driver, startup string, run [][2]string) ([]
 	own := []simulate.Setting{
 		simulate.Before(library.EnvSearch, front, "the pool library comes before the simulated driver"),
 		simulate.Before("PYTHONPATH", startup, "Python's start-up file for a run of fit"),
+		simulate.Keep("TF_CPP_MIN_LOG_LEVEL", "3", "the pool's report is of no use where the program is run again on a larger card"),
 	}
 	run = append([][2]string{
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
