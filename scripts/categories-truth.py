@@ -10,7 +10,7 @@ begins. truth.begin() is where the recording begins, if later than the program.
 
 OUT.pickle is what torch.cuda.memory._dump_snapshot writes. OUT.json has the category of every
 allocation in it. With --profile, OUT.prof.json compares the categories of
-torch.profiler._memory_profiler in the same run, and OUT.pickle is not written. With --plain
+torch.profiler._memory_profiler in its first steps, and OUT.pickle is not written. With --plain
 there are no hooks: OUT.sizes has the requests alone, which must be the same.
 
 How it knows: whenever an object can be looked at, the address of each storage that it holds is
@@ -37,6 +37,7 @@ outlives the graph is a temporary or unknown from then on: "changes" has the eve
 import argparse
 import bisect
 import collections
+import contextlib
 import json
 import os
 import pickle
@@ -101,6 +102,10 @@ class Saved:
             self.truth.releases.append((self.truth.count(), self.address))
 
 
+class Enough(Exception):
+    pass
+
+
 class Truth:
     def __init__(self, hooks=True):
         self.hooks = hooks
@@ -111,6 +116,8 @@ class Truth:
         self.models, self.optimizers, self.caches, self.more = [], [], [], []
         self.watched = WeakIdKeyDictionary()
         self.kind = "training"
+        self.profile = None  # begins with the first step
+        self.enough = None  # moments after which a run that is profiled ends
 
     def count(self):
         """The moment: how many allocations and frees there were."""
@@ -149,9 +156,11 @@ class Truth:
     def inputs(self, *tensors):
         if self.hooks:
             self.note("inputs", storages(tensors))
+            self.watch(tensors)
         return tensors[0] if len(tensors) == 1 else tensors
 
     def cache(self, *caches):
+        self.end()
         self.caches = list(caches)
         if self.hooks:
             self.note("kv_cache", storages(self.caches))
@@ -167,8 +176,16 @@ class Truth:
             self.note(category, storages(obj), detail)
 
     def step(self):
+        self.end()
+        if self.profile and not self.marks:
+            self.profile.__enter__()
         self.marks.append(self.count())
         self.look()
+
+    def end(self):
+        """The profiler needs gigabytes of the host's memory for 40,000 events."""
+        if self.enough and (self.count() > self.enough or len(self.marks) == 3):
+            raise Enough
 
     def begin(self):
         self.start = self.count()
@@ -234,7 +251,7 @@ class Truth:
                 return inner(tensor)
             hook.pack_hook = pack
         checkpoint._recomputation_hook.__init__ = init
-        with hooks(lambda tensor: Saved(self, tensor), lambda saved: saved.tensor):
+        with hooks(lambda tensor: Saved(self, tensor), lambda saved: saved.tensor), contextlib.suppress(Enough):
             main(self)
         self.look()
 
@@ -438,7 +455,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--stacks", default="all", choices=["all", "python"], help="of what is written; the truth has all")
+    parser.add_argument("--stacks", default="all", choices=["all", "python", "none"], help="those that OUT.pickle keeps")
     options = parser.parse_args()
     sys.path.insert(0, os.path.dirname(os.path.abspath(options.program)))
 
@@ -446,14 +463,13 @@ def main():
     torch.cuda.init()
     first = truth.count()
     torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python" if options.plain else "all", max_entries=1 << 22)
-    profile = None
     if options.profile:
-        profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_stack=True)
-        profile.__enter__()
+        truth.enough = 12000
+        truth.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_stack=True)
     truth.run(options.program)
     torch.cuda.synchronize()
-    if profile:
-        profile.__exit__(None, None, None)
+    if truth.profile:
+        truth.profile.__exit__(None, None, None)
     if options.plain:
         trace = torch.cuda.memory._snapshot()["device_traces"][0]
         with open(options.out + ".sizes", "w") as file:
@@ -484,15 +500,13 @@ def main():
         "allocated_bytes": torch.cuda.memory_stats()["requested_bytes.all.peak"],
         "allocations": [{k: v for k, v in b.items() if v not in ("", [])} for b in found],
     }
-    if profile:
+    if truth.profile:
         with open(options.out + ".prof.json", "w") as file:
-            json.dump(profiled(profile, found, most), file, indent=1)
+            json.dump(profiled(truth.profile, found, most), file, indent=1)
         return
-    if options.stacks == "python":
-        lists = snapshot["device_traces"] + [b for s in snapshot["segments"] for b in [s["blocks"]]]
-        for e in (e for one in lists for e in one):
-            if "frames" in e:
-                e["frames"] = [f for f in e["frames"] if f["filename"].endswith(".py")]
+    for e in (e for list_ in snapshot["device_traces"] + [s["blocks"] for s in snapshot["segments"]] for e in list_):
+        if options.stacks != "all" and "frames" in e:
+            e["frames"] = [f for f in e["frames"] if f["filename"].endswith(".py")] if options.stacks == "python" else []
     with open(options.out + ".pickle", "wb") as file:
         pickle.dump(snapshot, file)
     with open(options.out + ".json", "w") as file:
