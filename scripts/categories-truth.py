@@ -31,7 +31,9 @@ the last allocation at that address among those counted: reuse of addresses conf
     unknown              the rest
 
 A block with several roles has the first in the order of CATEGORIES. An activation that
-outlives the graph is a temporary or unknown from then on: "changes" has the event.
+outlives the graph is a temporary or unknown from then on: "changes" has the event. Events are
+counted from 0 as in device_traces[0]; -1 is before the recording. Exit status 1 if the sums at
+the peak are not the allocator's, or the parameters not the module's.
 """
 
 import argparse
@@ -47,7 +49,9 @@ import sys
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-CATEGORIES = ["kv_cache", "parameters", "buffers", "optimizer_state", "gradients", "inputs", "workspace", "activations", "temporaries", "unknown"]
+CATEGORIES = [
+    "kv_cache", "parameters", "buffers", "optimizer_state", "gradients", "inputs", "workspace", "activations", "temporaries", "unknown",
+]
 
 # C++ functions of PyTorch whose own allocations are workspace. Those of cuDNN have its name, as
 # has every operation on it, so they count only without a tensor made in between.
@@ -341,8 +345,9 @@ class Judge:
 
     def rest(self, block):
         freed = block["freed"]
-        last = self.step_of(freed if freed is not None else len(self.trace))
-        return "temporaries" if last - self.step_of(block["event"]) <= 1 and (freed is not None or self.step_of(block["event"])) else "unknown"
+        first, last = self.step_of(block["event"]), self.step_of(len(self.trace) if freed is None else freed)
+        kept_from_before = freed is None and first == 0
+        return "unknown" if last - first > 1 or kept_from_before else "temporaries"
 
     def judge(self):
         for block in self.found:
@@ -369,7 +374,7 @@ def category_at(block, event):
 def peak(found, events):
     change = [0] * (events + 1)
     for b in found:
-        change[b["event"]] += b["bytes"]
+        change[max(b["event"], 0)] += b["bytes"]
         if b["freed"] is not None:
             change[b["freed"]] -= b["bytes"]
     live = most = at = 0
@@ -395,7 +400,7 @@ def cut(snapshot, start):
     snapshot["device_traces"][0] = trace[start:]
 
 
-def shift(found, steps, start, events):
+def shift(found, steps, start):
     """The same blocks, with events counted from start."""
     kept = []
     for b in found:
@@ -407,46 +412,103 @@ def shift(found, steps, start, events):
     return kept, [s - start for s in steps]
 
 
-def profiled(profile, found, most):
-    """PyTorch's own categories by allocation: its records of the GPU in order are those of the trace."""
+def profiled(profile, truth, judge):
+    """PyTorch's own categories beside the truth, at the truth's peak. The profiler's allocations
+    are those of the trace since the first step, in their order; blocks from before go by address."""
     from torch.profiler import _memory_profiler
 
-    memory = profile._memory_profile()
-    rows = []
-    for time, action, (key, version), size in memory.timeline:
-        if key.device.type == "cuda":
-            category = memory._categories.get(key, version)
-            rows.append((time, action, key, version, size, category.name if category else "UNKNOWN"))
-    live, peak_live, at = 0, 0, 0
-    preexisting = 0
-    for i, (time, action, key, version, size, category) in enumerate(rows):
-        if action == _memory_profiler.Action.PREEXISTING:
-            preexisting += size
-            live += size
-        elif action == _memory_profiler.Action.CREATE:
-            live += size
-        elif action == _memory_profiler.Action.DESTROY:
-            live -= size
-        if live > peak_live:
-            peak_live, at = live, i
-    held = {}
-    for i, (time, action, key, version, size, category) in enumerate(rows[:at + 1]):
-        if action == _memory_profiler.Action.DESTROY:
-            held.pop(key, None)
-        elif action == _memory_profiler.Action.INCREMENT_VERSION:
-            later = memory._categories.get(key, version + 1)
-            held[key] = (size, later.name if later else "UNKNOWN")
-        else:
-            held[key] = (size, category)
-    sums, by_address = collections.Counter(), {}
-    for key, (size, category) in held.items():
-        sums[category] += size
-        by_address[key.storage.ptr] = category
+    found = judge.judge()
+    most = peak(found, len(judge.trace))
+    memory, action = profile._memory_profile(), _memory_profiler.Action
+    rows = [row for row in memory.timeline if row[2][0].device.type == "cuda"]
+    start = judge.event(truth.marks[0])
+    later = [b for b in found if b["event"] >= start]
+    created = [row for row in rows if row[1] == action.CREATE]
+    same = len(created) >= len(later) and all(size >= b["bytes"] for (_, _, _, size), b in zip(created, later))
+    made = sum(b["event"] <= most["event"] for b in later)
+    category, number, n = {}, {}, 0  # by allocation or by address; the allocation that a key is now
+    for time, what, (key, version), size in rows:
+        if what == action.CREATE:
+            if n == made:
+                break
+            number[key] = later[n]["event"] if n < len(later) else None
+            n += 1
+        if what == action.DESTROY:
+            number.pop(key, None)
+            continue
+        known = memory._categories.get(key, version + (what == action.INCREMENT_VERSION))
+        at = number.get(key, key.storage.ptr if hasattr(key, "storage") and what == action.PREEXISTING else None)
+        if what == action.PREEXISTING:
+            number[key] = at
+        category[at] = known.name if known else "UNKNOWN"
     pairs = collections.Counter()
     for b in found:
         if b["event"] <= most["event"] and (b["freed"] is None or b["freed"] > most["event"]):
-            pairs[category_at(b, most["event"]) + "|" + by_address.get(b["addr"], "missing")] += b["bytes"]
-    return {"peak": {"bytes": peak_live, "preexisting": preexisting, "categories": dict(sums.most_common())}, "truth_and_profiler_at_peak": dict(pairs.most_common())}
+            theirs = category.get(b["event"] if b["event"] >= start else b["addr"], "MISSING")
+            pairs[category_at(b, most["event"]) + "|" + theirs] += b["bytes"]
+    return {"same_allocations": same, "peak": most, "truth_and_profiler_at_peak": dict(pairs.most_common())}
+
+
+def model_bytes(truth):
+    """What the modules' parameters and their copies hold, each storage once."""
+    parameters = [p for module, _ in truth.models for p in module.parameters()]
+    parameters += [p for category, held, _ in truth.more if category == "parameters" for p in held]
+    held = {}
+    for p in (getattr(p, "_local_tensor", p) for p in parameters):
+        held.update((address, p.untyped_storage().nbytes()) for address in storages(p))
+    return sum(held.values())
+
+
+def read_trace(truth, first):
+    """The snapshot, and its trace joined with what was noted."""
+    snapshot = torch.cuda.memory._snapshot()
+    trace = snapshot["device_traces"][0]
+    torch._C._cuda_clearCublasWorkspaces()
+    after = torch.cuda.memory._snapshot()["device_traces"][0][len(trace):]
+    return snapshot, Judge(truth, trace, first, [e["addr"] for e in after if e["action"] == "free_requested"])
+
+
+def faults(result, whole):
+    """What must hold: the sums are the allocator's own, and nothing that was noted is unknown to the trace."""
+    most, parameters = result["peak"], result["parameters"]
+    if sum(most["categories"].values()) != most["bytes"]:
+        yield "the categories at the peak are %d bytes, its blocks %d" % (sum(most["categories"].values()), most["bytes"])
+    if whole and most["bytes"] != result["allocated_bytes"]:
+        yield "the peak is %d bytes, the allocator's %d" % (most["bytes"], result["allocated_bytes"])
+    if parameters["module_bytes"] != parameters["trace_bytes"]:
+        yield "parameters are %(module_bytes)d bytes, of the trace %(trace_bytes)d" % parameters
+    if result["not_in_trace"]:
+        yield "%d times a storage was seen that is not in the trace" % result["not_in_trace"]
+
+
+def write_truth(options, truth, snapshot, judge):
+    found, steps, events = judge.judge(), judge.steps, len(judge.trace)
+    if truth.start is not None:
+        start = judge.event(truth.start)
+        cut(snapshot, start)
+        found, steps = shift(found, steps, start)
+        events -= start
+    result = {
+        "version": 1, "program": os.path.basename(options.program), "kind": truth.kind, "torch": torch.__version__,
+        "events": events, "steps": steps, "peak": peak(found, events),
+        "parameters": {
+            "module_bytes": model_bytes(truth),
+            "trace_bytes": sum(b["bytes"] for b in found if b["freed"] is None and b["category"] == "parameters"),
+        },
+        "not_in_trace": judge.missed, "allocated_bytes": torch.cuda.memory_stats()["requested_bytes.all.peak"],
+    }
+    print(json.dumps(result))
+    result["allocations"] = [{k: v for k, v in b.items() if v not in ("", [])} for b in found]
+    for e in (e for list_ in snapshot["device_traces"] + [s["blocks"] for s in snapshot["segments"]] for e in list_):
+        if options.stacks != "all" and "frames" in e:
+            e["frames"] = [f for f in e["frames"] if f["filename"].endswith(".py")] if options.stacks == "python" else []
+    with open(options.out + ".pickle", "wb") as file:
+        pickle.dump(snapshot, file)
+    with open(options.out + ".json", "w") as file:
+        json.dump(result, file)
+    wrong = list(faults(result, truth.start is None))
+    if wrong:
+        sys.exit("categories-truth: " + "; ".join(wrong))
 
 
 def main():
@@ -462,56 +524,27 @@ def main():
     truth = Truth(hooks=not options.plain)
     torch.cuda.init()
     first = truth.count()
-    torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python" if options.plain else "all", max_entries=1 << 22)
+    stacks = "python" if options.plain else "all"  # the truth needs C++, whatever is written
+    torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks=stacks, max_entries=1 << 22)
     if options.profile:
         truth.enough = 12000
-        truth.profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_stack=True)
+        truth.profile = torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, record_shapes=True, with_stack=True)
     truth.run(options.program)
     torch.cuda.synchronize()
+    if options.plain:
+        with open(options.out + ".sizes", "w") as file:
+            file.writelines("%s %d\n" % (e["action"], e["size"]) for e in torch.cuda.memory._snapshot()["device_traces"][0])
+        return
     if truth.profile:
         truth.profile.__exit__(None, None, None)
-    if options.plain:
-        trace = torch.cuda.memory._snapshot()["device_traces"][0]
-        with open(options.out + ".sizes", "w") as file:
-            file.writelines("%s %d\n" % (e["action"], e["size"]) for e in trace)
-        return
-    snapshot = torch.cuda.memory._snapshot()
-    trace = snapshot["device_traces"][0]
-    end = len(trace)
-    torch._C._cuda_clearCublasWorkspaces()
-    after = torch.cuda.memory._snapshot()["device_traces"][0][end:]
-    workspaces = [e["addr"] for e in after if e["action"] == "free_requested"]
-    judge = Judge(truth, trace, first, workspaces)
-    found, steps, events = judge.judge(), judge.steps, len(trace)
-    if truth.start is not None:
-        start = judge.event(truth.start)
-        cut(snapshot, start)
-        found, steps = shift(found, steps, start, events)
-        events -= start
-    most = peak([dict(b, event=max(b["event"], 0)) for b in found], events)
-    expected = {}
-    for p in [p for module, _ in truth.models for p in module.parameters()] + [p for category, held, _ in truth.more if category == "parameters" for p in held]:
-        p = getattr(p, "_local_tensor", p)
-        expected.update((address, p.untyped_storage().nbytes()) for address in storages(p))
-    now = sum(b["bytes"] for b in found if b["freed"] is None and b["category"] == "parameters")
-    result = {
-        "version": 1, "program": os.path.basename(options.program), "kind": truth.kind, "torch": torch.__version__, "events": events,
-        "steps": steps, "peak": most, "parameters": {"module_bytes": sum(expected.values()), "trace_bytes": now}, "not_in_trace": judge.missed,
-        "allocated_bytes": torch.cuda.memory_stats()["requested_bytes.all.peak"],
-        "allocations": [{k: v for k, v in b.items() if v not in ("", [])} for b in found],
-    }
+    snapshot, judge = read_trace(truth, first)
     if truth.profile:
         with open(options.out + ".prof.json", "w") as file:
-            json.dump(profiled(truth.profile, found, most), file, indent=1)
+            json.dump(profiled(truth.profile, truth, judge), file, indent=1)
         return
-    for e in (e for list_ in snapshot["device_traces"] + [s["blocks"] for s in snapshot["segments"]] for e in list_):
-        if options.stacks != "all" and "frames" in e:
-            e["frames"] = [f for f in e["frames"] if f["filename"].endswith(".py")] if options.stacks == "python" else []
-    with open(options.out + ".pickle", "wb") as file:
-        pickle.dump(snapshot, file)
-    with open(options.out + ".json", "w") as file:
-        json.dump(result, file)
-    print(json.dumps({k: result[k] for k in ("program", "events", "steps", "peak", "parameters", "not_in_trace", "allocated_bytes")}))
+    write_truth(options, truth, snapshot, judge)
 
 
-main()
+if __name__ == "__main__":
+    main()
