@@ -26,14 +26,16 @@ the last allocation at that address among those counted: reuse of addresses conf
     workspace            what torch._C._cuda_clearCublasWorkspaces frees at the end; cuDNN's by
                          the C++ stack
     activations          what autograd saved (saved_tensors_hooks), from the allocation until
-                         the graph lets go; recomputed ones of checkpoint, too
+                         the graph lets go; recomputed ones of checkpoint, too, and what
+                         functions in Python, compiled ones above all, keep on their context
     temporaries          the rest that is freed in its step or in the next
     unknown              the rest
 
-A block with several roles has the first in the order of CATEGORIES. An activation that
-outlives the graph is a temporary or unknown from then on: "changes" has the event. Events are
-counted from 0 as in device_traces[0]; -1 is before the recording. Exit status 1 if the sums at
-the peak are not the allocator's, or the parameters not the module's.
+A block with several roles has the first in the order of CATEGORIES. An activation that outlives
+the backward pass that used it, or a graph without one, is a temporary or unknown from then on:
+"changes" has the event. Events are counted from 0 as in device_traces[0]; -1 is before the
+recording. Exit status 1 if the sums at the peak are not the allocator's, or the parameters not
+the module's.
 """
 
 import argparse
@@ -115,6 +117,7 @@ class Truth:
         self.hooks = hooks
         self.seen = []  # (count, address, category, detail)
         self.releases = []  # (count, address) when autograd let go of a saved tensor
+        self.backwards = []  # (count, count) of each backward pass
         self.marks = []  # count at each step
         self.start = None  # count where the recording begins
         self.models, self.optimizers, self.caches, self.more = [], [], [], []
@@ -134,12 +137,13 @@ class Truth:
 
     # What a program says.
 
-    def model(self, module, detail=""):
+    def model(self, module, detail="", parts=True):
+        """parts=False is for a module that is compiled: hooks on its parts would break its graph."""
         if self.hooks:
             self.models.append((module, detail))
             self.look_at_model(module, detail)
             self.watch(module.parameters())
-            for part in module.modules():
+            for part in module.modules() if parts else ():
                 if list(part.parameters(recurse=False)):
                     part.register_forward_pre_hook(lambda part, _: self.look_at_part(part))
         return module
@@ -221,6 +225,29 @@ class Truth:
     def look_at_state(self, optimizer):
         self.note("optimizer_state", storages(dict(optimizer.state)))
 
+    def around(self, backward):
+        def look_and_go(tensors, *args, **kwargs):
+            self.look_at_graph(tensors)
+            start = self.count()
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                self.backwards.append((start, self.count()))
+        return look_and_go
+
+    def look_at_graph(self, tensors):
+        """Functions in Python, compiled ones above all, keep tensors as attributes of their context."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        todo, seen = [t.grad_fn for t in tensors if t.grad_fn is not None], set()
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            todo.extend(next_ for next_, _ in node.next_functions if next_ is not None)
+            if hasattr(node, "__dict__"):
+                self.note("activations", storages(vars(node)), "kept by a function of Python")
+
     def look(self):
         if not self.hooks:
             return
@@ -255,6 +282,8 @@ class Truth:
                 return inner(tensor)
             hook.pack_hook = pack
         checkpoint._recomputation_hook.__init__ = init
+        torch.autograd.backward = self.around(torch.autograd.backward)
+        torch.autograd.grad = self.around(torch.autograd.grad)
         with hooks(lambda tensor: Saved(self, tensor), lambda saved: saved.tensor), contextlib.suppress(Enough):
             main(self)
         self.look()
@@ -308,7 +337,7 @@ class Judge:
         for count, address in truth.releases:
             block = self.block(count, address)
             if block:
-                event = self.event(count)
+                event = self.event(max([stop for start, stop in truth.backwards if start <= count <= stop], default=count))
                 self.ends[block["event"]] = max(event, self.ends.get(block["event"], 0))
         for block in self.found:
             role = by_frame(trace[block["event"]])
