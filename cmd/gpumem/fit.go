@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/record/advise"
 	"gpumem/record/fit"
@@ -64,7 +63,7 @@ func fitCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	const device = "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read"
 	fs.StringVar(&o.device, "device", "sim:24GiB", device)
-	fs.StringVar(&o.card, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ...")
+	fs.StringVar(&o.card, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ..., or its size")
 	addSize(fs, &o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
 	const as = "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)"
 	fs.StringVar(&cfg.As, "as", "", as)
@@ -122,18 +121,35 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	return err
 }
 
+// cards reads the card, and sets how many there are.
+func (o *fitOptions) cards() (spec open.Spec, err error) {
+	switch {
+	case o.card == "":
+		var one string
+		if one, o.cfg.GPUs, err = open.Cards(o.device); err == nil {
+			spec, err = open.Parse(one)
+		}
+		if err != nil {
+			err = fmt.Errorf("--device: %w", err)
+		}
+		return spec, err
+	case o.given("device"):
+		return spec, errors.New("--card and --device are the same: leave one of them out")
+	case strings.HasPrefix(o.card, "sim@"):
+		return spec, fmt.Errorf("--card: %q is no card; --device takes it", o.card)
+	}
+	if spec, o.cfg.GPUs, err = open.Simulated(o.card); err != nil {
+		err = fmt.Errorf("--card: %w", err)
+	}
+	return spec, err
+}
+
 // fillConfig sets what the words of the flags mean, and returns the values to try.
 func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
-	which := "--device"
-	if o.card != "" {
-		if o.given("device") {
-			return values, errors.New("--card and --device are the same: leave one of them out")
-		}
-		one, _, _ := strings.Cut(o.card, "*")
-		if _, err := card.Find(one); err != nil {
-			return values, fmt.Errorf("--card: %w", err)
-		}
-		o.device, which = "sim:"+o.card, "--card"
+	cfg := &o.cfg
+	spec, err := o.cards()
+	if err != nil {
+		return values, err
 	}
 	if o.vary != "" {
 		if values, err = fit.ParseVary(o.vary); err != nil {
@@ -141,16 +157,6 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 		}
 	}
 
-	cfg := &o.cfg
-	one, n, err := open.Cards(o.device)
-	if err != nil {
-		return values, fmt.Errorf("%s: %w", which, err)
-	}
-	spec, err := open.Parse(one)
-	if err != nil {
-		return values, fmt.Errorf("%s: %w", which, err)
-	}
-	cfg.GPUs = n
 	if cfg.Sim, cfg.Context, err = simulated(spec, o.beside, o.given("beside")); err != nil {
 		return values, err
 	}

@@ -248,6 +248,8 @@ func checkFlags(cmd *cobra.Command) (err error) {
 		case err != nil:
 		case empty:
 			err = fmt.Errorf("--%s \"\": it is empty; give a value, or leave the flag out", f.Name)
+		case strings.HasPrefix(f.Value.String(), "--"):
+			err = fmt.Errorf("--%s: its value is missing, and %s stands in its place", f.Name, f.Value)
 		case isSize && bytes.err != nil:
 			err = fmt.Errorf("--%s: %w", f.Name, bytes.err)
 		}

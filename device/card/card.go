@@ -156,6 +156,21 @@ func named(size string, is func(key string) bool) []Card {
 	return all
 }
 
+// lines are the words that people leave out of a name: A6000, 4090.
+var lines = []string{"RTX", "GTX"}
+
+// Full returns a name with the word that was left out of it, RTX 4090 for 4090, or "" if no card has it.
+func Full(name string) string {
+	want, size := key(name)
+	for _, line := range lines {
+		full := strings.ToLower(line) + strings.ReplaceAll(want, " ", "")
+		if len(named(size, func(k string) bool { return strings.ReplaceAll(k, " ", "") == full })) > 0 {
+			return line + " " + strings.ToUpper(name)
+		}
+	}
+	return ""
+}
+
 // Find returns the card that a person means: "T4", "A100-80GB", "rtx4090". The error is
 // of a name that is not known, with the nearest that is, or of one that several have.
 func Find(name string) (Card, error) {
@@ -170,6 +185,9 @@ func Find(name string) (Card, error) {
 	}
 	if others := named("", func(k string) bool { return strings.ReplaceAll(k, " ", "") == want }); len(others) > 0 {
 		return Card{}, fmt.Errorf("there is no %q; there are %s", name, shown(others))
+	}
+	if full := Full(name); full != "" {
+		return Find(full)
 	}
 	var names []string
 	for i, c := range cards {

@@ -7,11 +7,15 @@
 package open
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"gpumem/device"
+	"gpumem/device/card"
 	"gpumem/device/cuda"
 	"gpumem/device/sim"
 )
@@ -69,18 +73,62 @@ func Parse(s string) (Spec, error) {
 		}
 		return Spec{Text: s, Kind: CUDA, Index: n}, nil
 	}
-	err := fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s", s, Default)
 	if s == "" || strings.ContainsAny(s, ":@") {
-		return Spec{}, err
+		return Spec{}, fmt.Errorf("device %q: want cuda:N, sim:SIZE[,key=value...] or sim@FILE, such as %s", s, Default)
 	}
-	if n, _, _ := strings.Cut(s, ","); strings.Trim(n, "0123456789.") == "" { // 4090 is a card to its writer, and bytes to sim:
-		return Spec{}, fmt.Errorf("%w; %s has no unit: write %[2]sGiB, or a card in full, such as RTX 4090", err, n)
-	}
-	spec, bare := Parse("sim:" + s) // a card or a size, as people name them: T4, 24GB
-	if bare != nil {
-		return Spec{}, fmt.Errorf("%w; %w", err, bare)
+	spec, err := parseBare(s)
+	if err != nil {
+		return Spec{}, fmt.Errorf("device %q: %w (other forms: cuda:N, sim:SIZE[,key=value...], sim@FILE)", s, err)
 	}
 	return spec, nil
+}
+
+// parseBare reads a simulated GPU as people name it, without sim: before it: T4, 24GB.
+func parseBare(s string) (Spec, error) {
+	name, _, _ := strings.Cut(s, ",")
+	switch isNumber := strings.Trim(name, "0123456789.") == ""; {
+	case name == "":
+	case isNumber: // 4090 is a card to its writer, and bytes to sim:
+		return Spec{}, unitError(name)
+	case name[0] <= '9' && card.Full(name) != "": // 4070ti, TiB to sim:
+		return Spec{}, fmt.Errorf("write %q", card.Full(name))
+	}
+	spec, err := Parse("sim:" + s)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without sim: and the words
+	}
+	return spec, err
+}
+
+// unitError returns the error of a number alone, with what may have been meant.
+func unitError(number string) error {
+	unit := "GiB"
+	if n, err := strconv.ParseFloat(number, 64); err == nil && n >= 1000 {
+		unit = "MiB"
+	}
+	if full := card.Full(number); full != "" {
+		return fmt.Errorf("write %q, or %s%s for a GPU of that size", full, number, unit)
+	}
+	return fmt.Errorf("%s has no unit; write %[1]s%s", number, unit)
+}
+
+// Simulated reads the words for simulated GPUs: a size or a card, and how many of it ([Cards]), or
+// sim@FILE, which counts as one.
+func Simulated(words string) (Spec, int, error) {
+	if strings.HasPrefix(words, "sim@") {
+		spec, err := Parse(words)
+		return spec, 1, err
+	}
+	one, n, err := Cards(words)
+	if err != nil {
+		return Spec{}, 0, err
+	}
+	one = strings.TrimPrefix(one, "sim:")
+	if one == "" || strings.ContainsAny(one, ":@") {
+		return Spec{}, 0, fmt.Errorf("%q: want a size, a card or a file, such as 24GiB, T4, T4*2 or sim@FILE", words)
+	}
+	spec, err := parseBare(one)
+	return spec, n, err
 }
 
 // mostGPUs is the most GPUs of a machine.
@@ -89,19 +137,49 @@ const mostGPUs = 16
 // Cards reads the words of a device, behind whose size or card may stand how many there are:
 // sim:24GiB*4, T4*2. It returns the words of one, and the number.
 func Cards(words string) (one string, n int, err error) {
+	if form := several(words); form != "" {
+		return "", 0, fmt.Errorf("%q: write %s", words, form)
+	}
 	before, rest, several := strings.Cut(words, "*")
 	if !several {
 		return words, 1, nil
 	}
 	number, options, ok := strings.Cut(rest, ",")
+	number = strings.TrimSpace(number)
 	if ok {
 		options = "," + options
 	}
 	isSimulated := !strings.HasPrefix(before, "cuda:") && !strings.HasPrefix(before, "sim@")
 	if n, err = strconv.Atoi(number); err != nil || n < 1 || n > mostGPUs || !isSimulated {
-		return "", 0, fmt.Errorf("device %q: want SIZE*N or CARD*N with N from 1 to %d, such as sim:24GiB*4", words, mostGPUs)
+		return "", 0, fmt.Errorf("%q: want a size or a card and *N with N from 1 to %d, such as 24GiB*4 or T4*2", words, mostGPUs)
 	}
 	return before + options, n, nil
+}
+
+var (
+	numberFirst = regexp.MustCompile(`^(\d{1,2}) ?[xX*] ?([^*]+)$`)                                     // 2xT4
+	numberLast  = regexp.MustCompile(`^([^*,=]+?)(?: ?[xX] ?|,(?:count|gpus|num|number|n)=)(\d{1,2})$`) // T4x2, T4,count=2
+)
+
+// several returns the form of [Cards] for several GPUs that were written in another one, or "".
+func several(words string) string {
+	one, n := "", ""
+	if m := numberFirst.FindStringSubmatch(words); m != nil {
+		one, n = m[2], m[1]
+	} else if m := numberLast.FindStringSubmatch(words); m != nil {
+		one, n = m[1], m[2]
+	} else if list := strings.FieldsFunc(words, func(r rune) bool { return strings.ContainsRune(",;+", r) }); len(list) > 1 { // T4,T4
+		for i := range list {
+			list[i] = strings.TrimSpace(list[i])
+		}
+		if one, n = list[0], strconv.Itoa(len(list)); len(slices.Compact(list)) > 1 {
+			return ""
+		}
+	}
+	if _, err := parseBare(strings.TrimPrefix(one, "sim:")); one == "" || err != nil && len(card.Named(one)) == 0 {
+		return ""
+	}
+	return one + "*" + n
 }
 
 // ordinal reads the number of a device, written as a person would.

@@ -65,9 +65,9 @@ func TestParseErrors(t *testing.T) {
 		{"device", "sim@gpu,device=one", `"one" is no number of a device`},
 		{"fault", "sim@gpu,fail=x", "fail"},
 		{"empty", "", form},
-		{"no kind", "no device", form},
+		{"no kind", "no device", "no card is known"},
 		{"another kind", "tpu:0", form},
-		{"kind alone", "sim", form},
+		{"kind alone", "sim", "(other forms: cuda:N, sim:SIZE[,key=value...], sim@FILE)"},
 		{"upper case", "SIM:80GiB", form},
 		{"no size", "sim:", `size ""`},
 		{"bad size", "sim:1lots", `size "1lots"`},
@@ -294,6 +294,50 @@ func TestParseCard(t *testing.T) {
 	for _, words := range []string{"T5000", "24", "4090", "", ",used=2GiB", "gpu0"} {
 		if spec, err := open.Parse(words); err == nil {
 			t.Errorf("%q is %+v; want an error", words, spec)
+		}
+	}
+}
+
+// TestSimulated: what people write for simulated GPUs, and of what is none what to write, without forms that are
+// no simulated GPU.
+func TestSimulated(t *testing.T) {
+	for _, tc := range []struct {
+		words string
+		n     int
+		wrong string // the whole error
+	}{
+		{words: "24GiB", n: 1},
+		{words: "sim:T4*4", n: 4},
+		{words: "T4 * 2", n: 2},
+		{words: "T4*2,used=1GiB", n: 2},
+		{words: "A6000", n: 1},
+		{words: "sim@/tmp/gpu", n: 1},
+		{words: "T5", wrong: `no card is known by the name "T5"; did you mean T4?`},
+		{words: "24", wrong: "24 has no unit; write 24GiB"},
+		{words: "24*2", wrong: "24 has no unit; write 24GiB"},
+		{words: "80000", wrong: "80000 has no unit; write 80000MiB"},
+		{words: "4090", wrong: `write "RTX 4090", or 4090MiB for a GPU of that size`},
+		{words: "4070ti", wrong: `write "RTX 4070TI"`},
+		{words: "2xT4", wrong: `"2xT4": write T4*2`},
+		{words: "2 x RTX 4090", wrong: `"2 x RTX 4090": write RTX 4090*2`},
+		{words: "8*24GiB", wrong: `"8*24GiB": write 24GiB*8`},
+		{words: "T4x2", wrong: `"T4x2": write T4*2`},
+		{words: "A100x2", wrong: `"A100x2": write A100*2`},
+		{words: "T4,count=2", wrong: `"T4,count=2": write T4*2`},
+		{words: "H100,H100", wrong: `"H100,H100": write H100*2`},
+		{words: "RTX 4090, RTX 4090", wrong: `"RTX 4090, RTX 4090": write RTX 4090*2`},
+		{words: "T4,L4", wrong: `"L4" is not key=value`},
+		{words: "T4*17", wrong: `"T4*17": want a size or a card and *N with N from 1 to 16, such as 24GiB*4 or T4*2`},
+		{words: "T4,used=x", wrong: `used: size "x": want a number of bytes, at least 0, with or without a unit, such as 512, 4KiB, 1.5GiB or 80G`},
+		{words: "cuda:0", wrong: `"cuda:0": want a size, a card or a file, such as 24GiB, T4, T4*2 or sim@FILE`},
+		{words: "", wrong: `"": want a size, a card or a file, such as 24GiB, T4, T4*2 or sim@FILE`},
+	} {
+		spec, n, err := open.Simulated(tc.words)
+		switch {
+		case tc.wrong != "" && (err == nil || err.Error() != tc.wrong):
+			t.Errorf("%s: %+v, %v; want %s", tc.words, spec, err, tc.wrong)
+		case tc.wrong == "" && (err != nil || n != tc.n || spec.Kind == open.CUDA):
+			t.Errorf("%s: %+v, %d, %v; want %d", tc.words, spec, n, err, tc.n)
 		}
 	}
 }

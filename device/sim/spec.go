@@ -44,14 +44,23 @@ import (
 // total is for [New] to say. An error is one line that names the part that is
 // wrong.
 func ParseConfig(s string) (Config, error) {
-	var cfg Config
 	// The text becomes the device's name and so part of messages and reports,
 	// which are lines.
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return cfg, fmt.Errorf("sim: %q has a character that cannot be printed", s)
+		return Config{}, fmt.Errorf("sim: %q has a character that cannot be printed", s)
 	}
-	parts := strings.Split(s, ",")
-	var err error
+	cfg, err := parseConfig(strings.Split(s, ","))
+	if err != nil {
+		return cfg, fmt.Errorf("sim:%s: %w", s, err)
+	}
+	if cfg.Name == "" {
+		cfg.Name = "sim:" + s
+	}
+	return cfg, nil
+}
+
+// parseConfig is ParseConfig of words that were split at commas. A name that is not given stays empty.
+func parseConfig(parts []string) (cfg Config, err error) {
 	if first, _ := utf8.DecodeRuneInString(parts[0]); unicode.IsLetter(first) && !strings.Contains(parts[0], "=") {
 		var c card.Card
 		c, err = card.Find(parts[0])
@@ -60,27 +69,24 @@ func ParseConfig(s string) (Config, error) {
 		cfg.Total, err = size.ParseFlag(parts[0])
 	}
 	if err != nil {
-		return cfg, fmt.Errorf("sim:%s: %v", s, err)
+		return cfg, err
 	}
 	seen := map[string]bool{}
 	for _, part := range parts[1:] {
 		key, val, ok := strings.Cut(part, "=")
 		if !ok {
-			return cfg, fmt.Errorf("sim:%s: %q is not key=value", s, part)
+			return cfg, fmt.Errorf("%q is not key=value", part)
 		}
 		if seen[key] {
-			return cfg, fmt.Errorf("sim:%s: %s is given twice", s, key)
+			return cfg, fmt.Errorf("%s is given twice", key)
 		}
 		seen[key] = true
 		if !slices.Contains(keys, key) {
-			return cfg, fmt.Errorf("sim:%s: unknown key %q; known are %s", s, key, strings.Join(keys, ", "))
+			return cfg, fmt.Errorf("unknown key %q; known are %s", key, strings.Join(keys, ", "))
 		}
 		if err := cfg.set(key, val); err != nil {
-			return cfg, fmt.Errorf("sim:%s: %s: %v", s, key, err)
+			return cfg, fmt.Errorf("%s: %w", key, err)
 		}
-	}
-	if cfg.Name == "" {
-		cfg.Name = "sim:" + s
 	}
 	return cfg, nil
 }

@@ -705,7 +705,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"no simulated driver", func(c *Config) { c.SimLibrary = "" }, "no folder with the simulated driver is named"},
 		{"no UUID", func(c *Config) { c.GPUs[0].UUID = "" }, "the UUID has 0 hexadecimal digits; want 32"},
 		{"a private GPU", func(c *Config) { c.GPUs[0].Words = "sim:8GiB" }, `device "sim:8GiB" is private to one program`},
-		{"words that are none", func(c *Config) { c.GPUs[0].Words = "gpu" }, `device "gpu": want`},
+		{"words that are none", func(c *Config) { c.GPUs[0].Words = "gpu" }, `device "gpu": no card is known`},
 		{"a file in the folder's place", func(c *Config) { c.CDIDir = os.Args[0] }, "not a directory"},
 		{"no such way to the kubelet", func(c *Config) { c.KubeletDir = os.Args[0] }, "not a directory"},
 	} {

@@ -89,23 +89,13 @@ func New(words string, get func(string) string) (*GPU, error) {
 }
 
 func parse(words string) (open.Spec, int, error) {
-	if strings.HasPrefix(words, "sim@") {
-		spec, err := open.Parse(words)
-		return spec, 1, err
+	spec, n, err := open.Simulated(words)
+	if err != nil || spec.Kind == open.Shared {
+		return spec, n, err
 	}
-	one, n, err := open.Cards(words)
-	if err != nil {
-		return open.Spec{}, 0, err
-	}
-	spec, err := open.Parse(one)
-	switch {
-	case err != nil:
-		return open.Spec{}, 0, err
-	case spec.Kind != open.Private:
-		return open.Spec{}, 0, fmt.Errorf("%q: want a size, a card or a file, such as 24GiB, T4 or sim@FILE", words)
-	}
-	word, _, _ := strings.Cut(strings.TrimPrefix(one, "sim:"), ",")
-	if c, err := card.Find(word); err == nil && !strings.Contains(one, ",name=") {
+	word, _, _ := strings.Cut(strings.TrimPrefix(words, "sim:"), ",")
+	word, _, _ = strings.Cut(word, "*")
+	if c, err := card.Find(word); err == nil && !strings.Contains(words, ",name=") {
 		spec.Sim.Name = c.DriverName()
 	}
 	if spec.SetsContext() {
