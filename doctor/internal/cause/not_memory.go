@@ -86,12 +86,20 @@ func (c *view) saidOtherwise() (all []Explanation) {
 		all = append(all, sure(838, "compiled code that was refused", otherFailure,
 			st.Quoted("the driver's status is not out of memory")))
 	}
-	if st := c.otherFailure(); st != nil {
+	if st := c.otherFailure(); st != nil && st.Topic("other").Name == "no GPU" {
+		all = append(all, sure(390, "no GPU here", withoutGPU, st.Quoted("the program finds no GPU that it can use: no memory failed")))
+	} else if st != nil {
 		all = append(all, sure(390, "another failure", otherRemedy(st),
 			st.Quoted("the failure is "+st.Topic("other").Name+", not a lack of GPU memory")))
 	}
 	return all
 }
+
+// withoutGPU is what to do where the machine has no GPU, or the program cannot use it.
+var withoutGPU = steps(
+	"to try the program without a GPU: gpumem run --simulate T4 -- COMMAND, on a simulated one; "+
+		"to see whether it fits a card: gpumem fit --card T4 -- COMMAND",
+	"where there is one: nvidia-smi lists it; in a container it wants --gpus all; CUDA_VISIBLE_DEVICES must name it")
 
 // placePod is what to do about a pod without a node, by the reasons that the scheduler gives.
 func placePod(st *statement.Statement) Remedy {

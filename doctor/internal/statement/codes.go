@@ -49,6 +49,8 @@ func (st *Statement) readCodes(text string) {
 			st.topic("sessions", h.Row.Name)
 		case h.Row.Kind == vocabulary.AboutCode && !foreign:
 			st.topic("image", h.Row.Name)
+		case h.Row.Name == "CUDA_ERROR_NO_DEVICE" || h.Row.Name == "cudaErrorNoDevice":
+			st.topic("other", "no GPU")
 		case name != "" && !foreign && h.Row.Fatal:
 			st.topic("other", name)
 		}
