@@ -32,9 +32,12 @@ class Block(NamedTuple):
 
 def is_on(torch: Any) -> bool:
     """Reports whether PyTorch is recording. Releases that do not say so are taken not to."""
-    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
     # Before PyTorch has begun to use CUDA the function ends the process.
-    return bool(enabled and torch.cuda.is_initialized() and enabled())
+    return _says(torch) and torch.cuda.is_initialized() and bool(torch._C._cuda_isHistoryEnabled())
+
+
+def _says(torch: Any) -> bool:
+    return hasattr(torch._C, "_cuda_isHistoryEnabled")
 
 
 # PyTorch has one history, which record, watch and a meter share: the first of them begins it and the last
@@ -55,13 +58,14 @@ class Use:
         global _of_program, _level
         self.torch = torch
         with _lock:
-            on = is_on(torch)
+            on = is_on(torch) or bool(_users) and not _says(torch)
             if not _users:
-                _of_program, _level = on, 1
+                _of_program, _level = on, int(on)
             # A watch takes a history of the program's as it is; a recording needs all of it.
-            if not on or _LEVELS[context] > _level:
-                _level = _LEVELS[context] if not on else max(_level, _LEVELS[context])
-                _start(torch, next(c for c, level in _LEVELS.items() if level == _level))
+            wanted = max(_level, _LEVELS[context])
+            if not on or wanted > _level:
+                _level = wanted
+                _start(torch, next(c for c, level in _LEVELS.items() if level == wanted))
             self.before = counts(torch)
             _users.append(self)
 
@@ -162,7 +166,7 @@ def _stop(torch: Any) -> None:
 def start_plain(torch: Any) -> Optional[Use]:
     """Begins a short part without lines, for a step or less; None if PyTorch cannot record."""
     try:
-        return Use(torch, None) if hasattr(torch._C, "_cuda_isHistoryEnabled") else None
+        return Use(torch, None) if _says(torch) else None
     except (RuntimeError, TypeError):
         return None
 

@@ -351,6 +351,23 @@ class Uses(unittest.TestCase):
         self.assertEqual((self.names(overlaps), torch.on), (("de", 0), False))
         self.assertEqual(torch.settings, ["alloc", "all", "end"])
 
+    def test_a_release_that_does_not_say_whether_it_records(self):
+        torch = Recorder()
+        torch._C = types.SimpleNamespace()
+        uses = [_history.Use(torch, "all"), _history.Use(torch)]  # the second needs nothing more
+        for use in uses:
+            use.stop()
+        self.assertEqual(torch.settings, ["all", "end"])
+
+    def test_one_that_begins_again_loses_no_lines(self):
+        torch = Recorder()
+        uses = [_history.Use(torch, "all")]
+        torch.record(None)
+        uses.append(_history.Use(torch))
+        self.assertEqual(torch.settings, ["all", "end", "all"])
+        for use in uses:
+            use.stop()
+
     def test_what_the_program_records_goes_on(self):
         torch = Recorder(on=True)
         torch.work("a")
