@@ -262,6 +262,81 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
+// What is kept for a backward pass that is not the next one is an activation: a generator's, while
+// the discriminator goes back first. An output that a variable holds is none.
+func TestKeptForALaterPass(t *testing.T) {
+	tr, g := recorded(t, false, func(g *program) {
+		param := g.alloc(Parameters, 5<<20, moving)
+		var out made
+		for range 4 {
+			kept := g.alloc(Activations, 64<<20, calling)
+			x := g.alloc(Activations, 8<<20, calling)
+			held := g.alloc(Temporaries, 3<<20, calling)
+			if out.bytes > 0 {
+				g.free(out)
+			}
+			out = held
+			first := g.alloc(Temporaries, 1<<20, going)
+			g.free(x, first)
+			y := g.alloc(Activations, 8<<20, calling)
+			grad := g.alloc(Gradients, param.bytes, going)
+			g.free(y, kept)
+			tmp := g.alloc(Temporaries, 1<<10, stepping)
+			g.free(tmp, grad)
+		}
+	})
+	got, sure := partsOf(t, tr)
+	if !maps.Equal(got, g.atPeak) {
+		t.Errorf("%v, want %v", got, g.atPeak)
+	}
+	if sure[Activations] != got[Activations] {
+		t.Errorf("of %d bytes of activations %d are sure", got[Activations], sure[Activations])
+	}
+}
+
+// Master weights are an optimizer's, also where they are made before the first step; state that
+// each update makes anew is, too; and buckets of gradients are gradients. None of this is sure.
+func TestWhatHasTheSizesOfParameters(t *testing.T) {
+	joining := []string{"_pre_forward (/v/site-packages/torch/nn/parallel/distributed.py:1584)", "_call_impl (/v/site-packages/torch/nn/modules/module.py:1790)", "main (/home/u/train.py:14)"}
+	making := []string{"__init__ (/home/u/master.py:8)", "main (/home/u/train.py:9)"}
+	tr, g := recorded(t, false, func(g *program) {
+		var params, state []made
+		for i := range uint64(8) {
+			params = append(params, g.alloc(Parameters, 4<<20+i<<10, moving))
+		}
+		for _, p := range params {
+			g.alloc(State, 2*p.bytes, making)
+		}
+		for step := range 4 {
+			x := g.alloc(Activations, 9<<20, calling)
+			if step == 0 {
+				g.alloc(Gradients, 30<<20, joining)
+			}
+			var grads []made
+			for _, p := range slices.Backward(params) {
+				grads = append(grads, g.alloc(Gradients, p.bytes, going))
+			}
+			g.free(x)
+			var next []made
+			for i, p := range params {
+				next = append(next, g.alloc(State, p.bytes/4, stepping))
+				if step > 0 {
+					g.free(state[i])
+				}
+			}
+			state = next
+			g.free(grads...)
+		}
+	})
+	got, sure := partsOf(t, tr)
+	if got[State] != g.atPeak[State] || got[Parameters] != g.atPeak[Parameters] {
+		t.Errorf("%v, want %v", got, g.atPeak)
+	}
+	if sure[Parameters] > g.atPeak[Parameters] || sure[State] > g.atPeak[State] {
+		t.Errorf("%v are sure of %v", sure, g.atPeak)
+	}
+}
+
 // What no rule knows is unknown: a recording that is not of PyTorch and has no passes, one
 // of an instant, and none at all.
 func TestUnknown(t *testing.T) {
@@ -346,6 +421,9 @@ func TestRoles(t *testing.T) {
 		"a module in a closure":              {slices.Concat(calling[:2], []string{"closure (/home/u/train.py:30)"}, stepping), forward},
 		"an optimizer of one's own":          {[]string{"step (/home/u/lion.py:12)", "wrapper (/v/site-packages/torch/optim/optimizer.py:533)"}, update},
 		"an optimizer stepped by the engine": {slices.Concat(stepping, []string{"_engine_run_backward (/v/torch/autograd/graph.py:869)"}), update},
+		"a bucket of gradients":              {[]string{"_pre_forward (/v/torch/nn/parallel/distributed.py:1584)", "_call_impl (/v/torch/nn/modules/module.py:1790)"}, bucket},
+		"a module's parameters made":         {[]string{"__init__ (/v/torch/nn/modules/linear.py:106)", "__init__ (/home/u/model.py:9)"}, load},
+		"an object of the program made":      {[]string{"__init__ (/home/u/master.py:9)"}, plain},
 		"a shard made whole":                 {[]string{"alloc_storage (/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931)", "forward (/home/u/x.py:3)"}, gather},
 	} {
 		if got := roleOf(strings.Join(c.stack, "\n")); got != c.role {

@@ -38,7 +38,7 @@ func passes(moments []moment) phases {
 		switch r {
 		case again:
 			r = backward
-		case unsaid, plain, gather:
+		case unsaid, plain, gather, bucket:
 			apart = !trains
 			continue
 		}

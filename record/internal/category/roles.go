@@ -20,6 +20,7 @@ const (
 	backward             // the autograd engine runs
 	again                // a module is called by the engine: what was forgotten is computed again
 	gather               // shards of parameters become whole
+	bucket               // the memory of many gradients is made
 	update               // the optimizer's step, or its construction
 )
 
@@ -62,9 +63,11 @@ func roleOfFrame(frame string) role {
 		return backward
 	case name == "wrapper" && base == "optimizer.py", strings.Contains(file, "/optim/"), strings.Contains(base, "optim") && (name == "step" || name == "__init__"):
 		return update
+	case base == "distributed.py" && (name == "_pre_forward" || name == "_ddp_init_helper"):
+		return bucket
 	case strings.Contains(file, "/fsdp/"), strings.Contains(base, "_fsdp"), base == "_flat_param.py", base == "partition_parameters.py":
 		return gather
-	case name == "_apply" && base == "module.py", name == "__init__":
+	case name == "_apply" && base == "module.py", name == "__init__" && strings.Contains(file, "/torch/nn/modules/"):
 		return load
 	}
 	return unsaid

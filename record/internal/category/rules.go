@@ -211,9 +211,19 @@ func (j *judge) findCaches() {
 	}
 }
 
-// isCarried reports whether a block was made in a call of a model and outlives it.
+// isCarried reports whether a block was made in a call of a model and outlives it. One of
+// half the size of a parameter may be its copy in 16 bits, which autocast keeps to its end: it
+// must outlive the next call, too.
 func (j *judge) isCarried(b *block) bool {
-	return !j.blind && j.born(b) == forward && b.died > j.end(j.at(b.born))
+	if j.blind || j.born(b) != forward {
+		return false
+	}
+	end := j.end(j.at(b.born))
+	if j.sizes[2*b.bytes] == 0 || b.died <= end {
+		return b.died > end
+	}
+	next := j.after(forward, end)
+	return next != nil && b.died > next.last
 }
 
 // label returns what a block is for.
@@ -233,6 +243,8 @@ func (j *judge) label(b *block) label {
 		return label{Activations, false}
 	case gather:
 		return label{Parameters, false}
+	case bucket:
+		return label{Gradients, false}
 	}
 	return j.passing(b)
 }
@@ -282,6 +294,8 @@ func (j *judge) resident(b *block) label {
 		return j.older(b)
 	case b.died == never && j.born(b) == load:
 		return label{Parameters, true}
+	case b.died == never && j.grads[b.bytes] == 0 && j.grads[b.bytes/2] > 0:
+		return label{State, false} // a master weight, in float32, of one in 16 bits
 	case b.died == never && !j.blind && !b.seed && j.own[b.site] && j.grads[b.bytes] == 0:
 		return label{Inputs, false} // a batch, or data that stays
 	case b.died == never:
@@ -309,7 +323,7 @@ func (j *judge) updating(b *block) label {
 	case j.blind:
 		return label{Inputs, false}
 	}
-	return label{Temporaries, false}
+	return label{State, false} // one that is replaced
 }
 
 // goingBack labels what was made in a backward pass.
@@ -327,6 +341,8 @@ func (j *judge) goingBack(b *block) label {
 		return label{Temporaries, !tip}
 	case b.died == never:
 		return label{Gradients, false}
+	case j.diesGoingBack(b):
+		return label{Activations, false} // of a backward pass that is gone through backwards, too
 	}
 	return label{Temporaries, false}
 }
@@ -353,10 +369,26 @@ func (j *judge) passing(b *block) label {
 	case next == nil:
 		p := j.at(b.born)
 		return label{Temporaries, !j.trains && !j.blind && p != nil && b.died <= j.end(p)}
-	case b.died > j.end(next):
+	case b.died > j.end(next) && !j.diesGoingBack(b):
 		return label{Temporaries, false} // an output that a variable holds
 	}
-	return label{Activations, !j.blind || !j.byTip(b, next)}
+	const scalar = 512 // a loss lives as long as what is kept, and is not kept for it
+	return label{Activations, b.bytes > scalar && (!j.blind || !j.byTip(b, next))}
+}
+
+// diesGoingBack reports whether a block is freed in a backward pass: the next one need not be
+// its own, where a step has several.
+func (j *judge) diesGoingBack(b *block) bool {
+	if b.died == never || j.blind {
+		return false
+	}
+	i := sort.Search(len(j.phases), func(i int) bool { return j.phases[i].first > b.died })
+	for i--; i >= 0 && j.phases[i].role != backward; i-- {
+		if j.phases[i].role == forward && j.phases[i].first > b.born {
+			return false
+		}
+	}
+	return i >= 0 && b.died <= j.end(&j.phases[i])
 }
 
 // end returns the event up to which what a pass has held is freed: that before the next block
