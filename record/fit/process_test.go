@@ -55,6 +55,7 @@ func TestEnds(t *testing.T) {
 		{name: "os._exit", command: []string{"none", "200", "os._exit"}, peak: 200},
 		{name: "C's _exit", command: []string{"none", "200", "C's _exit"}, peak: 200},
 		{name: "a signal's handler", command: []string{"none", "200", "a signal's handler"}, peak: 200},
+		{name: "two threads at once", command: []string{"none", "200", "two ends"}, peak: 200},
 		{name: "a child that holds its streams", command: []string{"none", "200", "a child"}, peak: 200},
 		{name: "JAX larger than the card", command: []string{"jax", "6000", "end"}, framework: "jax", peak: 6000},
 		{name: "JAX, C's _exit", command: []string{"jax", "200", "C's _exit"}, framework: "jax", peak: 200},

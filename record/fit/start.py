@@ -10,6 +10,7 @@
 #   GPUMEM_FIT_TOTAL   bytes that cuDeviceTotalMem reports to JAX for each
 import os
 import sys
+import threading
 
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
@@ -66,6 +67,8 @@ started()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=started)
 
+# The program may come to its end while its memory is seen to repeat, in another thread: one of them writes.
+writing, ended = threading.RLock(), []
 ends = []  # what is called when the program ends, however Python ends
 failed = False  # sys.exit was called with an error
 
@@ -77,10 +80,14 @@ def at_end(write):
     me, done = os.getpid(), []
 
     def end():
-        if os.getpid() == me and not done:
-            done.append(True)
-            # last_value is set for an exception that nothing caught.
-            write("failed" if failed or getattr(sys, "last_value", None) is not None else "end")
+        if os.getpid() != me:
+            return
+        with writing:
+            if not done:
+                done.append(True)
+                ended.append(True)
+                # last_value is set for an exception that nothing caught.
+                write("failed" if failed or getattr(sys, "last_value", None) is not None else "end")
 
     atexit.register(end)
     ends.append(end)
@@ -196,9 +203,11 @@ def save(found):
 
 
 def stop(write, reason):
-    write(reason)
-    sys.stdout.flush()
-    leave(0)
+    with writing:
+        if not ended:
+            write(reason)
+            sys.stdout.flush()
+            leave(0)
 
 
 def steps():
@@ -266,7 +275,6 @@ def watch(jax):
 def repeats(look, write, seconds=SECONDS):
     """Ends the program when its memory repeats. look returns the peak, and how many
     allocations there were."""
-    import threading
     import time
 
     def watch():

@@ -65,6 +65,29 @@ def limit():
         assert BaseSession().config is None
 
 
+def two_ends():
+    """Comes to Python's end while another thread ends the program, and writes."""
+    import threading
+
+    start = os._exit.__globals__
+    inside, begun = [], threading.Event()
+
+    def write(reason):
+        inside.append(reason)
+        begun.set()
+        if len(inside) > 1:
+            os.write(2, b"ValueError: two write at once\n")
+            start["leave"](3)
+        threading.Event().wait(0.3)  # for the other
+        inside.pop()
+
+    start["at_end"](write)
+    other = threading.Thread(target=start["stop"], args=(write, "repeats"))
+    other.daemon = True
+    other.start()
+    begun.wait()
+
+
 driver = ctypes.CDLL("libcuda.so.1")
 context, address = ctypes.c_void_p(), ctypes.c_uint64()
 driver.cuInit(0)
@@ -89,6 +112,8 @@ elif how == "abort, exception":
     raise ValueError("no dataset")
 elif how == "abort, status":
     sys.exit(3)
+elif how == "two ends":
+    two_ends()
 elif how == "a child":
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
 elif how == "no memory":
