@@ -56,6 +56,9 @@ func runHLO(ctx context.Context, o *hloOptions) error {
 	if err := remat.CheckTime(o.time); err != nil {
 		return err
 	}
+	if len(o.words) == 1 && measure.IsFolder(o.words[0]) {
+		return runHLOFolder(ctx, o)
+	}
 	a, err := measure.Files(ctx, o.words, page.Largest)
 	if err != nil {
 		return err
@@ -70,6 +73,52 @@ func runHLO(ctx context.Context, o *hloOptions) error {
 	}
 	a.Largest = a.Largest[:min(len(a.Largest), hloLargest)]
 	return o.show(a, func(t *text) { writeHLO(t, a) })
+}
+
+// Of a folder, hloDetailed modules are shown with their hloFolderLargest largest values.
+const (
+	hloDetailed      = 3
+	hloFolderLargest = 5
+	hloRows          = 20
+)
+
+// runHLOFolder lists the modules of a folder that XLA wrote.
+func runHLOFolder(ctx context.Context, o *hloOptions) error {
+	if o.page != "" {
+		return fmt.Errorf("%s: is a folder, and --report is about one module: name its file", o.words[0])
+	}
+	f, err := measure.ReadFolder(ctx, o.words[0], hloDetailed, hloFolderLargest)
+	if err != nil {
+		return err
+	}
+	return o.show(f, func(t *text) { writeHLOFolder(t, f) })
+}
+
+// writeHLOFolder writes a table of modules, and what is in the largest ones.
+func writeHLOFolder(t *text, f *measure.Folder) {
+	t.Line("%s", f.Title())
+	tab := report.NewTable("module", ">total", ">arguments", ">results", ">temporaries", ">modules")
+	for _, m := range f.Modules[:min(hloRows, len(f.Modules))] {
+		tab.Row(report.OneLine(m.Name), size.Format(m.Total), size.Format(m.Arguments), size.Format(m.Results),
+			size.Format(m.Temporaries), report.Count(uint64(m.Same)))
+	}
+	t.Table(tab)
+	if more := len(f.Modules) - hloRows; more > 0 {
+		t.Line("And %s that take at most %s each; --json has them.", report.Counted(uint64(more), "module"), size.Format(f.Modules[hloRows].Total))
+	}
+	for _, m := range f.Modules {
+		if len(m.Largest) == 0 {
+			break
+		}
+		t.section(m.Name + ", " + size.Format(m.Total) + ": the largest values at its peak")
+		t.Raw("  " + report.Fit(report.OneLine(m.File), textWidth-2))
+		for _, v := range m.Largest {
+			t.place(v.Bytes, report.OneLine(v.Instruction+" "+v.Shape), v.OpName+" "+v.Source)
+		}
+	}
+	for _, n := range f.Notes {
+		t.Line("Note: %s.", n)
+	}
 }
 
 // oneModule checks the words of a command that takes a module.
@@ -98,7 +147,10 @@ func writeHLO(t *text, a *measure.Answer) {
 		return
 	}
 	title := "Live at the peak"
-	if a.Exact {
+	switch {
+	case a.Module == nil && a.Own.Text:
+		title = "Beside each other"
+	case a.Exact:
 		title = "In memory where the temporaries take the most"
 	}
 

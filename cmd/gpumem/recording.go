@@ -7,8 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gpumem/internal/report"
 	"gpumem/record/formats"
 	"gpumem/record/trace"
+	"gpumem/xla/measure"
 )
 
 // recordingOptions are those of every command that reads a recording.
@@ -40,6 +42,9 @@ func oneTrace(cmd *cobra.Command, words []string) error {
 
 // open reads the recording.
 func (o *recordingOptions) open(ctx context.Context, path string, keepPaths bool, line *progress) (*trace.Trace, error) {
+	if measure.IsDump(path) {
+		return nil, fmt.Errorf("%s: is a folder of XLA's modules, and no recording; gpumem hlo %s lists what each takes", path, report.ShellQuote(path))
+	}
 	return formats.Open(ctx, path, trace.Options{
 		Format: o.format, KeepPaths: keepPaths,
 		Progress: func(done, total int64) { line.bytes("reading", done, total) },

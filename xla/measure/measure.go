@@ -84,7 +84,7 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 		regions = len(mark.Regions(all.Module))
 	}
 	if a := all.Assignment; a != nil {
-		if len(paths) > 1 && all.Binary != nil && !a.Name(all.Binary) {
+		if len(paths) > 1 && all.Binary != nil && !a.Text && !a.Name(all.Binary) {
 			return nil, fmt.Errorf("%s and %s: the buffer assignment is that of another module", paths[0], paths[1])
 		}
 		t := totals(a)
@@ -172,10 +172,14 @@ func exact(s *memory.Summary, a *load.Assignment, t memory.Totals, m *hlo.Module
 	}
 	if m == nil {
 		s.Parameters, s.Peak = t.Arguments, peak
-		if !named {
+		switch {
+		case a.Text:
+			s.Peak = t.Total
+			s.Notes = append(s.Notes, "XLA's text does not say when a value lives: of the temporaries, the largest that lie beside each other are listed")
+		case !named:
 			s.Notes = append(s.Notes, "the assignment alone has no names: name the binary module, too")
 		}
-	} else if !named || len(alive) == 0 {
+	} else if !named || len(alive) == 0 || a.Text {
 		return // the values of the model have names
 	}
 	slices.SortStableFunc(alive, func(v, w load.Buffer) int { return cmp.Compare(w.Bytes, v.Bytes) })
@@ -187,7 +191,7 @@ func exact(s *memory.Summary, a *load.Assignment, t memory.Totals, m *hlo.Module
 
 // described says what a value is, from the module if there is one.
 func described(m *hlo.Module, b load.Buffer) memory.LiveValue {
-	v := memory.LiveValue{Instruction: cmp.Or(b.Instruction, "value"), Bytes: b.Bytes}
+	v := memory.LiveValue{Instruction: cmp.Or(b.Instruction, "value"), Shape: b.Shape, Bytes: b.Bytes}
 	if m == nil {
 		return v
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gpumem/xla/internal/memory"
 	"gpumem/xla/measure"
 )
@@ -127,4 +129,39 @@ func ExampleFiles() {
 	// Output:
 	// exact: true
 	// 57344 + 49172 - 49152 + 159536 = 216900
+}
+
+// The text of an assignment has the figures of the binary one, and of memory_analysis.
+func TestAssignmentInTextHasTheFiguresOfTheBinaryOne(t *testing.T) {
+	for _, name := range []string{"loop-0.11.2", "loop-gpu-0.11.2"} {
+		text, err := measure.Files(t.Context(), []string{folder + name + ".assignment.txt"}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary, err := measure.Files(t.Context(), []string{folder + name + ".dump.pb"}, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !text.Exact || text.Totals != binary.Totals || len(text.Notes) != 1 {
+			t.Errorf("%s: %+v, the binary one has %+v; notes %q", name, text.Totals, binary.Totals, text.Notes)
+		}
+		if d := cmp.Diff(binary.Allocations, text.Allocations); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+		// What lies beside each other at any time is no less than what lives at the peak.
+		if got, want := text.Largest[0], binary.Largest[0]; got.Bytes < want.Bytes || got.Shape == "" {
+			t.Errorf("%s: largest %+v, the binary one's is %+v", name, got, want)
+		}
+	}
+}
+
+// With a module beside it the text gives the sizes, and the model the values at the peak.
+func TestAssignmentInTextBesideItsModule(t *testing.T) {
+	a, err := measure.Files(t.Context(), []string{folder + "loop-0.11.2.txt", folder + "loop-0.11.2.assignment.txt"}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !a.Exact || a.Temporaries != 139504 || len(a.Notes) > 0 || names(a)[0] != "w.1 f32[3,64,64]{2,1,0}" {
+		t.Errorf("exact %t, %+v, notes %q, %q", a.Exact, a.Totals, a.Notes, names(a))
+	}
 }

@@ -22,6 +22,9 @@ var ErrNoAssignment = errors.New("xla/internal/load: neither a BufferAssignmentP
 // An Assignment is the memory of a compiled module as XLA assigned it.
 type Assignment struct {
 	Allocations []Allocation
+	// Text reports whether it was read from XLA's text, whose values have names and shapes,
+	// and no times.
+	Text bool
 }
 
 // An Allocation is memory that lies there for the whole run.
@@ -54,6 +57,7 @@ type Buffer struct {
 	// part of its result.
 	Instruction string
 	Index       []int
+	Shape       string // as XLA writes it, of an assignment in text alone
 	Bytes       uint64
 	Offset      uint64 // in the allocation
 

@@ -56,6 +56,14 @@ func Any(ctx context.Context, path string) (c Contents, err error) {
 		return c, err
 	}
 	defer in.Close()
+	switch head, _ := in.Head(); { // a failed read fails again
+	case isAssignmentText(head):
+		c.Assignment, err = assignmentText(in)
+		return c, err
+	case bytes.HasPrefix(head, []byte("Memory Space: ")):
+		return c, in.Fail("a memory usage report of XLA, which has the sum alone (gpumem doctor shows it); " +
+			"the file NAME-buffer-assignment.txt beside it has what gpumem hlo reads")
+	}
 	m, binary, text, err := parse(in)
 	if binary != nil && (err == nil || errors.Is(err, ErrNoModule)) {
 		a, wrong := DecodeAssignment(binary, in.Take)

@@ -4,6 +4,7 @@
     NAME.module.pb      the module alone
     NAME.assignment.pb  the assignment alone, where JAX hands it out
     NAME.txt            the module as text
+    NAME.assignment.txt the assignment as text
     NAME.json           memory_analysis
 
     python make.py FOLDER NAME     with NAME loop-RELEASE or loop-gpu-RELEASE
@@ -17,7 +18,7 @@ import tempfile
 
 folder, name = sys.argv[1:]
 dump = tempfile.mkdtemp()
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + f" --xla_dump_to={dump} --xla_dump_hlo_as_proto"
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + f" --xla_dump_to={dump} --xla_dump_hlo_as_proto --xla_dump_hlo_as_text"
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,8 @@ def write(end, content):
 
 (path,) = [p for p in glob.glob(dump + "/*jit_step*after_optimizations.hlo.pb")]
 write(".dump.pb", open(path, "rb").read())
+(path,) = glob.glob(dump + "/*jit_step*after_optimizations-buffer-assignment.txt")
+write(".assignment.txt", open(path, "rb").read())
 write(".module.pb", compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
 write(".txt", compiled.as_text().encode())
 write(".json", json.dumps({k: getattr(s, k + "_size_in_bytes") for k in ("argument", "output", "alias", "temp")}).encode())
