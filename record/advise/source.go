@@ -133,6 +133,8 @@ func findSource(t *trace.Trace) Source {
 		return Source{Name: pyTorch, Why: "the recording is a snapshot of PyTorch"}
 	case "kineto":
 		return Source{Name: pyTorch, Why: "the recording is a trace of PyTorch's profiler"}
+	case "torch-timeline":
+		return Source{Name: pyTorch, Why: "the recording is a memory timeline of PyTorch's profiler"}
 	case "rmm":
 		return Source{Name: rmm, Why: "the recording is a log of RMM"}
 	case "pprof":

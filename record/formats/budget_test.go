@@ -104,11 +104,12 @@ func greedy() map[string][]byte {
 		"memdump: sites": append([]byte(tracetest.PB{}.Text(1, "p")), many(20_000, func(k int) string {
 			return string(tracetest.PB{}.Bytes(3, tracetest.PB{}.Num(2, 1).Text(5, fmt.Sprint(k, strings.Repeat("x", 150))).Num(8, 1)))
 		})...),
-		"kineto: threads": traceEvents(20_000, `"ph":"X","cat":"cpu_op","tid":%d`),
-		"kineto: names":   traceEvents(20_000, `"ph":"X","cat":"cpu_op","name":"%0100d"`),
-		"kineto: blocks":  traceEvents(20_000, `"ph":"i","name":"[memory]","args":{"Device Type":1,"Bytes":1,"Addr":%d}`),
-		"xplane: names":   plane(many(20_000, name)),
-		"gpumem: frames":  inBlocks(1000, func(k int) string { return "\x81\x80\x20" + strings.Repeat("x", maxText) }),
+		"torch-timeline: blocks": append(append([]byte("[[-1,1,8,0]"), many(20_000, func(k int) string { return fmt.Sprintf(",[%d,2,8,0]", k+1) })...), ']'),
+		"kineto: threads":        traceEvents(20_000, `"ph":"X","cat":"cpu_op","tid":%d`),
+		"kineto: names":          traceEvents(20_000, `"ph":"X","cat":"cpu_op","name":"%0100d"`),
+		"kineto: blocks":         traceEvents(20_000, `"ph":"i","name":"[memory]","args":{"Device Type":1,"Bytes":1,"Addr":%d}`),
+		"xplane: names":          plane(many(20_000, name)),
+		"gpumem: frames":         inBlocks(1000, func(k int) string { return "\x81\x80\x20" + strings.Repeat("x", maxText) }),
 		"gpumem: sites": inBlocks(20_000, func(k int) string {
 			if k == 0 {
 				return "\x81\x01x"
@@ -161,7 +162,7 @@ func TestReadersTakeMemoryInProportion(t *testing.T) {
 
 // Files as they are recorded stay far below the limit.
 func TestRecordingsAreFarFromTheLimit(t *testing.T) {
-	for _, name := range []string{"torch2026.pickle", "torch280.pickle", "tensorflow.xplane.pb", "jax.pprof", "jax092.xplane.pb.gz", "jax092.memdump", "rmm.csv", "kineto.json.gz"} {
+	for _, name := range []string{"torch2026.pickle", "torch280.pickle", "tensorflow.xplane.pb", "jax.pprof", "jax092.xplane.pb.gz", "jax092.memdump", "rmm.csv", "kineto.json.gz", "timeline.raw.json.gz"} {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join("..", "trace", "testdata", name))
 			if err != nil {

@@ -16,6 +16,10 @@
 // with times. A pool is a device, "cuda:0" or "cpu". What a pool held before the recording is
 // seeded; see package record/internal/kineto.
 //
+// "torch-timeline": what torch.profiler's export_memory_timeline writes with a path that ends
+// in .raw.json.gz, one device, with times. A site is PyTorch's category of the block; see
+// record/internal/kineto/memtimeline.go.
+//
 // "rmm": the CSV of RMM's logging adaptor, with times; see record/internal/logs/rmm.go.
 //
 // "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
@@ -68,6 +72,7 @@ var all = trace.Formats{
 	logs.MemDebug,
 	torch.Format,
 	kineto.Format,
+	kineto.Timeline,
 	xplane.Format,
 	logs.RMM,
 	dump.Format,

@@ -318,7 +318,7 @@ const torchPolicy = "pytorch"
 
 // isOfPyTorch reports whether a recording is of PyTorch's own recorders.
 func isOfPyTorch(t *trace.Trace) bool {
-	return t.Format == torch.Format.Name || t.Format == kineto.Format.Name
+	return t.Format == torch.Format.Name || t.Format == kineto.Format.Name || t.Format == kineto.Timeline.Name
 }
 
 // CheckPolicies returns an error unless every policy can be opened on the device, so

@@ -178,6 +178,9 @@ func (p *PoolBuilder) NoteCount(n int, what, text string) {
 // Events returns how many events were added.
 func (p *PoolBuilder) Events() uint64 { return p.p.Events }
 
+// SeedCount returns how many of the events are seeds.
+func (p *PoolBuilder) SeedCount() uint64 { return p.p.Seeds }
+
 // Seed adds the Alloc of a block that is older than the recording, see [PoolBuilder.Alloc].
 // All seeds come before any other event.
 func (p *PoolBuilder) Seed(ev Event) (slot uint32, err error) {
