@@ -135,6 +135,8 @@ func findSource(t *trace.Trace) Source {
 		return Source{Name: pyTorch, Why: "the recording is a trace of PyTorch's profiler"}
 	case "torch-timeline":
 		return Source{Name: pyTorch, Why: "the recording is a memory timeline of PyTorch's profiler"}
+	case "nsys":
+		return Source{Name: none, Why: "the recording has the driver's allocations, whichever framework made them"}
 	case "rmm":
 		return Source{Name: rmm, Why: "the recording is a log of RMM"}
 	case "pprof":

@@ -22,6 +22,9 @@
 //
 // "rmm": the CSV of RMM's logging adaptor, with times; see record/internal/logs/rmm.go.
 //
+// "nsys": CUDA's memory events of a report of Nsight Systems, as a CSV, with times. A pool is a
+// device, "cuda:0"; see record/internal/logs/nsys.go.
+//
 // "memdebug": the lines "[mem-debug] AllocateRaw" and "DeallocateRaw" of XLA's
 // and TensorFlow's BFC allocator in the log of a program, with times where the
 // lines have them; a pool per allocator; see record/internal/logs/memdebug.go.
@@ -75,6 +78,7 @@ var all = trace.Formats{
 	kineto.Timeline,
 	xplane.Format,
 	logs.RMM,
+	logs.Nsys,
 	dump.Format,
 	profile.Format,
 	logs.MiniMalloc,

@@ -63,7 +63,7 @@ func TestSavedOfFormats(t *testing.T) {
 
 func TestFormatOption(t *testing.T) {
 	for _, c := range []struct{ name, format, want string }{
-		{"unknown", "txet", `in: there is no format "txet"; the formats are text, memdebug, torch, kineto, torch-timeline, xplane, rmm, memdump, pprof, minimalloc, gpumem`},
+		{"unknown", "txet", `in: there is no format "txet"; the formats are text, memdebug, torch, kineto, torch-timeline, xplane, rmm, nsys, memdump, pprof, minimalloc, gpumem`},
 		{"text as torch", "torch", "in: is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -27,7 +27,6 @@ func TestRecognise(t *testing.T) {
 	const log = "; the log of a program is for gpumem doctor"
 	unknown := `not a recording that this version knows; it reads text (lines "a ID BYTES" and "f ID"), ` +
 		strings.TrimPrefix(input.And(names), "text, ")
-	reads := "; what is read: " + input.And(names)
 	for _, c := range []struct{ name, head, format, err string }{
 		{"text", "a 0 1\n", "text", ""},
 		{"text that begins with a free", "f 0\n", "text", ""},
@@ -42,7 +41,17 @@ func TestRecognise(t *testing.T) {
 		{"empty", "", "", "in: the recording is empty: no events"},
 		{"pickle of the future", "\x80\x06", "", "in: " + unknown},
 		{"one odd byte", "\x80", "", "in: " + unknown},
-		{"zip", "PK\x03\x04\x00", "", "in: looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot)" + reads},
+		{"zip", "PK\x03\x04\x00", "", "in: this is no recording; it is an archive (zip); unpack it and name the recording in it"},
+		{"a file of torch.save", "PK\x03\x04\x00\x00archive/data.pkl", "", "in: this is no recording; it is a file of torch.save; gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, " +
+			"and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"},
+		{"a model", "GGUF\x03\x00\x00\x00", "", "in: this is no recording; it is a model (GGUF); gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, " +
+			"and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"},
+		{"packed", "\xfd7zXZ\x00", "", "in: this is no recording; it is packed by xz; unpack it: xz -dc in | gpumem replay -"},
+		{"memray", "memray\x00\x0b", "", "in: this is no recording; it is a recording of memray, which is of the host's memory; memray stats in reads it"},
+		{"Perfetto", "\n\x04\x40\x05\x50\x01\n\x04\x40\x06\x50\x01\n\x04\x40\x07\x50\x01", "", "in: this is no recording; it is a trace for Perfetto (protocol buffers); " +
+			"it has no allocations of a GPU that are read; of JAX the file HOST.xplane.pb beside it has them"},
+		{"nvidia-smi", "timestamp, memory.used [MiB]\n", "", "in: readings of nvidia-smi, and no recording; gpumem doctor in shows their peak and how they rise"},
+		{"nsys", "start,deviceId,address,bytes,memoryOperationType\n1,0,2,3,0\n", "nsys", ""},
 		{"xplane of a GPU", "\n\xa6\xa1\x87\x01\x12\x09/host:CPU", "xplane", ""},
 		{"xplane of a TPU", "\n\xa7\xf4\x06\x08\x02\x12\r/device:TPU:0", "xplane", ""},
 		{"xplane that begins with another plane", "\n\x65\x12\x10Task Environment\x2a", "xplane", ""},

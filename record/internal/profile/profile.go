@@ -92,6 +92,9 @@ func readPprof(in *input.Reader, b *tape.Builder) error {
 		for _, t := range p.SampleType {
 			have = append(have, t.Type+"/"+t.Unit)
 		}
+		if column(p, "inuse_space", "bytes") >= 0 {
+			return w.Refuse("a heap profile of a Go program, not of JAX (jax.profiler.save_device_memory_profile writes those); go tool pprof reads it")
+		}
 		return w.Refuse("is a pprof profile of %s, and not of allocations/count and space/bytes, which jax.profiler.save_device_memory_profile writes",
 			input.Quote(input.And(have)))
 	}

@@ -3,13 +3,16 @@ package tape
 // Opening a recording: options, the list of formats, recognition by content.
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"gpumem/internal/filekind"
 	"gpumem/internal/input"
+	"gpumem/internal/report"
 )
 
 // Error describes bad input: what is wrong, and where.
@@ -166,18 +169,36 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if len(head) == 0 {
 		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
 	}
+	if k, ok := filekind.Of(file, head); ok {
+		return nil, &Error{File: file, Msg: "this is no recording; it is " + k.What + strings.ReplaceAll(nextOf(k), "FILE", report.ShellQuote(file))}
+	}
 	if name := fs.Recognise(head); name != "" {
 		return fs.named(file, name)
 	}
 	reads := fs.Names()
-	if strings.HasPrefix(string(head[:min(len(head), 4)]), "PK\x03\x04") {
-		return nil, &Error{File: file, Msg: "looks like a zip file (torch.save writes those; a snapshot comes from torch.cuda.memory._dump_snapshot); what is read: " + input.And(reads)}
-	}
 	reads[0] += " (" + fs[0].What + ")" // the file may be written by hand
 	msg := "not a recording that this version knows; it reads " + input.And(reads)
 	line, n := input.FirstLine(head)
 	if n == 0 || !input.IsPrintable(line) {
 		return nil, &Error{File: file, Msg: msg}
 	}
+	if bytes.Contains(line, []byte("memory.used")) || bytes.Contains(line, []byte("memory.free")) {
+		return nil, &Error{File: file, Msg: "readings of nvidia-smi, and no recording; gpumem doctor " + report.ShellQuote(file) + " shows their peak and how they rise"}
+	}
 	return nil, &Error{File: file, Line: n, Msg: input.Quote(line) + ": " + msg + "; the log of a program is for gpumem doctor"}
+}
+
+// nextOf says what to do with a file that is no recording, behind what it is.
+func nextOf(k filekind.Kind) string {
+	switch k.Group {
+	case filekind.Archive:
+		return "; unpack it and name the recording in it"
+	case filekind.Packed:
+		return "; unpack it: " + k.Tool + " | gpumem replay -"
+	case filekind.Model:
+		return "; gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"
+	case filekind.Profile:
+		return "; " + k.Next
+	}
+	return ""
 }
