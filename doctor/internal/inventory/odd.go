@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -236,6 +237,25 @@ func (a *Account) overTime(s smi.Series) {
 	peak := ""
 	if s.Last == s.Peak {
 		peak = ", the most of the recording"
+		if free := s.Total - min(s.Total, s.Last); free > 0 && s.LastOver > 0 {
+			lasts := time.Duration(float64(free) / float64(s.LastRise) * float64(s.LastOver))
+			peak += fmt.Sprintf("; at that rate the %s that are free last for about %s", human(free), roughly(lasts))
+		}
 	}
 	a.Odd = append(a.Odd, fmt.Sprintf("%s: in use rose by %s %s, to %s%s", name, human(uint64(s.LastRise)), over, human(s.Last), peak))
+}
+
+// roughly writes a time with two digits, in the largest unit of which there are two.
+func roughly(d time.Duration) string {
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "days"}, {time.Hour, "hours"}, {time.Minute, "minutes"}} {
+		if n := float64(d) / float64(u.unit); n >= 2 {
+			digits := max(0, int(math.Log10(n))-1)
+			scale := math.Pow10(digits)
+			return fmt.Sprintf("%.0f %s", math.Round(n/scale)*scale, u.name)
+		}
+	}
+	return "some minutes"
 }
