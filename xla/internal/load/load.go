@@ -63,6 +63,9 @@ func Any(ctx context.Context, path string) (c Contents, err error) {
 	case bytes.HasPrefix(head, []byte("Memory Space: ")):
 		return c, in.Fail("a memory usage report of XLA, which has the sum alone (gpumem doctor shows it); " +
 			"the file NAME-buffer-assignment.txt beside it has what gpumem hlo reads")
+	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("CompiledMemoryStats(")):
+		return c, in.Fail("what JAX prints of memory_analysis(), which gpumem doctor shows; " +
+			"compiled.as_text() is a module that gpumem hlo reads")
 	}
 	m, binary, text, err := parse(in)
 	if binary != nil && (err == nil || errors.Is(err, ErrNoModule)) {
