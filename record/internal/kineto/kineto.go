@@ -20,6 +20,10 @@
 // The first kind is there with with_stack=True. Traces of 2021 and 2022 have the lines of
 // Python in an operation's argument "Call stack", the innermost first, parted by ';'.
 //
+// The backward pass may run in a thread without Python. Its operations have the "Sequence
+// number" of the one of the forward pass that they belong to, and a "Fwd thread id" above 0, so
+// the stack goes on with that one's.
+//
 // The events are in the order of threads and kinds, not of time. All others, most of a trace of
 // a GPU, are passed over. Nothing but the records is kept, and those go to a file if they are
 // many, so a trace of any length is read in the same memory.
@@ -72,6 +76,8 @@ type event struct {
 	begin    uint64 // in nanoseconds
 	duration uint64
 	stack    []byte // "Call stack"
+	sequence int64  // "Sequence number"
+	forward  int64  // "Fwd thread id": above 0 in the backward pass
 	memoryArgs
 }
 
@@ -91,6 +97,7 @@ const (
 	hasAllocated
 	hasReserved
 	hasDevice
+	hasSequence
 )
 
 // reader reads one trace.
@@ -228,6 +235,10 @@ func (r *reader) args() {
 			r.signed(&a.deviceType, hasDevice)
 		case "Device Id":
 			r.signed(&a.device, 0)
+		case "Sequence number":
+			r.signed(&r.ev.sequence, hasSequence)
+		case "Fwd thread id":
+			r.signed(&r.ev.forward, 0)
 		case "Call stack":
 			r.ev.stack = append(r.ev.stack, r.scalar()...)
 		default:
@@ -296,6 +307,9 @@ func (r *reader) keep() {
 	if kind == span {
 		rec.end = ev.begin + min(ev.duration, math.MaxUint64-ev.begin)
 		rec.of = r.play.frames(ev.name, ev.stack)
+		if ev.has&hasSequence != 0 && ev.sequence >= 0 {
+			rec.sequence, rec.backward = uint64(ev.sequence)+1, ev.forward > 0
+		}
 		r.records.add(&rec)
 		return
 	}
@@ -320,6 +334,7 @@ func (r *reader) thread(pid, tid int64) uint32 {
 	if !ok {
 		n = uint32(len(r.threads))
 		r.threads[key] = n
+		r.play.processes = append(r.play.processes, pid)
 		r.play.take(bytesOfThread)
 	}
 	return n

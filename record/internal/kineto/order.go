@@ -14,10 +14,12 @@ import (
 	"gpumem/record/internal/spool"
 )
 
-// record is what is kept of one event, in 64 bytes.
+// record is what is kept of one event, in 80 bytes.
 type record struct {
 	begin     uint64 // in nanoseconds
-	end       uint64 // of a span
+	end       uint64 // of a span, as the next two are
+	sequence  uint64 // its number and 1; 0 if it has none
+	backward  bool   // it is of the backward pass
 	bytes     int64  // of a memory event, as the others are
 	addr      uint64
 	allocated uint64
@@ -101,7 +103,12 @@ func (r *record) encode(to []byte, last uint64) []byte {
 	to = binary.AppendUvarint(to, uint64(r.thread))
 	to = binary.AppendUvarint(to, uint64(r.of))
 	if r.kind == span {
-		return binary.AppendUvarint(to, r.end-r.begin)
+		to = binary.AppendUvarint(to, r.end-r.begin)
+		to = binary.AppendUvarint(to, r.sequence)
+		if r.backward {
+			return append(to, 1)
+		}
+		return append(to, 0)
 	}
 	to = append(to, r.has)
 	to = binary.AppendVarint(to, r.bytes)
@@ -135,6 +142,12 @@ func (r *run) next() (bool, error) {
 	r.thread, r.of = uint32(number()), uint32(number())
 	if r.kind == span {
 		r.end = r.begin + number()
+		r.sequence = number()
+		backward := byte(0)
+		if err == nil {
+			backward, err = r.from.ReadByte()
+		}
+		r.backward = backward == 1
 		return true, err
 	}
 	if err == nil {

@@ -13,6 +13,7 @@ package kineto
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -41,12 +42,28 @@ type player struct {
 	text     []byte
 	open     map[uint32]*openSpans
 	err      error
+
+	processes []int64                // of the threads, by number
+	forward   map[operation][]uint32 // the stacks of operations of the forward pass
+	stacks    map[string][]uint32    // each of these once
+	link      uint32                 // the frame between the two passes
 }
+
+// operation is one of the forward pass, by its number.
+type operation struct {
+	process  int64
+	sequence uint64
+}
+
+// maxForward is how many operations of the forward pass are remembered: more than a step has.
+// When they are more, all are forgotten.
+const maxForward = 1 << 18
 
 // place is what a span adds to a stack: its own name, and what the trace says is below it.
 type place struct {
-	frame uint32
-	below []uint32
+	frame  uint32
+	below  []uint32
+	python bool // it is, or has, a line of Python
 }
 
 // poolPlayer is one pool.
@@ -65,7 +82,10 @@ type poolPlayer struct {
 }
 
 func newPlayer(in *input.Reader, b *tape.Builder) *player {
-	return &player{in: in, b: b, byKey: make(map[poolKey]uint32), byText: make(map[string]uint32), open: make(map[uint32]*openSpans)}
+	return &player{
+		in: in, b: b, byKey: make(map[poolKey]uint32), byText: make(map[string]uint32), open: make(map[uint32]*openSpans),
+		forward: make(map[operation][]uint32), stacks: make(map[string][]uint32),
+	}
 }
 
 // take counts memory.
@@ -111,8 +131,9 @@ func (k poolKey) name() string {
 const placeBytes = 150
 
 // frames returns the number of a span's place by its name and the stack that the trace has
-// for it.
+// for it. The name of a built-in function has the address of an object, which tells no place.
 func (p *player) frames(name, stack []byte) uint32 {
+	name = withoutAddresses(name)
 	p.text = append(append(append(p.text[:0], name...), 0), stack...)
 	n, ok := p.byText[string(p.text)]
 	if ok {
@@ -121,26 +142,49 @@ func (p *player) frames(name, stack []byte) uint32 {
 	p.take(int64(placeBytes + len(p.text)))
 	n = uint32(len(p.places))
 	p.byText[string(p.text)] = n
-	at := place{frame: p.frame(name)}
+	at := place{}
+	at.frame, at.python = p.frame(name)
 	for line := range bytes.SplitSeq(stack, []byte(";")) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && len(at.below) < tape.MaxFrames {
-			at.below = append(at.below, p.frame(line))
+			frame, _ := p.frame(line)
+			at.below, at.python = append(at.below, frame), true
 		}
 	}
 	p.places = append(p.places, at)
 	return n
 }
 
-// frame returns the frame of a name, "file(line): function" or any other.
-func (p *player) frame(text []byte) uint32 {
+// withoutAddresses cuts each " at 0x7fb95517f5c0" out of a name, which it changes.
+func withoutAddresses(name []byte) []byte {
+	const before = " at 0x"
+	for from := 0; ; {
+		at := bytes.Index(name[from:], []byte(before))
+		if at < 0 {
+			return name
+		}
+		from += at
+		end := from + len(before)
+		for end < len(name) && (name[end]-'0' <= 9 || name[end]-'a' <= 5) {
+			end++
+		}
+		if end == from+len(before) { // no number
+			from = end
+			continue
+		}
+		name = append(name[:from], name[end:]...)
+	}
+}
+
+// frame returns the frame of a name, "file(line): function" or any other, and reports which.
+func (p *player) frame(text []byte) (frame uint32, python bool) {
 	if place, function, ok := bytes.Cut(text, []byte("): ")); ok {
 		if at := bytes.LastIndexByte(place, '('); at > 0 {
 			if line, ok := input.Decimal(place[at+1:]); ok && line < 1<<31 {
-				return p.b.Frame(string(function), string(place[:at]), int64(line))
+				return p.b.Frame(string(function), string(place[:at]), int64(line)), true
 			}
 		}
 	}
-	return p.b.Frame(string(text), "", 0)
+	return p.b.Frame(string(text), "", 0), false
 }
 
 // openSpans are the spans of one thread that are not over, in the order in which they began.
@@ -154,8 +198,9 @@ type openSpans struct {
 }
 
 type openSpan struct {
-	end uint64
-	of  uint32
+	end     uint64
+	of      uint32
+	forward []uint32 // the stack of what it is the backward pass of; nil for none
 }
 
 // maxOpen is how many open spans of a thread are kept, the innermost.
@@ -237,8 +282,15 @@ func (p *player) record(r *record) error {
 	}
 	if r.kind == span {
 		thread.close(min(r.begin, math.MaxUint64-1) + 1) // what ends where the next begins is not around it
-		thread.open(openSpan{r.end, r.of})
-		return nil
+		s := openSpan{end: r.end, of: r.of}
+		if r.backward {
+			s.forward = p.forward[operation{p.processes[r.thread], r.sequence}]
+		}
+		thread.open(s)
+		if r.sequence > 0 && !r.backward {
+			p.remember(operation{p.processes[r.thread], r.sequence}, thread.spans)
+		}
+		return p.err
 	}
 	thread.close(r.begin)
 	if !thread.known {
@@ -248,23 +300,60 @@ func (p *player) record(r *record) error {
 	return p.pools[r.of].event(r, thread.site)
 }
 
-// site returns the stack of open spans.
-func (p *player) site(spans []openSpan) uint32 {
-	if len(spans) == 0 {
-		return 0
+// remember notes the stack of an operation of the forward pass. Of several with one number the
+// last is the one that the backward pass belongs to, as PyTorch has it.
+func (p *player) remember(op operation, spans []openSpan) {
+	if len(p.forward) == maxForward {
+		clear(p.forward)
 	}
-	stack := make([]uint32, 0, min(len(spans)+8, tape.MaxFrames))
+	stack, _, _ := p.stack(spans)
+	p.text = p.text[:0]
+	for _, frame := range stack {
+		p.text = binary.LittleEndian.AppendUint32(p.text, frame)
+	}
+	known, ok := p.stacks[string(p.text)]
+	if !ok {
+		p.take(int64(96 + 8*len(stack)))
+		known = stack
+		p.stacks[string(p.text)] = stack
+	}
+	p.forward[op] = known
+}
+
+// stack returns the frames of open spans, the innermost first, reports whether a line of Python
+// is among them, and returns the stack of what the innermost is the backward pass of.
+func (p *player) stack(spans []openSpan) (stack []uint32, python bool, forward []uint32) {
+	stack = make([]uint32, 0, min(len(spans)+8, tape.MaxFrames))
 	var below []uint32
 	for _, s := range slices.Backward(spans) {
 		at := &p.places[s.of]
 		if stack = append(stack, at.frame); len(stack) == tape.MaxFrames {
-			break
+			return stack, true, nil
 		}
 		if below == nil {
 			below = at.below
 		}
+		python = python || at.python
+		if forward == nil {
+			forward = s.forward
+		}
 	}
-	stack = append(stack, below[:min(len(below), tape.MaxFrames-len(stack))]...)
+	return append(stack, below[:min(len(below), tape.MaxFrames-len(stack))]...), python, forward
+}
+
+// site returns the site of open spans.
+func (p *player) site(spans []openSpan) uint32 {
+	if len(spans) == 0 {
+		return 0
+	}
+	stack, python, forward := p.stack(spans)
+	if !python && len(forward) > 0 {
+		if p.link == 0 {
+			p.link = p.b.Frame("in the backward pass of", "", 0)
+		}
+		stack = append(append(stack, p.link), forward...)
+		stack = stack[:min(len(stack), tape.MaxFrames)]
+	}
 	return p.b.Stack(stack)
 }
 
