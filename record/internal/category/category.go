@@ -108,7 +108,11 @@ func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
 		return nil, err
 	}
 	j := newJudge(s, t.FullSite)
-	return &Reading{t, p, j, j.labels(t.Format == "torch")}, nil
+	labels := j.labels(t.Format == "torch" || t.Format == "kineto")
+	if t.Format == "torch-timeline" {
+		labels = labelsByPyTorch(s, t.Site)
+	}
+	return &Reading{t, p, j, labels}, nil
 }
 
 // Of returns what a pool's memory is for at its peak, nil if nothing is ever live. The

@@ -424,6 +424,8 @@ func TestRoles(t *testing.T) {
 		"a bucket of gradients":              {[]string{"_pre_forward (/v/torch/nn/parallel/distributed.py:1584)", "_call_impl (/v/torch/nn/modules/module.py:1790)"}, bucket},
 		"a module's parameters made":         {[]string{"__init__ (/v/torch/nn/modules/linear.py:106)", "__init__ (/home/u/model.py:9)"}, load},
 		"an object of the program made":      {[]string{"__init__ (/home/u/master.py:9)"}, plain},
+		"the profiler's span of the engine":  {[]string{"aten::mm", "MmBackward0", "autograd::engine::evaluate_function: MmBackward0"}, backward},
+		"and of the forward pass behind it":  {slices.Concat([]string{"aten::mm", "autograd::engine::evaluate_function: MmBackward0", "in the backward pass of"}, calling), backward},
 		"a shard made whole":                 {[]string{"alloc_storage (/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931)", "forward (/home/u/x.py:3)"}, gather},
 	} {
 		if got := roleOf(strings.Join(c.stack, "\n")); got != c.role {

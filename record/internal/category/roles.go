@@ -24,13 +24,17 @@ const (
 	update               // the optimizer's step, or its construction
 )
 
+// engineSpan is how the spans begin in which PyTorch's profiler has an operation of the backward
+// pass. In its traces the stack of the forward pass follows.
+const engineSpan = "autograd::engine::evaluate_function: "
+
 // roleOf returns the role of a stack. The innermost frame that says something decides.
 func roleOf(stack string) role {
 	if stack == "" {
 		return unsaid
 	}
 	if !strings.Contains(stack, ".py:") && !strings.Contains(stack, " (<") {
-		if strings.Contains(stack, "autograd::Engine") || strings.Contains(stack, "PythonEngine") {
+		if strings.Contains(stack, "autograd::Engine") || strings.Contains(stack, "PythonEngine") || strings.Contains(stack, engineSpan) {
 			return backward
 		}
 		return unsaid
@@ -59,7 +63,7 @@ func roleOfFrame(frame string) role {
 	switch {
 	case name == "_call_impl" && base == "module.py":
 		return forward
-	case name == "_engine_run_backward", name == "backward", name == "unpack_hook":
+	case name == "_engine_run_backward", name == "backward", name == "unpack_hook", strings.HasPrefix(name, engineSpan):
 		return backward
 	case name == "wrapper" && base == "optimizer.py", strings.Contains(file, "/optim/"), strings.Contains(base, "optim") && (name == "step" || name == "__init__"):
 		return update
