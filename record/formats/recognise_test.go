@@ -50,6 +50,8 @@ func TestRecognise(t *testing.T) {
 		{"memray", "memray\x00\x0b", "", "in: this is no recording; it is a recording of memray, which is of the host's memory; memray stats in reads it"},
 		{"Perfetto", "\n\x04\x40\x05\x50\x01\n\x04\x40\x06\x50\x01\n\x04\x40\x07\x50\x01", "", "in: this is no recording; it is a trace for Perfetto (protocol buffers); " +
 			"it has no allocations of a GPU that are read; of JAX the file HOST.xplane.pb beside it has them"},
+		{"a page", "<html><head>\n", "", "in: this is no recording; it is a page (HTML); what it was drawn from is what is read, and of PyTorch's memory timeline NAME.raw.json.gz"},
+		{"a drawing", "<?xml version=\"1.0\"?>\n", "", "in: this is no recording; it is XML, perhaps a drawing (SVG), as profilers of time make one"},
 		{"nvidia-smi", "timestamp, memory.used [MiB]\n", "", "in: readings of nvidia-smi, and no recording; gpumem doctor in shows their peak and how they rise"},
 		{"nsys", "start,deviceId,address,bytes,memoryOperationType\n1,0,2,3,0\n", "nsys", ""},
 		{"xplane of a GPU", "\n\xa6\xa1\x87\x01\x12\x09/host:CPU", "xplane", ""},

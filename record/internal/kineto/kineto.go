@@ -235,6 +235,9 @@ func (r *reader) args() {
 			r.signed(&a.deviceType, hasDevice)
 		case "Device Id":
 			r.signed(&a.device, 0)
+		case "name": // of a process: XLA's are planes
+			name := r.scalar()
+			r.ofXLA = r.ofXLA || bytes.HasPrefix(name, []byte("/host:")) || bytes.HasPrefix(name, []byte("/device:"))
 		case "Sequence number":
 			r.signed(&r.ev.sequence, hasSequence)
 		case "Fwd thread id":

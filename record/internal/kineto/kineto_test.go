@@ -532,6 +532,8 @@ func TestWhatIsNotReadIsSaid(t *testing.T) {
 			"in: a Chrome trace without memory events; record with torch.profiler.profile(profile_memory=True, with_stack=True)"},
 		{"XLA", `{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":[{"ph":"M"}]}`,
 			"in: a Chrome trace of XLA's profiler, without memory events; the file NAME.xplane.pb beside it has them"},
+		{"XLA, for Perfetto", `{"displayTimeUnit":"ns","traceEvents":[{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}}]}`,
+			"in: a Chrome trace of XLA's profiler, without memory events; the file NAME.xplane.pb beside it has them"},
 		{"no events", `{"schemaVersion":1}`, `in: JSON without the member "traceEvents", so no trace of PyTorch's profiler`},
 		{"cut short", `{"schemaVersion":1,"traceEvents":[{"ph":"X","na`, "in: byte 47: the file is cut short: the end of a string is missing; copy the file again"},
 		{"cut short between events", `{"schemaVersion":1,"traceEvents":[{"ph":"X"},`, "in: byte 45: the file is cut short: a value is missing; copy the file again"},

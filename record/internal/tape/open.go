@@ -185,8 +185,21 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if bytes.Contains(line, []byte("memory.used")) || bytes.Contains(line, []byte("memory.free")) {
 		return nil, &Error{File: file, Msg: "readings of nvidia-smi, and no recording; gpumem doctor " + report.ShellQuote(file) + " shows their peak and how they rise"}
 	}
+	for start, what := range markup {
+		if len(line) >= len(start) && strings.EqualFold(string(line[:len(start)]), start) {
+			return nil, &Error{File: file, Msg: "this is no recording; it is " + what}
+		}
+	}
 	return nil, &Error{File: file, Line: n, Msg: input.Quote(line) + ": " + msg + "; the log of a program is for gpumem doctor"}
 }
+
+// markup is what files are that begin so.
+var markup = map[string]string{
+	"<!doctype html": htmlPage, "<html": htmlPage,
+	"<?xml": "XML, perhaps a drawing (SVG), as profilers of time make one", "<svg": "a drawing (SVG), as profilers of time make one",
+}
+
+const htmlPage = "a page (HTML); what it was drawn from is what is read, and of PyTorch's memory timeline NAME.raw.json.gz"
 
 // nextOf says what to do with a file that is no recording, behind what it is.
 func nextOf(k filekind.Kind) string {
