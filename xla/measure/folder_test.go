@@ -109,6 +109,23 @@ func TestDamagedAssignmentInTextIsRefused(t *testing.T) {
 	}
 }
 
+// An allocation of very many values, the last one first, is read in no time.
+func TestAllocationOfManyValues(t *testing.T) {
+	const n = 200_000
+	text := []byte(fmt.Sprintf("BufferAssignment:\nallocation 0: size %d, preallocated-temp:\n", n))
+	for k := range n {
+		text = fmt.Appendf(text, " value: <%d v%d @0> (size=1,offset=%d): pred[]\n", k, k, n-1-k)
+	}
+	file := filepath.Join(dumped(t, map[string]string{"x": string(text)}), "x")
+	a, err := measure.Files(t.Context(), []string{file}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Temporaries != n || len(a.Own.Allocations[0].Buffers) != n || len(a.Largest) != 3 {
+		t.Errorf("%+v, %d values, %d listed", a.Totals, len(a.Own.Allocations[0].Buffers), len(a.Largest))
+	}
+}
+
 func FuzzAssignmentText(f *testing.F) {
 	text, err := os.ReadFile(folder + "loop-0.11.2.assignment.txt")
 	if err != nil {

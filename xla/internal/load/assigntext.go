@@ -149,6 +149,9 @@ func valueOf(line string, within uint64) (b Buffer, err error) {
 	return b, nil
 }
 
+// mostBeside is how many values are looked for: more than anybody lists.
+const mostBeside = 1000
+
 // besideEachOther returns the largest values that lie beside each other; only the largest where
 // the allocation is not for temporaries, for all of its values are then one after the other.
 func besideEachOther(values []Buffer, temporary bool) (list []Buffer) {
@@ -161,7 +164,7 @@ func besideEachOther(values []Buffer, temporary bool) (list []Buffer) {
 		behind := at == len(taken) || v.Offset+v.Bytes <= taken[at].Offset
 		if v.Bytes > 0 && before && behind {
 			taken = slices.Insert(taken, at, v)
-			if list = append(list, v); !temporary {
+			if list = append(list, v); !temporary || len(list) == mostBeside {
 				break
 			}
 		}
