@@ -43,7 +43,8 @@ type Dumped struct {
 }
 
 // ErrNoModules is the error of a folder without compiled modules.
-var ErrNoModules = errors.New("no compiled module of XLA (module_NUMBER.NAME.DEVICE_after_optimizations.txt) in the folder; XLA_FLAGS=--xla_dump_to=DIR makes XLA write them")
+var ErrNoModules = errors.New("is a directory without compiled modules of XLA, module_NUMBER.NAME.DEVICE_after_optimizations.txt; " +
+	"name the file of a module, or a folder that XLA_FLAGS=--xla_dump_to=DIR made")
 
 // compiledName matches the names of the files that are read. The third part is what the file is.
 var compiledName = regexp.MustCompile(`^(module_\d+\.(.+?)\.(?:sm_\d+\.)?\w*after_optimizations)(-buffer-assignment\.txt|\.hlo\.pb|\.txt|\.hlo)(?:\.gz)?$`)
