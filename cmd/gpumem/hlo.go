@@ -104,7 +104,8 @@ func writeHLOFolder(t *text, f *measure.Folder) {
 	}
 	t.Table(tab)
 	if more := len(f.Modules) - hloRows; more > 0 {
-		t.Line("And %s that take at most %s each; --json has them.", report.Counted(uint64(more), "module"), size.Format(f.Modules[hloRows].Total))
+		most := size.Format(f.Modules[hloRows].Total)
+		t.Line("And %s that take at most %s each; --json has them.", report.Counted(uint64(more), "module"), most)
 	}
 	for _, m := range f.Modules {
 		if len(m.Largest) == 0 {

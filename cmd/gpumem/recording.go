@@ -43,7 +43,8 @@ func oneTrace(cmd *cobra.Command, words []string) error {
 // open reads the recording.
 func (o *recordingOptions) open(ctx context.Context, path string, keepPaths bool, line *progress) (*trace.Trace, error) {
 	if measure.IsDump(path) {
-		return nil, fmt.Errorf("%s: is a folder of XLA's modules, and no recording; gpumem hlo %s lists what each takes", path, report.ShellQuote(path))
+		const format = "%s: is a folder of XLA's modules, and no recording; gpumem hlo %s lists what each takes"
+		return nil, fmt.Errorf(format, path, report.ShellQuote(path))
 	}
 	return formats.Open(ctx, path, trace.Options{
 		Format: o.format, KeepPaths: keepPaths,

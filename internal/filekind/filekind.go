@@ -46,7 +46,8 @@ type magic struct {
 }
 
 // NsightQuery makes a text that gpumem reads of a report that nsys exported to SQLite.
-const NsightQuery = `sqlite3 -csv -header FILE "SELECT start, deviceId, address, bytes, memoryOperationType FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memKind = 2 ORDER BY start" > run.csv`
+const NsightQuery = `sqlite3 -csv -header FILE "SELECT start, deviceId, address, bytes, memoryOperationType ` +
+	`FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memKind = 2 ORDER BY start" > run.csv`
 
 // magics are from the formats' own documents.
 var magics = []magic{
@@ -113,13 +114,15 @@ func Of(path string, head []byte) (k Kind, ok bool) {
 		return Kind{What: "a model (ONNX)", Group: Model}, true
 	case isEvents(head):
 		return Kind{What: "a file of events for TensorBoard", Group: Profile,
-			Next: "it has curves, and no allocations; a profile of the same program is plugins/profile/DATE/HOST.xplane.pb, or *.pt.trace.json, beside it"}, true
+			Next: "it has curves, and no allocations; a profile of the same program is plugins/profile/DATE/HOST.xplane.pb, " +
+				"or *.pt.trace.json, beside it"}, true
 	case isGoProfile(head):
 		what := "a profile of a Go program (pprof)"
 		if bytes.Contains(head, []byte("inuse_space")) {
 			what = "a heap profile of a Go program (pprof)"
 		}
-		return Kind{What: what + ", not of JAX", Group: Profile, Next: "go tool pprof FILE reads it; jax.profiler.save_device_memory_profile writes JAX's"}, true
+		return Kind{What: what + ", not of JAX", Group: Profile,
+			Next: "go tool pprof FILE reads it; jax.profiler.save_device_memory_profile writes JAX's"}, true
 	case isPerfetto(head):
 		return Kind{What: "a trace for Perfetto (protocol buffers)", Group: Profile,
 			Next: "it has no allocations of a GPU that are read; of JAX the file HOST.xplane.pb beside it has them"}, true
@@ -192,7 +195,11 @@ func isEvents(head []byte) bool {
 // isGoProfile: a Profile that begins with its period's type (field 11), two numbers of small
 // strings, as Go's runtime/pprof writes it and JAX does not.
 func isGoProfile(head []byte) bool {
-	return len(head) > 6 && head[0] == 11<<3|2 && head[1] <= 8 && head[2] == 1<<3 && head[4] == 2<<3 && head[5] < 0x80
+	const bytesOfType = 6 // a tag and a length, two tags and numbers
+	if len(head) <= bytesOfType || head[0] != 11<<3|2 {
+		return false
+	}
+	return head[1] <= 8 && head[2] == 1<<3 && head[4] == 2<<3 && head[5] < 0x80
 }
 
 // isPerfetto: the first packets of a Trace (field 1, each), with numbers that packets alone have:

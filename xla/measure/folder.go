@@ -47,7 +47,8 @@ var ErrNoModules = errors.New("is a directory without compiled modules of XLA, m
 	"name the file of a module, or a folder that XLA_FLAGS=--xla_dump_to=DIR made")
 
 // compiledName matches the names of the files that are read. The third part is what the file is.
-var compiledName = regexp.MustCompile(`^(module_\d+\.(.+?)\.(?:sm_\d+\.)?\w*after_optimizations)(-buffer-assignment\.txt|\.hlo\.pb|\.txt|\.hlo)(?:\.gz)?$`)
+var compiledName = regexp.MustCompile(`^(module_\d+\.(.+?)\.(?:sm_\d+\.)?\w*after_optimizations)` +
+	`(-buffer-assignment\.txt|\.hlo\.pb|\.txt|\.hlo)(?:\.gz)?$`)
 
 // kinds are the endings by preference: an assignment in text is read in no time.
 var kinds = []string{"-buffer-assignment.txt", ".hlo.pb", ".txt", ".hlo"}

@@ -124,13 +124,17 @@ func (r *timelineReader) event() {
 	}
 	action, bytes, category := number[1], number[2], number[3]
 	if n != len(number) || !isEvent(action, bytes, category) {
-		r.s.Fail("damaged: an event of PyTorch's memory timeline has four numbers, such as [1795957688503008945, 2, 65536, 4]; copy the file again")
+		r.s.Fail("damaged: an event of PyTorch's memory timeline has four numbers, " +
+			"such as [1795957688503008945, 2, 65536, 4]; copy the file again")
 		return
 	}
 	if r.s.Stop(r.in.Take(changeBytes)); r.s.Err() != nil {
 		return
 	}
-	c := change{time: uint64(max(number[0], 0)), bytes: uint64(max(bytes, -bytes)), category: uint8(category), comes: bytes > 0, seed: action == older}
+	c := change{
+		time: uint64(max(number[0], 0)), bytes: uint64(max(bytes, -bytes)), category: uint8(category),
+		comes: bytes > 0, seed: action == older,
+	}
 	kind := kindOfBlock{c.bytes, c.category}
 	switch {
 	case action == written && bytes < 0:
@@ -154,7 +158,15 @@ func isEvent(action, bytes, category int64) bool {
 	if action < older || action > destroyed || category < 0 || category >= int64(len(categories)) {
 		return false
 	}
-	return action == written && bytes != math.MinInt64 || action == destroyed && bytes <= 0 && bytes != math.MinInt64 || action < written && bytes >= 0
+	switch {
+	case bytes == math.MinInt64:
+		return false
+	case action == destroyed:
+		return bytes <= 0
+	case action == written:
+		return true
+	}
+	return bytes >= 0
 }
 
 // take returns the creation of the youngest live block of a kind, which is live no more; -1 for

@@ -170,7 +170,8 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
 	}
 	if k, ok := filekind.Of(file, head); ok {
-		return nil, &Error{File: file, Msg: "this is no recording; it is " + k.What + strings.ReplaceAll(nextOf(k), "FILE", report.ShellQuote(file))}
+		next := strings.ReplaceAll(nextOf(k), "FILE", report.ShellQuote(file))
+		return nil, &Error{File: file, Msg: "this is no recording; it is " + k.What + next}
 	}
 	if name := fs.Recognise(head); name != "" {
 		return fs.named(file, name)
@@ -183,7 +184,8 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 		return nil, &Error{File: file, Msg: msg}
 	}
 	if bytes.Contains(line, []byte("memory.used")) || bytes.Contains(line, []byte("memory.free")) {
-		return nil, &Error{File: file, Msg: "readings of nvidia-smi, and no recording; gpumem doctor " + report.ShellQuote(file) + " shows their peak and how they rise"}
+		const format = "readings of nvidia-smi, and no recording; gpumem doctor %s shows their peak and how they rise"
+		return nil, &Error{File: file, Msg: fmt.Sprintf(format, report.ShellQuote(file))}
 	}
 	for start, what := range markup {
 		if len(line) >= len(start) && strings.EqualFold(string(line[:len(start)]), start) {
@@ -209,7 +211,8 @@ func nextOf(k filekind.Kind) string {
 	case filekind.Packed:
 		return "; unpack it: " + k.Tool + " | gpumem replay -"
 	case filekind.Model:
-		return "; gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"
+		return "; gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, " +
+			"and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"
 	case filekind.Profile:
 		return "; " + k.Next
 	}
