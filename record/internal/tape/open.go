@@ -61,9 +61,10 @@ type Formats []Format
 // closes the trace.
 //
 // Memory follows the most blocks that are live at once, the sites, and
-// Options.SpoolLimit. Three formats need more while they are read: torch, whose whole
+// Options.SpoolLimit. Four formats need more while they are read: torch, whose whole
 // pickle is in memory as a tree, about six times the size of the file; xplane, up to
-// twice its size unpacked; and minimalloc, about twice its size. All that is bounded
+// twice its size unpacked; minimalloc, about twice its size; and torch-timeline, about three
+// times its size. All that is bounded
 // by the size of the file: a small file that stands for very much is refused.
 //
 // Bad input, a file that cannot be opened and a read that fails give an *Error.

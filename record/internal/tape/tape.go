@@ -22,9 +22,10 @@
 //     batch by batch. Any number may be open at once.
 //
 // So memory depends on how many blocks are live at once, and not on how long
-// the recording is. There are three exceptions. A pickle can only be read whole, so its
+// the recording is. There are four exceptions. A pickle can only be read whole, so its
 // tree of values is in memory until Open returns. The lines of a MiniMalloc problem are not in
 // the order of time, so they are in memory, too. An xplane is read whole, for the same reason.
+// The events of a memory timeline are in memory, as a block's category is known at its end.
 //
 // # How to add a format
 //
