@@ -112,6 +112,11 @@ func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
 	if t.Format == "torch-timeline" {
 		labels = labelsByPyTorch(s, t.Site)
 	}
+	for i := range s.blocks { // parameters, and whatever else there was
+		if b := &s.blocks[i]; b.seed && t.Site(b.site) == tape.Rest {
+			labels[i] = label{Category: Unknown}
+		}
+	}
 	return &Reading{t, p, j, labels}, nil
 }
 

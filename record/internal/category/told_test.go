@@ -32,3 +32,23 @@ func TestTimelineHasPyTorchsOwnCategories(t *testing.T) {
 		t.Errorf("%v is missing; %d bytes of %d", want, sum, peak.Bytes)
 	}
 }
+
+// What a pool held before a trace is one block of which nothing is known but its bytes.
+func TestWhatATraceDoesNotSayOfItsPastIsUnknown(t *testing.T) {
+	tr := tracetest.MustRead(t, tape.Formats{kineto.Format}, tracetest.Sample(t, "kineto.json.gz"), tape.Options{})
+	peak, err := Of(t.Context(), tr, tr.Pools[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range peak.Parts {
+		for _, l := range p.Lines {
+			if l.Where == tape.Rest {
+				if p.Category != Unknown || l.Bytes != 34_969_600 {
+					t.Errorf("%s: %+v", p.Category, l)
+				}
+				return
+			}
+		}
+	}
+	t.Errorf("%+v", peak)
+}

@@ -437,7 +437,7 @@ func (p *poolPlayer) rest(b *tape.Builder) error {
 	}
 	bytes := p.before - known
 	p.out.Note("%d bytes are live when the recording begins and are not freed in it; allocated at its start as one block", bytes)
-	_, err := p.out.Older(0, tape.Event{Bytes: bytes, Site: b.Site([]byte("held since before the recording"))})
+	_, err := p.out.Older(0, tape.Event{Bytes: bytes, Site: b.Site([]byte(tape.Rest))})
 	return err
 }
 

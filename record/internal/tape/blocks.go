@@ -192,6 +192,10 @@ func (p *PoolBuilder) Older(addr uint64, ev Event) (slot uint32, err error) {
 	return slot, nil
 }
 
+// Rest is the site of the one block that stands for all that a pool held before the recording and
+// did not free in it, where a format has the sum alone.
+const Rest = "held since before the recording"
+
 // OlderBytes returns the bytes of the blocks that turned out to be older than the recording.
 func (p *PoolBuilder) OlderBytes() (n uint64) {
 	for _, s := range p.older {

@@ -175,7 +175,7 @@ func (p *poolPlayer) seed(b *tape.Builder) error {
 	}
 	if known < p.before {
 		p.rest = p.before - known
-		if _, err := p.out.Seed(tape.Event{Bytes: p.rest, Site: b.Site([]byte("held since before the recording"))}); err != nil {
+		if _, err := p.out.Seed(tape.Event{Bytes: p.rest, Site: b.Site([]byte(tape.Rest))}); err != nil {
 			return err
 		}
 	}
