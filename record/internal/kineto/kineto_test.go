@@ -524,6 +524,26 @@ func TestPoolsAreDevices(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
+	// Where a block of the host lies is no placement of a pool.
+	if gpu, host := tr.Pools[0], tr.Pools[len(tr.Pools)-1]; gpu.Placed != 1 || host.Placed != 0 {
+		t.Errorf("%d placements on the GPU, %d on the host", gpu.Placed, host.Placed)
+	}
+}
+
+// What the pool holds from its device is known at each event, also where a block turns out to be
+// older than the recording after that.
+func TestReservedStandsAtItsEvents(t *testing.T) {
+	tr := mustRead(t, []byte(traceOf(
+		memoryLine(1, 8, 38, `,"Addr":1,"Total Reserved":100`),
+		memoryLine(2, 8, 46, `,"Addr":2,"Total Reserved":200`),
+		memoryLine(3, 8, 54, `,"Addr":3,"Total Reserved":200`),
+		memoryLine(4, -30, 24, `,"Addr":4,"Total Reserved":150`),
+	)))
+	p := tr.Pools[0]
+	want := []tape.Reserved{{Event: 0, Bytes: 100}, {Event: 3, Bytes: 200}, {Event: 5, Bytes: 150}}
+	if !slices.Equal(p.Reserved(), want) || p.Seeds != 1 {
+		t.Errorf("%v with %d seeds, want %v", p.Reserved(), p.Seeds, want)
+	}
 }
 
 func TestWhatIsNotReadIsSaid(t *testing.T) {
