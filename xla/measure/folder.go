@@ -50,6 +50,19 @@ var ErrNoModules = errors.New("is a directory without compiled modules of XLA, m
 var compiledName = regexp.MustCompile(`^(module_\d+\.(.+?)\.(?:sm_\d+\.)?\w*after_optimizations)` +
 	`(-buffer-assignment\.txt|\.hlo\.pb|\.txt|\.hlo)(?:\.gz)?$`)
 
+// Names of files that XLA dumps: all, those that may be modules, and of these the ones that are none.
+var (
+	dumpedName = regexp.MustCompile(`^module_\d+\.`)
+	moduleName = regexp.MustCompile(`\.(?:hlo|pb|txt)(?:\.gz)?$`)
+	besideName = regexp.MustCompile(`(?:-(?:buffer-assignment-values|live-range)\.txt|\.thunk_\w+\.txt|-memory-usage-report\.pb)$`)
+)
+
+// isOtherDump reports whether a file has a name that XLA gives to what it dumps beside modules.
+func isOtherDump(path string) bool {
+	name := filepath.Base(path)
+	return dumpedName.MatchString(name) && (besideName.MatchString(name) || !moduleName.MatchString(name))
+}
+
 // kinds are the endings by preference: an assignment in text is read in no time.
 var kinds = []string{"-buffer-assignment.txt", ".hlo.pb", ".txt", ".hlo"}
 

@@ -54,6 +54,10 @@ func Files(ctx context.Context, paths []string, n int) (*Answer, error) {
 	at := ""
 	for _, path := range paths {
 		c, err := load.Any(ctx, path)
+		if err != nil && ctx.Err() == nil && isOtherDump(path) {
+			return nil, fmt.Errorf("%s: XLA dumped it, and it is no module; gpumem hlo reads NAME.DEVICE_after_optimizations.txt or .hlo.pb, "+
+				"NAME.DEVICE_after_optimizations-buffer-assignment.txt, and their folder", path)
+		}
 		if err != nil {
 			return nil, err
 		}
