@@ -107,7 +107,7 @@ type Timeline struct {
 // A Grouping divides what lives into bands, the first at the bottom. At each bucket they
 // add up to Timeline.Live and Timeline.Blocks.
 type Grouping struct {
-	By    string  `json:"by"` // "stack", "caller" or "size"
+	By    string  `json:"by"` // "purpose", "stack", "caller" or "size"
 	Bands []*Band `json:"bands"`
 }
 

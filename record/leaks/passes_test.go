@@ -1,73 +1,15 @@
 package leaks
 
 import (
-	"strings"
 	"testing"
 
-	"gpumem/internal/input"
-	"gpumem/record/internal/tape"
-	"gpumem/record/trace"
+	"gpumem/record/internal/test/traintest"
 )
-
-// training records steps of a model of layers as PyTorch's stacks have them. keep is called at
-// the end of each step, with what allocates in the program's own line.
-func training(t *testing.T, steps, layers int, keep func(step int, alloc func(bytes uint64))) *trace.Trace {
-	t.Helper()
-	format := tape.Format{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
-		p := b.Pool("cuda:0")
-		module := b.Frame("_call_impl", "/v/site-packages/torch/nn/modules/module.py", 1790)
-		calling := b.Stack([]uint32{b.Frame("forward", "/v/site-packages/torch/nn/modules/linear.py", 134), module, b.Frame("main", "/home/u/train.py", 14)})
-		going := b.Stack([]uint32{b.Frame("torch::autograd::generated::MmBackward0::apply(x)", "", 0), b.Frame("torch::autograd::Engine::run()", "", 0)})
-		stepping := b.Stack([]uint32{b.Frame("step", "/v/site-packages/torch/optim/adam.py", 238), b.Frame("wrapper", "/v/site-packages/torch/optim/optimizer.py", 533), b.Frame("main", "/home/u/train.py", 16)})
-		own := b.Stack([]uint32{b.Frame("main", "/home/u/train.py", 17)})
-		alloc := func(site uint32, bytes uint64) uint32 {
-			slot, err := p.Alloc(tape.Event{Bytes: bytes, Site: site}, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return slot
-		}
-		free := func(list ...uint32) {
-			for _, slot := range list {
-				if err := p.Free(tape.Event{Slot: slot}); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		var grads []uint32
-		for step := range steps {
-			free(grads...)
-			grads = nil
-			var acts []uint32
-			for range layers {
-				acts = append(acts, alloc(calling, 1<<20))
-			}
-			for i := layers - 1; i >= 0; i-- {
-				grads = append(grads, alloc(going, 1<<19))
-				free(acts[i])
-			}
-			if step == 0 {
-				for range 2 * layers {
-					alloc(stepping, 1<<19)
-				}
-			}
-			free(alloc(stepping, 4))
-			keep(step, func(bytes uint64) { alloc(own, bytes) })
-		}
-		return nil
-	}}
-	tr, err := tape.Formats{format}.Read(t.Context(), strings.NewReader("x"), "in", tape.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = tr.Close() })
-	return tr
-}
 
 // What one step keeps, it needs: the gradients and the state of 30 equal layers are made one
 // after the other and stay.
 func TestOneStepIsNeverALeak(t *testing.T) {
-	rep, err := Find(t.Context(), training(t, 1, 30, func(int, func(uint64)) {}), Config{})
+	rep, err := Find(t.Context(), traintest.Record(t, 1, 30, func(int, func(uint64)) {}), Config{})
 	if err != nil || rep.Verdict != TooShort || len(rep.Leaks) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -97,7 +39,7 @@ func TestWhatEachStepKeeps(t *testing.T) {
 		}, None, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rep, err := Find(t.Context(), training(t, 40, 6, c.keep), Config{})
+			rep, err := Find(t.Context(), traintest.Record(t, 40, 6, c.keep), Config{})
 			if err != nil || rep.Verdict != c.verdict {
 				t.Fatalf("%+v, %v, want %s", rep, err, c.verdict)
 			}

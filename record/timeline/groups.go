@@ -273,6 +273,9 @@ func (o *outline) before() bool { return o.pool.Seeds > 0 && o.timeline.Events >
 
 // groupings returns the ways to divide what lives, the one that is shown first first.
 func (o *outline) groupings() (list []*grouping) {
+	if g := o.byPurpose(); g != nil {
+		list = append(list, g)
+	}
 	if o.trace.Sites() > 1 {
 		list = append(list, o.byStack())
 		if g := o.byCaller(); g != nil {

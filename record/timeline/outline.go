@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"gpumem/internal/report"
+	"gpumem/record/internal/category"
 	"gpumem/record/trace"
 )
 
@@ -45,6 +46,7 @@ type outline struct {
 	stretches []uint64
 	sizes     sizeTable
 	weights   weights
+	reading   *category.Reading // what blocks are for; nil before it is read
 }
 
 // newOutline finds the peak and what weighs most, in two passes. share is the number of
@@ -117,7 +119,11 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 			}
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	o.recorded()
+	o.reading, err = category.Read(ctx, t, pool)
 	return o, err
 }
 

@@ -236,9 +236,27 @@ func remedy(fit []*replay.Result, first *replay.Result, results []*replay.Result
 	return fmt.Sprintf("None of the policies that were tried served it; any allocator must hold %s at the peak, and the device has %s.", size.Format(first.LowerBound), size.Format(first.DeviceBytes))
 }
 
-// atPeak returns a sentence about what lived at the peak of the largest pool: the two groups
+// atPeak returns a sentence about what lived at the peak of the largest pool: by what it was
+// for where that is known, else the two groups with the most bytes.
+func (m *pageMaker) atPeak(pools []*report.Timeline) string {
+	tl := highest(pools)
+	for _, o := range m.outlines {
+		if o.timeline != tl || o.reading == nil || !o.reading.Knows() {
+			continue
+		}
+		where := ""
+		if len(pools) > 1 {
+			where = " in " + tl.Pool
+		}
+		p := o.reading.Peak()
+		return fmt.Sprintf("%s%s at event %s: %s.", size.Format(p.Bytes), where, report.Count(p.Event), p.Text())
+	}
+	return groupsAtPeak(pools, m.texts)
+}
+
+// groupsAtPeak returns a sentence about what lived at the peak of the largest pool: the two groups
 // with the most bytes. What the recorded program was refused did not live.
-func atPeak(pools []*report.Timeline, texts *textTable) string {
+func groupsAtPeak(pools []*report.Timeline, texts *textTable) string {
 	tl := highest(pools)
 	k := slices.IndexFunc(tl.Lists, func(l *report.List) bool { return l.Event == tl.PeakAt })
 	if k < 0 || len(tl.Lists[k].Groups[0]) == 0 {

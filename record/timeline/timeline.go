@@ -158,7 +158,7 @@ func (m *pageMaker) page(ctx context.Context, pools []*trace.Pool, rep *replay.R
 	results := gpuMemory(m.trace, m.cfg.Pool, rep.Results, m.timelines)
 	gpus := slices.DeleteFunc(slices.Clone(m.timelines), func(tl *report.Timeline) bool { return tl.Kind != "" })
 	page.Headline, page.Summary = summary(rep, results, gpus, own, m.texts)
-	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: atPeak(gpus, m.texts)})
+	page.Answers = append(page.Answers, report.Answer{Question: "At the peak", Text: m.atPeak(gpus)})
 	for k, res := range rep.Results {
 		if l := m.layers[k]; l != nil {
 			l.Notes, l.Cells = res.Notes, Cells(res, m.cfg.Smallest)

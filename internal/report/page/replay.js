@@ -257,7 +257,7 @@ function start(data) {
 		node.querySelectorAll("[data-do]").forEach((b) => b.addEventListener("click", () => does[b.dataset.do]()));
 		node.querySelectorAll(".policies input").forEach((b, k) => b.addEventListener("change", () => setLayer(k)));
 		q(".find").addEventListener("input", (e) => { S.find = e.target.value; drawLives(); drawList(); use(); });
-		const titles = { stack: "stack", caller: "layer", size: "size", "each allocation": "each allocation" };
+		const titles = { purpose: "what it is for", stack: "stack", caller: "layer", size: "size", "each allocation": "each allocation" };
 		if (bys.length > 1) q(".by").append(el("span", { class: "quiet" }, "bands by "), ...bys.map((by) => el("button", { type: "button", role: "radio", "data-by": by, onclick: () => setBy(by) }, titles[by])));
 		const canvas = q(".strip");
 		const onStrip = (e) => {

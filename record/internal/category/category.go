@@ -28,7 +28,10 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sort"
+	"strings"
 
+	"gpumem/record/internal/stacks"
 	"gpumem/record/internal/tape"
 	"gpumem/size"
 )
@@ -124,10 +127,31 @@ func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
 // errors are those of reading the trace.
 func Of(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Peak, error) {
 	r, err := Read(ctx, t, p)
-	if err != nil || r.judge.bytes == 0 {
+	if err != nil {
 		return nil, err
 	}
-	return r.peak(), nil
+	return r.Peak(), nil
+}
+
+// Category returns what the block is for that an event allocated, counted from 1 with the
+// seeds.
+func (r *Reading) Category(event uint64) Category {
+	blocks := r.judge.blocks
+	i := sort.Search(len(blocks), func(i int) bool { return blocks[i].born >= event })
+	if i == len(blocks) || blocks[i].born != event {
+		return Unknown
+	}
+	return r.labels[i].Category
+}
+
+// Knows reports whether any block that lives at the peak has a category.
+func (r *Reading) Knows() bool {
+	for i := range r.labels {
+		if b := &r.judge.blocks[i]; b.lives(r.judge.peak) && r.labels[i].Category != Unknown {
+			return true
+		}
+	}
+	return false
 }
 
 // Steps returns the events, counted from 1 with the seeds, at which the program had made a
@@ -153,12 +177,15 @@ func (r *Reading) Steps() (ends []uint64, trains bool) {
 	return ends, true
 }
 
-// peak returns what the memory is for at the peak.
-func (r *Reading) peak() *Peak {
+// Peak returns what the memory is for at the peak, nil if nothing is ever live.
+func (r *Reading) Peak() *Peak {
 	t, s, labels := r.trace, r.judge, r.labels
+	if s.bytes == 0 {
+		return nil
+	}
 	peak := &Peak{Pool: r.pool.Name, Event: r.pool.Recorded(s.peak), Bytes: s.bytes, Parts: []Part{}}
 	at := map[Category]int{}
-	lines := map[Category]map[string]Line{}
+	blocks := map[Category][]*block{}
 	for i := range s.blocks {
 		b := &s.blocks[i]
 		if !b.lives(s.peak) || b.bytes == 0 {
@@ -168,7 +195,7 @@ func (r *Reading) peak() *Peak {
 		k, ok := at[l.Category]
 		if !ok {
 			k = len(peak.Parts)
-			at[l.Category], lines[l.Category] = k, map[string]Line{}
+			at[l.Category] = k
 			peak.Parts = append(peak.Parts, Part{Category: l.Category})
 		}
 		part := &peak.Parts[k]
@@ -177,14 +204,18 @@ func (r *Reading) peak() *Peak {
 		if l.sure {
 			part.Sure += b.bytes
 		}
-		where := lineOf(t, b)
-		one := lines[l.Category][where]
-		lines[l.Category][where] = Line{where, one.Bytes + b.bytes, one.Blocks + 1}
+		blocks[l.Category] = append(blocks[l.Category], b)
 	}
 	for k := range peak.Parts {
 		part := &peak.Parts[k]
-		part.Lines = slices.Collect(maps.Values(lines[part.Category]))
-		slices.SortFunc(part.Lines, func(a, b Line) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Where, b.Where)) })
+		part.Lines = linesOf(t, blocks[part.Category], t.Line)
+		// A trainer's step is one line of the program: its layers say more.
+		if first := part.Lines[0]; 10*first.Bytes > 6*part.Bytes {
+			layers := linesOf(t, blocks[part.Category], func(site uint32) string { return t.Shown(stacks.LayerFrame(t.FullSite(site))) })
+			if len(layers) > len(part.Lines) && layers[0].Bytes < first.Bytes {
+				part.Lines = layers
+			}
+		}
 		part.Lines = part.Lines[:min(len(part.Lines), mostLines)]
 	}
 	slices.SortFunc(peak.Parts, func(a, b Part) int {
@@ -193,17 +224,32 @@ func (r *Reading) peak() *Peak {
 	return peak
 }
 
+// linesOf adds up blocks by line, the largest first. frame returns the line of a site.
+func linesOf(t *tape.Trace, blocks []*block, frame func(site uint32) string) []Line {
+	at := map[string]Line{}
+	for _, b := range blocks {
+		where := lineOf(t, b, frame)
+		one := at[where]
+		at[where] = Line{where, one.Bytes + b.bytes, one.Blocks + 1}
+	}
+	list := slices.Collect(maps.Values(at))
+	slices.SortFunc(list, func(a, b Line) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Where, b.Where)) })
+	return list
+}
+
 // lineOf returns the line of the program that made a block; for the engine's threads, which have
 // none, the operation that goes back, and without a stack the size.
-func lineOf(t *tape.Trace, b *block) string {
+func lineOf(t *tape.Trace, b *block, frame func(site uint32) string) string {
 	full := t.FullSite(b.site)
 	switch node := engineNode.FindStringSubmatch(full); {
 	case full == "":
 		return blocksOf + size.Format(b.bytes)
-	case node != nil && roleOf(full) == backward:
+	case roleOf(full) != backward, strings.Contains(full, ".py:"):
+		return cmp.Or(frame(b.site), t.Line(b.site))
+	case node != nil:
 		return node[1]
 	}
-	return t.Line(b.site)
+	return "the backward pass"
 }
 
 // engineNode matches the frame of the autograd engine's node, such as AddmmBackward0.

@@ -433,3 +433,28 @@ func TestRoles(t *testing.T) {
 		}
 	}
 }
+
+// Where one line of the program calls a trainer that makes everything, the layers of the library of
+// models are named; where the program's own lines say enough, they are.
+func TestLayersBelowATrainer(t *testing.T) {
+	named := func(own ...string) string {
+		tr, _ := recorded(t, false, func(g *program) {
+			for i, layer := range []string{"modeling_llama.py:155", "modeling_llama.py:89"} {
+				g.alloc(Unknown, uint64(2-i)<<20, []string{
+					"forward (/v/site-packages/torch/nn/modules/linear.py:134)", "forward (/v/site-packages/transformers/" + layer + ")", own[i%len(own)],
+				})
+			}
+		})
+		p, err := Of(t.Context(), tr, tr.Pools[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Text()
+	}
+	if got := named("main (/home/u/train.py:3)"); got != "modeling_llama.py:155 2 MiB, modeling_llama.py:89 1 MiB" {
+		t.Errorf("%s", got)
+	}
+	if got := named("main (/home/u/train.py:3)", "main (/home/u/train.py:4)"); got != "modeling_llama.py:155 2 MiB, modeling_llama.py:89 1 MiB" && got != "train.py:3 2 MiB, train.py:4 1 MiB" {
+		t.Errorf("%s", got)
+	}
+}

@@ -73,3 +73,32 @@ func isLibrary(frame string) bool {
 	}
 	return strings.HasPrefix(file, "<") && !slices.ContainsFunc(typed, func(name string) bool { return strings.HasPrefix(file, name) })
 }
+
+// LayerFrame returns the innermost frame that is not of the framework itself or of Python: a line of
+// the program, or of a library of models that is built on the framework. It is "" if there is
+// none.
+func LayerFrame(stack string) string {
+	for l := range strings.Lines(stack) {
+		l = strings.TrimSuffix(l, "\n")
+		if strings.HasSuffix(l, ")") && isPython(l) && (!isLibrary(l) || isBuiltOn(l)) {
+			return l
+		}
+	}
+	return ""
+}
+
+// frameworks are the packages in which every allocation ends, whatever was called.
+var frameworks = []string{"torch", "jax", "jaxlib", "tensorflow", "keras", "numpy", "cupy"}
+
+// isBuiltOn reports whether a frame is of an installed package that is no framework.
+func isBuiltOn(frame string) bool {
+	_, file, _ := strings.Cut(frame, " (")
+	file = strings.ReplaceAll(file, `\`, "/")
+	for _, dir := range []string{"/site-packages/", "/dist-packages/"} {
+		if _, in, ok := strings.Cut(file, dir); ok {
+			name, _, _ := strings.Cut(in, "/")
+			return !slices.Contains(frameworks, name)
+		}
+	}
+	return false
+}

@@ -1,6 +1,9 @@
 package stacks
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestOwnFrame refuses a frame of a library, of Python itself, or with its path cut wrongly.
 func TestOwnFrame(t *testing.T) {
@@ -32,5 +35,28 @@ func TestLibraryFramesAreSkipped(t *testing.T) {
 	}
 	if got := OwnFrame("a (/v/site-packages/a.py:1)\nb (x.cc:3)"); got != "a (/v/site-packages/a.py:1)" {
 		t.Errorf("without a frame of the program: %s", got)
+	}
+}
+
+// Below a trainer's step stands the layer of the library of models; a framework's own frames and
+// Python's never do.
+func TestLayerFrame(t *testing.T) {
+	const (
+		linear  = "forward (/v/lib/python3.12/site-packages/torch/nn/linear.py:134)\n"
+		layer   = "forward (/v/lib/python3.12/site-packages/transformers/modeling_llama.py:155)\n"
+		trainer = "train (/v/lib/python3.12/site-packages/transformers/trainer.py:9)\n"
+		own     = "main (/home/u/train.py:3)"
+	)
+	for stack, want := range map[string]string{
+		linear + layer + trainer + own: strings.TrimSuffix(layer, "\n"),
+		linear + own:                   own,
+		own:                            own,
+		linear + "run (/usr/lib/python3.12/runpy.py:5)\n" + own: own,
+		strings.TrimSuffix(linear, "\n"):                        "",
+		"at::empty(x)":                                          "",
+	} {
+		if got := LayerFrame(stack); got != want {
+			t.Errorf("%q: %q, want %q", stack, got, want)
+		}
 	}
 }

@@ -1,0 +1,45 @@
+package timeline
+
+import (
+	"testing"
+
+	"gpumem/internal/report"
+	"gpumem/record/internal/test/traintest"
+	"gpumem/record/trace"
+)
+
+// At the peak the bands by purpose are the parts of the peak, and the answer names the largest.
+func TestBandsByPurpose(t *testing.T) {
+	tr := traintest.Record(t, 6, 8, nil)
+	o := outlined(t, tr)
+	tl := o.timeline
+	if !o.reading.Knows() || tl.Groupings[0].By != "purpose" {
+		t.Fatalf("the first bands are by %s", tl.Groupings[0].By)
+	}
+	p := o.reading.Peak()
+	at := 0
+	for at < len(tl.Moments) && tl.Moments[at] != p.Event {
+		at++
+	}
+	if at == len(tl.Moments) {
+		t.Fatalf("no bucket has event %d", p.Event)
+	}
+	bands := map[string]uint64{}
+	for _, b := range tl.Groupings[0].Bands {
+		bands[o.texts.List[b.Name]] = b.Bytes[at]
+	}
+	sum := uint64(0)
+	for _, part := range p.Parts {
+		if got := bands[part.Category.String()]; got != part.Bytes {
+			t.Errorf("the band of %s has %d bytes, the part %d", part.Category, got, part.Bytes)
+		}
+		sum += part.Bytes
+	}
+	if sum != tl.Peak || sum == 0 {
+		t.Errorf("the parts have %d bytes, the peak %d", sum, tl.Peak)
+	}
+	m := &pageMaker{texts: o.texts, outlines: map[*trace.Pool]*outline{o.pool: o}}
+	if got := m.atPeak([]*report.Timeline{tl}); got == groupsAtPeak([]*report.Timeline{tl}, o.texts) || got == "" {
+		t.Errorf("%s", got)
+	}
+}
