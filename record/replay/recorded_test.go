@@ -23,6 +23,9 @@ var ofPyTorch = []struct{ name, device, also string }{
 	{"rounded", "sim:24GiB", ""},
 	{"pages", "sim:2GiB", ""},
 	{"streams", "sim:24GiB", ""},
+	{"graphs", "sim:24GiB", ""},
+	{"pool", "sim:24GiB", ""},
+	{"retries", "sim:2GiB", ""},
 }
 
 // TestPyTorchsProgramsAreReplayedAsTheyRan: under the recorded settings each block lies where

@@ -55,15 +55,14 @@ func (d *device) lastSegments() []tape.Segment {
 	return d.final
 }
 
-// reserveFirst works out what the segments had before the first event: what they have at
-// the end, without those that came meanwhile and with those that went. Nothing is known of
-// a snapshot without segments, or if more came than is there.
-func (d *device) reserveFirst() {
+// heldFirst returns what the segments had before the first event: what they have at the end,
+// without those that came meanwhile and with those that went. Nothing is known of a snapshot
+// without segments, or if more came than is there.
+func (d *device) heldFirst() (held uint64, ok bool) {
 	if len(d.final) == 0 || d.damaged {
-		d.changed = nil
-		return
+		return 0, false
 	}
-	var held, came uint64
+	var came uint64
 	for _, s := range d.final {
 		held = size.Add(held, s.Bytes)
 	}
@@ -75,10 +74,18 @@ func (d *device) reserveFirst() {
 		}
 	}
 	if came > held {
+		return 0, false
+	}
+	return held - came, true
+}
+
+// reserveFirst notes what the segments had before the first event, if it is known.
+func (d *device) reserveFirst() {
+	var ok bool
+	if d.held, ok = d.heldFirst(); !ok {
 		d.changed = nil
 		return
 	}
-	d.held = held - came
 	d.pool.Reserved(d.held)
 }
 

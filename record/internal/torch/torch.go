@@ -37,6 +37,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 
 	"gpumem/internal/input"
 	"gpumem/record/internal/tape"
@@ -111,11 +112,12 @@ type device struct {
 	doubled int              // active blocks that share an address
 	timed   bool             // every event has a time
 
-	sizes   map[uint64]uint64 // of active blocks with what they were rounded up to, by address
-	foreign bool              // some segments lack what must be known of them
-	changed []change          // segments that came and went, between the events
-	final   []tape.Segment    // at the end, with their blocks
-	damaged bool              // a segment lacks its size or overlaps another
+	sizes    map[uint64]uint64 // of active blocks with what they were rounded up to, by address
+	maxSplit bool              // as in reader
+	foreign  bool              // some segments lack what must be known of them
+	changed  []change          // segments that came and went, between the events
+	final    []tape.Segment    // at the end, with their blocks
+	damaged  bool              // a segment lacks its size or overlaps another
 
 	privates map[[2]int64]uint32 // numbers of private pools, by their ids
 	served   []tape.Private      // which of them serve the events, by number in events
@@ -145,6 +147,8 @@ type reader struct {
 	// served reports that no request was repeated after PyTorch had emptied its cache. The
 	// snapshots of gpumem fit say so, in the words of memory_stats.
 	served bool
+	// maxSplit reports that large blocks are not split, so that they do not serve smaller requests.
+	maxSplit bool
 }
 
 // read reads a whole snapshot into b.
@@ -199,7 +203,9 @@ func (t *reader) snapshot(tree any) error {
 		retries, _ := top.get("num_alloc_retries")
 		t.served = retries == int64(0)
 		set, _ := top.get("allocator_settings")
-		t.b.Settings(settings(set))
+		text := settings(set)
+		t.b.Settings(text)
+		t.maxSplit = strings.Contains(text, "max_split_size_mb")
 		traces, hasTraces := top.get("device_traces")
 		var hasSegments bool
 		segments, hasSegments = top.get("segments")
@@ -253,6 +259,7 @@ func (t *reader) device(index int64) *device {
 			sizes:    make(map[uint64]uint64),
 			privates: make(map[[2]int64]uint32),
 			streams:  map[int64]uint32{0: 0}, // the default stream is handle 0
+			maxSplit: t.maxSplit,
 			timed:    true,
 		}
 		t.devices[index] = d

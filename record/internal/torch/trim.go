@@ -3,14 +3,19 @@ package torch
 // When the program emptied PyTorch's cache (torch.cuda.empty_cache), from the segments that
 // were released. An allocation releases segments, too: if the device has no memory for it,
 // or if a limit is reached. Those come just before the segment that it takes, or before its
-// refusal, and have its stack. Where nothing tells the two apart, as without stacks, it is
+// refusal, and have its stack. Without stacks it was the program if the device had room for
+// the new segment beside the old ones, for as much was held at some time, and in any case if
+// a released segment could have served the request. Where nothing tells the two apart, it is
 // the allocation that counts: a replay has its refusals.
 //
 // The events alloc A, free A, segment_free, segment_alloc, alloc B are an emptied cache if
 // the stack of segment_free is not that of B. In alloc A, free A, segment_free, alloc B it
 // is one in any case, for B takes no new segment.
 
-import "gpumem/record/internal/tape"
+import (
+	"gpumem/record/internal/tape"
+	"gpumem/size"
+)
 
 // change is a segment that was taken from the device or released to it, before an event.
 type change struct {
@@ -37,13 +42,48 @@ func (d *device) segmentEvent(t *reader, ev *dict, what action) {
 	d.changed = append(d.changed, c)
 }
 
+// couldServe reports whether an allocation would have found a segment that was released, and
+// so did not release it.
+func (d *device) couldServe(c change, next event) bool {
+	isOfPool := c.Stream == next.stream && c.Small == (next.size <= smallRequest) && !c.paged
+	return next.action == allocated && isOfPool && c.Bytes >= next.size && !d.maxSplit
+}
+
+// heldOver returns what the segments had before the first event, and the most that they had
+// at any time; 0 if that is not known.
+func (d *device) heldOver() (first, most uint64) {
+	first, ok := d.heldFirst()
+	if !ok {
+		return 0, 0
+	}
+	held := first
+	for _, c := range d.changed {
+		if c.freed {
+			held -= min(c.Bytes, held)
+		} else {
+			held = size.Add(held, c.Bytes)
+		}
+		most = max(most, held)
+	}
+	return first, max(first, most)
+}
+
 // findTrims finds the events before which the program emptied the cache.
 func (d *device) findTrims(served bool) {
+	held, most := d.heldOver()
 	for i := 0; i < len(d.changed); {
 		first := i // of those before one event
-		taken := false
+		taken, had := false, held
+		var came uint64
 		for ; i < len(d.changed) && d.changed[i].before == d.changed[first].before; i++ {
-			taken = taken || !d.changed[i].freed
+			c := d.changed[i]
+			taken = taken || !c.freed
+			if c.freed {
+				held -= min(c.Bytes, held)
+			} else {
+				held = size.Add(held, c.Bytes)
+				came = size.Add(came, c.Bytes)
+			}
 		}
 		at := d.changed[first].before
 		if at == len(d.events) {
@@ -51,8 +91,9 @@ func (d *device) findTrims(served bool) {
 		}
 		next := d.events[at]
 		forNext := !served && (next.action == outOfMemory || next.action == allocated && taken)
+		hadRoom := next.action == allocated && next.site == 0 && size.Add(had, came) <= most
 		for _, c := range d.changed[first:i] {
-			if c.freed && (!forNext || c.site != next.site) {
+			if c.freed && (!forNext || hadRoom || c.site != next.site || d.couldServe(c, next)) {
 				d.trims = append(d.trims, at)
 				break
 			}
