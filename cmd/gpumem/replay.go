@@ -26,6 +26,7 @@ type replayOptions struct {
 	device              string
 	save, page, drawing string // files to write
 	smallest            bool
+	at                  uint64
 }
 
 func replayCommand() *cobra.Command {
@@ -44,6 +45,7 @@ func replayCommand() *cobra.Command {
 	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N "+defaultDevice)
 	fs.StringVar(&o.save, "save", "", "also write the recording to `FILE` in gpumem's own format, which is small and read fast")
 	fs.BoolVar(&o.smallest, "smallest", false, "also find the smallest device on which nothing is refused")
+	fs.Uint64Var(&o.at, "at", 0, "also print what PyTorch's allocator holds after `EVENT`, counted from 1")
 	fs.StringVar(&o.page, "report", "", "write a page of HTML to `FILE`: the timeline, what is alive, the pool's map, what was refused")
 	fs.StringVar(&o.drawing, "svg", "", "write the timeline as SVG to `FILE`, for documents")
 	o.addFlags(cmd)
@@ -62,6 +64,8 @@ func (o *replayOptions) checkTraces(cmd *cobra.Command, words []string) error {
 		return errors.New("--save is for one recording, and two are given")
 	case o.drawing != "":
 		return errors.New("--svg is for one recording, and two are given")
+	case o.at != 0:
+		return errors.New("--at is for one recording, and two are given")
 	}
 	return nil
 }
@@ -176,7 +180,7 @@ func (o *replayOptions) config() (cfg replay.Config, note string, err error) {
 		return cfg, "", err
 	}
 
-	cfg = replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: o.pool, Smallest: o.smallest}
+	cfg = replay.Config{Device: spec.WithTotal, Total: info.Total, Pool: o.pool, Smallest: o.smallest, At: o.at}
 	if spec.CanResize() { // a private one: one for each policy
 		cfg.Workers = runtime.GOMAXPROCS(0)
 	}

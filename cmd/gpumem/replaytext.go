@@ -28,10 +28,24 @@ func writeReplay(t *text, rep *replay.Report, smallest bool) {
 		t.Line("%s", line)
 	}
 	for _, r := range rep.Results {
+		if r.At != nil {
+			t.Line("after event %s, %s%s: %s requested, %s allocated, %s active, %s reserved", report.Count(r.Number(r.At.Event)), r.Policy, inPool(r, rep),
+				size.Format(r.At.Requested), size.Format(r.At.Allocated), size.Format(r.At.Active), size.Format(r.At.Reserved))
+		}
+	}
+	for _, r := range rep.Results {
 		if len(r.Notes) > 0 || r.Failure != nil {
 			writeResult(t, r, len(rep.Trace.PoolNames) > 1)
 		}
 	}
+}
+
+// inPool names the pool of a result, where there are several.
+func inPool(r *replay.Result, rep *replay.Report) string {
+	if len(rep.Trace.PoolNames) < 2 {
+		return ""
+	}
+	return " in " + r.Pool
 }
 
 // writeTrace writes what concerns the recording alone.

@@ -119,7 +119,7 @@ func (r *runner) measure(ctx context.Context) (*Result, error) {
 	for _, hook := range r.cfg.Hooks {
 		p.hooks = append(p.hooks, hook(p))
 	}
-	p.hooks = append(p.hooks, figures(p, from, res))
+	p.hooks = append(p.hooks, r.count(p, res), figures(p, from, res))
 	if _, err := p.run(ctx, r.progress("")); err != nil {
 		return nil, err
 	}

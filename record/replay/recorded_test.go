@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"gpumem/alloc"
 	"gpumem/record/replay"
-	"gpumem/record/trace"
 )
 
 // ofPyTorch are recordings that record/internal/torch/testdata/make_recordings.py makes of
@@ -29,8 +27,8 @@ var ofPyTorch = []struct{ name, device, also string }{
 }
 
 // TestPyTorchsProgramsAreReplayedAsTheyRan: under the recorded settings each block lies where
-// it lay, each request is refused that was, and at 100 moments as much is active and reserved
-// as PyTorch counted.
+// it lay, each request is refused that was, and at 100 moments as much is allocated, active
+// and reserved as PyTorch counted.
 func TestPyTorchsProgramsAreReplayedAsTheyRan(t *testing.T) {
 	for _, c := range ofPyTorch {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,21 +40,29 @@ func TestPyTorchsProgramsAreReplayedAsTheyRan(t *testing.T) {
 			}
 			cfg := config(t, c.device, p.Spec+c.also)
 			counted := counters(t, filepath.Join(folder, c.name+".txt"))
-			cfg.Hooks = append(cfg.Hooks, func(p *replay.Pass) replay.Hook {
-				return replay.Hook{Event: func(*trace.Event, alloc.Block) error {
-					want, ok := counted[p.Event-p.Pool.Seeds]
-					if got := (counter{want.allocated, p.Used, p.Held}); ok && got != want {
-						t.Errorf("after event %d: %+v, want %+v", p.Event, got, want)
-					}
-					return nil
-				}}
-			})
 			r := run(t, tr, cfg).Results[0]
 			if r.Placed == nil || *r.AsRecorded != *r.Placed || r.Refused != tr.Refused {
 				t.Errorf("%s, refused %d of %d", agreement(r), r.Refused, tr.Refused)
 			}
 			if len(counted) < 90 {
 				t.Errorf("%d moments", len(counted))
+			}
+			var most counter
+			delete(counted, 0)
+			cfg.Untimed = true
+			for at, want := range counted {
+				cfg.At = at
+				now := run(t, tr, cfg).Results[0].At
+				if now == nil {
+					t.Fatalf("nothing after event %d", at)
+				}
+				if got := (counter{now.Allocated, now.Active, now.Reserved}); got != want {
+					t.Errorf("after event %d: %+v, want %+v", at, got, want)
+				}
+				most = counter{max(most.allocated, want.allocated), max(most.active, want.active), max(most.reserved, want.reserved)}
+			}
+			if *r.AllocatedPeak < most.allocated || *r.ActivePeak < most.active || *r.ReservedPeak < most.reserved || *r.AllocatedPeak > *r.ActivePeak {
+				t.Errorf("peaks of %d allocated, %d active, %d reserved; at some moment %+v", *r.AllocatedPeak, *r.ActivePeak, *r.ReservedPeak, most)
 			}
 		})
 	}

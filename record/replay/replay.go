@@ -67,6 +67,9 @@ type Config struct {
 	Pool   string // only the recording's pool of this name; "" means all
 	// Smallest also searches for the smallest device.
 	Smallest bool
+	// At is an event, counted from 1 without the pool's seeds, after which PyTorch's allocator
+	// is looked at for Result.At; 0 is none.
+	At uint64
 	// Untimed leaves the timed passes out: Result.Seconds stays 0.
 	Untimed bool
 	// MaxTimed leaves them out for pools of more events; 0 means no limit.
@@ -104,6 +107,10 @@ type TraceInfo struct {
 	PoolNames []string `json:"pools,omitempty"` // if there are several
 	// AtPeak is what the memory is for at the peaks of pools, the highest first, see AddPeaks.
 	AtPeak []*Peak `json:"at_peak,omitempty"`
+	// Settings are those of the recorded program's allocator, if the recording has them.
+	Settings string `json:"settings,omitempty"`
+	// Waiting is the most that was freed and waited for a stream, of pools where something did.
+	Waiting []*Waiting `json:"waiting,omitempty"`
 }
 
 // Result is the outcome of one policy on one pool of the recording. Sizes are bytes.
@@ -135,7 +142,12 @@ type Result struct {
 	// ReservedPeak and Segments are of PyTorch's allocator, nil of others: the most bytes
 	// in its segments, and the segments that it took from the driver.
 	ReservedPeak *uint64 `json:"reserved_peak_bytes,omitempty"`
-	Segments     *uint64 `json:"segments_made,omitempty"`
+	// AllocatedPeak and ActivePeak are of it, too: the most in blocks, as it rounds them,
+	// without and with those that are freed and wait for a stream.
+	AllocatedPeak *uint64  `json:"allocated_peak_bytes,omitempty"`
+	ActivePeak    *uint64  `json:"active_peak_bytes,omitempty"`
+	At            *Instant `json:"at,omitempty"` // with Config.At
+	Segments      *uint64  `json:"segments_made,omitempty"`
 
 	DriverCalls   uint64  `json:"driver_calls"`
 	DriverSeconds float64 `json:"driver_seconds"` // modelled
@@ -233,6 +245,15 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, pool := range pools {
+		w, err := waiting(ctx, t, pool)
+		if err != nil {
+			return nil, t.Failed(ctx, err)
+		}
+		if w != nil {
+			rep.Trace.Waiting = append(rep.Trace.Waiting, w)
+		}
+	}
 	var jobs []*runner
 	total := uint64(0)
 	for _, pol := range cfg.Policies {
@@ -274,6 +295,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 func Describe(t *trace.Trace) TraceInfo {
 	info := TraceInfo{
 		Events: t.Events - t.Seeds, Allocs: t.Allocs - t.Seeds, Seeds: t.Seeds, Refused: t.Refused, PeakLive: t.PeakLive, Source: t.Source, Format: t.Format, Notes: t.Notes,
+		Settings: t.Settings,
 	}
 	for _, p := range t.Pools {
 		info.Placed += p.Placed

@@ -226,7 +226,10 @@ func WriteRecording(t *report.Text, before string, r replay.TraceInfo, after str
 	}
 	events, peak := report.Counted(r.Events, "event"), size.Format(r.PeakLive)
 	t.Fact("%s%s: %s, %s, at most %s live%s", before, r.Source, events, allocs, peak, after)
-	for _, line := range r.PeakLines() {
+	if r.Settings != "" {
+		t.Fact("%srecorded with the settings %s", before, r.Settings)
+	}
+	for _, line := range append(r.PeakLines(), r.WaitingLines()...) {
 		t.Fact("%s%s", before, line)
 	}
 	for _, n := range r.Notes {

@@ -59,6 +59,11 @@ func (a *Blocks) Live(addr uint64) bool {
 	return live
 }
 
+// Slot returns the slot of the block at addr; ok is false if none lies there.
+func (a *Blocks) Slot(addr uint64) (slot uint32, ok bool) {
+	return a.live.Get(addr)
+}
+
 // Seed adds a block that is older than the recording, see PoolBuilder.Seed.
 func (a *Blocks) Seed(addr uint64, ev Event) error {
 	slot, err := a.pool.Seed(ev)

@@ -4,9 +4,11 @@ package tape
 // events to the encoder. Every reader uses it.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"gpumem/internal/input"
 	"gpumem/record/internal/spool"
@@ -135,6 +137,12 @@ func (p *PoolBuilder) Granted(list []Segment) { p.p.granted = list }
 // ended, see [Pool.Privates].
 func (p *PoolBuilder) Private(pool uint32, ended bool) {
 	p.p.privates = append(p.p.privates, Private{p.p.Events, pool, ended})
+}
+
+// Waits says which blocks waited for a stream after their free, see [Pool.Waits].
+func (p *PoolBuilder) Waits(list []Wait) {
+	slices.SortStableFunc(list, func(a, b Wait) int { return cmp.Compare(a.From, b.From) })
+	p.p.waits = list
 }
 
 // Final says what the pool held when the recording was taken, see [Pool.Final].

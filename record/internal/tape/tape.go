@@ -274,6 +274,7 @@ type Pool struct {
 	reserved []Reserved
 	trims    []uint64
 	privates []Private
+	waits    []Wait
 }
 
 // Segments returns what the recorded program's pool held at the first event after the
@@ -318,6 +319,18 @@ type Private struct {
 // the events. It is nil if none did, or if the recording does not have it. [Trace.Save] does
 // not keep it.
 func (p *Pool) Privates() []Private { return p.privates }
+
+// Wait is a block that the program freed while another stream still used it, so that its
+// memory came back later: the block is active and not allocated, as PyTorch counts it.
+type Wait struct {
+	Slot uint32
+	From uint64 // how many events came before the free
+	To   uint64 // the event that is its Free, counted from 1; 0 if there is none
+}
+
+// Waits returns the blocks that waited, in the order of From. It is nil if none did, or if the
+// recording does not have it. [Trace.Save] does not keep it.
+func (p *Pool) Waits() []Wait { return p.waits }
 
 // Segment is memory that the pool of a recorded program held from its device.
 type Segment struct {

@@ -35,10 +35,13 @@ func play(b *tape.Builder, devices []*device, served bool) error {
 	for _, d := range devices {
 		d.pool = b.Pool(fmt.Sprintf("cuda:%d", d.index))
 		d.blocks = d.pool.Blocks(false)
-		d.pending = make(map[uint64]struct{})
+		d.pending = make(map[uint64]uint64)
+		d.asked = slices.ContainsFunc(d.events, func(e event) bool { return e.action == freeRequested })
 		d.findSeeds()
 		d.findTrims(served)
+		d.older = make(map[uint64]struct{}, len(d.seeds))
 		for _, s := range d.seeds {
+			d.older[s.addr] = struct{}{}
 			if err := d.blocks.Seed(s.addr, s.event()); err != nil {
 				return err
 			}
@@ -69,6 +72,7 @@ func play(b *tape.Builder, devices []*device, served bool) error {
 			}
 		}
 		d.reserve()
+		d.waitOn()
 		d.pool.Final(d.lastSegments())
 		d.notes()
 	}
@@ -147,9 +151,10 @@ func (d *device) event() error {
 		return d.blocks.Alloc(e.addr, ev)
 	case freeRequested:
 		if d.blocks.Live(e.addr) {
-			d.pending[e.addr] = struct{}{}
+			d.pending[e.addr] = d.pool.Events()
 		}
 	case freeCompleted:
+		d.waited(e)
 		delete(d.pending, e.addr)
 		return d.blocks.Free(e.addr, ev)
 	case outOfMemory:

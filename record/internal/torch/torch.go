@@ -124,7 +124,11 @@ type device struct {
 
 	pool    *tape.PoolBuilder
 	blocks  *tape.Blocks
-	pending map[uint64]struct{} // live blocks whose free is requested
+	pending map[uint64]uint64   // live blocks whose free is requested: how many events came before
+	awaited map[uint64]struct{} // blocks of the segments that wait for a stream
+	asked   bool                // some event requests a free
+	waits   []tape.Wait
+	older   map[uint64]struct{} // addresses of seeds that are not freed yet
 	next    int                 // next event
 
 	held   uint64 // bytes in segments after the events so far
@@ -257,6 +261,7 @@ func (t *reader) device(index int64) *device {
 			index:    index,
 			active:   make(map[uint64]block),
 			sizes:    make(map[uint64]uint64),
+			awaited:  make(map[uint64]struct{}),
 			privates: make(map[[2]int64]uint32),
 			streams:  map[int64]uint32{0: 0}, // the default stream is handle 0
 			maxSplit: t.maxSplit,
@@ -406,6 +411,9 @@ func (t *reader) segment(place string, v any) error {
 		if isActive(stringField(blk, "state")) {
 			d.sizes[addr] = size
 			b := t.block(blk, addr, size, stream)
+			if stringField(blk, "state") != "active_allocated" {
+				d.awaited[addr] = struct{}{}
+			}
 			d.addActive(b)
 			d.addSegmentBlock(b, size)
 		}

@@ -98,7 +98,7 @@ def program(out, seed, features):
                 with torch.cuda.use_mem_pool(pool):
                     for _ in range(4):
                         allocate()
-        if step >= begin and step % ((STEPS - begin) // 100) == 0:
+        if step >= begin and step % 2 == 0:
             memory._snapshot()  # an event marks the moment
             stats = torch.cuda.memory_stats()
             notes.append([stats[f"{name}_bytes.all.current"] for name in ("allocated", "active", "reserved")])
@@ -109,7 +109,7 @@ def program(out, seed, features):
             frame["filename"] = os.path.basename(frame["filename"])
     with gzip.GzipFile(out + ".pickle.gz", "wb", mtime=0) as file:
         pickle.dump(snapshot, file, protocol=4)
-    # What was released by itself shows only with the next event, so such moments are left out.
+    # What was released or only asked to be freed shows with the next event, so such moments are left out.
     events, last, lines, notes = 0, "", [], iter(notes)
     for event in snapshot["device_traces"][0]:
         action = event["action"]
@@ -118,10 +118,10 @@ def program(out, seed, features):
             last = action
             continue
         line = f"{events} " + " ".join(map(str, next(notes, ())))
-        if not last.startswith("segment_") and line.count(" ") == 3:
+        if not last.startswith("segment_") and last != "free_requested" and line.count(" ") == 3:
             lines.append(line + "\n")
     with open(out + ".txt", "w") as file:
-        file.writelines(lines)
+        file.writelines(lines[i * len(lines) // 100] for i in range(min(100, len(lines))))
 
 
 def main():
