@@ -250,6 +250,8 @@ func defaultsOf(rep *advise.Report) string {
 		return "the policy " + rep.Candidates[0].Policy
 	case rep.Newest() == "":
 		return title + "'s default of no pool"
+	case rep.Recorded != "":
+		return "the recorded settings " + rep.Recorded
 	default:
 		return title + "'s defaults"
 	}
@@ -471,6 +473,8 @@ func smallestWith(rep *advise.Report, card uint64) string {
 			text = "the policy " + c.CardPolicy
 		case len(c.CardCall) > 0:
 			text = strings.Join(c.CardBrief, " ")
+		case text == "" && rep.Recorded != "":
+			text = "what is set"
 		case text == "":
 			text = "nothing set"
 		}

@@ -80,19 +80,22 @@ type Config struct {
 type Report struct {
 	Trace replay.TraceInfo `json:"trace"` // of the pools of GPUs; the peak is that of one GPU
 	Source
-	Instant       bool         `json:"one_instant,omitempty"` // the recording is of one moment, without frees
-	LeftOut       []LeftOut    `json:"left_out,omitempty"`    // pools that are on no GPU
-	PoolNote      string       `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
-	DeviceBytes   uint64       `json:"device_bytes"`
-	UsedBytes     uint64       `json:"used_bytes"`               // by others, the display included
-	ContextBytes  uint64       `json:"context_bytes"`            // assumed beside the pool
-	ConstantBytes uint64       `json:"constant_bytes,omitempty"` // beside the pool, too
-	LowerBound    uint64       `json:"lower_bound_bytes"`        // what any allocator must hold at the peak
-	FitsAsItIs    bool         `json:"fits_as_it_is"`
-	Grows         *Grows       `json:"grows"`  // what each step keeps; nil if nothing does
-	Advice        *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
-	Need          *Need        `json:"need"`   // why nothing fits; nil if something does
-	Candidates    []*Candidate `json:"candidates"`
+	Instant       bool      `json:"one_instant,omitempty"` // the recording is of one moment, without frees
+	LeftOut       []LeftOut `json:"left_out,omitempty"`    // pools that are on no GPU
+	PoolNote      string    `json:"pool_note,omitempty"`   // that what is replayed was on no GPU, if so
+	DeviceBytes   uint64    `json:"device_bytes"`
+	UsedBytes     uint64    `json:"used_bytes"`               // by others, the display included
+	ContextBytes  uint64    `json:"context_bytes"`            // assumed beside the pool
+	ConstantBytes uint64    `json:"constant_bytes,omitempty"` // beside the pool, too
+	LowerBound    uint64    `json:"lower_bound_bytes"`        // what any allocator must hold at the peak
+	// Recorded are the settings of the recorded program, with which the answer begins; "" if
+	// there are none, or if the recording does not have them.
+	Recorded   string       `json:"recorded_settings,omitempty"`
+	FitsAsItIs bool         `json:"fits_as_it_is"`
+	Grows      *Grows       `json:"grows"`  // what each step keeps; nil if nothing does
+	Advice     *Candidate   `json:"advice"` // the first candidate that fits; nil if none does
+	Need       *Need        `json:"need"`   // why nothing fits; nil if something does
+	Candidates []*Candidate `json:"candidates"`
 	// SmallestCard is the nominal size of the smallest card on the market on which
 	// some candidate of the framework fits, with no other program; nil if there is none.
 	SmallestCard *uint64 `json:"smallest_card_bytes"`
@@ -215,6 +218,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	}
 	rep.LowerBound, rep.FitsAsItIs, rep.Advice, rep.Candidates = all.LowerBound, all.FitsAsItIs, all.Advice, all.Candidates
 	rep.SmallestCard, rep.Left = all.SmallestCard, all.Left
+	rep.Recorded = strings.Join(a.recorded, ",")
 	if rep.Advice == nil {
 		if rep.Need, err = a.need(ctx); err != nil {
 			return nil, err
@@ -286,6 +290,8 @@ type adviser struct {
 	source Source
 	gpus   []gpu
 	ofFree bool // a limit is a part of what is free, not of the card
+	// recorded are the settings of the recorded program, KEY:VALUE, with which the answer begins.
+	recorded []string
 
 	mu sync.Mutex // guards Config.Progress
 }

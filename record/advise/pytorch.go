@@ -5,6 +5,7 @@ package advise
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"gpumem/policy"
 )
@@ -22,24 +23,63 @@ type torchSettings struct {
 	*adviser
 	has      features
 	variable string
-	part     bool // a setting has the fraction; otherwise the program sets it
+	part     bool     // a setting has the fraction; otherwise the program sets it
+	recorded []string // KEY:VALUE, those of the recorded program; others are added to them
 }
 
 func (a *adviser) torch(has features) torchSettings {
-	t := torchSettings{a, has, torchConf, false}
+	t := torchSettings{adviser: a, has: has, variable: torchConf}
 	if _, ok := t.way(torchGC); !ok {
 		t.variable = torchOldConf
 	}
 	_, t.part = t.way(torchPart + ":0.5")
+	if list := settingsOf(a.trace.Settings); len(list) > 0 {
+		if _, ok := t.way(list...); ok {
+			t.recorded = list
+		}
+	}
 	return t
 }
 
-// way returns the policy of settings KEY:VALUE. ok is false if the release does not know
-// them.
+// settingsOf cuts a list of PyTorch's at the commas outside of brackets.
+func settingsOf(list string) []string {
+	depth := 0
+	return strings.FieldsFunc(list, func(c rune) bool {
+		switch c {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		}
+		return c == ',' && depth == 0 || unicode.IsSpace(c)
+	})
+}
+
+// with adds settings to the recorded ones, in the place of those of the same key.
+func (t torchSettings) with(settings []string) []string {
+	key := func(s string) string { k, _, _ := strings.Cut(s, ":"); return k }
+	kept := slices.DeleteFunc(slices.Clone(t.recorded), func(s string) bool {
+		return slices.ContainsFunc(settings, func(n string) bool { return key(n) == key(s) })
+	})
+	return append(kept, settings...)
+}
+
+// spec returns the policy's name with settings, for gpumem replay --policy.
+func (t torchSettings) spec(settings []string) string {
+	keys := make([]string, len(settings))
+	for i, s := range settings {
+		keys[i] = strings.Replace(s, ":", "=", 1)
+	}
+	return t.source.release().String() + ":" + strings.Join(keys, ",")
+}
+
+// way returns the policy of settings KEY:VALUE beside the recorded ones. ok is false if the
+// release does not know them.
 func (t torchSettings) way(settings ...string) (w way, ok bool) {
-	set := []string{t.variable + "=" + strings.Join(settings, ",")}
+	all := t.with(settings)
+	set := []string{t.variable + "=" + strings.Join(all, ",")}
 	p, ok := t.read(t.has, set...)
-	p.Version, p.Spec = t.source.Version, t.source.release().String()+":"+strings.ReplaceAll(strings.Join(settings, ","), ":", "=")
+	p.Version, p.Spec = t.source.Version, t.spec(all)
 	return way{policy: p, set: set, brief: settings, settings: settings}, ok
 }
 
@@ -49,10 +89,10 @@ func (t torchSettings) limit(part string, settings ...string) way {
 		w, _ := t.way(append(slices.Clone(settings), torchPart+":"+part)...)
 		return w
 	}
-	spec := t.source.release().String() + ":" + strings.ReplaceAll(strings.Join(append(slices.Clone(settings), "fraction:"+part), ","), ":", "=")
-	w := named(spec)
-	if len(settings) > 0 {
-		w.set = []string{t.variable + "=" + strings.Join(settings, ",")}
+	all := t.with(settings)
+	w := named(t.spec(append(slices.Clone(all), "fraction:"+part)))
+	if len(all) > 0 {
+		w.set = []string{t.variable + "=" + strings.Join(all, ",")}
 	}
 	w.call = []string{"torch.cuda.set_per_process_memory_fraction(" + part + ")"}
 	if len(t.gpus) > 1 {
@@ -62,12 +102,30 @@ func (t torchSettings) limit(part string, settings ...string) way {
 	return w
 }
 
+// asItIs returns the candidates that come first: the recorded settings, and what is without
+// them.
+func (t torchSettings) asItIs() []*Candidate {
+	plain := named(t.source.release().String())
+	if len(t.recorded) == 0 {
+		return []*Candidate{fixed(plain)}
+	}
+	w, _ := t.way()
+	w.set, w.brief = nil, append([]string{"(as recorded:"}, t.recorded...)
+	w.brief[len(w.brief)-1] += ")"
+	plain.set, plain.brief = []string{t.variable + "="}, []string{"(PyTorch's defaults)"}
+	if w.policy.Torch == plain.policy.Torch && w.policy.Kind == plain.policy.Kind && w.policy.Fraction == plain.policy.Fraction {
+		return []*Candidate{fixed(w)}
+	}
+	return []*Candidate{fixed(w), fixed(plain)}
+}
+
 // pyTorch returns the candidates of a release of PyTorch.
 func (a *adviser) pyTorch(has features) []*Candidate {
 	t := a.torch(has)
-	list := []*Candidate{fixed(named(a.source.release().String()))}
+	a.recorded = t.recorded
+	list := t.asItIs()
 	add := func(rare bool, setting string) {
-		if w, ok := t.way(setting); ok {
+		if w, ok := t.way(setting); ok && !slices.Contains(t.recorded, setting) {
 			c := fixed(w)
 			c.rare = rare
 			list = append(list, c)
@@ -85,7 +143,9 @@ func (a *adviser) pyTorch(has features) []*Candidate {
 	collect.whole = true
 	list = append(list, collect)
 	add(true, "roundup_power2_divisions:4")
-	if w, ok := t.way("backend:cudaMallocAsync"); ok && has.pools && w.policy.Kind == policy.Async {
+	alone := t
+	alone.recorded = nil // the driver's pool has none of them
+	if w, ok := alone.way("backend:cudaMallocAsync"); ok && has.pools && w.policy.Kind == policy.Async {
 		w.policy.Spec = "async:fraction=1"
 		list = append(list, fixed(w))
 	}

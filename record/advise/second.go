@@ -54,7 +54,9 @@ func (a *adviser) second(rep *Report) {
 		s.OtherCall = []string{a.tensorFlowLimit(max(1, total/100*uint64(part)/mib))}
 	case pyTorch:
 		t := a.torch(features{pages: true, pools: true})
-		other := t.limit("0" + text)
+		another := t
+		another.recorded = nil // those are of this program
+		other := another.limit("0" + text)
 		s.Other, s.OtherCall = append(s.Other, other.set...), other.call
 		held := int(float64(first.HeldPeak)/float64(total)*100) + 1 // rounded up
 		if !first.Ours && first.at == nil && first.plain.policy.Kind == policy.Caching && held < 100 {
