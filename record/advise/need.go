@@ -55,10 +55,9 @@ func servedPeak(ctx context.Context, p *trace.Pool) (uint64, error) {
 	}
 	w := p.Walk()
 	var peak sum.Sum
-	err := w.Each(ctx, nil, func(e *trace.Event, _ *trace.Block) {
-		if !e.Refused {
-			peak.Raise(w.Bytes)
-		}
+	err := w.Each(ctx, nil, func(*trace.Event, *trace.Block) {
+		kept, _ := w.Kept()
+		peak.Raise(kept)
 	})
 	return peak.Cap(), err
 }

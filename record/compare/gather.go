@@ -83,14 +83,9 @@ func (r *recording) gather(ctx context.Context, p *trace.Pool, bySize bool, prog
 	w := p.Walk()
 	err := w.Each(ctx, progress, func(e *trace.Event, _ *trace.Block) {
 		most := w.Bytes.Cap()
-		after := most
-		if e.Refused {
-			served := w.Bytes
-			served.Sub(e.Bytes)
-			after = served.Cap()
-		}
 		if w.Number > p.Seeds {
-			points.add(w.Number-p.Seeds, most, after, e.Time)
+			after, _ := w.Kept()
+			points.add(w.Number-p.Seeds, most, after.Cap(), e.Time)
 		} else {
 			points.start(most)
 		}

@@ -464,18 +464,14 @@ func (o *outline) sizeParts() map[uint64]float64 {
 
 // listAt lists what lives after an event. A request that the recorded program was refused is
 // not in it.
-func (o *outline) listAt(w *trace.Walk, e *trace.Event, groupings []*grouping) *report.List {
-	live, blocks := w.Bytes, w.Blocks
-	if e.Refused {
-		live.Sub(e.Bytes)
-		blocks--
-	}
+func (o *outline) listAt(w *trace.Walk, groupings []*grouping) *report.List {
+	live, blocks := w.Kept()
 	l := &report.List{Event: o.pool.Recorded(w.Number), Bytes: live.Cap(), Blocks: blocks}
 	for _, g := range groupings {
 		byName := map[int]*report.Group{}
 		for i := range w.Slots {
 			b := &w.Slots[i]
-			if !b.Live || e.Refused && uint32(i) == e.Slot {
+			if !w.Keeps(b) {
 				continue
 			}
 			name, born := g.name(b), o.born(b)

@@ -60,9 +60,8 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 	w := pool.Walk()
 	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
 		n, live := pool.Recorded(w.Number), w.Bytes.Cap()
-		if !e.Refused {
-			tl.Lived = max(tl.Lived, live)
-		}
+		kept, _ := w.Kept()
+		tl.Lived = max(tl.Lived, kept.Cap())
 		if e.Op == trace.Alloc {
 			o.sizes.note(e.Bytes)
 		} else if !o.isSeed(b) {
@@ -79,7 +78,7 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 			o.stretches[len(o.stretches)-1], most = n, live
 		}
 		if e.Refused && len(tl.Refused) < maxRefusals {
-			tl.Refused = append(tl.Refused, report.Refusal{Event: n, Bytes: e.Bytes, Stack: o.siteName(e.Site), Live: live - min(live, e.Bytes)})
+			tl.Refused = append(tl.Refused, report.Refusal{Event: n, Bytes: e.Bytes, Stack: o.siteName(e.Site), Live: kept.Cap()})
 		}
 		if live > tl.Peak || n <= 1 && tl.Peak == 0 {
 			tl.Peak, tl.PeakAt = live, n
@@ -263,7 +262,7 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 			}
 			if next < len(listed) && listed[next] == n {
 				next++
-				tl.Lists = append(tl.Lists, o.listAt(w, e, groupings))
+				tl.Lists = append(tl.Lists, o.listAt(w, groupings))
 			}
 			if n == finer[k] {
 				flush()

@@ -101,6 +101,21 @@ func BenchmarkCursor(b *testing.B) {
 	}
 }
 
+// BenchmarkWalk knows what is live after each event, on top of what BenchmarkCursor does.
+func BenchmarkWalk(b *testing.B) {
+	tr, err := Read(context.Background(), bytes.NewReader(generated(benchEvents, decimalID)), "bench", Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer tr.Close()
+	for b.Loop() {
+		if err := tr.Pools[0].Walk().Each(context.Background(), nil, func(*Event, *Block) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchEvents, "ns/event")
+}
+
 // timedRecording is a recording of our own of n events with times.
 func timedRecording(t testing.TB, n uint64) []byte {
 	var out bytes.Buffer

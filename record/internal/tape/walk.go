@@ -80,10 +80,24 @@ func (w *Walk) Each(ctx context.Context, progress func(part float64), f func(e *
 	return err
 }
 
+// Kept returns the bytes and the blocks that are live, without a request that the program was
+// refused at the last event.
+func (w *Walk) Kept() (bytes sum.Sum, blocks uint64) {
+	bytes, blocks = w.Bytes, w.Blocks
+	if w.refused != nil {
+		bytes.Sub(w.refused.Bytes)
+		blocks--
+	}
+	return bytes, blocks
+}
+
+// Keeps reports whether a block of Slots is live, and no such request.
+func (w *Walk) Keeps(b *Block) bool { return b.Live && b != w.refused }
+
 // play goes over events that follow those so far.
 func (w *Walk) play(events []Event, f func(e *Event, b *Block)) {
-	w.dropRefused()
 	for i := range events {
+		w.dropRefused()
 		e := &events[i]
 		w.Number++
 		b := &w.Slots[e.Slot]
@@ -94,14 +108,11 @@ func (w *Walk) play(events []Event, f func(e *Event, b *Block)) {
 			*b = Block{Bytes: e.Bytes, Number: w.Number, Site: e.Site, Live: true}
 			w.Bytes.Add(e.Bytes)
 			w.Blocks++
-		}
-		f(e, b)
-		if e.Refused {
-			w.refused = b
-			if i+1 < len(events) {
-				w.dropRefused()
+			if e.Refused {
+				w.refused = b
 			}
 		}
+		f(e, b)
 	}
 }
 
@@ -126,7 +137,7 @@ func (w *Walk) dropRefused() {
 func (w *Walk) Live() []Event {
 	var slots []uint32
 	for i := range w.Slots {
-		if b := &w.Slots[i]; b.Live && b.Bytes > 0 && b != w.refused {
+		if b := &w.Slots[i]; w.Keeps(b) && b.Bytes > 0 {
 			slots = append(slots, uint32(i))
 		}
 	}

@@ -91,3 +91,48 @@ func TestWalk(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestWalkKeepsNoRefusedRequest: it is live at its event, and counted apart.
+func TestWalkKeepsNoRefusedRequest(t *testing.T) {
+	log := "Thread,Time,Action,Pointer,Size,Stream\n" +
+		"1,12:00:00,allocate,0x100,100,0\n1,12:00:01,allocate failure,(nil),70,0\n1,12:00:02,allocate,0x200,30,0\n1,12:00:03,free,0x100,100,0\n1,12:00:04,allocate failure,(nil),7,0\n"
+	tr, err := formats.Read(t.Context(), strings.NewReader(log), "log.csv", tape.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	const want = "100/1 100/1 1; 170/2 100/1 1; 130/2 130/2 2; 30/1 30/1 1; 37/2 30/1 1; "
+	show := func(w *tape.Walk) string {
+		kept, blocks := w.Kept()
+		keeps := 0
+		for i := range w.Slots {
+			if w.Keeps(&w.Slots[i]) {
+				keeps++
+			}
+		}
+		return fmt.Sprintf("%d/%d %d/%d %d; ", w.Bytes.Cap(), w.Blocks, kept.Cap(), blocks, keeps)
+	}
+	each, next := tr.Pools[0].Walk(), tr.Pools[0].Walk()
+	var gotEach, gotNext strings.Builder
+	if err := each.Each(t.Context(), nil, func(*tape.Event, *tape.Block) { gotEach.WriteString(show(each)) }); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := next.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			break
+		}
+		gotNext.WriteString(show(next))
+	}
+	if gotEach.String() != want || gotNext.String() != want {
+		t.Errorf("%q and %q, want %q", gotEach.String(), gotNext.String(), want)
+	}
+	for _, w := range []*tape.Walk{each, next} {
+		if w.Bytes.Cap() != 30 || w.Blocks != 1 {
+			t.Errorf("%d bytes in %d blocks at the end", w.Bytes.Cap(), w.Blocks)
+		}
+	}
+}
