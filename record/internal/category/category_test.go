@@ -90,6 +90,7 @@ type training struct {
 	adam          bool   // else plain SGD
 	keepZeroed    bool   // zero_grad(set_to_none=False)
 	accumulate    int    // micro-batches a step
+	away          bool   // the model is moved away at the end
 }
 
 func (c training) run(g *program) {
@@ -138,7 +139,10 @@ func (c training) run(g *program) {
 			g.free(x)
 		}
 	}
-	_ = state
+	if c.away {
+		g.free(params...)
+		g.free(state...)
+	}
 }
 
 // recorded returns the recording of a program, and what it says that its peak is made of.
@@ -185,6 +189,7 @@ var trainings = map[string]training{
 	"SGD without state":            {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20},
 	"gradients are zeroed":         {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20, adam: true, keepZeroed: true},
 	"three micro-batches":          {layers: 12, steps: 4, weight: 16 << 20, act: 8 << 20, adam: true, accumulate: 3},
+	"the model is moved away":      {layers: 12, steps: 6, weight: 16 << 20, act: 8 << 20, away: true},
 	"one step":                     {layers: 12, steps: 1, weight: 16 << 20, act: 8 << 20, adam: true},
 	"two large layers":             {layers: 2, steps: 5, weight: 256 << 20, act: 512 << 20, adam: true},
 }
@@ -259,6 +264,26 @@ func TestGeneration(t *testing.T) {
 	})
 	if got, _ := partsOf(t, tr); !maps.Equal(got, g.atPeak) {
 		t.Errorf("%v, want %v", got, g.atPeak)
+	}
+}
+
+// A model without modules goes forward in the program's own lines, and most of it has its category.
+func TestFunctionalModel(t *testing.T) {
+	functional := func(stack []string) []string {
+		return []string{"linear (/v/site-packages/torch/nn/functional.py:2125)", "net (/home/u/model.py:20)", stack[len(stack)-1]}
+	}
+	saved := calling
+	defer func() { calling = saved }()
+	calling = functional(calling)
+	tr, g := recorded(t, false, trainings["Adam"].run)
+	got, sure := partsOf(t, tr)
+	if got[Activations] != g.atPeak[Activations] || got[State] != g.atPeak[State] || got[Gradients] != g.atPeak[Gradients] {
+		t.Errorf("%v, want %v", got, g.atPeak)
+	}
+	for k, n := range sure {
+		if n > g.atPeak[k] {
+			t.Errorf("%d bytes of %s are sure, and there are %d", n, k, g.atPeak[k])
+		}
 	}
 }
 

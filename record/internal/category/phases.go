@@ -30,7 +30,8 @@ type moment struct {
 // threads does not end a backward pass. Without any backward pass each call of a model is
 // a phase.
 func passes(moments []moment) phases {
-	trains := slices.ContainsFunc(moments, func(m moment) bool { return m.role == backward })
+	has := func(r role) bool { return slices.ContainsFunc(moments, func(m moment) bool { return m.role == r }) }
+	trains, modules := has(backward), has(forward)
 	var list phases
 	apart := false
 	for _, m := range moments {
@@ -38,7 +39,14 @@ func passes(moments []moment) phases {
 		switch r {
 		case again:
 			r = backward
-		case unsaid, plain, gather, bucket:
+		case plain:
+			if trains && !modules { // a model without modules goes forward in the program's own code
+				r = forward
+				break
+			}
+			apart = !trains
+			continue
+		case unsaid, gather, bucket, copied:
 			apart = !trains
 			continue
 		}

@@ -19,6 +19,7 @@ const (
 	forward              // a module is called
 	backward             // the autograd engine runs
 	again                // a module is called by the engine: what was forgotten is computed again
+	copied               // an object is copied whole, such as a model for an average of it
 	gather               // shards of parameters become whole
 	bucket               // the memory of many gradients is made
 	update               // the optimizer's step, or its construction
@@ -65,6 +66,8 @@ func roleOfFrame(frame string) role {
 		return forward
 	case name == "_engine_run_backward", name == "backward", name == "unpack_hook", strings.HasPrefix(name, engineSpan):
 		return backward
+	case name == "deepcopy" && base == "copy.py":
+		return copied
 	case name == "wrapper" && base == "optimizer.py", strings.Contains(file, "/optim/"), strings.Contains(base, "optim") && (name == "step" || name == "__init__"):
 		return update
 	case base == "distributed.py" && (name == "_pre_forward" || name == "_ddp_init_helper"):

@@ -81,6 +81,11 @@ func (j *judge) read(site func(uint32) string) {
 	if 2*known > all {
 		j.silent = backward
 	}
+	for i := range j.blocks { // a trainer may move its model away at the end
+		if b := &j.blocks[i]; b.died != never && b.site != 0 && j.roles[b.site] == load {
+			j.sizes[b.bytes]++
+		}
+	}
 	j.phases = passes(j.momentsOf(j.born))
 	if len(j.phases) == 0 {
 		j.blind = true
@@ -231,6 +236,8 @@ func (j *judge) label(b *block) label {
 	switch {
 	case j.isWorkspace(b):
 		return label{Workspace, true}
+	case !b.seed && j.born(b) == load:
+		return label{Parameters, j.stays(b)}
 	case b.seed || b.born < j.start && j.born(b) != update:
 		return j.resident(b)
 	}
@@ -245,6 +252,8 @@ func (j *judge) label(b *block) label {
 		return label{Parameters, false}
 	case bucket:
 		return label{Gradients, false}
+	case copied:
+		return label{Parameters, false}
 	}
 	return j.passing(b)
 }
@@ -284,7 +293,7 @@ func (j *judge) churns() bool {
 			}
 		}
 	}
-	return n >= least && 4*len(like) <= 3*len(j.sizes)
+	return n >= least && len(j.sizes) > 0 && 4*len(like) <= 3*len(j.sizes)
 }
 
 // resident labels what was there before the first pass.
@@ -292,13 +301,11 @@ func (j *judge) resident(b *block) label {
 	switch {
 	case b.seed && b.died == never && j.trains:
 		return j.older(b)
-	case b.died == never && j.born(b) == load:
-		return label{Parameters, true}
-	case b.died == never && j.grads[b.bytes] == 0 && j.grads[b.bytes/2] > 0:
+	case j.stays(b) && j.grads[b.bytes] == 0 && j.grads[b.bytes/2] > 0:
 		return label{State, false} // a master weight, in float32, of one in 16 bits
-	case b.died == never && !j.blind && !b.seed && j.own[b.site] && j.grads[b.bytes] == 0:
+	case j.stays(b) && !j.blind && !b.seed && j.own[b.site] && j.grads[b.bytes] == 0:
 		return label{Inputs, false} // a batch, or data that stays
-	case b.died == never:
+	case j.stays(b):
 		return label{Parameters, false}
 	case len(j.phases) == 0 && j.grows[b]:
 		return label{KVCache, false}
@@ -338,7 +345,9 @@ func (j *judge) goingBack(b *block) label {
 	case tip && b.died > p.high && b.died <= p.last:
 		return label{Activations, false}
 	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
-		return label{Temporaries, !tip}
+		// What is there for long may be kept for a second derivative.
+		const short = 32
+		return label{Temporaries, !tip && b.died-b.born <= short+(p.last-p.first)/4}
 	case b.died == never:
 		return label{Gradients, false}
 	case j.diesGoingBack(b):
@@ -373,7 +382,11 @@ func (j *judge) passing(b *block) label {
 		return label{Temporaries, false} // an output that a variable holds
 	}
 	const scalar = 512 // a loss lives as long as what is kept, and is not kept for it
-	return label{Activations, b.bytes > scalar && (!j.blind || !j.byTip(b, next))}
+	sure := b.bytes > scalar && (!j.blind || !j.byTip(b, next))
+	if !j.blind && j.born(b) != forward && j.own[b.site] {
+		sure = false // it may be a batch that is kept, too
+	}
+	return label{Activations, sure}
 }
 
 // diesGoingBack reports whether a block is freed in a backward pass: the next one need not be

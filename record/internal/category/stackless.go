@@ -135,12 +135,17 @@ func (s *span) leavesGradients(t tooth, kept map[uint64]int) bool {
 	return n >= leastGradients
 }
 
+// stays reports whether a block lives to the end, or until a trainer moves its model away there.
+func (s *span) stays(b *block) bool {
+	return b.died == never || b.born-s.first <= (s.last-s.first)/4 && b.died-s.first >= (s.last-s.first)/20*19
+}
+
 // kept returns how many blocks of each size there are of what is made early and never freed: parameters and an optimizer's
 // state, whatever else the last step may leave.
 func (s *span) kept() map[uint64]int {
 	sizes := map[uint64]int{}
 	for i := range s.blocks {
-		if b := &s.blocks[i]; b.died == never && b.born-s.first <= (s.last-s.first)/2 {
+		if b := &s.blocks[i]; s.stays(b) && b.born-s.first <= (s.last-s.first)/2 {
 			sizes[b.bytes]++
 		}
 	}
