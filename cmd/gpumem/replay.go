@@ -102,9 +102,12 @@ func runReplay(ctx context.Context, o *replayOptions) error {
 		traces, own = append(traces, t), append(own, replay.FrameworkPolicies(t)...)
 	}
 	if len(o.policies) == 0 {
+		defaults := cfg.Policies
+		cfg.Policies = nil
 		if err := addPolicies(&cfg, slices.Compact(own)); err != nil {
 			return err
 		}
+		cfg.Policies = append(cfg.Policies, defaults...) // the program's own comes first
 	}
 	save := namedFile{"--save", o.save, func(w io.Writer) error { return traces[0].Save(ctx, w) }}
 	if err := writeFiles(ctx, save); err != nil {
