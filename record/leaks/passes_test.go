@@ -9,7 +9,7 @@ import (
 // What one step keeps, it needs: the gradients and the state of 30 equal layers are made one
 // after the other and stay.
 func TestOneStepIsNeverALeak(t *testing.T) {
-	rep, err := Find(t.Context(), traintest.Record(t, 1, 30, func(int, func(uint64)) {}), Config{})
+	rep, err := Find(t.Context(), traintest.Record(t, 1, 30, func(int, func(uint64) func()) {}), Config{})
 	if err != nil || rep.Verdict != TooShort || len(rep.Leaks) > 0 {
 		t.Errorf("%+v, %v", rep, err)
 	}
@@ -19,20 +19,20 @@ func TestOneStepIsNeverALeak(t *testing.T) {
 // there are many, and the rate is exact.
 func TestWhatEachStepKeeps(t *testing.T) {
 	for name, c := range map[string]struct {
-		keep    func(step int, alloc func(uint64))
+		keep    func(step int, alloc func(uint64) func())
 		verdict verdict
 		rate    uint64
 	}{
-		"nothing": {func(int, func(uint64)) {}, None, 0},
-		"a copy of each gradient": {func(_ int, alloc func(uint64)) {
+		"nothing": {func(int, func(uint64) func()) {}, None, 0},
+		"a copy of each gradient": {func(_ int, alloc func(uint64) func()) {
 			alloc(1 << 10)
 			alloc(1 << 12)
 			alloc(1 << 14)
 			alloc(1 << 16)
 			alloc(1 << 18)
 		}, Leak, 1<<10 + 1<<12 + 1<<14 + 1<<16 + 1<<18},
-		"1 KiB": {func(_ int, alloc func(uint64)) { alloc(1 << 10) }, Leak, 1 << 10},
-		"what the last epoch needs": {func(step int, alloc func(uint64)) {
+		"1 KiB": {func(_ int, alloc func(uint64) func()) { alloc(1 << 10) }, Leak, 1 << 10},
+		"what the last epoch needs": {func(step int, alloc func(uint64) func()) {
 			if step > 30 {
 				alloc(1 << 10)
 			}
@@ -60,5 +60,23 @@ func TestStepsAreCounted(t *testing.T) {
 	}
 	if got := (*steps)(nil).count(7); got != 7 {
 		t.Errorf("unknown: %v", got)
+	}
+}
+
+// What an epoch collects and then drops is no leak, however much of it the last one has.
+func TestWhatAnEpochDropsIsNoLeak(t *testing.T) {
+	var free []func()
+	tr := traintest.Record(t, 45, 6, func(step int, alloc func(uint64) func()) {
+		if step%15 == 0 { // an epoch begins
+			for _, f := range free {
+				f()
+			}
+			free = nil
+		}
+		free = append(free, alloc(1<<20))
+	})
+	rep, err := Find(t.Context(), tr, Config{})
+	if err != nil || rep.Verdict != None || len(rep.Leaks) > 0 {
+		t.Errorf("%+v, %v", rep, err)
 	}
 }

@@ -200,7 +200,7 @@ func grows(p *place, s span, later, coarse bool) bool {
 	if slower(p, middle, s, half) {
 		return false
 	}
-	if later && !everywhere(middle, s) {
+	if later && !everywhere(middle, s) || p.site != 0 && cleared(p.curve, s) {
 		return false
 	}
 	// And what lives grows with them.
@@ -220,6 +220,19 @@ func slower(p *place, middle []birth, s span, half int) bool {
 	third := (s.end - s.from) / 3
 	a, b, c := len(p.bornIn(s.from, s.from+third)), len(p.bornIn(s.from+third, s.from+2*third)), len(p.bornIn(s.from+2*third, s.end))
 	return a >= 2*b && b >= 2*c
+}
+
+// cleared reports whether a place had grown and was emptied, as what an epoch collects: then it
+// will be again. What it had was as much, nearly, as what it has at the end of the middle.
+func cleared(c *curve, s span) bool {
+	most := int64(0) // so far
+	for _, least := range c.least[:s.high] {
+		if 4*least <= most && 2*most >= c.least[s.high-1] {
+			return true
+		}
+		most = max(most, least)
+	}
+	return false
 }
 
 // everywhere reports whether six of ten windows have a survivor.

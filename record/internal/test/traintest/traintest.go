@@ -12,7 +12,7 @@ import (
 // Record records steps of a training of a model of layers, as PyTorch's stacks show it: of each
 // layer 1 MiB of activations, 512 KiB of gradients and 1 MiB of optimizer state. keep, if not
 // nil, is called at the end of each step, with what allocates in the program's own line.
-func Record(t testing.TB, steps, layers int, keep func(step int, alloc func(bytes uint64))) *tape.Trace {
+func Record(t testing.TB, steps, layers int, keep func(step int, alloc func(bytes uint64) (free func()))) *tape.Trace {
 	t.Helper()
 	format := tape.Format{Name: "torch", Looks: func([]byte) bool { return true }, Read: func(_ *input.Reader, b *tape.Builder) error {
 		p := b.Pool("cuda:0")
@@ -54,7 +54,10 @@ func Record(t testing.TB, steps, layers int, keep func(step int, alloc func(byte
 			}
 			free(alloc(stepping, 4))
 			if keep != nil {
-				keep(step, func(bytes uint64) { alloc(own, bytes) })
+				keep(step, func(bytes uint64) func() {
+					slot := alloc(own, bytes)
+					return func() { free(slot) }
+				})
 			}
 		}
 		return nil
