@@ -24,6 +24,7 @@ var ofPyTorch = []struct{ name, device, also string }{
 	{"graphs", "sim:24GiB", ""},
 	{"pool", "sim:24GiB", ""},
 	{"retries", "sim:2GiB", ""},
+	{"destroyed", "sim:24GiB", ""},
 }
 
 // TestPyTorchsProgramsAreReplayedAsTheyRan: under the recorded settings each block lies where

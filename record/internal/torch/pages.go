@@ -175,6 +175,18 @@ func (l *pageList) remove(from, to uint64) {
 	}
 }
 
+// at returns the run that an address lies in, nil if there is none.
+func (l *pageList) at(addr uint64) *tape.Segment {
+	i, found := l.find(addr)
+	if !found {
+		i--
+	}
+	if i < 0 || addr-(*l)[i].Addr >= (*l)[i].Bytes {
+		return nil
+	}
+	return &(*l)[i]
+}
+
 func (l *pageList) find(addr uint64) (int, bool) {
 	return slices.BinarySearchFunc(*l, addr, func(s tape.Segment, addr uint64) int { return cmp.Compare(s.Addr, addr) })
 }

@@ -54,11 +54,12 @@ func (d *device) findPrivate(start []tape.Segment) {
 	if len(d.privates) == 0 || start == nil {
 		return
 	}
+	known := d.pageKinds()
+	later := d.privateSegments()
+	d.findVanished(start, later)
 	for _, s := range start {
 		add(s)
 	}
-	known := d.pageKinds()
-	later := d.privateSegments()
 	var now uint32
 	next := 0
 	for i := range d.events {
@@ -66,8 +67,8 @@ func (d *device) findPrivate(start []tape.Segment) {
 			c := d.changed[next]
 			switch {
 			case c.freed:
-				if at, found := held.find(c.Addr); found && !c.paged {
-					d.served = append(d.served, tape.Private{Event: uint64(i), Pool: held[at].Private, Ended: true})
+				if s := held.at(c.Addr); s != nil && !c.paged {
+					d.served = append(d.served, tape.Private{Event: uint64(i), Pool: s.Private, Ended: true})
 				}
 				held.remove(c.Addr, c.Addr+c.Bytes)
 			case c.paged:
@@ -83,12 +84,8 @@ func (d *device) findPrivate(start []tape.Segment) {
 			continue
 		}
 		pool := uint32(0)
-		at, found := held.find(e.addr)
-		if !found {
-			at--
-		}
-		if at >= 0 && e.addr-held[at].Addr < held[at].Bytes {
-			pool = held[at].Private
+		if s := held.at(e.addr); s != nil {
+			pool = s.Private
 		}
 		if pool != now {
 			d.served = append(d.served, tape.Private{Event: uint64(i), Pool: pool})
@@ -100,6 +97,19 @@ func (d *device) findPrivate(start []tape.Segment) {
 // privateSegments returns the private pools of segments that were taken from the device, by
 // their number in changed: those that are there at the end.
 func (d *device) privateSegments() map[int]uint32 {
+	last := d.lastTaken()
+	pools := map[int]uint32{}
+	for _, s := range d.final {
+		if i, ok := last[s.Addr]; ok && s.Base == 0 && s.Private != 0 {
+			pools[i] = s.Private
+		}
+	}
+	return pools
+}
+
+// lastTaken returns the segments that were taken from the device and are there at the end, by
+// address: their numbers in changed.
+func (d *device) lastTaken() map[uint64]int {
 	last := map[uint64]int{}
 	for i, c := range d.changed {
 		if !c.paged && !c.freed {
@@ -108,13 +118,7 @@ func (d *device) privateSegments() map[int]uint32 {
 			delete(last, c.Addr)
 		}
 	}
-	pools := map[int]uint32{}
-	for _, s := range d.final {
-		if i, ok := last[s.Addr]; ok && s.Base == 0 && s.Private != 0 {
-			pools[i] = s.Private
-		}
-	}
-	return pools
+	return last
 }
 
 // serve tells the pool which requests private pools serve, up to the next event.

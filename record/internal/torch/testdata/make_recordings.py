@@ -26,6 +26,7 @@ RECORDINGS = {
     "graphs": ("24GiB", "", "graphs keep empty"),
     "pool": ("24GiB", "", "pool keep"),
     "retries": ("2GiB", "", "huge bare empty"),
+    "destroyed": ("24GiB", "", "graphs empty"),
 }
 STEPS = 400
 
