@@ -12,7 +12,7 @@ import (
 // size and internal.
 var floors = map[string]int{
 	"cmd": 7, "kube": 7, "examples": 7, "bench": 7, "preload": 6, "doctor": 5, "record": 4, "node": 3,
-	"xla": 2, "alloc": 2, "policy": 1, "device": 1, "internal": 0, "docs": 0,
+	"xla": 2, "alloc": 2, "policy": 1, "device": 1, "internal": 0, "python": 0, "docs": 0,
 }
 
 // TestAWingImportsLowerFloorsOnly refuses an import of a wing on the same floor or above, and

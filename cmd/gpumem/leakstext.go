@@ -12,6 +12,7 @@ import (
 	"gpumem/internal/report"
 	"gpumem/record/leaks"
 	"gpumem/record/timeline"
+	"gpumem/record/trace"
 	"gpumem/size"
 )
 
@@ -136,6 +137,14 @@ func where(p leaks.Place) string {
 	return report.OneLine(p.Site)
 }
 
+// keeperText returns a container with the line that fills it.
+func keeperText(k *trace.Keeper) string {
+	if k.Line == "" {
+		return report.OneLine(k.Container)
+	}
+	return report.OneLine(k.Container + ", " + k.Line)
+}
+
 func leaksTable(t *text, rep *leaks.Answer) {
 	titles, rows := leaksTableRows(rep)
 	tab := report.NewTable(titles...)
@@ -162,6 +171,9 @@ func leaksTableRows(rep *leaks.Answer) (titles []string, rows [][]string) {
 		site := where(p)
 		if p.Regrows {
 			site += ", each time a larger block"
+		}
+		if p.Keeper != nil {
+			site += "; kept by " + keeperText(p.Keeper)
 		}
 		rows = append(rows, []string{each, size.Format(p.Bytes), report.Count(p.Blocks), report.Count(p.FirstEvent), site})
 	}
@@ -193,10 +205,14 @@ func leaksAdvice(rep *leaks.Answer) []string {
 		torch = "PyTorch: most often a tensor is kept with the graph that made it, as in total += loss. " +
 			"Keep loss.item() or x.detach(); what is only evaluated goes under torch.no_grad()."
 	)
-	if rep.Trace.Format == "torch" {
-		return []string{torch}
+	var kept []string
+	if k := rep.Leaks[0].Keeper; k != nil {
+		kept = append(kept, "At the end of the recording they are kept by "+keeperText(k)+": take out what is no longer needed, or put x.detach().cpu() there.")
 	}
-	list := []string{arrays, torch}
+	if rep.Trace.Format == "torch" {
+		return append(kept, torch)
+	}
+	list := append(kept, arrays, torch)
 	if rep.Leaks[0].Stack == "" {
 		list = append(list, "This recording has no stacks. One of PyTorch itself has: gpumem run --record x.pickle -- COMMAND, without --pool.")
 	}

@@ -6,6 +6,7 @@ is changed: no tensor is made, read or freed.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import threading
@@ -265,16 +266,20 @@ def _by_id(objects: List[Any], identity: int) -> Any:
 def _kept(node: Any, tensor: type) -> Iterator[Any]:
     """Returns the tensors that a node of the graph keeps, without unpacking any: a hook of the
     program, such as a checkpoint's, would compute it again."""
-    for name in dir(node):
-        if name.startswith("_raw_saved_"):
-            try:
-                raw = getattr(node, name)
-                for saved in raw if isinstance(raw, (list, tuple)) else [raw]:
-                    data = getattr(saved, "data", None)
-                    if isinstance(data, tensor):
-                        yield data
-            except RuntimeError:  # it is freed already
-                pass
+    for name in _saved_names(type(node)):
+        try:
+            raw = getattr(node, name)
+            for saved in raw if isinstance(raw, (list, tuple)) else [raw]:
+                data = getattr(saved, "data", None)
+                if isinstance(data, tensor):
+                    yield data
+        except (AttributeError, RuntimeError):  # it is freed already
+            pass
+
+
+@functools.lru_cache(maxsize=1024)
+def _saved_names(kind: type) -> Tuple[str, ...]:
+    return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
 def describe(tensor: Any) -> str:

@@ -82,7 +82,7 @@ def _named_by(referrer: Any, container: Any, frames: List[types.FrameType]) -> O
         if not names:
             return None
         if "__builtins__" in referrer:  # a module's
-            files = [referrer.get("__file__") or "", *(f.f_code.co_filename for f in frames if f.f_globals is referrer)]
+            files = [referrer.get("__file__") or _program(referrer), *(f.f_code.co_filename for f in frames if f.f_globals is referrer)]
             return Name(names[0], "a global", _filled(files, names[0], False))
         for o in gc.get_referrers(referrer):
             of_class = isinstance(o, type) and vars(o).get(names[0]) is container  # which is behind a proxy
@@ -104,6 +104,12 @@ def _named_by(referrer: Any, container: Any, frames: List[types.FrameType]) -> O
     return None
 
 
+def _program(variables: Dict[str, Any]) -> str:
+    """Returns the file of the program, from whose variables Python takes __file__ away when it has run."""
+    is_main = variables is vars(sys.modules.get("__main__", types))
+    return os.path.abspath(sys.argv[0]) if is_main and sys.argv else ""
+
+
 def fields(o: Any) -> Dict[str, Any]:
     """Returns the attributes that are in an object itself; nothing of its code is run."""
     try:
@@ -117,11 +123,12 @@ def _attribute(owner: Any, name: str, frames: List[types.FrameType]) -> Name:
     """Returns the name of an attribute of an instance or a class. What fills it stands in the file of
     its class, or else in one that is running."""
     kind = owner if isinstance(owner, type) else type(owner)
-    files = [getattr(sys.modules.get(c.__module__), "__file__", None) or "" for c in kind.__mro__]
+    modules = [vars(sys.modules.get(c.__module__, types)) for c in kind.__mro__]
+    files = [m.get("__file__") or _program(m) for m in modules]
     return Name(f"{kind.__qualname__}.{name}", "", _filled([*files, *(f.f_code.co_filename for f in frames)], name, True))
 
 
-_FILLS = ("append", "appendleft", "add", "extend", "insert", "setdefault", "update")
+_FILLS = ("append", "appendleft", "add", "extend", "insert", "setdefault", "update", "register_buffer", "add_param_group")
 
 
 def _filled(files: List[str], name: str, attribute: bool, code: Optional[types.CodeType] = None) -> Tuple[str, ...]:
@@ -136,10 +143,20 @@ def _filled(files: List[str], name: str, attribute: bool, code: Optional[types.C
     return ()
 
 
+def is_of_program(kind: type) -> bool:
+    """Reports whether a type is of a file of the program, not of a library."""
+    module = vars(sys.modules.get(kind.__module__, types))
+    return _is_program(module.get("__file__") or _program(module))
+
+
+def _is_program(file: str) -> bool:
+    return file.endswith(".py") and not any(part in file.replace("\\", "/") for part in ("/site-packages/", "/dist-packages/", "/lib/python3"))
+
+
 @functools.lru_cache(maxsize=64)
 def _targets(file: str) -> Tuple[Tuple[int, Any], ...]:
     """Returns what the program of a file puts something into, with the lines."""
-    if any(part in file.replace("\\", "/") for part in ("/site-packages/", "/dist-packages/", "/lib/python3")) or not file.endswith(".py"):
+    if not _is_program(file):
         return ()
     try:
         with open(file, "rb") as f:
@@ -155,7 +172,11 @@ def _puts(tree: ast.AST) -> Iterator[Tuple[int, Any]]:
         elif isinstance(node, ast.AugAssign):
             yield node.lineno, node.target
         elif isinstance(node, ast.Assign):
-            yield from ((node.lineno, t) for t in node.targets if isinstance(t, ast.Subscript))
+            used = {ast.dump(n) for n in ast.walk(node.value) if isinstance(n, (ast.Name, ast.Attribute))}
+            for t in (t for target in node.targets for t in (target.elts if isinstance(target, ast.Tuple) else [target])):
+                # total = total + loss, h, c = cell(x, (h, c))
+                if isinstance(t, ast.Subscript) or ast.dump(t).replace("Store()", "Load()") in used:
+                    yield node.lineno, t
 
 
 def _is(target: Any, name: str, attribute: bool) -> bool:

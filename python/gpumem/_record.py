@@ -9,9 +9,9 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ContextManager, Iterator, Optional, Union
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Union
 
-from . import _wants
+from . import _keepers, _wants
 
 FRAMEWORKS = ("torch", "jax", "cupy")  # that keep a record, or figures, of their own
 
@@ -97,11 +97,22 @@ def _torch(path: str) -> Iterator[None]:
     try:
         yield
     finally:
+        kept = _kept(torch, sys.exc_info()[1])  # before there is a snapshot, which would be looked through, too
         part, missing = use.end()
         if missing:
             print(f"gpumem.record: {path}: {missing:,} of the allocations are not in it: something else ended PyTorch's history, or it was full", file=sys.stderr)
+        if kept and part:
+            part[_keepers.KEY] = kept
         with open(path, "wb") as f:
             pickle.dump(part, f)
+
+
+def _kept(torch: Any, error: Optional[BaseException]) -> List[Dict[str, Any]]:
+    """Returns what keeps the program's tensors, nothing if that fails: the recording is whole without it."""
+    try:
+        return _keepers.keepers(torch, error)
+    except Exception:
+        return []
 
 
 @contextmanager

@@ -61,6 +61,7 @@ type gathered struct {
 	coarse     bool
 	total      curve // everything together
 	peak       int64 // most bytes live
+	pool       *trace.Pool
 }
 
 // window returns the part of the run that an event from start on is in.
@@ -118,7 +119,7 @@ func (x *index) of(site uint32, bytes uint64) int32 {
 
 // gather reads the recording twice.
 func gather(ctx context.Context, t *trace.Trace, pool *trace.Pool, progress func(part float64), names *names, coarse bool) (*gathered, error) {
-	g := &gathered{start: pool.Seeds, end: pool.Seeds, coarse: coarse}
+	g := &gathered{start: pool.Seeds, end: pool.Seeds, coarse: coarse, pool: pool}
 	x := &index{g: g, names: names, bySite: make([]int32, t.Sites()), bySize: idtable.New()}
 	w := pool.Walk()
 	var last []uint32 // slots that were freed since the last allocation

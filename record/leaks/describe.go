@@ -3,7 +3,11 @@ package leaks
 // The description of a place for the report: the survivors that count, its stack, and
 // places of the same name together.
 
-import "sort"
+import (
+	"sort"
+
+	"gpumem/record/trace"
+)
 
 // describe returns a leak as it is reported. Survivors that are not part of the even
 // growth are left out: those of a warm-up and of the last step.
@@ -34,6 +38,8 @@ func describe(g *gathered, p *place, s span, names *names) Place {
 		}
 	}
 	one := held(g, p, kept, names)
+	one.keepers, one.even = keepersOf(g, middle), total(middle)
+	one.nameKeeper()
 	one.rate = float64(total(middle)) / float64(s.highEvent-s.lowEvent)
 	return one
 }
@@ -41,6 +47,7 @@ func describe(g *gathered, p *place, s span, names *names) Place {
 // held returns a place with these survivors.
 func held(g *gathered, p *place, kept []birth, names *names) Place {
 	one := Place{
+		keepers: keepersOf(g, kept), even: total(kept),
 		Site: names.of(p, g.coarse), Bytes: total(kept), Blocks: uint64(len(kept)),
 		FirstEvent: kept[0].event + 1, GrowsToEvent: kept[len(kept)-1].event + 1,
 	}
@@ -57,7 +64,30 @@ func held(g *gathered, p *place, kept []birth, names *names) Place {
 	if p.site != 0 {
 		one.Stack = names.stack(site)
 	}
+	one.nameKeeper()
 	return one
+}
+
+// keepersOf returns the bytes that each container keeps of survivors.
+func keepersOf(g *gathered, list []birth) map[trace.Keeper]uint64 {
+	found := map[trace.Keeper]uint64{}
+	for _, b := range list {
+		if k, ok := g.pool.Keeper(b.event + 1); ok {
+			found[k] += b.bytes
+		}
+	}
+	return found
+}
+
+// nameKeeper names the container that keeps more than half of what grew evenly, if one does. A
+// block of the beginning, such as a library's workspace, is not asked.
+func (p *Place) nameKeeper() {
+	p.Keeper = nil
+	for k, n := range p.keepers {
+		if n > p.even-n {
+			p.Keeper = &k
+		}
+	}
 }
 
 // add adds a place, to one with the same name if there is one.
@@ -78,6 +108,11 @@ func add(list []Place, p Place) []Place {
 		o.Blocks += p.Blocks
 		o.FirstEvent, o.GrowsToEvent = min(o.FirstEvent, p.FirstEvent), max(o.GrowsToEvent, p.GrowsToEvent)
 		o.rate += p.rate
+		for k, n := range p.keepers {
+			o.keepers[k] += n
+		}
+		o.even += p.even
+		o.nameKeeper()
 		return list
 	}
 	return append(list, p)

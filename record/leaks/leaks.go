@@ -124,8 +124,13 @@ type Place struct {
 	// Blocks and the events are then those of the last.
 	Regrows bool   `json:"regrows,omitempty"`
 	Pool    string `json:"pool,omitempty"`
+	// Keeper is the container of the program that keeps more than half of what grew evenly, nil
+	// if there is none or if the recording does not have it.
+	Keeper *trace.Keeper `json:"keeper,omitempty"`
 
-	rate float64 // bytes an event
+	rate    float64                 // bytes an event
+	even    uint64                  // bytes that grew evenly
+	keepers map[trace.Keeper]uint64 // how many of these each keeps
 }
 
 // Find searches for leaks in t. The end of ctx stops it between batches of events; the

@@ -35,6 +35,8 @@ type (
 	// Pool is the events of one pool of memory, with its sums: Events, Allocs, PeakLive and
 	// others. Pool.Cursor reads the events, and Pool.Walk knows what is live after each.
 	Pool = tape.Pool
+	// Keeper is a container of the recorded program, with what it keeps at the end.
+	Keeper = tape.Keeper
 	// Event is one allocation or free: the requested Bytes, its Time, the Slot of its block.
 	Event = tape.Event
 	// Op is the kind of an Event.

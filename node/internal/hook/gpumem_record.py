@@ -8,7 +8,10 @@
 # memory runs out for the first time and again when the program ends. No error of
 # it reaches the program: it is reported in one line on stderr.
 import atexit
+import importlib
 import os
+import sys
+import types
 
 say = None  # tells of an error; gpumem_hook sets it
 
@@ -60,8 +63,9 @@ class Torch(object):
         if os.getpid() != self.process:
             return
         part = "%s.%d.part" % (self.name, self.process)
+        kept = self.keepers()
         try:
-            self.dump(part)
+            self.dump(part, kept)
             if self.path is None:
                 self.path = self.take()
             os.replace(part, self.path)
@@ -72,14 +76,30 @@ class Torch(object):
             except OSError:
                 pass
 
-    def dump(self, name):
+    def dump(self, name, kept):
         memory = self.module.cuda.memory
-        if hasattr(memory, "_dump_snapshot"):
+        if not kept and hasattr(memory, "_dump_snapshot"):
             return memory._dump_snapshot(name)
-        import pickle  # 2.0
+        import pickle  # which _dump_snapshot does, too, where there is one: not in 2.0
 
+        snapshot = memory._snapshot()
+        if kept:
+            snapshot[kept[0]] = kept[1]
         with open(name, "wb") as file:
-            pickle.dump(memory._snapshot(), file)
+            pickle.dump(snapshot, file)
+
+    def keepers(self):
+        """Returns the key of a snapshot and, for it, the containers that keep the program's tensors; None if
+        that fails or there are none, for the recording is whole without them."""
+        try:
+            package = types.ModuleType("gpumem_keepers")  # of the files beside this one
+            package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+            sys.modules.setdefault(package.__name__, package)
+            search = importlib.import_module("gpumem_keepers._keepers")
+            found = search.keepers(self.module, sys.exc_info()[1] or getattr(sys, "last_value", None))
+            return (search.KEY, found) if found else None
+        except Exception:
+            return None
 
     def take(self):
         """Makes the file, so that no other process takes its name."""

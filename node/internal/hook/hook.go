@@ -15,11 +15,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"gpumem/node/internal/privdir"
+	"gpumem/python"
 )
 
 //go:embed *.py
@@ -38,6 +40,10 @@ func content() map[string][]byte {
 	names, _ := fs.Glob(files, "*.py")
 	for _, name := range names {
 		content[name], _ = files.ReadFile(name) // embedded: there
+	}
+	names, _ = fs.Glob(python.Keepers, "gpumem/*.py")
+	for _, name := range names {
+		content[path.Base(name)], _ = python.Keepers.ReadFile(name)
 	}
 	return content
 }

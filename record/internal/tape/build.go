@@ -148,6 +148,10 @@ func (p *PoolBuilder) Waits(list []Wait) {
 // Final says what the pool held when the recording was taken, see [Pool.Final].
 func (p *PoolBuilder) Final(list []Segment) { p.p.final = list }
 
+// Keepers says what keeps the blocks of Alloc events, see [Pool.Keeper]. The pool may have no
+// blocks that are older than the recording and known from their frees alone.
+func (p *PoolBuilder) Keepers(keepers map[uint64]Keeper) { p.p.keepers = keepers }
+
 // Reserved says that the pool held that many bytes from the next event on, see
 // [Pool.Reserved]. The first call is for the beginning. Blocks that turn out to be older than
 // the recording later move the events on.

@@ -275,6 +275,21 @@ type Pool struct {
 	trims    []uint64
 	privates []Private
 	waits    []Wait
+	keepers  map[uint64]Keeper
+}
+
+// Keeper is a container of the recorded program that keeps blocks when the recording is taken.
+type Keeper struct {
+	Container string `json:"container"` // such as "list `hist`"
+	// Line is where the program fills it, as far as that is known, such as "train.py:8".
+	Line string `json:"line"`
+}
+
+// Keeper returns what keeps the block of an Alloc event, by the event's number from 1. ok is
+// false if that is not known. [Trace.Save] does not keep it.
+func (p *Pool) Keeper(event uint64) (k Keeper, ok bool) {
+	k, ok = p.keepers[event]
+	return k, ok
 }
 
 // Segments returns what the recorded program's pool held at the first event after the

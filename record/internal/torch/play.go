@@ -45,6 +45,7 @@ func play(b *tape.Builder, devices []*device, served bool) error {
 			if err := d.blocks.Seed(s.addr, s.event()); err != nil {
 				return err
 			}
+			d.noteKept(s.addr)
 		}
 		start := d.start()
 		d.pool.Segments(start)
@@ -70,10 +71,12 @@ func play(b *tape.Builder, devices []*device, served bool) error {
 			if _, err := d.pool.Alloc(s.event(), 0); err != nil {
 				return err
 			}
+			d.noteKept(s.addr)
 		}
 		d.reserve()
 		d.waitOn()
 		d.pool.Final(d.lastSegments())
+		d.pool.Keepers(d.finalKeepers())
 		d.notes()
 	}
 	return nil
@@ -148,7 +151,9 @@ func (d *device) event() error {
 	switch e.action {
 	case allocated:
 		delete(d.pending, e.addr)
-		return d.blocks.Alloc(e.addr, ev)
+		err := d.blocks.Alloc(e.addr, ev)
+		d.noteKept(e.addr)
+		return err
 	case freeRequested:
 		if d.blocks.Live(e.addr) {
 			d.pending[e.addr] = d.pool.Events()

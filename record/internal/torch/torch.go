@@ -17,6 +17,8 @@
 //	2025  a block has an address and frames.
 //	2026  events have user_metadata, which is not used.
 //
+// Recordings of gpumem's own recorders have one key more, keepers.go.
+//
 // Sizes are those that the program requested: size of an event,
 // requested_size of a block. A bare list of segments, as
 // torch.cuda.memory_snapshot returns it, is read as a snapshot without events.
@@ -122,6 +124,8 @@ type device struct {
 	privates map[[2]int64]uint32 // numbers of private pools, by their ids
 	served   []tape.Private      // which of them serve the events, by number in events
 
+	keepers map[uint64]*kept // of the blocks at the end, by address
+
 	pool    *tape.PoolBuilder
 	blocks  *tape.Blocks
 	pending map[uint64]uint64   // live blocks whose free is requested: how many events came before
@@ -186,6 +190,10 @@ func readTree(tree any, in *input.Reader, b *tape.Builder) error {
 	}
 	if err := t.snapshot(tree); err != nil {
 		return err
+	}
+	if top, ok := tree.(*dict); ok {
+		v, _ := top.get(keepersKey)
+		t.keepers(v)
 	}
 	devices := make([]*device, 0, len(t.devices))
 	for _, d := range t.devices {
