@@ -7,6 +7,7 @@ import (
 	"gpumem/record/advise"
 	"gpumem/record/leaks"
 	"gpumem/record/replay"
+	"gpumem/record/trace"
 )
 
 // TestWriteAdviceOurs: where only our own pool can, its command is given and no line to
@@ -74,6 +75,8 @@ func TestWriteLeaks(t *testing.T) {
 	deep.Stack = strings.TrimSuffix(strings.Repeat("f (x.py:1)\n", 14), "\n")
 	bigger := place
 	bigger.Regrows, bigger.BytesPerStep, bigger.Pool = true, nil, "cuda:1"
+	kept := place
+	kept.Keeper = &trace.Keeper{Container: "list `hist`", Line: "train.py:8"}
 	for _, tc := range []struct {
 		name string
 		rep  leaks.Report
@@ -84,6 +87,9 @@ func TestWriteLeaks(t *testing.T) {
 			"? 50 MiB 50 2 keep (train.py:12) on cuda:1, each time a larger block",
 			"50 MiB until event 149, then no more: keep (train.py:12)",
 			"Keep loss.item() or x.detach()",
+		}},
+		{"with the container that keeps it", leaks.Report{Verdict: leaks.Leak, Leaks: []leaks.Place{kept}}, []string{
+			"2 keep (train.py:12); kept by list `hist` (train.py:8)", "they are kept by list `hist` (train.py:8): take out what is no longer needed", "Keep loss.item() or x.detach()",
 		}},
 		{"a deep stack, many places", leaks.Report{Verdict: leaks.Leak, Leaks: []leaks.Place{deep, place, place, place, place, place, place, place, place, place}}, []string{
 			"10 leaks: keep", "and 2 places more (--json)", "and 4 frames more (--json)",

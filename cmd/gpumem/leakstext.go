@@ -142,7 +142,7 @@ func keeperText(k *trace.Keeper) string {
 	if k.Line == "" {
 		return report.OneLine(k.Container)
 	}
-	return report.OneLine(k.Container + ", " + k.Line)
+	return report.OneLine(k.Container + " (" + k.Line + ")")
 }
 
 func leaksTable(t *text, rep *leaks.Answer) {

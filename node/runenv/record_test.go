@@ -27,6 +27,16 @@ def oom():
     for o in observers: o(0, 1, 2, 3)
 `
 
+// Tensors as the search for what keeps them sees them.
+const standInTensors = `
+class Tensor:
+    is_cuda = is_leaf = True; requires_grad = False; grad = grad_fn = None; device = types.SimpleNamespace(index=0)
+    def __init__(self, address): self.address = address
+    def untyped_storage(self): return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: 512)
+nn, optim = types.SimpleNamespace(Module=type("Module", (), {})), types.SimpleNamespace(Optimizer=type("Optimizer", (), {}))
+cuda.memory._snapshot = lambda: {"segments": []}
+`
+
 func TestRecordTorch(t *testing.T) {
 	const want = "[['all', [('max_entries', 1000000), ('stacks', 'python')]]"
 	read := "\ndef read():\n    import os; name = os.environ['GPUMEM_RECORD']\n    return open(name).read() if os.path.exists(name) else None\n"
@@ -44,6 +54,10 @@ func TestRecordTorch(t *testing.T) {
 		{"no PyTorch", "", "print(1)", "1", "", nil},
 		{"out of memory, which is written at once, and once", "", "import torch; torch.init(); torch.oom(); print(read()); torch.oom(); print(read())",
 			want + ", 'oom']\n" + want + ", 'oom']", "", map[string]string{"FILE": want + ", 'oom', 'oom']"}},
+		{"what keeps tensors", standInTensors, "import os, torch, pickle; torch.init(); hist = [torch.Tensor(i) for i in range(1, 11)]; torch.oom()\n" +
+			"print(pickle.load(open(os.environ['GPUMEM_RECORD'], 'rb'))); hist.clear()",
+			"{'segments': [], 'gpumem_keepers': [{'container': 'list `hist`', 'line': '', 'device': 0, 'blocks': [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 'bytes': 5120}]}",
+			"", map[string]string{"FILE": want + ", 'oom']"}},
 		{"killed after that", "", "import torch, os; torch.init(); torch.oom(); torch.oom(); os._exit(0)", "", "", map[string]string{"FILE": want + ", 'oom']"}},
 		{"an error of the program", "", "import torch, sys; torch.init()\ntry: sys.exit(3)\nexcept SystemExit: print('3')", "3", "", map[string]string{"FILE": want + "]"}},
 		{"forked", "", "import torch, os, sys; torch.init()\nif os.fork() == 0: sys.exit()\nos.wait(); print(read())", "None", "", map[string]string{"FILE": want + "]"}},

@@ -121,9 +121,9 @@ class _Search:
             if id(c) not in self.p.own and not (isinstance(c, dict) and "__builtins__" in c):
                 rows.append((self._estimate(c), c, c))
         for o in self._caches():
-            for inner in gc.get_referents(o):
-                if type(inner) is dict and len(inner) >= MANY and inner is not _names.fields(o):
-                    rows.append((self._estimate(inner), inner, o))
+            results = self._results(o)
+            if len(results) >= MANY:
+                rows.append((self._estimate(results), results, o))
         rows = sorted((r for r in rows if r[0]), key=lambda r: r[0], reverse=True)
         kept = [(self._row(c), c, named) for _, c, named in rows]
         for storages, c, named in sorted(kept, key=lambda r: sum(r[0].values()), reverse=True):
@@ -143,6 +143,16 @@ class _Search:
 
     def _caches(self) -> List[Any]:
         return [o for o in gc.get_objects() if type(o) is functools._lru_cache_wrapper]
+
+    def _results(self, cache: Any) -> List[Any]:
+        """Returns the results in a cache that have tensors. One without a limit has them in a dictionary."""
+        results: List[Any] = []
+        for inner in gc.get_referents(cache):
+            if type(inner) is dict and inner is not _names.fields(cache):
+                results += inner.values()
+            elif type(inner) not in _ATOMS and inner is not cache.__wrapped__:
+                results.append(inner)
+        return [r for r in results if not self.is_over(0.5) and self._of(r, None)]
 
     def _estimate(self, c: Any) -> int:
         """Returns how many bytes a row may keep, by some of the things in it; 0 if it is none."""
@@ -286,8 +296,6 @@ def _things(value: Any) -> List[Any]:
                 inner += _locals(trace.tb_frame)
             trace = trace.tb_next
         return inner
-    if kind.__name__ == "_lru_list_elem":
-        return gc.get_referents(value)
     return _children(value)
 
 
@@ -300,7 +308,10 @@ def _is_full(cell: Any) -> bool:
 
 def _locals(frame: Any) -> List[Any]:
     """Returns the local variables of a frame or a generator, whose own copy of them is not made."""
-    return [o for o in gc.get_referents(frame) if type(o) not in _OF_FRAMES and not (type(o) is dict and "__builtins__" in o)]
+    found = gc.get_referents(frame)
+    if type(frame) is not types.FrameType:
+        found += gc.get_referents(*(o for o in found if type(o) is types.FrameType))  # of a generator, up to Python 3.10
+    return [o for o in found if type(o) not in _OF_FRAMES and not (type(o) is dict and "__builtins__" in o)]
 
 
 _ATOMS = (str, bytes, int, float, bool, complex, type(None), type, types.FrameType, types.ModuleType)

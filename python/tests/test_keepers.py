@@ -1,0 +1,166 @@
+"""What keeps the tensors of a recorded program, with a stand-in for PyTorch; test_torch.py has it with the real one."""
+
+import functools
+import types
+import unittest
+import unittest.mock
+
+from gpumem import _keepers
+from test_held import Gpu, Module, Optimizer, Tensor, fake_torch
+
+MODULE_LIST = []
+
+
+class Node:
+    """A node of a graph, which keeps a tensor."""
+
+    _raw_saved_self = None
+
+    def __init__(self, tensor=None, *before):
+        self.next_functions = [(node, 0) for node in before]
+        if tensor is not None:
+            self._raw_saved_self = types.SimpleNamespace(data=tensor)
+
+
+class Buffers(Module):
+    def __init__(self):
+        super().__init__()
+        self._buffers = {}
+
+    def register_buffer(self, name, tensor):
+        self._buffers[name] = tensor
+
+    def buffers(self):
+        return iter(self._buffers.values())
+
+
+class Keepers(unittest.TestCase):
+    def setUp(self):
+        self.gpu = Gpu()
+        self.torch = fake_torch(self.gpu)
+
+    def tensor(self, n=1000, **more):
+        return Tensor(self.gpu, n, **more)
+
+    def found(self, *tensors, error=None):
+        """Returns the containers that keep some of these tensors, with how many."""
+        addresses = {t.address for t in tensors}
+        rows = [(k["container"], len(addresses & set(k["blocks"]))) for k in _keepers.keepers(self.torch, error)]
+        return [row for row in rows if row[1]]
+
+    def test_rows(self):
+        tensors = tuple(self.tensor() for _ in range(12))
+        for name, make in {
+            "list": list, "deque": __import__("collections").deque, "set": set,
+            "dict": lambda ts: dict(enumerate(ts)), "of records": lambda ts: [{"step": i, "out": (t, None)} for i, t in enumerate(ts)],
+            "of closures": lambda ts: [(lambda t: lambda: t)(t) for t in ts],
+            "of partial functions": lambda ts: [functools.partial(print, t) for t in ts],
+        }.items():
+            with self.subTest(name):
+                kept = make(tensors)
+                kind = type(kept).__name__
+                self.assertEqual(self.found(*tensors), [(f"{kind} `kept`, a local of test_rows", 12)])
+                del kept
+
+    def test_generators_and_exceptions(self):
+        def stream(t):
+            yield 1
+            print(t)
+
+        def fail(t):
+            raise ValueError("no")
+
+        tensors = tuple(self.tensor() for _ in range(10))
+        streams = [stream(t) for t in tensors]
+        for s in streams:
+            next(s)
+        self.assertEqual(self.found(*tensors), [("list `streams`, a local of test_generators_and_exceptions", 10)])
+        del streams, s
+        errors = []
+        for t in tensors:
+            try:
+                fail(t)
+            except ValueError as e:
+                errors.append(e.with_traceback(e.__traceback__.tb_next))
+        del t
+        self.assertEqual(self.found(*tensors), [("list `errors`, a local of test_generators_and_exceptions", 10)])
+
+    def test_cache_of_a_function(self):
+        for size in (None, 64):
+            with self.subTest(size):
+
+                @functools.lru_cache(maxsize=size)
+                def mask(i):
+                    return self.tensor()
+
+                tensors = tuple(mask(i) for i in range(10))
+                self.assertEqual([c.rpartition(".")[2] for c, n in self.found(*tensors) if n == 10], ["mask`"])
+
+    def test_line(self):
+        MODULE_LIST.extend(self.tensor() for _ in range(10))
+        try:
+            with open(__file__) as f:
+                number = next(n for n, code in enumerate(f, 1) if "MODULE_LIST.extend" in code)
+            self.assertIn(("list `MODULE_LIST`", f"test_keepers.py:{number}"), [(k["container"], k["line"]) for k in _keepers.keepers(self.torch)])
+        finally:
+            MODULE_LIST.clear()
+
+    def test_optimizer_and_buffers(self):
+        model = Module([self.tensor() for _ in range(10)])
+        optimizer = Optimizer()
+        prompts = tuple(self.tensor() for _ in range(10))
+        state = tuple(self.tensor() for _ in range(10))
+        optimizer.param_groups = [{"params": list(model.parameters())}, *({"params": [p]} for p in prompts)]
+        optimizer.state = dict(zip(prompts, ({"exp_avg": s} for s in state)))
+        # Nothing keeps the model's own.
+        self.assertEqual(self.found(*prompts, *state, *model.parameters()), [("param_groups of Optimizer `optimizer`", 20)])
+        self.stats = Buffers()
+        for i in range(10):
+            self.stats.register_buffer(str(i), self.tensor())
+        self.assertEqual(self.found(*self.stats.buffers()), [("buffers of Buffers `Keepers.stats`", 10)])
+
+    def test_graphs(self):
+        """Of a loss and what it is made of, the latter keeps them: it is what goes on to the next step."""
+        saved = tuple(self.tensor(1 << 20) for _ in range(20))
+        node = None
+        for t in saved:
+            node = Node(t, *[n for n in (node,) if n])
+        hidden, loss = self.tensor(), self.tensor()
+        hidden.grad_fn, loss.grad_fn = node, Node(self.tensor(), node)
+        hidden.is_leaf = loss.is_leaf = False
+        self.assertEqual(self.found(*saved), [("the graph of `hidden`", 20)])
+
+    def test_most_in_one_thing_is_no_row(self):
+        """A table of parts, of which one has a list, does not keep what is in the list."""
+        losses = tuple(self.tensor() for _ in range(50))
+        parts = {str(i): [self.tensor()] for i in range(9)}
+        parts["log"] = list(losses)
+        self.assertEqual(self.found(*losses), [("list `parts['log']`, a local of test_most_in_one_thing_is_no_row", 50)])
+
+    def test_none(self):
+        few, model = [self.tensor() for _ in range(7)], Module([self.tensor() for _ in range(20)])
+        copies = list(model.parameters())
+        self.assertEqual(self.found(*few, *copies), [])
+
+    def test_bounds(self):
+        kept = [self.tensor() for _ in range(100)]
+        addresses = {t.address for t in kept}
+        self.assertEqual(_keepers.keepers(self.torch, seconds=0), [])
+        with unittest.mock.patch.object(_keepers, "BLOCKS", 30):
+            self.assertEqual(sum(len(k["blocks"]) for k in _keepers.keepers(self.torch)), 30)
+        with unittest.mock.patch.object(_keepers, "OBJECTS", 1000):
+            self.assertEqual(_keepers.keepers(self.torch), [])
+        found = [k for k in _keepers.keepers(self.torch) if addresses & set(k["blocks"])]
+        self.assertEqual([(k["device"], k["bytes"], len(k["blocks"])) for k in found], [(0, 100_000, 100)])
+
+    def test_error(self):
+        def train():
+            history = [self.tensor() for _ in range(10)]
+            raise ValueError([t.address for t in history])
+
+        try:
+            train()
+        except ValueError as e:
+            error = e
+        names = [k["container"] for k in _keepers.keepers(self.torch, error) if set(k["blocks"]) & set(error.args[0])]
+        self.assertEqual(names, ["list `history`, a local of train"])
