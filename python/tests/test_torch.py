@@ -477,6 +477,34 @@ class Transformers(Case):
         )
 
 
+class Recorded(Case):
+    def test_what_keeps_it(self):
+        """A list, its graphs, and a sum of losses, in a recording that ends by an exception."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(
+                "import pickle\n"
+                f"path = {folder!r} + '/x.pickle'\n"
+                "net = network()\n"
+                "def train():\n"
+                "    outputs, total, addresses = [], 0, []\n"
+                "    for _ in range(20):\n"
+                "        x = torch.ones(64, 512, device='cuda')\n"
+                "        outputs.append({'x': x}); addresses.append(x.data_ptr())\n"
+                "        total = total + net(torch.ones(64, 512, device='cuda')).pow(2).mean()\n"
+                "    raise ValueError(addresses)\n"
+                "try:\n"
+                "    with gpumem.record(path, 'torch'): train()\n"
+                "except ValueError as e: addresses = e.args[0]\n"
+                "found = {k['container']: k for k in pickle.load(open(path, 'rb'))['gpumem_keepers']}\n"
+                "assert set(found) == {'list `outputs`, a local of train', 'the graph of `total`'}, found.keys()\n"
+                "kept = found['list `outputs`, a local of train']\n"
+                "assert sorted(kept['blocks']) == sorted(addresses) and kept['bytes'] == 20 * 64 * 512 * 4, kept\n"
+                "assert found['the graph of `total`']['bytes'] > 20 * 6 * 64 * 512 * 4\n"
+                "from torch.cuda import _memory_viz\n"  # PyTorch's own reader
+                "assert _memory_viz.trace(pickle.load(open(path, 'rb'))) and _memory_viz.trace_plot(pickle.load(open(path, 'rb')))\n"
+            )
+
+
 class Diagnose(Case):
     PROGRAM = (
         "import sys, torch, gpumem\ngpumem.diagnose()\nnet = torch.nn.Linear(1024, 1024).cuda()\n"
