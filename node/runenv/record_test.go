@@ -150,3 +150,37 @@ func TestRecord(t *testing.T) {
 		t.Errorf("a relative path: %v", err)
 	}
 }
+
+// TestRecordTorchBeforeMainReturns: what the variables of main keep is looked at before they are
+// gone, and counts as long as nothing is allocated since.
+func TestRecordTorchBeforeMainReturns(t *testing.T) {
+	if exec.Command(python(t), "-c", "import sys; sys.monitoring").Run() != nil {
+		t.Skip("skipped: python3 is not Python 3.12 or later, which say when a function returns")
+	}
+	const program = `import os, torch, pickle
+made = [10]
+torch.cuda.memory_stats, torch.cuda.device_count = (lambda i: {"allocation.all.allocated": made[0]}), (lambda: 1)
+def kept():
+    torch.observers[0].__self__.write()
+    with open(os.environ["GPUMEM_RECORD"], "rb") as f: data = f.read()
+    return [(k["container"], len(k["blocks"])) for k in pickle.loads(data)["gpumem_keepers"]] if b"gpumem_keepers" in data else []
+def main():
+    torch.init()
+    hist = [torch.Tensor(i) for i in range(1, 11)]
+`
+	for _, tc := range []struct{ name, code, want string }{
+		{"nothing allocated since", "main(); print(kept())", "[('list `hist`, a local of main', 10)]"},
+		{"something allocated since", "main(); made[0] += 1; print(kept())", "[]"},
+		{"within another function of the program", "def outer(): main(); return kept()\nprint(outer())", "[]"},
+		{"in a thread", "import threading; t = threading.Thread(target=main); t.start(); t.join(); print(kept())", "[('list `hist`, a local of main', 10)]"},
+		{"still there at the end", "hist = [torch.Tensor(i) for i in range(11, 21)]; main(); print(kept())", "[('list `hist`', 10), ('list `hist`, a local of main', 10)]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := Limits{Record: filepath.Join(t.TempDir(), "x.pickle")}
+			stdout, stderr := script{grant: g, modules: map[string]string{"torch.py": standInRecording + standInTensors}, code: program + tc.code}.run(t)
+			if stdout != tc.want || stderr != "" {
+				t.Errorf("stdout %q, want %q; stderr %q", stdout, tc.want, stderr)
+			}
+		})
+	}
+}

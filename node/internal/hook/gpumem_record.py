@@ -11,6 +11,7 @@ import atexit
 import importlib
 import os
 import sys
+import time
 import types
 
 say = None  # tells of an error; gpumem_hook sets it
@@ -18,6 +19,11 @@ say = None  # tells of an error; gpumem_hook sets it
 # Events that PyTorch keeps: the last of them. Without a limit a program that runs
 # for days would fill the host's memory.
 MOST = 1000000
+
+# Looks at what keeps tensors before the program ends take no more seconds than this, or one of them more.
+MOST_SPENT = 3.0
+MAIN = getattr(sys.modules.get("__main__"), "__dict__", {})
+TOOL = 4  # of sys.monitoring: debuggers, coverage and profilers have others
 
 
 def torch(module):
@@ -38,6 +44,8 @@ class Torch(object):
         self.path = None  # the file that is ours
         self.refused = False  # memory has run out once
         self.process = None  # which records: one that it forks has no CUDA
+        self.before = None  # what kept tensors when main() returned, and how many allocations there had been
+        self.spent = 0.0  # seconds, on that
 
     def start(self):
         try:
@@ -48,6 +56,7 @@ class Torch(object):
                 memory._record_memory_history(True, trace_alloc_max_entries=MOST, trace_alloc_record_context=True)  # 2.0
             self.process = os.getpid()
             atexit.register(self.write)
+            self.await_ends()
             observe = getattr(self.module._C, "_cuda_attach_out_of_memory_observer", None)
             if observe:
                 observe(self.refuse)
@@ -92,14 +101,57 @@ class Torch(object):
         """Returns the key of a snapshot and, for it, the containers that keep the program's tensors; None if
         that fails or there are none, for the recording is whole without them."""
         try:
-            package = types.ModuleType("gpumem_keepers")  # of the files beside this one
-            package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
-            sys.modules.setdefault(package.__name__, package)
-            search = importlib.import_module("gpumem_keepers._keepers")
+            search = self.search()
             found = search.keepers(self.module, sys.exc_info()[1] or getattr(sys, "last_value", None))
+            if self.before and self.before[0] == self.allocations():  # what was freed since is the end's, too
+                found += [keeper for keeper in self.before[1] if keeper not in found]
             return (search.KEY, found) if found else None
         except Exception:
             return None
+
+    def search(self):
+        package = types.ModuleType("gpumem_keepers")  # of the files beside this one
+        package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
+        sys.modules.setdefault(package.__name__, package)
+        return importlib.import_module("gpumem_keepers._keepers")
+
+    def allocations(self):
+        cuda = self.module.cuda
+        return [cuda.memory_stats(i).get("allocation.all.allocated") for i in range(cuda.device_count())]
+
+    def await_ends(self):
+        """Has a look before the program's outermost functions, such as main(), return for the first time: what
+        their variables keep is freed then. Only Python 3.12 and later say when a function returns at no cost to others."""
+        try:
+            functions = [unwrapped(o) for o in list(MAIN.values()) if isinstance(o, types.FunctionType)]
+            codes = [f.__code__ for f in functions if f.__globals__ is MAIN]
+            frame = sys._getframe()
+            while frame:
+                if is_of_program(frame):
+                    codes.append(frame.f_code)
+                frame = frame.f_back
+            watch = sys.monitoring
+            watch.use_tool_id(TOOL, "gpumem")
+            watch.register_callback(TOOL, watch.events.PY_RETURN, self.returns)
+            for code in codes:
+                watch.set_local_events(TOOL, code, watch.events.PY_RETURN)
+        except Exception:
+            pass  # an older Python, another tool
+
+    def returns(self, code, offset, value):
+        frame, functions = sys._getframe(1), 0
+        while frame:
+            functions += is_of_program(frame)
+            frame = frame.f_back
+        if functions == 1 and self.spent < MOST_SPENT and os.getpid() == self.process:
+            began = time.time()
+            try:
+                found = self.search().keepers(self.module)
+                self.before = self.allocations(), found
+            except Exception:
+                pass
+            self.spent += time.time() - began
+        return sys.monitoring.DISABLE
 
     def take(self):
         """Makes the file, so that no other process takes its name."""
@@ -110,3 +162,14 @@ class Torch(object):
             path = "%s.%d" % (self.name, self.process)
             with open(path, "x"):
                 return path
+
+
+def unwrapped(function):
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def is_of_program(frame):
+    """Reports whether a frame is of a function of the file that Python was started with."""
+    return frame.f_globals is MAIN and frame.f_code.co_name != "<module>"
