@@ -108,6 +108,9 @@ func rangeText(r *advise.Range, rep *advise.Report) string {
 func writeSecond(t *text, rep *advise.Report) {
 	s := rep.Second
 	if s == nil {
+		if rep.Grows != nil {
+			return
+		}
 		if rep.Advice != nil {
 			t.Line("Nothing of this leaves enough memory for a second program.")
 		}

@@ -31,7 +31,7 @@ func leaksCommand() *cobra.Command {
 func runLeaks(ctx context.Context, o *leaksOptions) error {
 	line := newProgress(o.errs)
 	defer line.clear()
-	t, err := o.open(ctx, o.words[0], true, line) // paths tell the program's files from a library's
+	t, err := o.open(ctx, o.words[0], o.paths, line)
 	if err != nil {
 		return err
 	}

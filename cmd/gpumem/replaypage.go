@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -97,9 +98,29 @@ func addAdvice(p *report.Page, rep *advise.Report) {
 		verdict += " " + strings.Join(c.Set, " ")
 	}
 
+	if headline := adviceHeadline(rep); headline != "" {
+		p.Headline = headline
+	}
 	smallest := strings.Join(pageLines(func(t *text) { writeSmallest(t, rep) }), " ")
 	p.Sections = append(p.Sections, adviceOnPage(rep))
 	p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: verdict}, report.Answer{Question: "Smallest card", Text: smallest})
+}
+
+// adviceHeadline returns what a page is to begin with where the replay, which has nothing outside
+// the pool and ends with the recording, would say that the program fits; "" if that is right.
+func adviceHeadline(rep *advise.Report) string {
+	name, device := filepath.Base(rep.Trace.Source), size.Format(rep.DeviceBytes)
+	switch g := rep.Grows; {
+	case g != nil && g.FitsSteps != nil:
+		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep), device, report.Count(round(*g.FitsSteps)))
+	case rep.FitsAsItIs || rep.Trace.Refused > 0 || rep.Title() == "":
+		return ""
+	case rep.Advice == nil:
+		return fmt.Sprintf("%s does not fit %s, with %s outside the pool", name, device, size.Format(rep.ContextBytes))
+	case len(rep.Advice.Set) > 0:
+		return fmt.Sprintf("%s does not fit %s as it is, and fits with %s", name, device, strings.Join(rep.Advice.Set, " "))
+	}
+	return fmt.Sprintf("%s does not fit %s as it is", name, device)
 }
 
 // lowerFirst begins a sentence small, to stand behind a colon.

@@ -227,7 +227,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if rep.Grows, err = a.grows(ctx, t, rep); err != nil {
 		return nil, err
 	}
-	a.second(rep)
+	if rep.Grows == nil { // what grows takes what is left for a second program
+		a.second(rep)
+	}
 	if len(gpus) == 1 && len(gpus[0].pools) == 1 {
 		return rep, nil
 	}

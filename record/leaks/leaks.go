@@ -182,7 +182,7 @@ func sortPlaces(rep *Report) {
 // find searches one pool: with exact places first, and with coarse ones if nothing is
 // found.
 func find(ctx context.Context, t *trace.Trace, pool *trace.Pool, cfg Config) (*Report, error) {
-	names := newNames(t.Site, t.Sites(), cfg.KeepPaths)
+	names := newNames(t.FullSite, t.Sites(), cfg.KeepPaths)
 	r, err := category.Read(ctx, t, pool)
 	if err != nil {
 		return nil, err

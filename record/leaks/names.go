@@ -76,7 +76,7 @@ type heldKey struct {
 }
 
 func newHeldBy(t *trace.Trace, keepPaths bool) *heldBy {
-	return &heldBy{names: newNames(t.Site, t.Sites(), keepPaths), list: []Held{}, at: map[heldKey]int{}}
+	return &heldBy{names: newNames(t.FullSite, t.Sites(), keepPaths), list: []Held{}, at: map[heldKey]int{}}
 }
 
 // add adds blocks of one site. A line is shown with the stack that comes first. each is the

@@ -29,6 +29,13 @@ func stepsOf(r *category.Reading) *steps {
 // one reports whether the recording is known to have no second step.
 func (s *steps) one() bool { return s != nil && len(*s) <= 1 }
 
+// few reports whether the recording is known to have so few steps that what grows slowly, or in
+// some steps, does not show.
+func (s *steps) few() bool { return s != nil && len(*s) < leastSteps }
+
+// leastSteps is how many steps tell that nothing grows.
+const leastSteps = 10
+
 // count returns the number of steps, where repeats is what the allocations' counts say, 0 if
 // nothing. A loop with two optimizers has two updates a step.
 func (s *steps) count(repeats float64) float64 {

@@ -108,6 +108,8 @@ func judge(g *gathered, names *names, known *steps) *Report {
 		rep.Verdict = Growth
 	case rep.Unnamed > 0:
 		rep.Verdict = Growth
+	case known.few():
+		// A warm-up takes as long.
 	case c.most >= leastLater || keptPart(g, g.places, all[0].low, all[0].high) < 0.05:
 		rep.Verdict = None
 	}

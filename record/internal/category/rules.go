@@ -365,12 +365,14 @@ func (j *judge) passing(b *block) label {
 	if next != nil && b.died < next.first {
 		return label{Temporaries, !j.blind || !j.byTip(b, next)}
 	}
-	if !j.blind && j.born(b) != forward {
+	if !j.blind && j.born(b) != forward && !j.outlivesSteps(b) {
 		if f := j.after(forward, b.born); f != nil && f.first > b.born && b.died > f.first && (next == nil || f.first < next.first) {
 			return label{Inputs, false}
 		}
 	}
 	switch {
+	case j.outlivesSteps(b):
+		return label{Unknown, false} // something keeps it
 	case next == nil && j.grows[b]:
 		return label{KVCache, !j.blind}
 	case next == nil && !j.trains && j.carried[b.bytes] >= leastCaches && j.isCarried(b):
@@ -387,6 +389,20 @@ func (j *judge) passing(b *block) label {
 		sure = false // it may be a batch that is kept, too
 	}
 	return label{Activations, sure}
+}
+
+// outlivesSteps reports whether a block lives through backward passes of several steps that came
+// after its own: no batch, output or activation does.
+func (j *judge) outlivesSteps(b *block) bool {
+	const several = 5 // a step of two models, or with a line search, has as many
+	n := 0
+	i := sort.Search(len(j.phases), func(i int) bool { return j.phases[i].first > b.born })
+	for ; i < len(j.phases) && j.phases[i].last < b.died && n < several; i++ {
+		if j.phases[i].role == backward {
+			n++
+		}
+	}
+	return n == several
 }
 
 // diesGoingBack reports whether a block is freed in a backward pass: the next one need not be
