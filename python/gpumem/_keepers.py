@@ -162,7 +162,7 @@ class _Search:
                 elements += [c[-1], c[len(c) // 2]]
         except (RuntimeError, IndexError):  # another thread is changing it
             return 0
-        kept = [sum(self._of(e, None).values()) for e in elements if type(e) not in _ATOMS]
+        kept = [sum(self._of(e, None, c).values()) for e in elements if type(e) not in _ATOMS]
         kept += [0] * (len(elements) - len(kept))
         return sum(kept) * len(c) // len(kept) if sum(n > 0 for n in kept) * 2 >= len(kept) else 0
 
@@ -175,7 +175,7 @@ class _Search:
         for e in elements:
             if self.is_over():
                 break
-            kept = self._of(e, nodes)
+            kept = self._of(e, nodes, c)
             count += bool(kept)
             most = max(most, sum(n for k, n in kept.items() if k not in found))
             found.update(kept)
@@ -183,11 +183,12 @@ class _Search:
             return {}
         return found
 
-    def _of(self, element: Any, nodes: Optional[Set[Any]]) -> Kept:
+    def _of(self, element: Any, nodes: Optional[Set[Any]], row: Any = None) -> Kept:
         """Returns what a thing in a row keeps beside what is of a model, with what its graphs keep at nodes that
-        are not in nodes, to which it adds them; without graphs if that is None."""
+        are not in nodes, to which it adds them; without graphs if that is None. The row itself, which an
+        exception's frames may have, is left out."""
         found: Kept = {}
-        tensors = list(self._inside(element))
+        tensors = list(self._inside(element, row))
         self._add(found, tensors, False)
         if nodes is not None:
             for t in tensors:
@@ -202,10 +203,10 @@ class _Search:
                 if t.is_leaf and t.grad is not None:  # which only its tensor keeps
                     kept.update(s for s in map(key, parts(t.grad)) if s)
 
-    def _inside(self, value: Any, depth: int = DEEP) -> Iterator[Any]:
+    def _inside(self, value: Any, outside: Any = None) -> Iterator[Any]:
         """Returns the tensors in a thing: in lists and records, closures, suspended generators, and in the
         frames of an exception."""
-        left, seen = [(value, depth)], {id(value)}
+        left, seen = [(value, DEEP)], {id(value), id(outside)}
         while left and len(seen) < 5000:
             value, depth = left.pop()
             if issubclass(type(value), self.p.tensor):

@@ -42,10 +42,10 @@ class Keepers(unittest.TestCase):
     def tensor(self, n=1000, **more):
         return Tensor(self.gpu, n, **more)
 
-    def found(self, *tensors, error=None):
+    def found(self, *tensors):
         """Returns the containers that keep some of these tensors, with how many."""
         addresses = {t.address for t in tensors}
-        rows = [(k["container"], len(addresses & set(k["blocks"]))) for k in _keepers.keepers(self.torch, error)]
+        rows = [(k["container"], len(addresses & set(k["blocks"]))) for k in _keepers.keepers(self.torch)]
         return [row for row in rows if row[1]]
 
     def test_rows(self):
@@ -84,6 +84,28 @@ class Keepers(unittest.TestCase):
                 errors.append(e.with_traceback(e.__traceback__.tb_next))
         del t
         self.assertEqual(self.found(*tensors), [("list `errors`, a local of test_generators_and_exceptions", 10)])
+
+    def test_exceptions_whose_frames_have_their_list(self):
+        def train():
+            errors = []
+            for _ in range(10):
+                try:
+                    fail(self.tensor())
+                except ValueError as e:
+                    errors.append(e)
+            raise KeyError
+
+        def fail(t):
+            addresses.add(t.address)
+            raise ValueError("no")
+
+        addresses = set()
+        try:
+            train()
+        except KeyError as e:
+            error = e
+        names = [k["container"] for k in _keepers.keepers(self.torch, error) if addresses & set(k["blocks"])]
+        self.assertEqual(names, ["list `errors`, a local of train"])
 
     def test_cache_of_a_function(self):
         for size in (None, 64):

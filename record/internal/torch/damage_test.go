@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
@@ -64,6 +65,15 @@ func FuzzTorch(f *testing.F) {
 		}
 		f.Add(string(data))
 	}
+	// One block that "list `hist`" keeps.
+	f.Add("\x80\x02}q\x00(X\x08\x00\x00\x00segmentsq\x01]q\x02}q\x03(X\x06\x00\x00\x00deviceq\x04K\x00X\x07\x00\x00\x00ad" +
+		"dressq\x05M\x00\x01X\x0a\x00\x00\x00total_sizeq\x06M\x00\x02X\x06\x00\x00\x00streamq\x07K\x00X\x0c\x00\x00\x00" +
+		"segment_typeq\x08X\x05\x00\x00\x00smallq\x09X\x06\x00\x00\x00blocksq\x0a]q\x0b}q\x0c(h\x05M\x00\x01X\x04\x00" +
+		"\x00\x00sizeq\x0dM\x00\x02X\x0e\x00\x00\x00requested_sizeq\x0eK\x05X\x05\x00\x00\x00stateq\x0fX\x10\x00\x00" +
+		"\x00active_allocatedq\x10uauaX\x0d\x00\x00\x00device_tracesq\x11]q\x12]q\x13}q\x14(X\x06\x00\x00\x00actionq" +
+		"\x15X\x05\x00\x00\x00allocq\x16X\x04\x00\x00\x00addrq\x17M\x00\x01h\x0dK\x05h\x07K\x00uaaX\x0e\x00\x00\x00gpum" +
+		"em_keepersq\x18]q\x19}q\x1a(X\x09\x00\x00\x00containerq\x1bX\x0b\x00\x00\x00list `hist`q\x1cX\x04\x00\x00\x00l" +
+		"ineq\x1dX\x06\x00\x00\x00t.py:8q\x1eh\x04K\x00h\x0a]q\x1fM\x00\x01aX\x05\x00\x00\x00bytesq K\x05uau.")
 	f.Fuzz(func(t *testing.T, in string) {
 		tr, err := formats.Read(context.Background(), strings.NewReader(in), "in", tape.Options{Format: "torch"})
 		if err != nil {
@@ -75,6 +85,13 @@ func FuzzTorch(f *testing.F) {
 		defer tr.Close()
 		if err := tracetest.CheckTrace(tr); err != nil {
 			t.Fatal(err)
+		}
+		for _, p := range tr.Pools {
+			for n := range min(p.Events, 1000) {
+				if k, _ := p.Keeper(n + 1); len(k.Container) > maxKeeperText+len("...") || strings.ContainsFunc(k.Container+k.Line, unicode.IsControl) {
+					t.Fatalf("event %d is kept by %q", n+1, k)
+				}
+			}
 		}
 		for i := range tr.Sites() {
 			if s := tr.Site(i); strings.Count(s, "\n") >= tape.MaxFrames {
