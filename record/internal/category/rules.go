@@ -340,6 +340,8 @@ func (j *judge) goingBack(b *block) label {
 	switch {
 	case j.blind && b.died == never && j.laid[b.bytes] > 0 && j.grads[b.bytes] > j.laid[b.bytes]:
 		return label{State, false} // more than there are parameters: an update's, too
+	case j.isGradient(b) && b.died > j.end(p) && j.diesGoingBack(b):
+		return label{Activations, false} // no gradient is freed in a later backward pass
 	case j.isGradient(b):
 		return label{Gradients, !tip && (b.died > j.end(p) || j.forgotten[p])}
 	case tip && b.died > p.high && b.died <= p.last:
@@ -450,7 +452,7 @@ func (j *judge) byTip(b *block, next *phase) bool {
 // getChosenWorkspaceSize, _getWorkspaceSize).
 func (j *judge) isWorkspace(b *block) bool {
 	const old, hopper, lt = 2*4096<<10 + 8*16<<10, 8 * 4096 << 10, 1 << 20
-	if b.died != never || b.born < j.start || b.bytes != old && b.bytes != hopper && b.bytes != lt {
+	if !j.stays(b) || b.born < j.start || b.bytes != old && b.bytes != hopper && b.bytes != lt {
 		return false
 	}
 	r := j.born(b)

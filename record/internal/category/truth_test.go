@@ -52,7 +52,7 @@ func TestTruth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, blind := range []bool{false, true} {
-		var all score
+		all := score{of: map[Category][2]uint64{}}
 		for _, f := range files {
 			data, err := os.ReadFile(strings.TrimSuffix(f, ".pickle") + ".json")
 			if err != nil {
@@ -67,17 +67,24 @@ func TestTruth(t *testing.T) {
 			all.sure += one.sure
 			all.sureWrong += one.sureWrong
 			all.bytes += one.bytes
+			for c, n := range one.of {
+				all.of[c] = [2]uint64{all.of[c][0] + n[0], all.of[c][1] + n[1]}
+			}
 			fmt.Printf("%-5s %-28s %6.1f GB right %5.1f %% sure %5.1f %% wrong sure %5.2f %%  %s\n", map[bool]string{true: "blind"}[blind], strings.TrimSuffix(filepath.Base(f), ".pickle"),
 				float64(one.bytes)/1e9, one.part(one.right), one.part(one.sure), one.part(one.sureWrong), one.wrong(6))
 		}
 		fmt.Printf("blind %t: %d bytes, right %.2f %%, sure %.2f %%, wrong and sure %.3f %%\n", blind, all.bytes, all.part(all.right), all.part(all.sure), all.part(all.sureWrong))
+		for _, c := range slices.Sorted(maps.Keys(all.of)) {
+			fmt.Printf("  %s: %.1f %% of %.1f GB\n", c, 100*float64(all.of[c][1])/float64(max(1, all.of[c][0])), float64(all.of[c][0])/1e9)
+		}
 	}
 }
 
 // score is how a peak was labelled, in bytes.
 type score struct {
 	bytes, right, sure, sureWrong uint64
-	pairs                         map[string]uint64 // "truth>label" that differ
+	pairs                         map[string]uint64      // "truth>label" that differ
+	of                            map[Category][2]uint64 // bytes of each, and those right
 }
 
 func (s score) part(n uint64) float64 { return 100 * float64(n) / float64(max(1, s.bytes)) }
@@ -120,7 +127,7 @@ func compare(t *testing.T, file string, tr truth, blind bool) score {
 		}
 		return cmp.Compare(max(a.Event, -1), max(b.Event, -1))
 	})
-	sc := score{pairs: map[string]uint64{}}
+	sc := score{pairs: map[string]uint64{}, of: map[Category][2]uint64{}}
 	if len(recorded) != len(tr.Allocations) {
 		t.Logf("%s: %d allocations recorded, the truth has %d", file, len(recorded), len(tr.Allocations))
 	}
@@ -153,6 +160,12 @@ func compare(t *testing.T, file string, tr truth, blind bool) score {
 		if got.sure {
 			sc.sure += b.bytes
 		}
+		of := sc.of[want]
+		of[0] += b.bytes
+		if got.Category == want {
+			of[1] += b.bytes
+		}
+		sc.of[want] = of
 		if got.Category == want {
 			sc.right += b.bytes
 			continue
