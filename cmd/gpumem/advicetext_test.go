@@ -122,3 +122,15 @@ func TestWriteLeaks(t *testing.T) {
 		})
 	}
 }
+
+// TestWriteLiveWithKeepers: a line of what is live has the container that keeps it.
+func TestWriteLiveWithKeepers(t *testing.T) {
+	var b strings.Builder
+	held := []leaks.Held{{Site: "f (t.py:3)", Bytes: mib, Blocks: 2, Keeper: &trace.Keeper{Container: "list `hist`"}}, {Site: "g (t.py:4)", Bytes: 1, Blocks: 1}}
+	if err := printText(&b, func(t *text) { writeLive(t, &leaks.LiveAnswer{Live: held}) }); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(strings.Fields(b.String()), " "); !strings.HasSuffix(got, "1 MiB 2 f (t.py:3); kept by list `hist` 1 B 1 g (t.py:4)") {
+		t.Error(got)
+	}
+}

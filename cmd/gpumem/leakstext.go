@@ -72,7 +72,11 @@ func writeLive(t *text, rep *leaks.LiveAnswer) {
 	for i, h := range rep.Live {
 		bytes, blocks = size.Add(bytes, h.Bytes), blocks+h.Blocks
 		if i < liveRows {
-			row := []string{size.Format(h.Bytes), report.Count(h.Blocks), report.OneLine(cmp.Or(h.Site, "unknown"))}
+			site := report.OneLine(cmp.Or(h.Site, "unknown"))
+			if h.Keeper != nil {
+				site += "; kept by " + keeperText(h.Keeper)
+			}
+			row := []string{size.Format(h.Bytes), report.Count(h.Blocks), site}
 			if pools {
 				row = append(row, h.Pool)
 			}

@@ -75,6 +75,14 @@ func TestKeeper(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tr.Close()
+			// Of what is live at the end the workspace is the most, and nothing is where all is freed.
+			live, err := Live(t.Context(), tr, Config{})
+			if err != nil || len(live) != 1 && !c.frees {
+				t.Fatalf("%+v, %v", live, err)
+			}
+			if !c.frees && (live[0].Keeper == nil) != (c.want == nil || c.first > 0) || !c.frees && live[0].Keeper != nil && *live[0].Keeper != *c.want {
+				t.Errorf("live: %v, want %v", live[0].Keeper, c.want)
+			}
 			rep, err := Find(t.Context(), tr, Config{})
 			if err != nil || len(rep.Leaks) != 1 {
 				t.Fatalf("%+v, %v", rep, err)

@@ -285,6 +285,9 @@ type Keeper struct {
 	Line string `json:"line"`
 }
 
+// HasKeepers reports whether the recording has what keeps some blocks.
+func (p *Pool) HasKeepers() bool { return len(p.keepers) > 0 }
+
 // Keeper returns what keeps the block of an Alloc event, by the event's number from 1. ok is
 // false if that is not known. [Trace.Save] does not keep it.
 func (p *Pool) Keeper(event uint64) (k Keeper, ok bool) {
