@@ -104,7 +104,7 @@ class Torch(object):
             search = self.search()
             found = search.keepers(self.module, sys.exc_info()[1] or getattr(sys, "last_value", None))
             if self.before and self.before[0] == self.allocations():  # what was freed since is the end's, too
-                found += [keeper for keeper in self.before[1] if keeper not in found]
+                found = self.before[1] + [keeper for keeper in found if keeper not in self.before[1]]
             return (search.KEY, found) if found else None
         except Exception:
             return None
