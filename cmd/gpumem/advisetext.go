@@ -37,6 +37,9 @@ func writeAdvice(t *text, rep *advise.Report) {
 			t.Line("  during the run: %s", n)
 		}
 	}
+	for _, line := range rep.Trace.PeakLines() {
+		t.Line("%s.", strings.ToUpper(line[:1])+line[1:])
+	}
 	if rep.Instant {
 		t.Line("The recording is of one instant: this is about what was live then, and no more.")
 	}
@@ -166,7 +169,9 @@ func writeBasis(t *text, rep *advise.Report) {
 	if slices.ContainsFunc(rep.GPUs, func(g *advise.GPU) bool { return len(g.Others) > 0 }) {
 		on = " in one pool"
 	}
-	timeline.WriteRecording(&t.Text, "", rep.Trace, on)
+	recording := rep.Trace
+	recording.AtPeak = nil // it stands below the verdict
+	timeline.WriteRecording(&t.Text, "", recording, on)
 	used := ""
 	if rep.UsedBytes > 0 {
 		used = fmt.Sprintf(", %s of it held by others", size.Format(rep.UsedBytes))
