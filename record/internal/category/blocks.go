@@ -10,10 +10,10 @@ import (
 	"gpumem/record/internal/tape"
 )
 
-// mostEvents bounds what is held of a recording, 56 bytes an allocation. A longer one is
-// read around its peak alone, as if it had been recorded only there. It is a variable for
-// tests.
-var mostEvents = uint64(8_000_000)
+// mostEvents bounds what is held of a recording: some 170 MB, for about 170 bytes an allocation
+// are taken in all. A longer one is read around its peak alone, as if it had been recorded
+// only there. It is a variable for tests.
+var mostEvents = uint64(2_000_000)
 
 // never is the death of a block that lives at the end of what was read.
 const never = math.MaxUint64

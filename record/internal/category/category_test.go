@@ -483,3 +483,29 @@ func TestLayersBelowATrainer(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A long recording takes time in proportion: of many thousand steps, and of many thousand calls of
+// a model after a training.
+func TestManyPasses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: some hundred thousand events")
+	}
+	const steps = 20_000
+	for name, blind := range map[string]bool{"with stacks": false, "without": true} {
+		t.Run(name, func(t *testing.T) {
+			tr, _ := recorded(t, blind, func(g *program) {
+				c := trainings["SGD without state"]
+				c.layers, c.steps = 6, 20
+				c.run(g)
+				for range steps {
+					g.free(g.alloc(Temporaries, 1<<20, calling), g.alloc(Temporaries, 3<<10, loading))
+				}
+				c.steps = steps / 4
+				c.run(g)
+			})
+			if got, _ := partsOf(t, tr); len(got) == 0 {
+				t.Error("nothing")
+			}
+		})
+	}
+}

@@ -69,15 +69,13 @@ func (p phases) firstOf(r role) *phase {
 	return nil
 }
 
-// after returns the first phase of a role that ends after an event, nil if there is none.
-func (p phases) after(r role, event uint64) *phase {
-	i := sort.Search(len(p), func(i int) bool { return p[i].last > event })
-	for ; i < len(p); i++ {
-		if p[i].role == r {
-			return &p[i]
-		}
+// byRole returns the phases of each role, in order.
+func (p phases) byRole() map[role][]*phase {
+	of := map[role][]*phase{}
+	for i := range p {
+		of[p[i].role] = append(of[p[i].role], &p[i])
 	}
-	return nil
+	return of
 }
 
 // at returns the phase that an event is in or, between phases, the last one before; nil

@@ -13,8 +13,9 @@ import (
 type judge struct {
 	*span
 	phases
-	roles []role // of sites
-	own   []bool // sites whose innermost frame is of the program's own files
+	of    map[role][]*phase // the phases by role
+	roles []role            // of sites
+	own   []bool            // sites whose innermost frame is of the program's own files
 	// silent is what a site that was not recorded stands for: the engine's threads have no
 	// frames of Python.
 	silent  role
@@ -91,6 +92,7 @@ func (j *judge) read(site func(uint32) string) {
 		j.blind = true
 		j.phases = j.lifetimes()
 	}
+	j.of = j.byRole()
 	j.start = never
 	for _, r := range []role{forward, backward} {
 		if p := j.firstOf(r); p != nil {
@@ -119,6 +121,16 @@ func (j *judge) born(b *block) role {
 		return j.silent
 	}
 	return j.roles[b.site]
+}
+
+// after returns the first phase of a role that ends after an event, nil if there is none.
+func (j *judge) after(r role, event uint64) *phase {
+	list := j.of[r]
+	i := sort.Search(len(list), func(i int) bool { return list[i].last > event })
+	if i == len(list) {
+		return nil
+	}
+	return list[i]
 }
 
 // during returns the role of the phase that an event is in.
@@ -397,14 +409,9 @@ func (j *judge) passing(b *block) label {
 // after its own: no batch, output or activation does.
 func (j *judge) outlivesSteps(b *block) bool {
 	const several = 5 // a step of two models, or with a line search, has as many
-	n := 0
-	i := sort.Search(len(j.phases), func(i int) bool { return j.phases[i].first > b.born })
-	for ; i < len(j.phases) && j.phases[i].last < b.died && n < several; i++ {
-		if j.phases[i].role == backward {
-			n++
-		}
-	}
-	return n == several
+	list := j.of[backward]
+	i := sort.Search(len(list), func(i int) bool { return list[i].first > b.born })
+	return i+several <= len(list) && list[i+several-1].last < b.died
 }
 
 // diesGoingBack reports whether a block is freed in a backward pass: the next one need not be

@@ -87,10 +87,7 @@ func sharpen(counted []*block, t tooth) (tip, from, to uint64) {
 	from = t.foot
 	var near []*block
 	var deaths []uint64
-	for _, b := range counted {
-		if b.born < t.foot || b.born > t.heel {
-			continue
-		}
+	for _, b := range bornIn(counted, t.foot, t.heel) {
 		near = append(near, b)
 		if b.died != never && b.died-b.born < long || b.died > t.heel {
 			continue
@@ -120,6 +117,13 @@ func sharpen(counted []*block, t tooth) (tip, from, to uint64) {
 		}
 	}
 	return tip, from, max(to, tip)
+}
+
+// bornIn returns the blocks, which are in order, that are born from one event up to another.
+func bornIn(blocks []*block, first, last uint64) []*block {
+	from := sort.Search(len(blocks), func(i int) bool { return blocks[i].born >= first })
+	n := sort.Search(len(blocks)-from, func(i int) bool { return blocks[from+i].born > last })
+	return blocks[from : from+n]
 }
 
 // leavesGradients reports whether blocks with the sizes of parameters are made while a tooth
@@ -219,12 +223,12 @@ func teeth(blocks []*block) []tooth {
 // that goes back through what was done.
 func lastFirst(blocks []*block, t tooth) bool {
 	var list []*block
-	for _, b := range blocks {
-		if b.born >= t.foot && b.born <= t.tip && b.died > t.tip && b.died <= t.heel {
+	for _, b := range bornIn(blocks, t.foot, t.tip) {
+		if b.died > t.tip && b.died <= t.heel {
 			list = append(list, b)
 		}
 	}
-	slices.SortFunc(list, func(a, b *block) int { return int(a.died) - int(b.died) })
+	slices.SortFunc(list, func(a, b *block) int { return cmp.Compare(a.died, b.died) })
 	// Layers free a few of their blocks in any order, so blocks some way apart are compared.
 	apart := max(1, len(list)/4)
 	later := 0
