@@ -46,7 +46,7 @@ func TestRun(t *testing.T) {
 			stderr: "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4B with allocator GPU_0_bfc on device 0.\n"},
 		{name: "lost GPU", device: "sim:24GiB,lose=1", status: 1, stderr: "sharing: "},
 		{name: "no such file", device: "sim@/nonexistent/gpu", status: 1, stderr: "sharing: sim@/nonexistent/gpu"},
-		{name: "bad device", device: "gpu0", status: 1, stderr: `sharing: GPUMEM_DEVICE: device "gpu0": want`},
+		{name: "bad device", device: "gpu0", status: 1, stderr: `sharing: GPUMEM_DEVICE: device "gpu0": no card is known`},
 
 		{name: "both fractions", env: both, stdout: "running on the CPU\n",
 			stderr: "Jax plugin configuration error: XLA_CLIENT_MEM_FRACTION is specified together with"},

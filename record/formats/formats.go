@@ -57,6 +57,7 @@ package formats
 import (
 	"context"
 	"io"
+	"slices"
 
 	"gpumem/record/dump"
 	"gpumem/record/internal/kineto"
@@ -68,9 +69,9 @@ import (
 	"gpumem/record/trace"
 )
 
-// all is the list. Text is first, so tried last, and before it a log: a comment in the
+// list is the formats. Text is first, so tried last, and before it a log: a comment in the
 // one and the lines of the other may hold anything.
-var all = trace.Formats{
+var list = trace.Formats{
 	tape.Text,
 	logs.MemDebug,
 	torch.Format,
@@ -84,6 +85,9 @@ var all = trace.Formats{
 	logs.MiniMalloc,
 	tape.Binary,
 }
+
+// all is the list, which refuses other files by what they are.
+var all = refusing(slices.Clone(list))
 
 // All returns the formats.
 func All() trace.Formats { return all }

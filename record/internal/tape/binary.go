@@ -117,7 +117,7 @@ func putFrame(frame, payload []byte) {
 }
 
 // Binary is our own format.
-var Binary = Format{"gpumem", "our own, which --save writes", looksBinary, readBinary}
+var Binary = Format{Name: "gpumem", What: "our own, which --save writes", Looks: looksBinary, Read: readBinary}
 
 // looksBinary: the magic number.
 func looksBinary(head []byte) bool {

@@ -3,16 +3,13 @@ package tape
 // Opening a recording: options, the list of formats, recognition by content.
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"gpumem/internal/filekind"
 	"gpumem/internal/input"
-	"gpumem/internal/report"
 )
 
 // Error describes bad input: what is wrong, and where.
@@ -50,6 +47,9 @@ type Format struct {
 	Looks func(head []byte) bool
 	// Read reads a whole recording into b.
 	Read func(in *input.Reader, b *Builder) error
+	// Refuses, which may be nil, returns what content is that is no recording of any format,
+	// and what to do with it; "" if it may be one. It is asked before Looks.
+	Refuses func(file string, head []byte) string
 }
 
 // Formats is a list of formats. Content is tried from the last to the first, which
@@ -170,9 +170,13 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if len(head) == 0 {
 		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
 	}
-	if k, ok := filekind.Of(file, head); ok {
-		next := strings.ReplaceAll(nextOf(k), "FILE", report.ShellQuote(file))
-		return nil, &Error{File: file, Msg: "this is no recording; it is " + k.What + next}
+	for _, f := range fs {
+		if f.Refuses == nil {
+			continue
+		}
+		if msg := f.Refuses(file, head); msg != "" {
+			return nil, &Error{File: file, Msg: msg}
+		}
 	}
 	if name := fs.Recognise(head); name != "" {
 		return fs.named(file, name)
@@ -183,10 +187,6 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	line, n := input.FirstLine(head)
 	if n == 0 || !input.IsPrintable(line) {
 		return nil, &Error{File: file, Msg: msg}
-	}
-	if bytes.Contains(line, []byte("memory.used")) || bytes.Contains(line, []byte("memory.free")) {
-		const format = "readings of nvidia-smi, and no recording; gpumem doctor %s shows their peak and how they rise"
-		return nil, &Error{File: file, Msg: fmt.Sprintf(format, report.ShellQuote(file))}
 	}
 	for start, what := range markup {
 		if len(line) >= len(start) && strings.EqualFold(string(line[:len(start)]), start) {
@@ -203,19 +203,3 @@ var markup = map[string]string{
 }
 
 const htmlPage = "a page (HTML); what it was drawn from is what is read, and of PyTorch's memory timeline NAME.raw.json.gz"
-
-// nextOf says what to do with a file that is no recording, behind what it is.
-func nextOf(k filekind.Kind) string {
-	switch k.Group {
-	case filekind.Archive:
-		return "; unpack it and name the recording in it"
-	case filekind.Packed:
-		return "; unpack it: " + k.Tool + " | gpumem replay -"
-	case filekind.Model:
-		return "; gpumem reads no models: gpumem fit -- COMMAND finds what a program needs with it, " +
-			"and torch.cuda.memory._dump_snapshot writes a snapshot of PyTorch's memory"
-	case filekind.Profile:
-		return "; " + k.Next
-	}
-	return ""
-}

@@ -8,7 +8,7 @@ import (
 )
 
 // Text is the text format: `a ID BYTES` and `f ID`, one event a line.
-var Text = Format{"text", `lines "a ID BYTES" and "f ID"`, looksText, readText}
+var Text = Format{Name: "text", What: `lines "a ID BYTES" and "f ID"`, Looks: looksText, Read: readText}
 
 // looksText: the first line that is neither blank nor a comment is an event, or
 // there is no such line so far.
