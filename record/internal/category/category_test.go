@@ -18,8 +18,7 @@ type program struct {
 	t      testing.TB
 	b      *tape.Builder
 	p      *tape.PoolBuilder
-	frames []string // of the stack, the innermost last
-	blind  bool     // no stacks
+	blind  bool // no stacks
 	live   map[uint32]made
 	bytes  uint64
 	peak   uint64
