@@ -152,11 +152,23 @@ func IsPlain(text []byte) bool { return Controls(text) == 0 && bytes.IndexByte(t
 // backspace, blanks and the escape.
 func Controls(text []byte) (n int) {
 	for _, b := range text {
-		if b != 0 && b < '\a' || b > '\r' && b < ' ' && b != 0x1b || b == 0x7f {
+		if isControl(b) {
 			n++
 		}
 	}
 	return n
+}
+
+// isControl reports whether no log has a byte for a purpose.
+func isControl(b byte) bool {
+	const bell, carriageReturn, escape, del = '\a', '\r', 0x1b, 0x7f // between the first two are the blanks
+	switch b {
+	case 0, escape:
+		return false
+	case del:
+		return true
+	}
+	return b < bell || b > carriageReturn && b < ' '
 }
 
 // zipped tells zip files by their names.
@@ -174,7 +186,8 @@ func zipped(path string, head []byte) Kind {
 
 // isSafetensors: the length of a JSON object in 8 bytes, and the object.
 func isSafetensors(head []byte) bool {
-	return len(head) > 9 && head[8] == '{' && binary.LittleEndian.Uint64(head) < 1<<30 && (head[9] == '"' || head[9] == ' ' || head[9] == '}')
+	const longest = 1 << 30 // of what is believed to be a length
+	return len(head) > 9 && head[8] == '{' && bytes.IndexByte([]byte(`" }`), head[9]) >= 0 && binary.LittleEndian.Uint64(head) < longest
 }
 
 // isONNX: ir_version (1), a small number, and producer_name (2).

@@ -31,7 +31,10 @@ func TestRemediesAreSourced(t *testing.T) {
 	without := []string{"name", "image", "vmm", "host", "handle"} // that begin no sentence
 	for _, r := range rows {
 		need, _, _ := strings.Cut(r.need, ".")
-		if known := leads[need] != "" || slices.Contains(without, need); !known || r.text == "" || r.source == "" || r.source == "-" && r.need != "name" && r.framework != "any" {
+		known := leads[need] != "" || slices.Contains(without, need)
+		needsSource := r.need != "name" && r.framework != "any"
+		sourced := r.source != "" && !(r.source == "-" && needsSource)
+		if !known || r.text == "" || !sourced {
 			t.Errorf("%+v", r)
 		}
 		if r.since != "" && r.until != "" && !older(r.since, r.until) {
