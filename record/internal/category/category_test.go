@@ -445,12 +445,21 @@ func TestRoles(t *testing.T) {
 		"a module in a closure":              {slices.Concat(calling[:2], []string{"closure (/home/u/train.py:30)"}, stepping), forward},
 		"an optimizer of one's own":          {[]string{"step (/home/u/lion.py:12)", "wrapper (/v/site-packages/torch/optim/optimizer.py:533)"}, update},
 		"an optimizer stepped by the engine": {slices.Concat(stepping, []string{"_engine_run_backward (/v/torch/autograd/graph.py:869)"}), update},
-		"a bucket of gradients":              {[]string{"_pre_forward (/v/torch/nn/parallel/distributed.py:1584)", "_call_impl (/v/torch/nn/modules/module.py:1790)"}, bucket},
-		"a module's parameters made":         {[]string{"__init__ (/v/torch/nn/modules/linear.py:106)", "__init__ (/home/u/model.py:9)"}, load},
-		"an object of the program made":      {[]string{"__init__ (/home/u/master.py:9)"}, plain},
-		"the profiler's span of the engine":  {[]string{"aten::mm", "MmBackward0", "autograd::engine::evaluate_function: MmBackward0"}, backward},
-		"and of the forward pass behind it":  {slices.Concat([]string{"aten::mm", "autograd::engine::evaluate_function: MmBackward0", "in the backward pass of"}, calling), backward},
-		"a shard made whole":                 {[]string{"alloc_storage (/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931)", "forward (/home/u/x.py:3)"}, gather},
+		"a function of one's own goes back":  {[]string{"backward (/home/u/fused.py:30)", "apply (/v/site-packages/torch/autograd/function.py:307)"}, backward},
+		"it goes forward": {[]string{
+			"forward (/home/u/fused.py:20)", "apply (/v/site-packages/torch/autograd/function.py:575)", "_call_impl (/v/site-packages/torch/nn/modules/module.py:1790)",
+		}, forward},
+		"a method named backward":           {[]string{"mix (/home/u/gan.py:9)", "backward (/home/u/gan.py:30)", "main (/home/u/gan.py:50)"}, plain},
+		"a program in a folder named optim": {[]string{"main (/home/u/optim/train.py:9)"}, plain},
+		"a program named after FSDP":        {[]string{"main (/home/u/train_fsdp.py:9)"}, plain},
+		"a program in a folder named fsdp":  {[]string{"main (/home/u/fsdp/train.py:9)"}, plain},
+		"an optimizer of a package":         {[]string{"update_step (/v/site-packages/bitsandbytes/optim/adamw.py:9)", "main (/home/u/train.py:9)"}, update},
+		"a bucket of gradients":             {[]string{"_pre_forward (/v/torch/nn/parallel/distributed.py:1584)", "_call_impl (/v/torch/nn/modules/module.py:1790)"}, bucket},
+		"a module's parameters made":        {[]string{"__init__ (/v/torch/nn/modules/linear.py:106)", "__init__ (/home/u/model.py:9)"}, load},
+		"an object of the program made":     {[]string{"__init__ (/home/u/master.py:9)"}, plain},
+		"the profiler's span of the engine": {[]string{"aten::mm", "MmBackward0", "autograd::engine::evaluate_function: MmBackward0"}, backward},
+		"and of the forward pass behind it": {slices.Concat([]string{"aten::mm", "autograd::engine::evaluate_function: MmBackward0", "in the backward pass of"}, calling), backward},
+		"a shard made whole":                {[]string{"alloc_storage (/v/torch/distributed/fsdp/_fully_shard/_fsdp_param.py:931)", "forward (/home/u/x.py:3)"}, gather},
 	} {
 		if got := roleOf(strings.Join(c.stack, "\n")); got != c.role {
 			t.Errorf("%s: %d, want %d", name, got, c.role)

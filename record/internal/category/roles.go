@@ -41,41 +41,83 @@ func roleOf(stack string) role {
 		return unsaid
 	}
 	found := plain
-	for frame := range strings.SplitSeq(stack, "\n") {
-		switch r := roleOfFrame(frame); {
-		case r == unsaid:
+	inner := "" // the function that the frame calls
+	for text := range strings.SplitSeq(stack, "\n") {
+		f := frameOf(text)
+		r := f.role()
+		if f.name == "apply" && f.base == "function.py" && inner == "backward" { // of a function of one's own
+			r = backward
+		}
+		switch {
 		case r == backward && found == forward:
 			return again
-		case found == plain:
+		case r != unsaid && found == plain:
 			found = r
 		}
-		if found != plain && found != forward || strings.HasPrefix(frame, "closure (") {
+		if found != plain && found != forward || f.name == "closure" { // an optimizer calls that
 			break
 		}
+		inner = f.name
 	}
 	return found
 }
 
-// roleOfFrame returns what one frame says.
-func roleOfFrame(frame string) role {
-	name, file, _ := strings.Cut(frame, " (")
+// A frame is a function, its file with "/" between directories, and that without them.
+type frame struct{ name, file, base string }
+
+func frameOf(text string) frame {
+	name, file, _ := strings.Cut(text, " (")
 	file = strings.ReplaceAll(file, `\`, "/")
 	base, _, _ := strings.Cut(file[strings.LastIndexByte(file, '/')+1:], ":")
+	return frame{name, file, base}
+}
+
+// role returns what one frame says. A recording that was saved without directories has
+// the names of files alone.
+func (f frame) role() role {
 	switch {
-	case name == "_call_impl" && base == "module.py":
+	case f.name == "_call_impl" && f.base == "module.py":
 		return forward
-	case name == "_engine_run_backward", name == "backward", name == "unpack_hook", strings.HasPrefix(name, engineSpan):
+	case f.isEngine():
 		return backward
-	case name == "deepcopy" && base == "copy.py":
+	case f.name == "deepcopy" && f.base == "copy.py":
 		return copied
-	case name == "wrapper" && base == "optimizer.py", strings.Contains(file, "/optim/"), strings.Contains(base, "optim") && (name == "step" || name == "__init__"):
+	case f.isOptimizer():
 		return update
-	case base == "distributed.py" && (name == "_pre_forward" || name == "_ddp_init_helper"):
+	case f.base == "distributed.py" && (f.name == "_pre_forward" || f.name == "_ddp_init_helper"):
 		return bucket
-	case strings.Contains(file, "/fsdp/"), strings.Contains(base, "_fsdp"), base == "_flat_param.py", base == "partition_parameters.py":
+	case f.isSharding():
 		return gather
-	case name == "_apply" && base == "module.py", name == "__init__" && strings.Contains(file, "/torch/nn/modules/"):
+	case f.name == "_apply" && f.base == "module.py", f.name == "__init__" && strings.Contains(f.file, "/torch/nn/modules/"):
 		return load
 	}
 	return unsaid
+}
+
+// isEngine reports whether a frame calls the autograd engine, or is called by it.
+func (f frame) isEngine() bool {
+	switch {
+	case f.name == "_engine_run_backward", f.name == "unpack_hook", strings.HasPrefix(f.name, engineSpan):
+		return true
+	}
+	return f.name == "backward" && (f.base == "_tensor.py" || f.base == "checkpoint.py" || strings.Contains(f.file, "/torch/autograd/"))
+}
+
+// isOptimizer reports whether a frame is of an optimizer: every step goes through PyTorch's
+// wrapper, and optimizers of packages lie in a folder optim.
+func (f frame) isOptimizer() bool {
+	if f.name == "wrapper" && f.base == "optimizer.py" {
+		return true
+	}
+	if strings.Contains(f.file, "/torch/optim/") || strings.Contains(f.file, "-packages/") && strings.Contains(f.file, "/optim/") {
+		return true
+	}
+	return strings.Contains(f.base, "optim") && (f.name == "step" || f.name == "__init__")
+}
+
+// isSharding reports whether a frame makes shards of parameters whole: of FSDP, first and second, or of
+// DeepSpeed's ZeRO.
+func (f frame) isSharding() bool {
+	return strings.Contains(f.file, "/torch/distributed/fsdp/") || strings.HasPrefix(f.base, "_fsdp_") ||
+		f.base == "_flat_param.py" || f.base == "partition_parameters.py"
 }
