@@ -104,8 +104,17 @@ type Reading struct {
 	labels []label // of the judge's blocks
 }
 
-// Read reads a pool. The errors are those of reading the trace.
+// Read reads a pool, or returns what was read of it before: the page of a replay, its advice and its
+// leaks want the same. The errors are those of reading the trace.
 func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
+	v, err := t.Found(p, func() (any, error) { return readingOf(ctx, t, p) })
+	if err != nil {
+		return nil, err
+	}
+	return v.(*Reading), nil
+}
+
+func readingOf(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
 	s, err := read(ctx, p)
 	if err != nil {
 		return nil, err

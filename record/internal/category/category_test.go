@@ -402,10 +402,26 @@ func TestLongRecording(t *testing.T) {
 	}
 	for _, n := range []uint64{10, 100, 500} {
 		mostEvents = n
-		got, _ := partsOf(t, tr) // it checks the sum
+		again, _ := recorded(t, false, c.run) // what is known of tr is kept
+		got, _ := partsOf(t, again)           // it checks the sum
 		if n == 500 && got[Activations] != whole[Activations] {
 			t.Errorf("of %d events: %v, want %v", n, got, whole)
 		}
+	}
+}
+
+// A pool is read once, and a failure is not kept.
+func TestAPoolIsReadOnce(t *testing.T) {
+	tr, _ := recorded(t, false, trainings["Adam"].run)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Read(gone, tr, tr.Pools[0]); err == nil {
+		t.Error("a reading that was stopped has no error")
+	}
+	one, err := Read(t.Context(), tr, tr.Pools[0])
+	two, err2 := Read(t.Context(), tr, tr.Pools[0])
+	if err != nil || err2 != nil || one == nil || one != two {
+		t.Errorf("%p and %p, %v, %v", one, two, err, err2)
 	}
 }
 

@@ -76,6 +76,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gpumem/record/internal/spool"
 	"gpumem/record/internal/stacks"
@@ -171,6 +172,13 @@ type Trace struct {
 
 	sites siteTable
 	spool *spool.Spool
+	found *found
+}
+
+// found is what was found out of pools, see Trace.Found.
+type found struct {
+	sync.Mutex // held while it is found out
+	of         map[*Pool]any
 }
 
 // Close releases the memory and the temporary file of the events. Cursors of the
@@ -178,6 +186,21 @@ type Trace struct {
 // closing or removing the temporary file.
 func (t *Trace) Close() error {
 	return t.spool.Close()
+}
+
+// Found returns what find returns for a pool, which is asked once: what a package finds out of a
+// pool in passes of its own is wanted by several others. An error is not kept.
+func (t *Trace) Found(p *Pool, find func() (any, error)) (any, error) {
+	t.found.Lock()
+	defer t.found.Unlock()
+	if v, ok := t.found.of[p]; ok {
+		return v, nil
+	}
+	v, err := find()
+	if err == nil {
+		t.found.of[p] = v
+	}
+	return v, err
 }
 
 // Site returns the stack of a site: one line per frame, innermost first, each
