@@ -188,8 +188,12 @@ func (c *call) listed(command string) (view, error) {
 	return v, nil
 }
 
+// nameGPU0 is what GPU 0 is called: a simulated one by its file, which the others of that file
+// follow with ",device=N" (device/open/list.go).
+const nameGPU0 = `(?:cuda:0|sim@[^\s",]+)`
+
 var (
-	topGPU     = regexp.MustCompile(`(?m)^cuda:0 .*: ([0-9.]+ \wi?B), ([0-9.]+ \wi?B) used, ([0-9.]+ \wi?B) free`)
+	topGPU     = regexp.MustCompile(`(?m)^` + nameGPU0 + ` .*: ([0-9.]+ \wi?B), ([0-9.]+ \wi?B) used, ([0-9.]+ \wi?B) free`)
 	topProgram = regexp.MustCompile(`^ +([0-9]+) .*?([0-9.]+ \wi?B)  `)
 )
 
@@ -207,7 +211,7 @@ func readFrame(text string) (view, error) {
 	v := view{name: "top", programs: map[int]uint64{}, rounding: 1 << 30 / 100}
 	at := topGPU.FindStringSubmatchIndex(text)
 	if at == nil {
-		return v, fmt.Errorf("gpumem top --once does not show cuda:0%s", lastLine(text))
+		return v, fmt.Errorf("gpumem top --once does not show GPU 0%s", lastLine(text))
 	}
 	var errs []error
 	bytes := func(text string) uint64 {
@@ -299,6 +303,7 @@ func servedState(text string) (view, error) {
 
 var (
 	metric    = regexp.MustCompile(`^gpumem_(device_memory_(total|used|free)|program_memory_used)_bytes\{(.*)\} ([0-9.e+]+)$`)
+	metricGPU = regexp.MustCompile(`\bdevice="` + nameGPU0 + `"`)
 	metricPID = regexp.MustCompile(`pid="([0-9]+)"`)
 )
 
@@ -307,7 +312,7 @@ func servedMetrics(text string) view {
 	v := view{name: "serve /metrics", programs: map[int]uint64{}}
 	for line := range strings.Lines(text) {
 		m := metric.FindStringSubmatch(strings.TrimSpace(line))
-		if m == nil || !strings.Contains(m[3], `device="cuda:0"`) {
+		if m == nil || !metricGPU.MatchString(m[3]) {
 			continue
 		}
 		value, _ := strconv.ParseFloat(m[4], 64)

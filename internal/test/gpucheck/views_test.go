@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ gpumem_device_memory_free_bytes{device="cuda:1"} 41
 gpumem_program_memory_used_bytes{device="cuda:0",pid="7"} 50
 gpumem_program_memory_used_bytes{device="cuda:1",pid="8"} 51
 `
+	simulated := strings.NewReplacer("cuda:0", "sim@/tmp/gpu", "cuda:1", "sim@/tmp/gpu,device=1")
 	const gib = 1 << 30
 	for _, tc := range []struct {
 		read func() (view, error)
@@ -28,6 +30,8 @@ gpumem_program_memory_used_bytes{device="cuda:1",pid="8"} 51
 	}{
 		{func() (view, error) { return readFrame(frame) }, view{"top", 140 * gib, 12 * gib, 128 * gib, map[int]uint64{4242: 17 * gib / 2, 77: gib / 2}, gib / 100}},
 		{func() (view, error) { return servedState(state) }, view{"serve /state", 100, 60, 40, map[int]uint64{7: 50}, 0}},
+		{func() (view, error) { return readFrame(simulated.Replace(frame)) }, view{"top", 140 * gib, 12 * gib, 128 * gib, map[int]uint64{4242: 17 * gib / 2, 77: gib / 2}, gib / 100}},
+		{func() (view, error) { return servedMetrics(simulated.Replace(metrics)), nil }, view{"serve /metrics", 150_000_000_000, 60, 40, map[int]uint64{7: 50}, 0}},
 		{func() (view, error) { return servedMetrics(metrics), nil }, view{"serve /metrics", 150_000_000_000, 60, 40, map[int]uint64{7: 50}, 0}},
 	} {
 		t.Run(tc.want.name, func(t *testing.T) {
