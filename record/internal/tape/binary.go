@@ -1,7 +1,8 @@
 package tape
 
 // Our own format: what is in it, and how its blocks are framed.
-// binwriter.go and binblocks.go write it, binreader.go reads it.
+// binwriter.go and binblocks.go write it, binreader.go reads it; binbeside.go has both sides of
+// what a pool has beside its events.
 //
 // # The file
 //
@@ -49,8 +50,9 @@ package tape
 //
 // # Versions
 //
-// Version 1 has no binPlace and no binRefused. It is read as version 2 is; what is
-// written is version 2.
+// Version 1 has no binPlace and no binRefused, version 2 none of the kinds that stand behind
+// those. They are read as version 3 is; what is written is version 3. A kind of a later version
+// could be part of any figure, so a reader refuses what is newer than itself.
 
 import (
 	"encoding/binary"
@@ -59,7 +61,7 @@ import (
 
 const (
 	binaryMagic   = "\x89gpumem"
-	binaryVersion = 2
+	binaryVersion = 3
 	// binaryHead is the magic and the version.
 	binaryHead = len(binaryMagic) + 1
 	// frameBytes is the length and the two sums.
@@ -97,14 +99,25 @@ const (
 
 // The other kinds.
 const (
-	binNewPool  = binOther | iota // text: the name; varint: how many of its first events are seeds, at time 0
-	binNewFrame                   // text: a line of a stack
-	binNewSite                    // varint: how many frames; varints: their numbers, innermost first
-	binNote                       // text
-	binPeak                       // varint: Trace.PeakLive, where the order across pools is lost
-	binTimed                      // nothing: the events that follow have times
-	binPlace                      // varint: the address of the Alloc that follows, as the zigzag difference to the last one in the block
-	binRefused                    // nothing: the Alloc that follows was refused
+	binNewPool      = binOther | iota // text: the name; varint: how many of its first events are seeds, at time 0
+	binNewFrame                       // text: a line of a stack
+	binNewSite                        // varint: how many frames; varints: their numbers, innermost first
+	binNote                           // text
+	binPeak                           // varint: Trace.PeakLive, where the order across pools is lost
+	binTimed                          // nothing: the events that follow have times
+	binPlace                          // varint: the address of the Alloc that follows, as the zigzag difference to the last one in the block
+	binRefused                        // nothing: the Alloc that follows was refused
+	binFormat                         // text: Trace.Format, where it is not our own
+	binSettings                       // text: Trace.Settings
+	binNewKeeper                      // two texts: a Keeper's, numbered from 0
+	binKept                           // varint: the number of the keeper of the Alloc that follows
+	binSegments                       // varints: pool, which of its lists: the segments that follow are of it
+	binSegment                        // varints: address, bytes, stream, private pool, base, 1 if small
+	binSegmentBlock                   // varints: address in the segment before, bytes, requested, site
+	binReserved                       // varints: pool, bytes: held from the pool's next event on
+	binTrim                           // varint: pool, which was emptied here
+	binPrivate                        // varints: pool, private pool, 1 if it ended here
+	binWait                           // varints: pool, slot, how many events later its Free is, 0 if there is none
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

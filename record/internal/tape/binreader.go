@@ -29,10 +29,15 @@ type binaryReader struct {
 	last  uint32 // pool of the last event in the block
 	addr  uint64 // the last one in the block
 	// Set by a record in front of an Alloc.
-	placed, refused bool
-	peak            uint64 // Trace.PeakLive as the file has it
-	timed           bool   // the events have times
-	saved           bool   // the file has peak
+	placed, refused, kept bool
+
+	list    *[]Segment // of which the segments are that follow
+	keepers []Keeper
+	keeper  uint64 // of the Alloc that follows, if kept
+
+	peak  uint64 // Trace.PeakLive as the file has it
+	timed bool   // the events have times
+	saved bool   // the file has peak
 }
 
 // readPool is one pool of the file.
@@ -74,8 +79,14 @@ func readBinary(file *input.Reader, b *Builder) error {
 		}
 		r.off += frameBytes + int64(len(payload))
 	}
+	if err := r.checkSegments(); err != nil {
+		return err
+	}
 	return r.setPeak()
 }
+
+// isAbout reports whether records are about an Alloc that has yet to follow.
+func (r *binaryReader) isAbout() bool { return r.placed || r.refused || r.kept }
 
 // block reads the next block and returns its payload; io.EOF after the last
 // whole one.
@@ -142,7 +153,7 @@ func (r *binaryReader) records(payload []byte) error {
 		start := f.i
 		f.i++
 		err := r.next(payload[start], &f)
-		if f.i == len(payload) && err == nil && (r.placed || r.refused) {
+		if f.i == len(payload) && err == nil && r.isAbout() {
 			err = recordError("no allocation follows a record about one")
 		}
 		if err != nil {
@@ -160,7 +171,7 @@ func (r *binaryReader) next(tag byte, f *fields) error {
 	if tag&binOther == 0 {
 		return r.event(tag, f)
 	}
-	if r.placed || r.refused {
+	if r.isAbout() && (tag != binPlace || r.placed) {
 		return recordError("no allocation follows a record about one")
 	}
 	return r.record(tag, f)
@@ -253,6 +264,22 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 		r.placed = true
 	case binRefused:
 		r.refused = true
+	case binFormat:
+		r.b.trace.Format = f.text()
+	case binSettings:
+		r.b.Settings(f.text())
+	case binNewKeeper:
+		if err := r.newKeeper(f); err != nil {
+			return err
+		}
+	case binKept:
+		if r.keeper, r.kept = f.uvarint(), true; r.keeper >= uint64(len(r.keepers)) {
+			return recordError("a block has a keeper that is not known")
+		}
+	case binSegments, binSegment, binSegmentBlock, binReserved, binTrim, binPrivate, binWait:
+		if err := r.beside(tag, f); err != nil {
+			return err
+		}
 	default:
 		return recordError(fmt.Sprintf("there is no record of kind %#x", tag))
 	}
@@ -308,7 +335,7 @@ func (r *binaryReader) event(tag byte, f *fields) error {
 		return recordError("an event is of stream 4294967295 or above")
 	}
 	if tag&binFree != 0 {
-		if r.placed || r.refused {
+		if r.isAbout() {
 			return recordError("no allocation follows a record about one")
 		}
 		return r.free(p, what, uint32(site), uint32(stream), tag&binUpper != 0)
@@ -322,8 +349,8 @@ func (r *binaryReader) alloc(p *readPool, ev Event) error {
 	if r.placed {
 		addr = r.addr
 	}
-	placed, refused := r.placed, r.refused
-	r.placed, r.refused = false, false
+	placed, refused, kept := r.placed, r.refused, r.kept
+	r.placed, r.refused, r.kept = false, false, false
 	if p.seeds > 0 {
 		if p.prev.time != 0 {
 			return recordError("a block older than the recording has a time")
@@ -344,6 +371,9 @@ func (r *binaryReader) alloc(p *readPool, ev Event) error {
 	}
 	p.live[slot] = !refused
 	p.prev.slot = slot
+	if kept {
+		return r.noteKept(p.pool.p)
+	}
 	return nil
 }
 

@@ -212,9 +212,8 @@ func (w *Writer) site(text string) uint32 {
 }
 
 // Save writes the recording in our own format, so that it is read faster and
-// takes less room. What is read from it has the same pools, sums, sites and
-// notes, and the same events but for their slots, which may be numbered anew. So
-// have their blocks the same places.
+// takes less room. What is read from it is the same recording, with the same format, but for
+// the slots, which may be numbered anew, and the order of events of different pools.
 // The error is that of w, of the temporary file, or the cause of ctx.
 func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 	out := &blockWriter{w: w}
@@ -222,16 +221,23 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	for _, f := range t.sites.frames {
-		out.text(binNewFrame, t.Shown(f))
+		out.text(binNewFrame, f)
 	}
 	for _, frames := range t.sites.sites {
 		out.newSite(frames)
 	}
+	if t.Format != Binary.Name {
+		out.text(binFormat, t.Format)
+	}
+	if t.Settings != "" {
+		out.text(binSettings, t.Settings)
+	}
 	for _, n := range t.Notes {
 		out.text(binNote, n)
 	}
-	for _, p := range t.Pools {
+	for i, p := range t.Pools {
 		out.newPool(p.Name, p.Seeds)
+		out.segments(uint32(i), p)
 	}
 	if t.Timed {
 		out.begins()
@@ -249,8 +255,12 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 	slots := make([]uint32, p.Slots) // the file's by ours
 	places := p.Places()
-	return p.Batches(ctx, nil, func(events []Event) error {
+	beside := besideEvents(n, p)
+	var done uint64
+	err := p.Batches(ctx, nil, func(events []Event) error {
 		for _, ev := range events {
+			beside.write(out, done, slots)
+			done++
 			addr, err := places.Of(&ev)
 			switch {
 			case err != nil:
@@ -259,6 +269,9 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 			case ev.Refused:
 				err = out.refuse(n, ev)
 			default:
+				if k, ok := p.Keeper(done); ok {
+					out.keep(k)
+				}
 				slots[ev.Slot], err = out.alloc(n, ev, addr)
 			}
 			if err != nil {
@@ -267,4 +280,6 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 		}
 		return nil
 	})
+	beside.write(out, done, slots)
+	return err
 }

@@ -139,7 +139,8 @@ type Event struct {
 type Trace struct {
 	// Source is the path as it was given, or "stdin", or the name given to Read.
 	Source string
-	// Format is the format that was read, by its name in the list.
+	// Format is the format in which the program was recorded, by its name in the list: also of
+	// what Save wrote of it.
 	Format string
 	// Pools has at least one pool. Text, rmm and minimalloc have one, named "";
 	// torch has one per device, "cuda:0", "cuda:1" and so on, in the order of the
@@ -167,7 +168,7 @@ type Trace struct {
 	Timed bool
 	// Settings are those of the recorded program's allocator, as its framework writes them:
 	// "expandable_segments:True,max_split_size_mb:128". It is "" for its defaults, or if the
-	// recording does not have them. [Trace.Save] does not keep it.
+	// recording does not have them.
 	Settings string
 
 	sites siteTable
@@ -312,7 +313,7 @@ type Keeper struct {
 func (p *Pool) HasKeepers() bool { return len(p.keepers) > 0 }
 
 // Keeper returns what keeps the block of an Alloc event, by the event's number from 1. ok is
-// false if that is not known. [Trace.Save] does not keep it.
+// false if that is not known.
 func (p *Pool) Keeper(event uint64) (k Keeper, ok bool) {
 	k, ok = p.keepers[event]
 	return k, ok
@@ -320,21 +321,20 @@ func (p *Pool) Keeper(event uint64) (k Keeper, ok bool) {
 
 // Segments returns what the recorded program's pool held at the first event after the
 // seeds, by address; nil if the recording does not have it, and empty if it held nothing. Its
-// blocks are the seeds, in the same order. [Trace.Save] does not keep it.
+// blocks are the seeds, in the same order.
 func (p *Pool) Segments() []Segment { return p.segments }
 
 // Granted returns the segments that the recorded program's pool took from its device after
-// that, in their order, without blocks. [Trace.Save] does not keep it.
+// that, in their order, without blocks.
 func (p *Pool) Granted() []Segment { return p.granted }
 
 // Final returns what the recorded program's pool held when the recording was taken, by
-// address, with all live blocks; nil if the recording does not have it. [Trace.Save] does
-// not keep it.
+// address, with all live blocks; nil if the recording does not have it.
 func (p *Pool) Final() []Segment { return p.final }
 
 // Reserved returns how much the recorded program's pool held from its device, in the order
 // of the events: each entry stands until the next one's. It is nil if the recording does
-// not have it. [Trace.Save] does not keep it.
+// not have it.
 func (p *Pool) Reserved() []Reserved { return p.reserved }
 
 // Reserved is what a pool held from an event on.
@@ -345,7 +345,7 @@ type Reserved struct {
 
 // Trims returns when the recorded program released what its framework's pool kept, as
 // torch.cuda.empty_cache does: after how many events, in their order. It is nil if it never
-// did, or if the recording does not have it. [Trace.Save] does not keep it.
+// did, or if the recording does not have it.
 func (p *Pool) Trims() []uint64 { return p.trims }
 
 // Private says which of the recorded program's private pools serves its requests after the
@@ -357,8 +357,7 @@ type Private struct {
 }
 
 // Privates returns when private pools served the recorded program's requests, in the order of
-// the events. It is nil if none did, or if the recording does not have it. [Trace.Save] does
-// not keep it.
+// the events. It is nil if none did, or if the recording does not have it.
 func (p *Pool) Privates() []Private { return p.privates }
 
 // Wait is a block that the program freed while another stream still used it, so that its
@@ -370,7 +369,7 @@ type Wait struct {
 }
 
 // Waits returns the blocks that waited, in the order of From. It is nil if none did, or if the
-// recording does not have it. [Trace.Save] does not keep it.
+// recording does not have it.
 func (p *Pool) Waits() []Wait { return p.waits }
 
 // Segment is memory that the pool of a recorded program held from its device.

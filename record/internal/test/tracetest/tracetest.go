@@ -58,6 +58,22 @@ func Sample(t testing.TB, name string) []byte {
 	return data
 }
 
+// Samples lists the recordings of record/trace/testdata.
+func Samples(t testing.TB) (names []string) {
+	t.Helper()
+	_, file, _, _ := runtime.Caller(0)
+	list, err := os.ReadDir(filepath.Join(filepath.Dir(file), "..", "..", "..", "trace", "testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if ext := filepath.Ext(e.Name()); ext != ".py" && ext != ".md" {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
 // Events reads a whole pool, batch events at a time.
 func Events(t testing.TB, p *tape.Pool, batch int) []tape.Event {
 	t.Helper()
@@ -287,10 +303,10 @@ func ShowBlocks(tr *tape.Trace, p *tape.Pool) (string, error) {
 	return out.String(), err
 }
 
-// Diff compares all but the source, the format, the slots, and what Save does not keep.
+// Diff compares all but the source and the slots.
 func Diff(want, got *tape.Trace) string {
 	sums := cmpopts.IgnoreUnexported(tape.Trace{}, tape.Pool{})
-	rest := cmpopts.IgnoreFields(tape.Trace{}, "Source", "Format", "Settings")
+	rest := cmpopts.IgnoreFields(tape.Trace{}, "Source")
 	if d := cmp.Diff(want, got, sums, rest); d != "" {
 		return d
 	}
@@ -298,8 +314,8 @@ func Diff(want, got *tape.Trace) string {
 		return fmt.Sprintf("%d sites, want %d", got.Sites(), want.Sites())
 	}
 	for i := range want.Sites() {
-		if want.Site(i) != got.Site(i) {
-			return fmt.Sprintf("site %d is %q, want %q", i, got.Site(i), want.Site(i))
+		if want.FullSite(i) != got.FullSite(i) {
+			return fmt.Sprintf("site %d is %q, want %q", i, got.FullSite(i), want.FullSite(i))
 		}
 	}
 	for i, p := range want.Pools {
@@ -308,14 +324,25 @@ func Diff(want, got *tape.Trace) string {
 		if err := errors.Join(errX, errY); err != nil {
 			return err.Error()
 		}
+		waits := slices.Clone(p.Waits())
 		slots := make([]uint32, p.Slots)
+		next := 0
 		for k := range x {
+			for ; next < len(waits) && waits[next].From <= uint64(k); next++ {
+				waits[next].Slot = slots[waits[next].Slot]
+			}
 			if x[k].Op == tape.Alloc {
 				slots[x[k].Slot] = y[k].Slot
 			}
 			x[k].Slot = slots[x[k].Slot]
 		}
+		for ; next < len(waits); next++ {
+			waits[next].Slot = slots[waits[next].Slot]
+		}
 		if d := cmp.Diff(x, y); d != "" {
+			return d
+		}
+		if d := cmp.Diff(besideEvents(p, waits), besideEvents(got.Pools[i], got.Pools[i].Waits())); d != "" {
 			return d
 		}
 		a, errA := PlacesOf(p, x)
@@ -328,6 +355,17 @@ func Diff(want, got *tape.Trace) string {
 		}
 	}
 	return ""
+}
+
+// besideEvents returns what a pool has beside its events.
+func besideEvents(p *tape.Pool, waits []tape.Wait) []any {
+	keepers := map[uint64]tape.Keeper{}
+	for n := range p.Events {
+		if k, ok := p.Keeper(n + 1); ok {
+			keepers[n+1] = k
+		}
+	}
+	return []any{p.Segments(), p.Granted(), p.Final(), p.Reserved(), p.Trims(), p.Privates(), waits, keepers}
 }
 
 // IsInput reports whether err is bad input.
