@@ -76,7 +76,7 @@ type event struct {
 	begin    uint64 // in nanoseconds
 	duration uint64
 	stack    []byte // "Call stack"
-	sequence int64  // "Sequence number"
+	sequence int64  // "Sequence number"; -1 if there is none
 	forward  int64  // "Fwd thread id": above 0 in the backward pass
 	memoryArgs
 }
@@ -97,7 +97,6 @@ const (
 	hasAllocated
 	hasReserved
 	hasDevice
-	hasSequence
 )
 
 // reader reads one trace.
@@ -187,7 +186,7 @@ func (r *reader) list() {
 // event reads an event into r.ev.
 func (r *reader) event() {
 	ev := &r.ev
-	*ev = event{category: ev.category[:0], name: ev.name[:0], stack: ev.stack[:0]}
+	*ev = event{category: ev.category[:0], name: ev.name[:0], stack: ev.stack[:0], sequence: -1}
 	for r.s.Enter('{'); r.s.More(); {
 		switch string(r.s.Key()) {
 		case "ph":
@@ -239,7 +238,7 @@ func (r *reader) args() {
 			name := r.scalar()
 			r.ofXLA = r.ofXLA || bytes.HasPrefix(name, []byte("/host:")) || bytes.HasPrefix(name, []byte("/device:"))
 		case "Sequence number":
-			r.signed(&r.ev.sequence, hasSequence)
+			r.signed(&r.ev.sequence, 0)
 		case "Fwd thread id":
 			r.signed(&r.ev.forward, 0)
 		case "Call stack":
@@ -288,7 +287,7 @@ func (ev *event) kindOf() kind {
 				return span
 			}
 		}
-	case 'i', 'I':
+	case 'i':
 		switch string(ev.name) {
 		case "[memory]":
 			return memory
@@ -308,15 +307,13 @@ func (r *reader) keep() {
 	}
 	rec := record{begin: ev.begin, thread: r.thread(ev.pid, ev.tid), kind: kind}
 	if kind == span {
-		rec.end = ev.begin + min(ev.duration, math.MaxUint64-ev.begin)
+		rec.end = ev.begin + ev.duration
 		rec.of = r.play.frames(ev.name, ev.stack)
-		if ev.has&hasSequence != 0 && ev.sequence >= 0 {
-			rec.sequence, rec.backward = uint64(ev.sequence)+1, ev.forward > 0
-		}
+		rec.sequence, rec.backward = uint64(ev.sequence+1), ev.forward > 0
 		r.records.add(&rec)
 		return
 	}
-	if ev.has&hasBytes == 0 || ev.has&hasDevice == 0 || ev.bytes == math.MinInt64 {
+	if ev.has&hasBytes == 0 || ev.has&hasDevice == 0 {
 		r.unusable++
 		return
 	}
@@ -348,10 +345,10 @@ const bytesOfThread = 2 << 10
 
 // nanoseconds reads a time in microseconds, with up to three digits behind the point as
 // PyTorch writes them: exactly, which a float of 64 bits could not be since 1970. What is no
-// time from 0 on is 0.
+// time from 0 on is 0. A time is below 1<<63, so that a begin and a duration can be added.
 func nanoseconds(text []byte) uint64 {
 	micros, rest, ok := input.Digits(text)
-	if !ok || len(rest) > 0 && rest[0] != '.' || micros > math.MaxInt64/1000 {
+	if !ok || len(rest) > 0 && rest[0] != '.' || micros >= math.MaxInt64/1000 {
 		return roughly(text)
 	}
 	ns := micros * 1000

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"testing/iotest"
 
 	"gpumem/internal/input"
+	"gpumem/record/internal/spool"
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
 )
@@ -475,6 +477,25 @@ func TestManyRunsAreInOrder(t *testing.T) {
 	}
 }
 
+// A run is read back in small pieces, so that the merge of many takes little memory.
+func TestRunsAreSpooledInPieces(t *testing.T) {
+	s := newSorter(spool.New(1<<20, t.TempDir()))
+	defer s.close()
+	for i := range uint64(3000) {
+		s.add(&record{begin: i, kind: memory, bytes: math.MaxInt64, addr: math.MaxUint64, allocated: math.MaxUint64, reserved: math.MaxUint64})
+	}
+	s.seal()
+	if s.err != nil || len(s.runs) != 1 || len(s.runs[0]) != 3 {
+		t.Fatalf("%v, %d pieces", s.err, len(s.runs[0]))
+	}
+	for _, piece := range s.runs[0] {
+		var buf []byte
+		if got, err := s.spool.Load(piece, &buf); err != nil || len(got) > pieceBytes {
+			t.Errorf("a piece of %d bytes, %v", len(got), err)
+		}
+	}
+}
+
 // memoryLine is an event at a time in microseconds.
 func memoryLine(ts, bytes, total int, rest string) string {
 	return fmt.Sprintf(`{"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":%d,"args":{"Bytes":%d,"Total Allocated":%d,"Device Type":1,"Device Id":0%s}}`, ts, bytes, total, rest)
@@ -495,6 +516,8 @@ func TestNotesSayWhatIsAssumed(t *testing.T) {
 		{"an event is missing", traceOf(memoryLine(1, 8, 8, `,"Addr":1`), memoryLine(3, 8, 24, `,"Addr":3`)), []string{
 			"1 of 1 step of Total Allocated is not the bytes of the event: events are missing or out of order",
 		}},
+		{"one total is not known", traceOf(memoryLine(1, 8, 8, `,"Addr":1`),
+			strings.Replace(memoryLine(2, 8, 16, `,"Addr":2`), "Total Allocated", "Total", 1), memoryLine(3, 8, 24, `,"Addr":3`)), nil},
 		{"of 2021", `[{"ph":"i","name":"[memory]","args":{"Bytes":4,"Device Type":0,"Device Id":-1}}]`, []string{
 			"the events have no addresses, as PyTorch wrote them until 2021; a free is taken for the youngest block of its size",
 		}},
@@ -516,7 +539,7 @@ func TestNotesSayWhatIsAssumed(t *testing.T) {
 
 func TestPoolsAreDevices(t *testing.T) {
 	line := func(pid, kind, id int) string {
-		return fmt.Sprintf(`{"ph":"i","name":"[memory]","pid":%d,"tid":"1","ts":1,"args":{"Bytes":4,"Addr":1,"Device Type":%d,"Device Id":%d}}`, pid, kind, id)
+		return fmt.Sprintf(`{"ph":"i","name":"[memory]","pid":%d,"tid":"1","ts":1,"args":{"Bytes":4,"Addr":1,"Total Reserved":0,"Device Type":%d,"Device Id":%d}}`, pid, kind, id)
 	}
 	tr := mustRead(t, []byte(traceOf(line(1, 0, -1), line(1, 12, 0), line(1, 1, 10), line(1, 1, 2), line(2, 1, 2), line(1, 77, 5))))
 	var names []string
@@ -527,9 +550,13 @@ func TestPoolsAreDevices(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
-	// Where a block of the host lies is no placement of a pool.
-	if gpu, host := tr.Pools[0], tr.Pools[len(tr.Pools)-1]; gpu.Placed != 1 || host.Placed != 0 {
+	// Where a block of the host lies is no placement of a pool, and nothing is reserved there.
+	gpu, host := tr.Pools[0], tr.Pools[len(tr.Pools)-1]
+	if gpu.Placed != 1 || host.Placed != 0 {
 		t.Errorf("%d placements on the GPU, %d on the host", gpu.Placed, host.Placed)
+	}
+	if len(gpu.Reserved()) != 1 || len(host.Reserved()) != 0 {
+		t.Errorf("reserved on the GPU %v, on the host %v", gpu.Reserved(), host.Reserved())
 	}
 }
 
@@ -549,6 +576,14 @@ func TestReservedStandsAtItsEvents(t *testing.T) {
 	}
 }
 
+// devices are events of as many devices.
+func devices(n int) (lines []string) {
+	for i := range n {
+		lines = append(lines, fmt.Sprintf(`{"ph":"i","name":"[memory]","args":{"Bytes":4,"Device Type":1,"Device Id":%d}}`, i))
+	}
+	return lines
+}
+
 func TestWhatIsNotReadIsSaid(t *testing.T) {
 	for _, test := range []struct{ name, trace, want string }{
 		{"no memory", traceOf(`{"ph":"X","name":"aten::mm","ts":1,"dur":2}`),
@@ -561,6 +596,9 @@ func TestWhatIsNotReadIsSaid(t *testing.T) {
 		{"cut short", `{"schemaVersion":1,"traceEvents":[{"ph":"X","na`, "in: byte 47: the file is cut short: the end of a string is missing; copy the file again"},
 		{"cut short between events", `{"schemaVersion":1,"traceEvents":[{"ph":"X"},`, "in: byte 45: the file is cut short: a value is missing; copy the file again"},
 		{"more behind", traceOf() + "x", "in: byte 18: damaged: the trace is at its end here, and more follows; copy the file again"},
+		{"JSON of something else", `[{"name":"x"}]`, `in:1: "[{\"name\":\"x\"}]": not a recording that this version knows; it reads kineto ` +
+			"(a trace of PyTorch's profiler with profile_memory=True, JSON); the log of a program is for gpumem doctor"},
+		{"many devices", traceOf(devices(maxPools + 1)...), "in: byte 81930: memory events of more than 1024 devices; the trace is damaged"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := readString(test.trace)
@@ -569,16 +607,102 @@ func TestWhatIsNotReadIsSaid(t *testing.T) {
 	}
 }
 
+// spanLine is a span of a thread, in microseconds.
+func spanLine(name string, begin, length int, rest string) string {
+	return fmt.Sprintf(`{"ph":"X","cat":"cpu_op","name":%q,"pid":1,"tid":1,"ts":%d,"dur":%d%s}`, name, begin, length, rest)
+}
+
+func TestStackIsOfTheSpansAroundTheEvent(t *testing.T) {
+	block := memoryLine(10, 8, 8, `,"Addr":1`)
+	for _, test := range []struct {
+		name, trace, want string
+	}{
+		{"within another", traceOf(spanLine("outer", 0, 20, ""), spanLine("inner", 5, 10, ""), block), "inner\nouter"},
+		{"at the end of one", traceOf(spanLine("one", 0, 10, ""), block), "one"},
+		{"where one ends and the next begins", traceOf(spanLine("one", 0, 10, ""), spanLine("next", 10, 10, ""), block), "next"},
+		{"that begins with another, which is longer", traceOf(spanLine("inner", 5, 10, ""), spanLine("outer", 5, 20, ""), block), "inner\nouter"},
+		{"that begins with the event", traceOf(block, spanLine("one", 10, 1, "")), "one"},
+		{"with arguments of other shapes", traceOf(spanLine("one", 0, 20, `,"args":{"Bytes":{"a":1},"Call stack":[["x.py(1): f"]]}`), block), "one"},
+		{"in a trace of 2021", traceOf(strings.Replace(spanLine("one", 0, 20, ""), "cpu_op", "Operator", 1), block), "one"},
+		{"of a line of Python", traceOf(spanLine("a (b)/train.py(20): step", 0, 20, ""), block), "step (a (b)/train.py:20)"},
+		{"of a name like a line of Python", traceOf(spanLine("(3): f", 0, 20, ""), block), "(3): f"},
+		{"of another thread", traceOf(`{"ph":"X","cat":"cpu_op","name":"other","pid":1,"tid":2,"ts":0,"dur":20}`, block), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tr := mustRead(t, []byte(test.trace))
+			if got := tr.Site(tracetest.Events(t, tr.Pools[0], 10)[0].Site); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // Of spans that lie very deep in each other, the innermost count.
 func TestDeepSpansAreCut(t *testing.T) {
 	var lines []string
-	for i := range 2 * maxOpen {
-		lines = append(lines, fmt.Sprintf(`{"ph":"X","cat":"cpu_op","name":"op%d","pid":1,"tid":1,"ts":%d,"dur":1e6}`, i, i))
+	for i := range maxOpen + 1 {
+		lines = append(lines, spanLine(fmt.Sprint("op", i), i, 1e6, ""))
 	}
-	tr := mustRead(t, []byte(traceOf(append(lines, memoryLine(2*maxOpen, 8, 8, `,"Addr":1`))...)))
+	tr := mustRead(t, []byte(traceOf(append(lines, memoryLine(maxOpen+1, 8, 8, `,"Addr":1`))...)))
 	stack := strings.Split(tr.Site(1), "\n")
-	if len(stack) != tape.MaxFrames || stack[0] != fmt.Sprint("op", 2*maxOpen-1) || stack[63] != fmt.Sprint("op", 2*maxOpen-64) {
+	if len(stack) != tape.MaxFrames || stack[0] != fmt.Sprint("op", maxOpen) || stack[63] != fmt.Sprint("op", maxOpen-63) {
 		t.Errorf("%d frames, %q", len(stack), stack)
+	}
+}
+
+// A stack is cut where two parts of it make it too deep: the lines of Python below an operation,
+// and the forward pass below the backward pass.
+func TestStacksOfTwoPartsAreCut(t *testing.T) {
+	deep := func(name string, begin int, args string) (lines []string) {
+		for i := range 40 {
+			lines = append(lines, spanLine(fmt.Sprint(name, i), begin+i, 100, args))
+		}
+		return lines
+	}
+	below := strings.Repeat("x.py(1): f;", 40)
+	for _, test := range []struct {
+		name  string
+		lines []string
+		last  string
+	}{
+		{"lines of Python", deep("op", 1000, `,"args":{"Call stack":"`+below+`"}`), "f (x.py:1)"},
+		{"the forward pass", append(deep("forward", 0, `,"args":{"Sequence number":5}`),
+			deep("op", 1000, `,"args":{"Sequence number":5,"Fwd thread id":1}`)...), "forward17"},
+	} {
+		tr := mustRead(t, []byte(traceOf(append(test.lines, memoryLine(1050, 8, 8, `,"Addr":1`))...)))
+		stack := strings.Split(tr.Site(1), "\n")
+		if len(stack) != tape.MaxFrames || stack[0] != "op39" || stack[tape.MaxFrames-1] != test.last {
+			t.Errorf("%s: %d frames, %q", test.name, len(stack), stack)
+		}
+	}
+}
+
+// The forward pass of a run of any length is remembered in bounded memory: what is too far back
+// is forgotten.
+func TestOldForwardPassIsForgotten(t *testing.T) {
+	for _, test := range []struct {
+		between int
+		want    string
+	}{{1, "backward\nin the backward pass of\nforward"}, {maxForward, "backward"}} {
+		lines := []string{spanLine("forward", 0, 1, `,"args":{"Sequence number":0}`)}
+		for i := range test.between {
+			lines = append(lines, fmt.Sprintf(`{"ph":"X","cat":"cpu_op","pid":1,"ts":%d,"args":{"Sequence number":%d}}`, i, i+1))
+		}
+		lines = append(lines, spanLine("backward", 1e6, 10, `,"args":{"Sequence number":0,"Fwd thread id":1}`))
+		tr := mustRead(t, []byte(traceOf(append(lines, memoryLine(1e6+5, 8, 8, `,"Addr":1`))...)))
+		if got := tr.Site(tracetest.Events(t, tr.Pools[0], 10)[0].Site); got != test.want {
+			t.Errorf("%d operations later: %q, want %q", test.between, got, test.want)
+		}
+	}
+}
+
+// Of what was live before the trace only a sum is known. One below 0 is damage, and nothing.
+func TestTotalAtTheFirstEventIsWhatIsOlder(t *testing.T) {
+	for total, want := range map[int]uint64{8: 0, 108: 100, 3: 0} {
+		p := mustRead(t, []byte(traceOf(memoryLine(1, 8, total, `,"Addr":1`)))).Pools[0]
+		if p.PeakLive != want+8 {
+			t.Errorf("a total of %d after 8 bytes: a peak of %d, want %d", total, p.PeakLive, want+8)
+		}
 	}
 }
 

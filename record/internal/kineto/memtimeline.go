@@ -42,7 +42,6 @@ var (
 )
 
 func looksTimeline(head []byte) bool {
-	head = head[:min(len(head), 256)]
 	return rawHead.Match(head) || sumsHead.Match(head)
 }
 
@@ -79,7 +78,7 @@ func readTimeline(in *input.Reader, b *tape.Builder) error {
 		return err
 	}
 	s := jsontext.New(in)
-	if !rawHead.Match(head[:min(len(head), 256)]) {
+	if !rawHead.Match(head) {
 		return refuseSums(in, s)
 	}
 	r := timelineReader{in: in, s: s, live: make(map[kindOfBlock][]int), written: -1}

@@ -120,6 +120,8 @@ func TestTimelinesThatAreNotReadSayWhy(t *testing.T) {
 	for text, want := range map[string]string{
 		"[[1795957688503009, 1795957688503010], [[0, 5, 0, 0, 0, 0, 0, 0, 1024], [0, 1, 0, 0, 0, 0, 0, 0, 0]]]": `in: a memory timeline of PyTorch's profiler with sums alone, ` +
 			`whose peak is 1.00 KiB (5 B parameter, 1 KiB unknown); export_memory_timeline("NAME.raw.json.gz") has the blocks, which are read`,
+		"[[1795957688503009], [[7, 5]]]": `in: a memory timeline of PyTorch's profiler with sums alone, ` +
+			`whose peak is 12 B (5 B parameter); export_memory_timeline("NAME.raw.json.gz") has the blocks, which are read`,
 		"[[1795957688503009], [[0,1,1,1,1,1,1,1,1,1]]]": "in: byte 42: damaged: sums of more than 8 categories; copy the file again",
 		"[[-1, 1, 8, 0], [5, 4, 8, 0]]":                 "in: byte 28: damaged: an event of PyTorch's memory timeline has four numbers, such as [1795957688503008945, 2, 65536, 4]; copy the file again",
 		"[[-1, 1, 8, 0], [5, 4, 8]]":                    "in: byte 25: damaged: an event of PyTorch's memory timeline has four numbers, such as [1795957688503008945, 2, 65536, 4]; copy the file again",

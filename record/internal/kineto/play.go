@@ -145,7 +145,7 @@ func (p *player) frames(name, stack []byte) uint32 {
 	at := place{}
 	at.frame, at.python = p.frame(name)
 	for line := range bytes.SplitSeq(stack, []byte(";")) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && len(at.below) < tape.MaxFrames {
+		if line = bytes.TrimSpace(line); len(line) > 0 {
 			frame, _ := p.frame(line)
 			at.below, at.python = append(at.below, frame), true
 		}
@@ -167,10 +167,6 @@ func withoutAddresses(name []byte) []byte {
 		for end < len(name) && (name[end]-'0' <= 9 || name[end]-'a' <= 5) {
 			end++
 		}
-		if end == from+len(before) { // no number
-			from = end
-			continue
-		}
 		name = append(name[:from], name[end:]...)
 	}
 }
@@ -179,7 +175,7 @@ func withoutAddresses(name []byte) []byte {
 func (p *player) frame(text []byte) (frame uint32, python bool) {
 	if place, function, ok := bytes.Cut(text, []byte("): ")); ok {
 		if at := bytes.LastIndexByte(place, '('); at > 0 {
-			if line, ok := input.Decimal(place[at+1:]); ok && line < 1<<31 {
+			if line, ok := input.Decimal(place[at+1:]); ok {
 				return p.b.Frame(string(function), string(place[:at]), int64(line)), true
 			}
 		}
@@ -192,7 +188,7 @@ func (p *player) frame(text []byte) (frame uint32, python bool) {
 // in the call that opens it, and outlives that.
 type openSpans struct {
 	spans []openSpan
-	least uint64 // the earliest end
+	least uint64 // no span ends earlier
 	site  uint32
 	known bool // site is that of the spans
 }
@@ -208,9 +204,7 @@ const maxOpen = 4096
 
 // open adds a span.
 func (o *openSpans) open(s openSpan) {
-	if len(o.spans) == 0 || s.end < o.least {
-		o.least = s.end
-	}
+	o.least = min(o.least, s.end)
 	if len(o.spans) == maxOpen {
 		o.spans = o.spans[:copy(o.spans, o.spans[maxOpen/2:])]
 	}
@@ -220,7 +214,7 @@ func (o *openSpans) open(s openSpan) {
 
 // close takes out the spans that ended before a time.
 func (o *openSpans) close(now uint64) {
-	if len(o.spans) == 0 || o.least >= now {
+	if o.least >= now {
 		return
 	}
 	o.spans = slices.DeleteFunc(o.spans, func(s openSpan) bool { return s.end < now })
@@ -277,11 +271,11 @@ func (p *player) run(records *sorter) error {
 func (p *player) record(r *record) error {
 	thread := p.open[r.thread]
 	if thread == nil {
-		thread = &openSpans{}
+		thread = &openSpans{least: math.MaxUint64}
 		p.open[r.thread] = thread
 	}
 	if r.kind == span {
-		thread.close(min(r.begin, math.MaxUint64-1) + 1) // what ends where the next begins is not around it
+		thread.close(r.begin + 1) // what ends where the next begins is not around it
 		s := openSpan{end: r.end, of: r.of}
 		if r.backward {
 			s.forward = p.forward[operation{p.processes[r.thread], r.sequence}]
@@ -399,7 +393,7 @@ func (p *poolPlayer) count(r *record) {
 		if r.allocated-p.held != uint64(r.bytes) {
 			p.wrong++
 		}
-	case p.steps == 0 && p.out.Events() == 0:
+	case p.out.Events() == 0:
 		if before := r.allocated - uint64(r.bytes); before < 1<<62 { // not below 0
 			p.before = before
 		}
