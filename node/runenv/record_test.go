@@ -58,6 +58,8 @@ func TestRecordTorch(t *testing.T) {
 			"print(pickle.load(open(os.environ['GPUMEM_RECORD'], 'rb'))); hist.clear()",
 			"{'segments': [], 'gpumem_keepers': [{'container': 'list `hist`', 'line': '', 'device': 0, 'blocks': [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], 'bytes': 5120}]}",
 			"", map[string]string{"FILE": want + ", 'oom']"}},
+		{"Ctrl-C in the search for what keeps tensors", "", "import torch; torch.init()\ndef no(): raise KeyboardInterrupt\ntorch.observers[0].__self__.keepers = no", "",
+			"E", map[string]string{"FILE": want + "]"}},
 		{"killed after that", "", "import torch, os; torch.init(); torch.oom(); torch.oom(); os._exit(0)", "", "", map[string]string{"FILE": want + ", 'oom']"}},
 		{"an error of the program", "", "import torch, sys; torch.init()\ntry: sys.exit(3)\nexcept SystemExit: print('3')", "3", "", map[string]string{"FILE": want + "]"}},
 		{"forked", "", "import torch, os, sys; torch.init()\nif os.fork() == 0: sys.exit()\nos.wait(); print(read())", "None", "", map[string]string{"FILE": want + "]"}},

@@ -63,11 +63,18 @@ class Use:
                 _of_program, _level = on, int(on)
             # A watch takes a history of the program's as it is; a recording needs all of it.
             wanted = max(_level, _LEVELS[context])
-            if not on or wanted > _level:
-                _level = wanted
-                _start(torch, next(c for c, level in _LEVELS.items() if level == wanted))
-            self.before = counts(torch)
-            _users.append(self)
+            try:
+                if not on or wanted > _level:
+                    _level = wanted
+                    _start(torch, next(c for c, level in _LEVELS.items() if level == wanted))
+                self.before = counts(torch)
+                _users.append(self)
+            except BaseException:
+                if self in _users:
+                    _users.remove(self)
+                if not on:
+                    _stop(torch)
+                raise
 
     def end(self) -> Tuple[Optional[Dict[str, Any]], int]:
         """Returns PyTorch's snapshot with the events since this began, and how many allocations since
@@ -89,9 +96,9 @@ class Use:
         """Ends it, and forgets what was recorded if nobody else records."""
         with _lock:
             if self in _users:
-                _users.remove(self)
-                if not _users and not _of_program:
+                if len(_users) == 1 and not _of_program:
                     _stop(self.torch)
+                _users.remove(self)  # last: where Ctrl-C comes before, the next call does it
 
     def _cut(self, whole: Dict[str, Any], after: Dict[int, Counts]) -> Tuple[Dict[str, Any], int]:
         traces, missing = list(whole.get("device_traces") or []), 0
@@ -138,8 +145,8 @@ def counts(torch: Any) -> Dict[int, Counts]:
 def no_collection() -> Iterator[None]:
     """Keeps the collector from running, which would look again and again at a snapshot's millions of objects."""
     was_on = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_on:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Union
+from typing import IO, Any, ContextManager, Dict, Iterator, List, Optional, Union
 
 from . import _keepers, _wants
 
@@ -41,8 +41,13 @@ def _record(path: str, framework: Optional[str]) -> Iterator[None]:
     if framework != "gpumem":
         import_module(framework)
     new_file(path)
-    with _RECORDERS[framework](path):
-        yield
+    try:
+        with _RECORDERS[framework](path):
+            yield
+    except BaseException:
+        if os.path.exists(path) and not os.path.getsize(path):  # it could not begin, or Ctrl-C came before it was written
+            _remove(path)
+        raise
 
 
 def new_file(path: str) -> None:
@@ -63,6 +68,25 @@ def check_new(path: str) -> None:
         raise FileNotFoundError(f"{path}: there is no folder {folder}; make it, or name another")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise PermissionError(f"{path}: this user may not write there; name another file")
+
+
+@contextmanager
+def _whole(path: str) -> Iterator[IO[bytes]]:
+    """Opens the file of a recording. Where it cannot be written to its end it is removed: a part of one would be
+    taken for damaged. An error of the system names the file."""
+    try:
+        with open(path, "wb") as f:
+            yield f
+    except BaseException as e:
+        _remove(path)
+        if isinstance(e, OSError) and e.filename is None:
+            raise type(e)(e.errno, f"the recording could not be written: {e.strerror}", path) from None
+        raise
+
+
+def _remove(path: str) -> None:
+    if os.path.isfile(path):  # not a device or a pipe
+        os.remove(os.path.realpath(path))
 
 
 def _guess() -> str:
@@ -95,16 +119,30 @@ def _torch(path: str) -> Iterator[None]:
 
     use = _history.Use(torch, "all")
     try:
-        yield
+        try:
+            yield
+        finally:
+            _end(torch, path, use)
     finally:
+        use.stop()
+
+
+def _end(torch: Any, path: str, use: Any) -> None:
+    kept: List[Dict[str, Any]] = []
+    try:
         kept = _kept(torch, sys.exc_info()[1])  # before there is a snapshot, which would be looked through, too
+    finally:  # Ctrl-C ends the search, not the recording, which is whole without it
+        _write(path, use, kept)
+
+
+def _write(path: str, use: Any, kept: List[Dict[str, Any]]) -> None:
+    with _whole(path) as f:
         part, missing = use.end()
         if missing:
             print(f"gpumem.record: {path}: {missing:,} of the allocations are not in it: something else ended PyTorch's history, or it was full", file=sys.stderr)
         if kept and part:
             part[_keepers.KEY] = kept
-        with open(path, "wb") as f:
-            pickle.dump(part, f)
+        pickle.dump(part, f)
 
 
 def _kept(torch: Any, error: Optional[BaseException]) -> List[Dict[str, Any]]:
@@ -127,9 +165,11 @@ def _jax(path: str) -> Iterator[None]:
         finally:
             jax.profiler.stop_trace()
         found = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names if name.endswith(".xplane.pb")]
-        if not found:
-            raise RuntimeError("JAX's profiler wrote no .xplane.pb")
-        shutil.copyfile(found[0], path)
+        with _whole(path) as f:
+            if not found:
+                raise RuntimeError("JAX's profiler wrote no .xplane.pb")
+            with open(found[0], "rb") as written:
+                shutil.copyfileobj(written, f)
     finally:
         shutil.rmtree(folder)
 

@@ -2,9 +2,11 @@
 history, the parts of a peak. test_torch.py has the same with the real one."""
 
 import contextlib
+import errno
 import io
 import itertools
 import os
+import pickle
 import sys
 import tempfile
 import threading
@@ -398,6 +400,76 @@ class Uses(unittest.TestCase):
         torch.frees += 1
         self.assertTrue(use.is_too_long())
         use.stop()
+
+
+class Recordings(unittest.TestCase):
+    """gpumem.record of PyTorch's history, whose end puts everything back, whatever is raised in it."""
+
+    def setUp(self):
+        self.torch = Recorder()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "run.rec")
+
+    def record(self, path, ends=lambda: None):
+        with only({"torch": self.torch}), gpumem.record(path, "torch"):
+            self.torch.work("a")
+            ends()
+
+    def left(self):
+        """Returns what a recording has left: the history, who uses it, and the events in the file, None if there is no file."""
+        events = None
+        if os.path.exists(self.path):
+            with open(self.path, "rb") as f:
+                events = len(pickle.load(f)["device_traces"][0])
+        return self.torch.on, _history._users, events
+
+    def test_interrupted_in_the_search_it_is_whole(self):
+        with mock.patch("gpumem._keepers.keepers", side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+            self.record(self.path)
+        self.assertEqual(self.left(), (False, [], 3))
+
+    @unittest.skipIf(sys.version_info < (3, 11), "where a generator goes on, an older Python's profile cannot raise within it")
+    def test_interrupted_anywhere_at_its_end_the_history_ends_and_the_file_is_whole_or_gone(self):
+        """Python looks for a Ctrl-C where a function begins and after one of C; here one arrives at the nth such place, for every n."""
+        ours, seen = os.path.dirname(_history.__file__), set()
+        for n in itertools.count(1):
+            self.torch, places = Recorder(), itertools.count(1)
+
+            def arrives(frame, event, argument):
+                if os.path.dirname(frame.f_code.co_filename) == ours and event in ("call", "c_return") and next(places) == n:
+                    sys.setprofile(None)
+                    raise KeyboardInterrupt
+
+            try:
+                with mock.patch("gpumem._keepers.keepers", return_value=[]):
+                    self.record(self.path, lambda: sys.setprofile(arrives))
+                break
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.setprofile(None)
+            left = self.left()
+            self.assertEqual(left[:2], (False, []), n)
+            self.assertIn(left[2], (None, 3), n)
+            seen.add(left[2])
+            if left[2]:
+                os.remove(self.path)
+        self.assertEqual(seen, {None, 3})
+        self.assertGreater(n, 30)
+
+    def test_interrupted_at_its_begin_nothing_is_left(self):
+        for where in ("_start", "counts"):
+            with mock.patch.object(_history, where, side_effect=KeyboardInterrupt), self.assertRaises(KeyboardInterrupt):
+                self.record(self.path)
+            self.assertEqual(self.left(), (False, [], None))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "Linux has such a device")
+    def test_a_full_disk_is_named_with_the_file(self):
+        with self.assertRaisesRegex(OSError, "the recording could not be written: No space left on device: '/dev/full'") as raised:
+            self.record("/dev/full")
+        self.assertEqual((raised.exception.errno, self.left()), (errno.ENOSPC, (False, [], None)))
+        self.assertTrue(os.path.exists("/dev/full"))
 
 
 class Meter(unittest.TestCase):

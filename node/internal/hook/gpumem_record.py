@@ -71,19 +71,28 @@ class Torch(object):
     def write(self):
         if os.getpid() != self.process:
             return
+        try:
+            kept = self.keepers()
+        except BaseException:  # Ctrl-C ends the search; the recording is whole without it
+            self.put(None)
+            raise
+        self.put(kept)
+
+    def put(self, kept):
         part = "%s.%d.part" % (self.name, self.process)
-        kept = self.keepers()
         try:
             self.dump(part, kept)
             if self.path is None:
                 self.path = self.take()
             os.replace(part, self.path)
-        except Exception as error:
-            tell(error)
+        except BaseException as error:
             try:
                 os.remove(part)
             except OSError:
                 pass
+            if not isinstance(error, Exception):
+                raise
+            tell(error)
 
     def dump(self, name, kept):
         memory = self.module.cuda.memory
@@ -150,7 +159,8 @@ class Torch(object):
                 self.before = self.allocations(), found
             except Exception:
                 pass
-            self.spent += time.time() - began
+            finally:
+                self.spent += time.time() - began
         return sys.monitoring.DISABLE
 
     def take(self):
