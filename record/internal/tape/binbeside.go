@@ -50,22 +50,21 @@ func bit(set bool) uint64 {
 	return 0
 }
 
-// keep writes what keeps the Alloc that follows.
-func (b *blockWriter) keep(k Keeper) {
-	n, ok := b.keepers[k]
+// keepersOf are the keepers that are written, by their numbers in the file.
+type keepersOf map[Keeper]uint64
+
+// write writes what keeps the Alloc that follows.
+func (list keepersOf) write(b *blockWriter, k Keeper) {
+	n, ok := list[k]
 	if !ok {
-		if b.keepers == nil {
-			b.keepers = map[Keeper]uint64{}
-		}
-		n = uint64(len(b.keepers))
-		b.keepers[k] = n
-		b.room()
+		n = uint64(len(list))
+		list[k] = n
 		b.text(binNewKeeper, input.Cut(k.Container, maxFrameBytes))
 		line := input.Cut(k.Line, maxFrameBytes)
 		b.buf = binary.AppendUvarint(b.buf, uint64(len(line)))
 		b.buf = append(b.buf, line...)
 	}
-	b.kept, b.isKept = n, true
+	b.about = binary.AppendUvarint(append(b.about, binKept), n)
 }
 
 // beside is what happened to a pool beside its events, in the order of those.

@@ -20,9 +20,7 @@ type blockWriter struct {
 	last  uint32 // pool of the last event in the block
 	addr  uint64 // the last one in the block
 
-	keepers map[Keeper]uint64 // by their numbers in the file
-	kept    uint64            // the keeper of the Alloc that follows, if isKept
-	isKept  bool
+	about []byte // a record about the Alloc that follows
 }
 
 // filePool is what the reader will know about a pool when it comes to the next
@@ -104,11 +102,8 @@ func (b *blockWriter) alloc(pool uint32, ev Event, addr uint64) (uint32, error) 
 		return 0, err
 	}
 	b.room() // one block has all its records
-	if b.isKept {
-		b.buf = append(b.buf, binKept)
-		b.buf = binary.AppendUvarint(b.buf, b.kept)
-		b.isKept = false
-	}
+	b.buf = append(b.buf, b.about...)
+	b.about = b.about[:0]
 	if addr != 0 {
 		d := int64(addr - b.addr)
 		b.buf = append(b.buf, binPlace)

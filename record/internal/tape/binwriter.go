@@ -242,8 +242,9 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 	if t.Timed {
 		out.begins()
 	}
+	keepers := keepersOf{}
 	for i, p := range t.Pools {
-		if err := p.save(ctx, uint32(i), out); err != nil {
+		if err := p.save(ctx, uint32(i), out, keepers); err != nil {
 			return err
 		}
 	}
@@ -252,7 +253,7 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 }
 
 // save writes the events of pool number n.
-func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
+func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter, keepers keepersOf) error {
 	slots := make([]uint32, p.Slots) // the file's by ours
 	places := p.Places()
 	beside := besideEvents(n, p)
@@ -270,7 +271,7 @@ func (p *Pool) save(ctx context.Context, n uint32, out *blockWriter) error {
 				err = out.refuse(n, ev)
 			default:
 				if k, ok := p.Keeper(done); ok {
-					out.keep(k)
+					keepers.write(out, k)
 				}
 				slots[ev.Slot], err = out.alloc(n, ev, addr)
 			}

@@ -157,7 +157,7 @@ func (p *PoolBuilder) Keepers(keepers map[uint64]Keeper) { p.p.keepers = keepers
 // the recording later move the events on.
 func (p *PoolBuilder) Reserved(bytes uint64) {
 	list := p.p.reserved
-	next := Reserved{p.p.Events + 1, bytes}
+	next := Reserved{p.p.Events + 1 - uint64(len(p.older)), bytes} // sealOlder counts all of those
 	switch n := len(list); {
 	case n == 0:
 		next.Event = 0

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // times lists the times of a pool's events.
@@ -77,5 +79,29 @@ func TestTimesAcrossBlocks(t *testing.T) {
 		if ev.Time != uint64(i)*1001 {
 			t.Fatalf("event %d at %d", i, ev.Time)
 		}
+	}
+}
+
+// What a pool held from its device moves with the blocks that turn out to be older: those found
+// later alone, or a page would show it at later events.
+func TestReservedMovesWithOlderBlocks(t *testing.T) {
+	b := testBuilder("torch", Options{})
+	p := b.Pool("")
+	p.Reserved(10)
+	if err := p.freeOlder(1, Event{Bytes: 5}); err != nil {
+		t.Fatal(err)
+	}
+	p.Reserved(20) // from the third event on: the first is the older block's Alloc
+	if _, err := p.Alloc(Event{Bytes: 7}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.freeOlder(2, Event{Bytes: 5}); err != nil { // all events are one later
+		t.Fatal(err)
+	}
+	if err := b.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]Reserved{{0, 10}, {4, 20}}, b.trace.Pools[0].Reserved()); d != "" {
+		t.Error(d)
 	}
 }
