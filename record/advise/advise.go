@@ -224,7 +224,7 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	if rep.Grows, err = a.grows(ctx, t, rep); err != nil {
+	if rep.Grows, err = a.grows(ctx, rep); err != nil {
 		return nil, err
 	}
 	if rep.Grows == nil { // what grows takes what is left for a second program

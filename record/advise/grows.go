@@ -6,11 +6,10 @@ import (
 	"context"
 
 	"gpumem/record/leaks"
-	"gpumem/record/trace"
 	"gpumem/size"
 )
 
-// Grows is memory that a program keeps in each of its steps, all of it together.
+// Grows is memory that a program keeps on a GPU in each of its steps, all of it together.
 type Grows struct {
 	BytesPerStep uint64 `json:"bytes_per_step"`
 	Where        string `json:"where"` // the line that keeps the most, or the size of its requests
@@ -21,28 +20,53 @@ type Grows struct {
 	FitsSteps *uint64 `json:"fits_steps"`
 }
 
-// grows returns what grows in a recording; nil if nothing does for certain.
-func (a *adviser) grows(ctx context.Context, t *trace.Trace, rep *Report) (*Grows, error) {
+// grows returns what grows on the GPU where that is most; nil if nothing does for certain.
+func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 	if rep.Instant {
 		return nil, nil
 	}
-	found, err := leaks.Find(ctx, t, leaks.Config{Pool: a.cfg.Pool})
-	if err != nil || found.Verdict != leaks.Leak || found.Steps == nil {
-		return nil, err
-	}
-	g := &Grows{Where: found.Leaks[0].Site, RecordedSteps: *found.Steps}
-	for _, l := range found.Leaks {
-		if l.BytesPerStep != nil {
-			g.BytesPerStep = size.Add(g.BytesPerStep, *l.BytesPerStep)
+	var most *Grows
+	for _, g := range a.gpus {
+		one, err := a.growsOn(ctx, g)
+		if err != nil {
+			return nil, err
+		}
+		if most == nil || one.BytesPerStep > most.BytesPerStep {
+			most = one
 		}
 	}
-	if g.BytesPerStep == 0 {
+	if most.BytesPerStep == 0 {
 		return nil, nil
 	}
 	if c := rep.Advice; c != nil {
-		taken := size.Add(rep.UsedBytes, size.Add(size.Add(rep.ContextBytes, rep.ConstantBytes), c.UsedPeak))
-		n := g.RecordedSteps + (rep.DeviceBytes-min(rep.DeviceBytes, taken))/g.BytesPerStep
-		g.FitsSteps = &n
+		taken := size.Add(a.taken(false), c.UsedPeak)
+		n := most.RecordedSteps + (rep.DeviceBytes-min(rep.DeviceBytes, taken))/most.BytesPerStep
+		most.FitsSteps = &n
 	}
-	return g, nil
+	return most, nil
+}
+
+// growsOn adds up what grows in the pools of a GPU.
+func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
+	sum := &Grows{}
+	most := uint64(0) // that one line keeps
+	for _, pool := range g.pools {
+		found, err := leaks.Find(ctx, a.trace, leaks.Config{Pool: pool})
+		if err != nil {
+			return nil, err
+		}
+		if found.Verdict != leaks.Leak || found.Steps == nil {
+			continue
+		}
+		for _, l := range found.Leaks {
+			if l.BytesPerStep == nil {
+				continue
+			}
+			sum.BytesPerStep = size.Add(sum.BytesPerStep, *l.BytesPerStep)
+			if *l.BytesPerStep > most {
+				most, sum.Where, sum.RecordedSteps = *l.BytesPerStep, l.Site, *found.Steps
+			}
+		}
+	}
+	return sum, nil
 }
