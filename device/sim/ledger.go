@@ -1,6 +1,10 @@
 package sim
 
-import "gpumem/device"
+import (
+	"sync"
+
+	"gpumem/device"
+)
 
 // A ledger counts the bytes that are held on a device, by this program and by
 // others. Physical memory is all that programs share of a GPU: addresses,
@@ -24,25 +28,51 @@ type ledger interface {
 	close() error
 }
 
-// private is the ledger of a device that one program has for itself.
+// private is the ledger of a device that one program has for itself, or several of this
+// process ([Device.Another]), which have the card in common.
 type private struct {
+	*holdings
+	own uint64 // of held, by this one
+}
+
+// holdings is what they have in common.
+type holdings struct {
+	mu    sync.Mutex
 	total uint64 // without what the display holds
 	used  uint64 // by the others that Config.Used imagines
 	held  uint64
 }
 
-func (l *private) free() (uint64, error) { return l.total - l.used - l.held, nil }
+func (l *private) free() (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total - l.used - l.held, nil
+}
 
 func (l *private) take(n uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if n > l.total-l.used-l.held {
 		return device.ErrOutOfMemory
 	}
 	l.held += n
+	l.own += n
 	return nil
 }
 
-func (l *private) give(n uint64) error { l.held -= n; return nil }
+func (l *private) give(n uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held -= n
+	l.own -= n
+	return nil
+}
 
-func (l *private) setUsed(n uint64) error { l.used = min(n, l.total-l.held); return nil }
+func (l *private) setUsed(n uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.used = min(n, l.total-l.held)
+	return nil
+}
 
-func (l *private) close() error { l.held = 0; return nil }
+func (l *private) close() error { return l.give(l.own) }

@@ -40,7 +40,7 @@ func TestLedgerFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &flaky{private: private{total: 1 << 30}}
+	l := &flaky{private: private{holdings: &holdings{total: 1 << 30}}}
 	d.ledger = l
 	broken := errors.New("the file is gone")
 	var grant, apart device.Range

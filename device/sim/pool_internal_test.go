@@ -36,7 +36,7 @@ func TestBrokenLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &broken{private: private{total: 1 << 30}}
+	l := &broken{private: private{holdings: &holdings{total: 1 << 30}}}
 	d.ledger = l
 	own := errors.New("the disk is full")
 	try := func(name string, held uint64, call func() error) {

@@ -165,7 +165,7 @@ func New(cfg Config) (*Device, error) {
 		cfg.Name = "sim:" + strings.ReplaceAll(size.Format(cfg.Total), " ", "")
 	}
 	d := &Device{
-		ledger: &private{total: cfg.Total - cfg.Display, used: cfg.Used},
+		ledger: &private{&holdings{total: cfg.Total - cfg.Display, used: cfg.Used}, 0},
 		cfg:    cfg,
 		info: device.Info{
 			Name:           cfg.Name,
@@ -203,6 +203,22 @@ func New(cfg Config) (*Device, error) {
 		d.costs = defaultCosts()
 	}
 	return d, nil
+}
+
+// Another opens the device for another program: what each holds the others do not have, and
+// addresses, streams and the context are its own. The error is device.ErrNotSupported for a
+// device of a file, which Join opens again.
+func (d *Device) Another() (device.GPU, error) {
+	common, ok := d.ledger.(*private)
+	if !ok {
+		return nil, device.ErrNotSupported
+	}
+	other, err := New(d.cfg)
+	if err != nil {
+		return nil, err
+	}
+	other.ledger = &private{common.holdings, 0}
+	return other, nil
 }
 
 // Info describes the device.

@@ -21,7 +21,8 @@
 //
 // Pools of the host's memory and compiled code are left out. Settings are those of a
 // process, so a candidate fits if it serves each GPU of the recording on a card of its
-// own; Report.GPUs has the answer for each GPU alone. Of several pools on one GPU the
+// own; Report.GPUs has the answer for each GPU alone. Of a joined recording of several
+// processes each has its own pool and context on the GPU that they share. Of several pools on one GPU the
 // largest is replayed, and what the others hold at their peaks is taken beside it: a
 // replay has one pool on a device.
 //
@@ -454,7 +455,8 @@ func (a *adviser) run(ctx context.Context, c *Candidate, g gpu, p policy.Policy)
 	c.DriverSeconds += r.DriverSeconds
 	c.Notes = append(c.Notes, r.Notes...)
 	c.bound = max(c.bound, r.LowerBound)
-	free := a.cfg.Sim.Total - min(a.cfg.Sim.Total, a.taken(false)-a.beside()+g.beside)
+	more := uint64(g.processes-1) * a.cfg.Context // each process has its context
+	free := a.cfg.Sim.Total - min(a.cfg.Sim.Total, a.taken(false)-a.beside()+g.beside+more)
 	c.Left = min(c.Left, free-min(free, r.HeldPeak))
 	return nil
 }

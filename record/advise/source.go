@@ -12,6 +12,7 @@ import (
 
 	"gpumem/internal/spelling"
 	"gpumem/policy/frameworks"
+	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
 
@@ -212,6 +213,23 @@ type gpu struct {
 	// beside is what the other pools hold at their peaks, in whole pages. It counts as
 	// memory outside of the largest.
 	beside uint64
+	// processes is the most that had it at once; 1 if the recording is of one.
+	processes int
+}
+
+// processes returns the most processes that a pool has at once.
+func processes(p *trace.Pool) (most int) {
+	now := 0
+	for _, a := range p.Acts() {
+		switch a.What {
+		case tape.Begins:
+			now++
+		case tape.Ends:
+			now--
+		}
+		most = max(most, now)
+	}
+	return max(most, 1)
 }
 
 // mostBeside bounds what a damaged recording can have beside a pool: more than any card has.
@@ -249,7 +267,7 @@ func split(t *trace.Trace, pool string) (list []gpu, left []LeftOut, err error) 
 		i, more := at[key]
 		if !more {
 			at[key] = len(list)
-			list = append(list, gpu{name: p.Name, pools: []string{p.Name}, peak: p.PeakLive})
+			list = append(list, gpu{name: p.Name, pools: []string{p.Name}, peak: p.PeakLive, processes: processes(p)})
 			continue
 		}
 		g := &list[i]

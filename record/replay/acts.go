@@ -2,7 +2,8 @@ package replay
 
 // What the recorded program did with its framework's pool beside allocating and freeing: it
 // emptied the cache, and had private pools serve its requests. A policy of PyTorch has a
-// pool that this is done with; in the place of another framework's it has no meaning.
+// pool that this is done with; in the place of another framework's it has no meaning. Where
+// several processes share the GPU each has its pool, from its begin to its end.
 
 import (
 	"cmp"
@@ -10,91 +11,121 @@ import (
 
 	"gpumem/alloc/build"
 	"gpumem/policy"
+	"gpumem/record/internal/tape"
 )
 
 // act is one such thing.
 type act struct {
+	of    *part
 	after uint64 // how many events
 	what  doing
 	pool  uint64 // private; 0 is none
 }
 
-// doing is what is done, in the order in which it is done between two events.
+// doing is what is done, in the order in which it is done between two events of one process.
 type doing uint8
 
 const (
-	ended   doing = iota // a private pool has a user less
-	emptied              // the cache is emptied
-	served               // a private pool serves the requests from here on, or the default ones
+	ended    doing = iota // a private pool has a user less
+	emptied               // the cache is emptied
+	served                // a private pool serves the requests from here on, or the default ones
+	begun                 // the process begins, see part.begin
+	finished              // the process ends
 )
 
-// acts are those to come, and which private pool serves now.
-type acts struct {
-	list []act
-	now  uint64
-	used map[uint64]bool // private pools that have a user
-}
+// acts are those to come.
+type acts []act
 
-// acts returns what the policy's pool is to do.
-func (p *Pass) acts() *acts {
-	list := &acts{used: map[uint64]bool{}}
-	if p.Policy.Kind != policy.Caching && (p.Policy.Kind != policy.Async || p.Policy.Name != torchPolicy) {
-		return list
+// acts returns what the policy's pools are to do.
+func (p *Pass) acts() acts {
+	if p.only == nil {
+		return p.joinedActs()
+	}
+	var list acts
+	a := p.only
+	if !p.hasActs() {
+		return nil
 	}
 	for _, n := range p.Pool.Trims() {
-		list.list = append(list.list, act{after: n, what: emptied})
+		list = append(list, act{of: a, after: n, what: emptied})
 	}
-	if _, ok := p.Allocator.(build.Restorer); ok {
+	if _, ok := a.allocator.(build.Restorer); ok {
 		for _, s := range p.Pool.Privates() {
 			what := served
 			if s.Ended {
 				what = ended
 			}
-			list.list = append(list.list, act{s.Event, what, uint64(s.Pool)})
+			list = append(list, act{a, s.Event, what, uint64(s.Pool)})
 		}
 		for _, s := range p.Pool.Segments() {
 			if s.Private != 0 && p.recorded != nil && p.recorded.restored {
-				list.used[uint64(s.Private)] = true
+				a.used[uint64(s.Private)] = true
 			}
 		}
 	}
-	slices.SortStableFunc(list.list, func(a, b act) int { return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.what, b.what)) })
+	slices.SortStableFunc(list, func(a, b act) int { return cmp.Or(cmp.Compare(a.after, b.after), cmp.Compare(a.what, b.what)) })
+	return list
+}
+
+// hasActs reports whether the policy's pool is one that is emptied as PyTorch's.
+func (p *Pass) hasActs() bool {
+	return p.Policy.Kind == policy.Caching || p.Policy.Kind == policy.Async && p.Policy.Name == torchPolicy
+}
+
+// joinedActs returns those of a joined recording, whose order is that of their times.
+func (p *Pass) joinedActs() (list acts) {
+	what := map[tape.Doing]doing{tape.Begins: begun, tape.Trims: emptied, tape.Serves: served, tape.Releases: ended, tape.Ends: finished}
+	for _, x := range p.Pool.Acts() {
+		if x.What == tape.Begins || x.What == tape.Ends || p.hasActs() {
+			list = append(list, act{p.parts[x.Part], x.Event, what[x.What], uint64(x.Pool)})
+		}
+	}
 	return list
 }
 
 // before reports whether something is to be done before event n, counted from 1.
-func (a *acts) before(n uint64) bool { return len(a.list) > 0 && a.list[0].after < n }
+func (a acts) before(n uint64) bool { return len(a) > 0 && a[0].after < n }
 
 // act does what is to be done before event n.
-func (p *Pass) act(a *acts, n uint64, observed bool) error {
-	for a.before(n) {
-		next := a.list[0]
-		a.list = a.list[1:]
-		var err error
-		switch next.what {
-		case ended:
-			err = p.end(a, next.pool)
-		case emptied:
-			now := a.now
-			if err = p.serve(a, 0); err == nil { // nothing is emptied during a capture
-				err = p.trim(observed)
-			}
-			if err == nil {
-				err = p.serve(a, now)
-			}
-		case served:
-			err = p.serve(a, next.pool)
-		}
-		if err != nil {
+func (p *Pass) act(list *acts, n uint64, observed bool) error {
+	for list.before(n) {
+		next := (*list)[0]
+		*list = (*list)[1:]
+		if err := p.do(next, observed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func (p *Pass) do(next act, observed bool) error {
+	a := next.of
+	switch next.what {
+	case begun:
+		return p.begin(a)
+	case finished:
+		a.finish()
+		p.Held = p.Stats().PoolBytes
+		return nil
+	case ended:
+		return a.end(next.pool)
+	case served:
+		return a.serve(next.pool)
+	}
+	now := a.now
+	err := a.serve(0) // nothing is emptied during a capture
+	if err == nil {
+		err = p.trim(a, observed)
+	}
+	if err == nil {
+		err = a.serve(now)
+	}
+	return err
+}
+
 // serve has a private pool serve the requests, 0 for the default ones.
-func (p *Pass) serve(a *acts, pool uint64) error {
-	r, ok := p.Allocator.(build.Restorer)
+func (a *part) serve(pool uint64) error {
+	r, ok := a.allocator.(build.Restorer)
 	if !ok || pool == a.now {
 		return nil
 	}
@@ -117,13 +148,13 @@ func (p *Pass) serve(a *acts, pool uint64) error {
 }
 
 // end ends a private pool: its memory goes back with the rest.
-func (p *Pass) end(a *acts, pool uint64) error {
-	r, ok := p.Allocator.(build.Restorer)
+func (a *part) end(pool uint64) error {
+	r, ok := a.allocator.(build.Restorer)
 	if !ok || !a.used[pool] {
 		return nil
 	}
 	if a.now == pool {
-		if err := p.serve(a, 0); err != nil {
+		if err := a.serve(0); err != nil {
 			return err
 		}
 	}

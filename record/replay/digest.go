@@ -36,6 +36,14 @@ type origin struct {
 	first uint64 // 0 before
 }
 
+// Another opens the device for another process.
+func (o *origin) Another() (device.GPU, error) {
+	if card, ok := o.GPU.(sharer); ok {
+		return card.Another()
+	}
+	return nil, errNoSharing
+}
+
 func (o *origin) gave(addr uint64, err error) {
 	if err == nil && o.first == 0 {
 		o.first = addr

@@ -52,6 +52,13 @@ type Pass struct {
 	asked    device.Counters // the cost of questions, which is not the policy's
 	hooks    []Hook
 	recorded *recorded // nil if the policy is not that of the recorded program
+
+	card  device.GPU // as it was opened
+	only  *part      // the only process; nil of a joined recording, whose Allocator and Device are those of the event
+	parts []*part
+	log   func(alloc.Message)
+	peak  uint64 // of Held
+	most  uint64 // of Used
 }
 
 // device opens a device for a pass. Under the settings of the recorded program it gives memory
@@ -67,51 +74,86 @@ func (r *runner) device(total uint64) (device.GPU, *recorded, error) {
 	return dev, nil, nil
 }
 
-// newPass opens the policy's allocator on the device; close closes both.
+// newPass opens the policy's allocator on the device; close closes both. Of a joined recording
+// it opens none: each process has its own, from its begin on.
 func (r *runner) newPass(dev device.GPU, rec *recorded, log func(alloc.Message)) (*Pass, error) {
+	p := &Pass{Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, card: dev, recorded: rec, log: log}
+	for _, x := range r.pool.Parts() {
+		p.parts = append(p.parts, &part{first: x.Stream, streams: x.Streams, used: map[uint64]bool{}})
+	}
+	if p.parts != nil {
+		return p, nil
+	}
 	a, err := build.New(dev, r.policy, build.Options{Log: log})
 	if err != nil {
 		_ = dev.Close()
 		return nil, err
 	}
-	return &Pass{
-		Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, Allocator: a, recorded: rec,
-		Calls: dev.Counters().Calls, // opening may have asked what is free
-	}, nil
+	p.Allocator, p.Calls = a, dev.Counters().Calls // opening may have asked what is free
+	p.only = &part{allocator: a, device: dev, used: map[uint64]bool{}}
+	p.parts = []*part{p.only}
+	return p, nil
 }
 
-// close closes the allocator and the device. Errors do not change what was found.
+// close closes the allocators and the device. Errors do not change what was found.
 func (p *Pass) close() {
-	_ = p.Allocator.Close()
-	_ = p.Device.Close()
+	for _, a := range p.parts {
+		a.finish()
+	}
+	_ = p.card.Close()
+}
+
+// counters returns those of all processes.
+func (p *Pass) counters() device.Counters {
+	if p.only != nil {
+		return p.card.Counters()
+	}
+	var sum device.Counters
+	for _, a := range p.parts {
+		if a.device != nil {
+			c := a.device.Counters()
+			sum.Calls += c.Calls
+			sum.Time += c.Time
+		}
+	}
+	return sum
 }
 
 // ask calls f, whose driver calls then do not count as the policy's.
 func (p *Pass) ask(f func()) {
-	before := p.Device.Counters()
+	before := p.counters()
 	f()
-	after := p.Device.Counters()
+	after := p.counters()
 	p.asked.Calls += after.Calls - before.Calls
 	p.asked.Time += after.Time - before.Time
 }
 
-// Stats returns the allocator's statistics, without a driver call that counts.
+// Stats returns the allocator's statistics, without a driver call that counts. Of a joined
+// recording they are those of the process of the event, with what all hold together.
 func (p *Pass) Stats() (s alloc.Stats) {
-	p.ask(func() { s = p.Allocator.Stats() })
+	p.ask(func() {
+		if p.Allocator != nil { // else no process has begun
+			s = p.Allocator.Stats()
+		}
+		if p.only == nil {
+			s.PoolBytes = p.pooled()
+			s.PeakPoolBytes, s.PeakBytesInUse = max(p.peak, s.PoolBytes), p.most
+		}
+	})
 	return s
 }
 
 // driver returns what the policy has cost at the driver so far.
 func (p *Pass) driver() device.Counters {
-	c := p.Device.Counters()
+	c := p.counters()
 	c.Calls -= p.asked.Calls
 	c.Time -= p.asked.Time
 	return c
 }
 
-// request returns an event's request.
-func request(e *trace.Event) alloc.Request {
-	req := alloc.Request{Bytes: e.Bytes, Stream: e.Stream, Site: alloc.Site(e.Site)}
+// request returns an event's request, as a process makes it whose first stream is that.
+func request(e *trace.Event, first uint32) alloc.Request {
+	req := alloc.Request{Bytes: e.Bytes, Stream: e.Stream - first, Site: alloc.Site(e.Site)}
 	if e.Upper {
 		req.End = alloc.Upper
 	}
@@ -129,12 +171,12 @@ func wallTime() time.Duration { return time.Since(started) }
 // and passes on the same core.
 func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.Duration, err error) {
 	clock := wallTime
-	if p.Device.Info().Simulated {
+	if p.card.Info().Simulated {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		clock = cpuTime
 	}
-	a, observed := p.Allocator, slices.ContainsFunc(p.hooks, func(h Hook) bool { return h.Event != nil })
+	observed := slices.ContainsFunc(p.hooks, func(h Hook) bool { return h.Event != nil })
 	seeds, err := p.restore()
 	if err != nil {
 		return 0, err
@@ -150,18 +192,22 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 			var b alloc.Block
 			var err error
 			if acts.before(n) {
-				if err := p.act(acts, n, observed); err != nil {
+				if err := p.act(&acts, n, observed); err != nil {
 					return fmt.Errorf("event %d: %w", n, err)
 				}
 			}
+			of := p.only
+			if of == nil {
+				of = p.partOf(e)
+			}
 			if e.Op == trace.Free {
 				b = blocks[e.Slot]
-				err = a.Free(b)
+				err = of.allocator.Free(b)
 			} else {
 				if n <= uint64(len(seeds)) {
-					b, err = seeds[n-1].place(request(e))
+					b, err = seeds[n-1].place(request(e, of.first))
 				} else {
-					b, err = a.Alloc(request(e))
+					b, err = of.allocator.Alloc(request(e, of.first))
 				}
 				// The comparison first, for a refusal is part of what is timed.
 				if err != nil && (err == alloc.ErrNoMemory || errors.Is(err, alloc.ErrNoMemory)) {
@@ -173,7 +219,7 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 				err = p.observe(n, e, b)
 			}
 			if err == nil && e.Refused {
-				err = p.drop(b, observed)
+				err = p.drop(of, b, observed)
 				blocks[e.Slot] = alloc.Block{}
 			}
 			if err != nil {
@@ -216,6 +262,7 @@ func (p *Pass) observe(n uint64, e *trace.Event, b alloc.Block) error {
 			p.Blocks--
 		} else {
 			p.Used += b.Size
+			p.most = max(p.most, p.Used)
 			p.Blocks++
 		}
 	}
@@ -232,8 +279,8 @@ func (p *Pass) observe(n uint64, e *trace.Event, b alloc.Block) error {
 }
 
 // drop frees the block of a request that the recorded program was refused.
-func (p *Pass) drop(b alloc.Block, observed bool) error {
-	err := p.Allocator.Free(b)
+func (p *Pass) drop(of *part, b alloc.Block, observed bool) error {
+	err := of.allocator.Free(b)
 	if observed && !b.IsZero() {
 		p.Used -= b.Size
 		p.Blocks--
@@ -243,8 +290,8 @@ func (p *Pass) drop(b alloc.Block, observed bool) error {
 }
 
 // trim empties the pool, at the program's cost.
-func (p *Pass) trim(observed bool) error {
-	_, err := p.Allocator.Trim(0)
+func (p *Pass) trim(a *part, observed bool) error {
+	_, err := a.allocator.Trim(0)
 	if observed {
 		p.lookAtDriver()
 	}
@@ -257,5 +304,6 @@ func (p *Pass) lookAtDriver() {
 	if p.Called = calls != p.Calls; p.Called {
 		p.Calls = calls
 		p.Held = p.Stats().PoolBytes
+		p.peak = max(p.peak, p.Held)
 	}
 }

@@ -155,7 +155,7 @@ func figures(p *Pass, from *origin, res *Result) Hook {
 			}
 			return nil
 		},
-		End: func() error {
+		End: func() (err error) {
 			res.Refused, res.Fits = p.Refused, p.Refused == 0
 			res.Stats = p.Stats()
 			res.HeldPeak = res.Stats.PeakPoolBytes
@@ -164,24 +164,36 @@ func figures(p *Pass, from *origin, res *Result) Hook {
 			res.Digest = digest.text()
 			if a, ok := p.Allocator.(interface {
 				Reserved() (peak uint64, segments uint64)
-			}); ok {
+			}); ok && p.only != nil {
 				peak, segments := a.Reserved()
 				res.ReservedPeak, res.Segments = &peak, &segments
 			}
 			cost := p.driver()
 			res.DriverCalls, res.DriverSeconds = cost.Calls, cost.Time.Seconds()
-			_, err := p.Allocator.Trim(0)
-			res.HeldIdle = p.Stats().PoolBytes
+			res.HeldIdle, err = p.idle()
 			return err
 		},
 	}
+}
+
+// idle trims the pools, and returns what they hold then.
+func (p *Pass) idle() (uint64, error) {
+	for _, a := range p.parts {
+		if a.device == nil || a.ended {
+			continue
+		}
+		if _, err := a.allocator.Trim(0); err != nil {
+			return 0, err
+		}
+	}
+	return p.Stats().PoolBytes, nil
 }
 
 // failure describes the first refusal while the allocator is as it was then.
 func failure(p *Pass, e *trace.Event) *Failure {
 	f := &Failure{
 		Event: p.Event, Bytes: e.Bytes, Recorded: e.Refused, Stack: p.Trace.Site(e.Site), Line: p.Trace.Line(e.Site),
-		Cause: alloc.Explain(p.Allocator, request(e), deviceFree(p.Device)),
+		Cause: alloc.Explain(p.Allocator, request(e, p.firstStream(e)), deviceFree(p.Device)),
 	}
 	f.Hole = f.Cause.Hole
 	f.Why = f.Cause.Text(func(s alloc.Site) string { return p.Trace.Site(uint32(s)) })

@@ -100,7 +100,7 @@ func (b *Builder) finish() error {
 		p.p.EndLive = p.live.Cap()
 		p.p.EndBlocks = uint64(len(p.bytes) - len(p.free))
 	}
-	t.PeakLive = b.peak.Cap()
+	t.PeakLive, t.origin = b.peak.Cap(), b.first
 	if t.Events == 0 {
 		return b.in.Fail("the recording has no events")
 	}

@@ -171,10 +171,15 @@ type Trace struct {
 	// recording does not have them.
 	Settings string
 
-	sites siteTable
-	spool *spool.Spool
-	found *found
+	sites  siteTable
+	spool  *spool.Spool
+	found  *found
+	origin uint64
 }
+
+// Origin returns the recording's own time of its first event, in nanoseconds; of PyTorch's
+// since 1970. [Trace.Save] does not keep it.
+func (t *Trace) Origin() uint64 { return t.origin }
 
 // found is what was found out of pools, see Trace.Found.
 type found struct {
@@ -300,6 +305,8 @@ type Pool struct {
 	privates []Private
 	waits    []Wait
 	keepers  map[uint64]Keeper
+	parts    []Part
+	acts     []Act
 }
 
 // Keeper is a container of the recorded program that keeps blocks when the recording is taken.

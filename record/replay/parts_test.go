@@ -1,0 +1,109 @@
+package replay_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"gpumem/device"
+	"gpumem/device/sim"
+	"gpumem/policy"
+	"gpumem/policy/frameworks"
+	"gpumem/record/formats"
+	"gpumem/record/internal/tape"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
+)
+
+// process is the recording of one process: what it asks for at a time, and frees at another one.
+func process(t *testing.T, name string, start, ends uint64, events ...trace.Call) tape.Member {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := trace.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range events {
+		c.Pool, c.Time = "GPU_0", c.Time+1000
+		do := w.Alloc
+		if c.Bytes == 0 {
+			do = w.Free
+		}
+		if err := do(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := formats.Read(t.Context(), &out, name, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	return tape.Member{Name: name, Trace: tr, Start: start, Ends: ends, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}}
+}
+
+// TestProcessesThatShareAGPUHaveAPoolEach: a process may take what another has freed, by a
+// free of its pool to the device or by its end, and not what lies idle in the other's pool.
+func TestProcessesThatShareAGPUHaveAPoolEach(t *testing.T) {
+	const context = 10 * mib
+	take := func(id, at, bytes uint64) trace.Call { return trace.Call{ID: id, Time: at, Bytes: bytes} }
+	free := func(id, at uint64) trace.Call { return trace.Call{ID: id, Time: at} }
+	for _, tc := range []struct {
+		name     string
+		policy   string
+		members  []tape.Member
+		peak     uint64
+		smallest uint64
+	}{
+		{"at the same time", "platform", []tape.Member{
+			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 20, 0, take(1, 0, 60*mib), free(1, 50)),
+		}, 160 * mib, 160*mib + 2*context},
+		{"one after the other, both alive", "platform", []tape.Member{
+			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+		}, 100 * mib, 100*mib + context}, // the second context is made when the first one's block is free
+		{"one after the other, with PyTorch's pool, which keeps what is free", "pytorch", []tape.Member{
+			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+		}, 100 * mib, 160*mib + 2*context},
+		{"the first has ended", "pytorch", []tape.Member{
+			process(t, "a", 0, 55, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+		}, 100 * mib, 100*mib + context},
+		{"the first was killed with its block", "platform", []tape.Member{
+			process(t, "a", 0, 55, take(1, 0, 100*mib)),
+			process(t, "b", 60, 0, take(1, 0, 60*mib)),
+		}, 100 * mib, 100*mib + context},
+		{"one has a context alone", "platform", []tape.Member{
+			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
+			{Name: "b", Begins: 10, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}},
+		}, 100 * mib, 100*mib + 2*context},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			joined, err := tape.Join(t.Context(), "both", tc.members, trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer joined.Close()
+			p, err := frameworks.Parse(tc.policy)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rep, err := replay.Run(t.Context(), joined, replay.Config{
+				Policies: []policy.Policy{p}, Total: 1 << 30, Untimed: true, Smallest: true,
+				Device: func(total uint64) (device.GPU, error) { return sim.New(sim.Config{Total: total, Context: context}) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rep.Results[0]
+			got := fmt.Sprint(joined.Pools[0].PeakLive, r.HeldPeak, *r.Smallest)
+			if want := fmt.Sprint(tc.peak, r.HeldPeak, tc.smallest); got != want || r.HeldPeak > *r.Smallest || r.HeldPeak < tc.peak {
+				t.Errorf("peak, held, smallest: %s, want %s", got, want)
+			}
+		})
+	}
+}
