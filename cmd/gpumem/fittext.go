@@ -36,6 +36,7 @@ func writeFit(t *text, rep *fit.Report) {
 	if len(rep.Program.Lines) > 0 {
 		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
+	writeShares(t, rep.Program.Shares)
 	if len(rep.Peaks) > 1 {
 		t.section("")
 		t.Line("Each of the %d GPUs that it uses is a card of the size; "+
@@ -84,6 +85,33 @@ func writeFit(t *text, rep *fit.Report) {
 	}
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
+	}
+}
+
+// writeShares writes what each process of a program has of the GPUs.
+func writeShares(t *text, shares []fit.Share) {
+	if len(shares) == 0 {
+		return
+	}
+	t.section("")
+	t.Line("Several processes use the GPUs, each with its own pool and context. What one released when another asked for it was free:")
+	tab := report.NewTable("GPU", "process", ">live at its peak", ">at the GPU's peak")
+	apart := map[string][2]uint64{} // of each GPU: the sum of the peaks, and what was live at once
+	var gpus []string
+	for _, s := range shares {
+		tab.Row(s.GPU, strings.TrimPrefix(s.Process, "process "), size.Format(s.Peak), size.Format(s.AtPeak))
+		sum, seen := apart[s.GPU]
+		if !seen {
+			gpus = append(gpus, s.GPU)
+		}
+		apart[s.GPU] = [2]uint64{sum[0] + s.Peak, sum[1] + s.AtPeak}
+	}
+	t.Table(tab)
+	for _, gpu := range gpus {
+		if sum := apart[gpu]; sum[0] > sum[1] {
+			t.Line("On %s the peaks did not all come at once in this run. In another run they may: then %s is live, not %s.",
+				gpu, size.Format(sum[0]), size.Format(sum[1]))
+		}
 	}
 }
 

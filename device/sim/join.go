@@ -40,7 +40,7 @@ func fromDescriptor(d shared.Descriptor) Config {
 }
 
 // Join opens device index, from 0, of a file made by [CreateFile]. Of own only
-// the faults and the costs count. Until Close, or the program's end however it
+// the faults, the costs and what becomes of hazards and streams count. Until Close, or the program's end however it
 // comes, what it holds is listed under this program.
 func Join(path string, index int, own Config) (*Device, error) {
 	f, err := shared.Open(path)
@@ -54,6 +54,7 @@ func Join(path string, index int, own Config) (*Device, error) {
 	}
 	cfg := fromDescriptor(list[index])
 	cfg.Costs, cfg.Faults = own.Costs, own.Faults
+	cfg.Report, cfg.ReuseStreams, cfg.PromptAllocs = own.Report, own.ReuseStreams, own.PromptAllocs
 	d, err := New(cfg)
 	if err != nil {
 		_ = f.Close()

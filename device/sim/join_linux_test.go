@@ -471,6 +471,36 @@ func BenchmarkPrograms(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// TestSharedReportsHazards: a program that wants hazards reported is refused nothing for one on
+// a shared device, either.
+func TestSharedReportsHazards(t *testing.T) {
+	var found []*sim.Hazard
+	d, err := sim.Join(file(t, sim.Config{Total: gib}), 0, sim.Config{Report: func(h *sim.Hazard) { found = append(found, h) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	p, err := d.DefaultPool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.StreamCreate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := d.StreamCreate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.AllocAsync(p, mib, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.FillAsync(r.Addr, 512, 7, b); err != nil || len(found) != 1 {
+		t.Errorf("%v, %v", err, found)
+	}
+}
+
 // TestSharedManaged: the programs of a shared device have managed memory apart
 // from each other, each up to what the device and the host have, and the device's
 // is as free as before.

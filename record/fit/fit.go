@@ -47,7 +47,6 @@ import (
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
-	"gpumem/record/formats"
 	"gpumem/record/internal/torch"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -149,6 +148,8 @@ type program struct {
 	// Lines are the lines of a PyTorch program whose memory is live at the peak, the
 	// largest first.
 	Lines []Place `json:"lines,omitempty"`
+	// Shares is what each process has of each GPU, if there are several.
+	Shares []Share `json:"processes,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
 	RanOn uint64 `json:"ran_on_bytes"`
 	// TooLarge reports that it was refused memory on the largest simulated GPU, too, whose
@@ -157,6 +158,7 @@ type program struct {
 
 	peak  uint64 // by PyTorch's allocator; 0 if it is not known
 	ended bool   // it came to its own end
+	end   uint64 // when, in nanoseconds since 1970
 }
 
 // Ended returns why the program was ended before its end, as text for people; "" if it was not.
@@ -361,17 +363,13 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	if err != nil {
 		return nil, false, err
 	}
-	p, err := readProgram(r.found)
+	defer r.close()
+	p, err := r.program()
 	if err != nil {
 		return nil, false, err
 	}
-
-	source := snapshot(r.record, r.found)
-	t, err := formats.Open(ctx, source, trace.Options{KeepPaths: true})
-	if t != nil {
-		defer t.Close()
-	}
-	refused = t != nil && t.Refused > 0 || r.failed.ofMemory()
+	err = r.read(ctx)
+	refused = r.refused() || r.failed.ofMemory()
 	switch {
 	case exists(r.found + ".python"):
 		return nil, false, errNoStart
@@ -380,73 +378,63 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	case refused && on < largest && p.Framework != "jax":
 		return nil, true, nil
 	case refused:
-		return tooLarge(cfg, p, t), false, nil
-	case !exists(r.whole):
-		return nil, false, errNotWhole
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, noGPU(p)
+		return tooLarge(cfg, p, r.largestTrace()), false, nil
 	case err != nil:
 		return nil, false, err
-	case t.Allocs == 0:
-		return nil, false, ErrNoGPU
+	case r.lost:
+		return nil, false, errNotWhole
+	case len(r.processes) == 0:
+		return nil, false, noGPU(p)
 	}
 
+	t, err := r.join(ctx, cfg)
+	if err != nil {
+		return nil, false, err
+	}
+	defer t.Close()
 	p.RanOn = on
-	report, err = answer(ctx, cfg, p, t, source)
+	report, err = answer(ctx, cfg, p, t, r)
 	return report, false, err
 }
 
-// ran is a run of the program that has ended.
-type ran struct {
-	record string // the recording of the driver's calls
-	found  string // what the start-up file wrote
-	whole  string // is there if the recording is whole
-	failed *FailedError
-}
-
 // runOn runs the program on a GPU of a size, in a new folder in dir.
-func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (ran, error) {
+func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (*ran, error) {
 	folder, err := os.MkdirTemp(dir, "run")
 	if err != nil {
-		return ran{}, err
+		return nil, err
 	}
 	startup := filepath.Join(folder, "start")
 	if err := writeStart(startup); err != nil {
-		return ran{}, err
+		return nil, err
 	}
-	r := ran{record: filepath.Join(folder, "record"), found: filepath.Join(folder, "found"), whole: filepath.Join(folder, "whole")}
-	if err := os.WriteFile(r.whole, nil, 0o600); err != nil {
-		return ran{}, err
+	r := &ran{folder: folder, found: filepath.Join(folder, "found")}
+	gpus, err := r.cards(cfg, "gpus", on)
+	if err != nil {
+		return nil, err
 	}
-	device := func(total uint64) string {
-		if cfg.GPUs <= 1 {
-			return fmt.Sprintf("sim:%d%s", total, capability(cfg.Sim))
-		}
-		others := strings.Repeat(fmt.Sprintf("/%d", total), cfg.GPUs-1)
-		return fmt.Sprintf("sim@%s,create,total=%d%s%s", filepath.Join(folder, "gpus"), total, others, capability(cfg.Sim))
+	unlimited, err := r.cards(cfg, "unlimited", largest)
+	if err != nil {
+		return nil, err
 	}
-
 	env, err := environment(cfg, front, driver, startup, [][2]string{
-		{"GPUMEM_RECORD", r.record}, {"GPUMEM_RECORD_WHOLE", r.whole}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", device(on)},
-		{"GPUMEM_FIT_DEVICE", device(largest)}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+		{"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
+		{"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
 	})
 	if err != nil {
-		return ran{}, err
+		return nil, err
 	}
-	if r.failed, err = execute(ctx, cfg, env, r.found); err != nil {
-		return ran{}, err
+	if r.failed, err = execute(ctx, cfg, env, r); err != nil {
+		return nil, err
 	}
-	files, err := os.ReadDir(folder)
-	others := slices.DeleteFunc(files, func(f fs.DirEntry) bool { return !strings.HasPrefix(f.Name(), "record.") })
-	if n := len(others); err == nil && n > 0 {
-		err = fmt.Errorf("%d processes of the program use the GPU, and fit follows one; run the part that uses the GPU in one process", 1+n)
-	}
-	return r, err
+	return r, r.find()
 }
 
-// answer is the report about a program that was served, by its recording, whose file is path.
-func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, path string) (*Report, error) {
+// answer is the report about a program that was served, by the recording of its processes.
+func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) (*Report, error) {
 	var err error
+	if p.Shares, err = shares(ctx, t); err != nil {
+		return nil, err
+	}
 	if t.Format == torch.Format.Name {
 		if p.Lines, err = lines(ctx, t, ""); err != nil {
 			return nil, err
@@ -466,7 +454,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, path str
 	advice.Trace.Source = strings.Join(cfg.Command, " ")
 	report := &Report{Report: advice, Program: p}
 	if cfg.Record != "" {
-		report.NotKept = keep(path, cfg.Record)
+		report.NotKept = r.keep(cfg.Record)
 	}
 	if err := report.explain(ctx, t); err != nil {
 		return nil, err
@@ -514,12 +502,13 @@ func keep(record, to string) error {
 	return err
 }
 
-// readProgram reads what the start-up file wrote; it writes nothing for other programs.
+// readProgram reads what the start-up file of a process wrote; it writes nothing for other programs.
 func readProgram(path string) (program, error) {
 	var f struct {
 		Framework, Version, Reason string
 		Own                        map[string]*string // no value: a function that it calls
 		Peak                       uint64             `json:"peak_bytes"`
+		Time                       uint64
 		Programs                   []struct {
 			Compiled
 			Module string
@@ -532,22 +521,47 @@ func readProgram(path string) (program, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &f)
 	}
-	p := program{Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{}, peak: f.Peak, ended: f.Reason == "end"}
+	p := program{
+		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},
+		peak: f.Peak, ended: f.Reason == "end",
+	}
+	if p.ended || f.Reason == "failed" {
+		p.end = f.Time
+	}
 	for _, c := range f.Programs {
 		c.path = c.Module
 		p.Compiled = append(p.Compiled, c.Compiled)
 	}
-	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
-		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
-	})
 	for name, value := range f.Own {
 		if value != nil {
 			name += "=" + *value
 		}
 		p.Own = append(p.Own, name)
 	}
-	slices.Sort(p.Own)
+	p.sort()
 	return p, err
+}
+
+// sort puts what was found in order, each once.
+func (p *program) sort() {
+	slices.SortStableFunc(p.Compiled, func(a, b Compiled) int {
+		return cmp.Or(cmp.Compare(b.Total(), a.Total()), strings.Compare(a.Name, b.Name))
+	})
+	p.Compiled = slices.CompactFunc(p.Compiled, func(a, b Compiled) bool { a.path, b.path = "", ""; return a == b })
+	slices.Sort(p.Own)
+	p.Own = slices.Compact(p.Own)
+}
+
+// add adds what another process found.
+func (p *program) add(other program) {
+	if p.Framework == "" {
+		p.Framework, p.Version = other.Framework, other.Version
+	}
+	p.Repeats = p.Repeats || other.Repeats
+	p.Stepped = p.Stepped || other.Stepped
+	p.Own, p.Compiled = append(p.Own, other.Own...), append(p.Compiled, other.Compiled...)
+	p.peak += other.peak
+	p.sort()
 }
 
 // environment is the program's, with the simulated GPU, the recorder, and what is run's own.

@@ -6,27 +6,36 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"syscall"
 	"time"
 )
 
-// execute runs the program to its end, and ends what it has started. failed is how it
-// failed, with the last line of its standard error. The error is that of its start, or the
-// cause of ctx.
-func execute(ctx context.Context, cfg Config, env []string, found string) (failed *FailedError, err error) {
+// execute runs the program to its end, or until all its processes on a GPU agree that their
+// memory repeats, and ends what it has started. failed is how it failed, with the last line of
+// its standard error. The error is that of its start, or the cause of ctx.
+func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *FailedError, err error) {
 	tail := &lastLine{w: cfg.Stderr}
-	c := exec.CommandContext(ctx, cfg.Command[0], cfg.Command[1:]...)
+	run, end := context.WithCancel(ctx)
+	defer end()
+	c := exec.CommandContext(run, cfg.Command[0], cfg.Command[1:]...)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, os.Stdin, passed(cfg.Stdout), tail
 	runtime.LockOSThread() // the program ends with the thread that started it, see group
 	defer runtime.UnlockOSThread()
-	mark := "GPUMEM_FIT=" + found
+	mark := "GPUMEM_FIT=" + r.found
 	group(c, mark)
 	c.WaitDelay = time.Second // processes that it has left may hold its streams
+	go func() {
+		if r.agreed(run) {
+			end()
+		}
+	}()
 	err = c.Run()
 	sweep(mark)
 	if errors.Is(err, exec.ErrWaitDelay) {
@@ -43,12 +52,51 @@ func execute(ctx context.Context, cfg Config, env []string, found string) (faile
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case err == nil || ended(err, found):
+	case err == nil || exists(r.found+".stop"):
 		return nil, nil
 	case !isExit:
 		return nil, err // not started
+	case ended(err, fmt.Sprintf("%s.%d", r.found, c.Process.Pid)):
+		return nil, nil
 	}
 	return &FailedError{err, tail.line()}, nil
+}
+
+// grace is how long a program may take to end when its processes on GPUs have agreed to.
+const grace = 10 * time.Second
+
+// agreed waits until the processes have agreed to end, which start.py says by a file, and have
+// had the time to. What waits for their results would wait for ever.
+func (r *ran) agreed(ctx context.Context) bool {
+	for !exists(r.found + ".stop") {
+		if !pause(ctx) {
+			return false
+		}
+	}
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline); {
+		if left, err := filepath.Glob(escaped(r.found) + ".*.begun"); err == nil && len(left) == 0 {
+			break
+		}
+		if !pause(ctx) {
+			return false
+		}
+	}
+	for range 3 { // the rest may end by itself
+		if !pause(ctx) {
+			return false
+		}
+	}
+	return true
+}
+
+// pause waits a moment; false if ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(100 * time.Millisecond):
+		return true
+	}
 }
 
 // interrupted reports whether a program was ended by an interrupt, as shells and Python
@@ -99,7 +147,7 @@ func (l *lastLine) line() string {
 }
 
 // outOfMemory are the exceptions of frameworks that are refused GPU memory.
-var outOfMemory = regexp.MustCompile(`^(?:torch\.)?(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY`)
+var outOfMemory = regexp.MustCompile(`^(?:torch\.)?(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhaustedError|CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory`)
 
 // ofMemory reports whether the program says that it was refused GPU memory.
 func (e *FailedError) ofMemory() bool { return e != nil && outOfMemory.MatchString(e.Last) }

@@ -1,13 +1,19 @@
 # The first module that Python imports at its start in a run of gpumem fit. It lets the
-# frameworks find the simulated GPU, and of JAX it writes what was compiled, to the file
-# that GPUMEM_FIT names. Once memory repeats it ends the program.
+# frameworks find the simulated GPU, and of JAX it writes what was compiled. Once the memory of
+# all processes that hold some repeats, it ends them.
 #
-#   GPUMEM_FIT         the file for what was found, as JSON; modules beside it
+#   GPUMEM_FIT         begins the names of the files below; PID is that of the process
 #   GPUMEM_SIM_FOLDER  the folder of the simulated driver and the libraries beside it
 #   GPUMEM_FIT_FULL    1: the program runs to its end
 #   GPUMEM_FIT_STEPS   after how many steps it is ended, if it did not end before; 0: it is not
 #   GPUMEM_FIT_DEVICE  the simulated GPUs under JAX
 #   GPUMEM_FIT_TOTAL   bytes that cuDeviceTotalMem reports to JAX for each
+#
+#   GPUMEM_FIT.PID          what was found, as JSON; modules and PyTorch's recording beside it
+#   GPUMEM_FIT.PID.begun    the process holds memory, and has not written how it ended
+#   GPUMEM_FIT.PID.agrees   it may be ended, as far as it is concerned
+#   GPUMEM_FIT.PID.ask      it is about to be ended by a signal, and is to write before
+#   GPUMEM_FIT.stop         all agree: each ends itself
 import os
 import sys
 import threading
@@ -19,6 +25,9 @@ import gpumem_simulate as simulate
 # Memory repeats if the peak is as old as this many times the allocations before it, and
 # as this many seconds.
 TIMES, SECONDS = 3, 5
+
+# Signals that end a process, and how many seconds it has to write what it has before.
+ENDING, ANSWER = (9, 15), 5
 
 # The compiled functions, the largest ones, that are written as a whole.
 MODULES = 8
@@ -64,13 +73,44 @@ def started():
 
 
 started()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=started)
+
+
+def mine(suffix=""):
+    """The name of a file of this process."""
+    return "%s.%d%s" % (os.environ["GPUMEM_FIT"], os.getpid(), suffix)
+
+
+def touch(path):
+    with open(path, "w"):
+        pass
+
+
+def remove(path):
+    try:
+        os.remove(path)
+    except OSError:
+        pass  # another process has, or it never was there
+
 
 # The program may come to its end while its memory is seen to repeat, in another thread: one of them writes.
 writing, ended = threading.RLock(), []
 ends = []  # what is called when the program ends, however Python ends
+again = []  # what a child does that was forked
 failed = False  # sys.exit was called with an error
+
+
+def after_fork():
+    """A child has no thread of its parent's, and nothing of the parent's memory."""
+    global writing, failed
+    started()
+    writing, failed = threading.RLock(), False
+    del ended[:], ends[:]
+    for begin in again:
+        begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork)
 
 
 def at_end(write):
@@ -87,7 +127,9 @@ def at_end(write):
                 done.append(True)
                 ended.append(True)
                 # last_value is set for an exception that nothing caught.
-                write("failed" if failed or getattr(sys, "last_value", None) is not None else "end")
+                reason = "failed" if failed or getattr(sys, "last_value", None) is not None else "end"
+                write(agreed() or reason)
+                remove(mine(".begun"))
 
     atexit.register(end)
     ends.append(end)
@@ -112,6 +154,60 @@ leave = os._exit
 os._exit, sys.exit = exit_at_once, exit_with
 
 
+def ask(pids):
+    """Has processes write what they have before a signal ends them."""
+    import time
+
+    asked = []
+    for pid in pids:
+        path = "%s.%d" % (os.environ["GPUMEM_FIT"], pid)
+        if pid != os.getpid() and os.path.exists(path + ".begun"):
+            touch(path + ".ask")
+            asked.append(path)
+    until = time.monotonic() + ANSWER
+    while time.monotonic() < until and any(os.path.exists(path + ".ask") and alive(path) for path in asked):
+        time.sleep(0.01)
+
+
+def begun():
+    """The processes that hold memory, by their numbers."""
+    import glob
+
+    base = os.environ["GPUMEM_FIT"]
+    return [int(path[len(base) + 1 : -len(".begun")]) for path in glob.glob(glob.escape(base) + ".*.begun")]
+
+
+def alive(path):
+    """Whether the process of a file runs: one that was killed has left its files."""
+    pid = path[len(os.environ["GPUMEM_FIT"]) + 1 :].split(".")[0]
+    try:
+        with open("/proc/%s/stat" % pid) as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill(pid, number, kill=os.kill):
+    if number in ENDING and pid > 0:
+        ask([pid])
+    return kill(pid, number)
+
+
+def kill_group(group, number, kill=os.killpg):
+    def member(pid):
+        try:
+            return os.getpgid(pid) == group
+        except OSError:
+            return False
+
+    if number in ENDING:
+        ask([pid for pid in begun() if member(pid)])
+    return kill(group, number)
+
+
+os.kill, os.killpg = kill, kill_group
+
+
 class Finder(simulate.Finder):
     """Acts before and after a framework is imported."""
 
@@ -123,7 +219,7 @@ class Finder(simulate.Finder):
         run(module)
         simulate.prepare(name, module)
         if name == "torch":
-            pytorch.after(module, own, called, save, repeats, at_end, steps, stop)
+            pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine)
         elif name == "tensorflow":
             tensorflow.after(module, called, save)
         elif name == "jax":
@@ -170,7 +266,7 @@ def note(executable):
         larger = sum(size(f) >= size(found) for f in list(programs.values()))
         programs[key] = found
         if larger < MODULES:
-            path = "%s.%d" % (os.environ["GPUMEM_FIT"], len(programs))
+            path = mine(".module%d" % len(programs))
             with open(path, "wb") as file:
                 file.write(module.as_serialized_hlo_module_proto())
             found["module"] = path
@@ -187,27 +283,54 @@ def write(bridge, reason):
     save({"framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own, "programs": list(programs.values())})
 
 
-def begun(name, version):
+def known(name, version):
     """Saves which framework it is. That it is there alone shows a run without its end."""
-    if not os.path.exists(os.environ["GPUMEM_FIT"]):
+    if not os.path.exists(mine()):
         save({"framework": name, "version": version, "reason": "begun", "own": own, "programs": []})
 
 
 def save(found):
     import json
+    import time
 
-    path = os.environ["GPUMEM_FIT"]
-    with open(path + ".part", "w") as file:
+    found["time"] = time.time_ns()
+    with open(mine(".part"), "w") as file:
         json.dump(found, file)
-    os.replace(path + ".part", path)
+    os.replace(mine(".part"), mine())
 
 
 def stop(write, reason):
+    """Ends this process."""
     with writing:
         if not ended:
             write(reason)
+            remove(mine(".begun"))
             sys.stdout.flush()
             leave(0)
+
+
+def agreed():
+    """Why all processes are to end; None if they are not."""
+    try:
+        with open(os.environ["GPUMEM_FIT"] + ".stop") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def agree(write, reason):
+    """Ends the processes if all that hold memory have agreed to it: of a program that sends
+    messages between them none may end while others go on."""
+    touch(mine(".agrees"))
+    base = os.environ["GPUMEM_FIT"]
+    waits = lambda path: alive(path) and not os.path.exists(path + ".agrees")
+    if any(waits("%s.%d" % (base, pid)) for pid in begun()):
+        return
+    if not agreed():
+        with open(mine(".part"), "w") as file:
+            file.write(reason)
+        os.replace(mine(".part"), base + ".stop")
+    stop(write, agreed())
 
 
 def steps():
@@ -230,7 +353,7 @@ def count(write):
         function = seen[id(self)]
         function[1] += 1
         if function[1] >= steps() and function[0] >= max(f[0] for f in seen.values()):
-            stop(write, "steps")
+            agree(write, "steps")
         return results
 
     pxla.ExecuteReplicated.__call__ = call
@@ -239,7 +362,7 @@ def count(write):
 
 def watch(jax):
     settle()  # before the backend is made
-    begun("jax", jax.__version__)
+    known("jax", jax.__version__)
     bridge = jax._src.xla_bridge
 
     def look():
@@ -265,36 +388,55 @@ def watch(jax):
 
         bridge._options_from_jax_configs = without_memory
 
-    at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
+    def begin():
+        at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
+        repeats(look, lambda reason: write(bridge, reason))
+
+    begin()
+    again.append(begin)
     jax.monitoring.register_event_duration_secs_listener(compiled)
-    repeats(look, lambda reason: write(bridge, reason))
     if steps():
         count(lambda reason: write(bridge, reason))
 
 
 def repeats(look, write, seconds=SECONDS):
-    """Ends the program when its memory repeats. look returns the peak, and how many
-    allocations there were."""
+    """Watches memory in a thread. It ends the program when memory repeats. look returns the
+    peak, and how many allocations there were."""
     import time
 
+    full = os.environ.get("GPUMEM_FIT_FULL") == "1"
+
     def watch():
-        peak, before, since = 0, 0, time.monotonic()
+        peak, before, since, found = 0, 0, time.monotonic(), False
         while True:
             time.sleep(0.05)
+            reason = agreed()
+            if reason:
+                stop(write, reason)
+            if os.path.exists(mine(".ask")):
+                with writing:
+                    if not ended:
+                        write("killed")
+                remove(mine(".ask"))
             try:
                 top, count = look()
             except Exception:
                 continue  # not there yet, or at its end
             now = time.monotonic()
             if top > peak:
+                if not peak and not ended:
+                    touch(mine(".begun"))
                 peak, before, since = top, count, now
-            elif peak and count >= (1 + TIMES) * before and now - since > seconds:
-                stop(write, "repeats")
+                if found:
+                    remove(mine(".agrees"))
+                    found = False
+            elif not full and peak and count >= (1 + TIMES) * before and now - since > seconds:
+                found = True
+                agree(write, "repeats")
 
-    if os.environ.get("GPUMEM_FIT_FULL") != "1":
-        thread = threading.Thread(target=watch)
-        thread.daemon = True
-        thread.start()
+    thread = threading.Thread(target=watch)
+    thread.daemon = True
+    thread.start()
 
 
 _here = os.path.dirname(__file__)

@@ -4,24 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"syscall"
 
-	"gpumem/device/sim"
 	"gpumem/policy/frameworks"
 	"gpumem/record/leaks"
 	"gpumem/record/trace"
 )
-
-// snapshot returns the recording of a run: PyTorch's, which has requests where the driver
-// sees segments, or else that of the driver's calls.
-func snapshot(record, found string) string {
-	if _, err := os.Stat(found + ".torch"); err == nil {
-		return found + ".torch"
-	}
-	return record
-}
 
 // ended reports whether a program was aborted after its own end, as PyTorch now and then is
 // while its libraries are unloaded: what was recorded is whole.
@@ -66,15 +55,6 @@ func lines(ctx context.Context, t *trace.Trace, pool string) ([]Place, error) {
 		list = append(list, Place{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
 	}
 	return list, err
-}
-
-// capability returns the key of the simulated GPU's words for its compute capability; ""
-// for the default.
-func capability(card sim.Config) string {
-	if card.CCMajor == 0 {
-		return ""
-	}
-	return fmt.Sprintf(",cc=%d.%d", card.CCMajor, card.CCMinor)
 }
 
 // torchDiffers is how a run of PyTorch differs from one on a card.

@@ -1,5 +1,5 @@
-# PyTorch in a run of gpumem fit: its allocator's own recorder writes a snapshot, to the file
-# that GPUMEM_FIT names with .torch behind it. start.py has the rest.
+# PyTorch in a run of gpumem fit: its allocator's own recorder writes a snapshot, for each process
+# that uses a GPU. start.py has the rest.
 import os
 import sys
 
@@ -31,10 +31,10 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, called, save, repeats, at_end, steps, stop):
+def after(torch, own, called, save, repeats, at_end, steps, agree, mine):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
-    ends the program when its memory does, at_end calls write when the program ends, and stop
-    ends it after as many steps of its optimizers as steps returns."""
+    ends the program when its memory does, at_end calls write when the program ends, agree
+    ends it after as many steps of its optimizers as steps returns, and mine names files."""
     import pickle
 
     if not torch.version.cuda:
@@ -48,15 +48,15 @@ def after(torch, own, called, save, repeats, at_end, steps, stop):
             setattr(torch._C, name, leave_out(function))
 
     def write(reason):
-        path = os.environ["GPUMEM_FIT"] + ".torch"
+        path = mine(".torch")
         with open(path + ".part", "wb") as file:
             pickle.dump(dict(torch.cuda.memory._snapshot(), num_alloc_retries=retries()), file)
         os.replace(path + ".part", path)
-        open(os.environ["GPUMEM_RECORD_WHOLE"], "w").close()
-        save({
-            "framework": "pytorch", "version": torch.__version__.split("+")[0], "reason": reason, "own": own, "programs": [],
-            "peak_bytes": max(peak, look()[0]),
-        })
+        found(reason, max(peak, look()[0]))
+
+    def found(reason, peak):
+        version = torch.__version__.split("+")[0]
+        save({"framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [], "peak_bytes": peak})
 
     def retries():
         # Without any, segments that were released are an emptied cache: see trim.go.
@@ -81,7 +81,8 @@ def after(torch, own, called, save, repeats, at_end, steps, stop):
         torch._C._cuda_record_memory_history, ours = record, torch._C._cuda_record_memory_history
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=EVENTS)
         torch._C._cuda_record_memory_history = ours
-        os.remove(os.environ["GPUMEM_RECORD_WHOLE"])  # until the snapshot is written
+        open(mine(".open"), "w").close()  # there is to be a snapshot
+        found("begun", 0)
         at_end(write)
         repeats(look, write, SECONDS)
         if steps():
@@ -95,6 +96,6 @@ def after(torch, own, called, save, repeats, at_end, steps, stop):
         nonlocal done
         done += 1
         if done >= steps():
-            stop(write, "steps")
+            agree(write, "steps")
 
     torch.cuda._lazy_call(begin)

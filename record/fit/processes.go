@@ -1,0 +1,340 @@
+// The processes of a run: their files, and one recording of all.
+//
+// Each process that uses a GPU leaves in the folder of the run, PID being its number:
+//
+//	record.PID       the driver's calls, by the pool library
+//	whole.PID        beside it, while nothing is lost, with its GPUs and times
+//	found.PID        what the start-up file found: the framework, why it ended
+//	found.PID.torch  PyTorch's recording, which has requests where the driver sees segments
+//
+// All use the simulated GPUs of one file, so that what one holds the others do not have. The
+// start-up file writes found.PID and PyTorch's recording when the process ends, and when another
+// process is about to end it by a signal. Of one that is ended otherwise the driver's calls are
+// the recording.
+
+package fit
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/device/open"
+	"gpumem/device/sim"
+	"gpumem/record/formats"
+	"gpumem/record/internal/tape"
+	"gpumem/record/internal/torch"
+	"gpumem/record/trace"
+)
+
+// ran is a run of the program that has ended.
+type ran struct {
+	folder    string
+	found     string // the names of what the start-up file wrote begin so
+	failed    *FailedError
+	processes []*process // that used a GPU, by their numbers
+	lost      bool       // something of a recording is
+	uuids     []string   // of the GPUs, in hexadecimal; twice, see cards
+}
+
+// process is one process of the program that used a GPU.
+type process struct {
+	pid               int
+	record            string // its recording; "" if it has none
+	gpus              []usedGPU
+	begin, first, end uint64 // nanoseconds since 1970: its first GPU, its first event, its end; 0 if unknown
+	trace             *trace.Trace
+	segments          bool // the recording of a PyTorch program is of the driver's calls
+}
+
+// usedGPU is a GPU of a process: its number there, and in the program.
+type usedGPU struct{ own, number int }
+
+func (r *ran) file(name string) string { return filepath.Join(r.folder, name) }
+
+// cards makes a file with the GPUs of a run, and returns the words that name it.
+func (r *ran) cards(cfg Config, name string, total uint64) (string, error) {
+	// All features, for the pool that records maps pages.
+	card := sim.Config{Total: total, CCMajor: cfg.Sim.CCMajor, CCMinor: cfg.Sim.CCMinor, Name: cfg.Sim.Name}
+	if total != largest { // there a program is not refused anything
+		card.Used, card.Display, card.Context = cfg.Sim.Used, cfg.Sim.Display, cfg.Context
+	}
+	list := make([]sim.Config, max(cfg.GPUs, 1))
+	for i := range list {
+		list[i] = card
+	}
+	path := r.file(name)
+	for i := range list {
+		id := open.Spec{Kind: open.Shared, File: path}.UUID(i)
+		r.uuids = append(r.uuids, fmt.Sprintf("%x", id[:]))
+	}
+	return "sim@" + path, sim.CreateFile(path, list...)
+}
+
+// close closes the recordings.
+func (r *ran) close() {
+	for _, p := range r.processes {
+		if p.trace != nil {
+			_ = p.trace.Close()
+		}
+	}
+}
+
+// find finds the processes that used a GPU.
+func (r *ran) find() error {
+	files, err := os.ReadDir(r.folder)
+	if err != nil {
+		return err
+	}
+	found := map[int]*process{}
+	for _, f := range files {
+		name, number, _ := strings.Cut(f.Name(), ".")
+		number, suffix, _ := strings.Cut(number, ".")
+		pid, err := strconv.Atoi(number)
+		ofGPU := name == "record" && suffix == "" || name == "found" && suffix == "torch"
+		if err == nil && ofGPU {
+			found[pid] = &process{pid: pid}
+		}
+	}
+	for pid, p := range found {
+		if err := r.open(p); err != nil {
+			return fmt.Errorf("process %d: %w", pid, err)
+		}
+		r.processes = append(r.processes, p)
+	}
+	slices.SortFunc(r.processes, func(a, b *process) int { return cmp.Compare(a.pid, b.pid) })
+	return nil
+}
+
+// open finds the recording of a process, with its GPUs and times.
+func (r *ran) open(p *process) error {
+	own := fmt.Sprintf("%s.%d", r.found, p.pid)
+	calls := r.file(fmt.Sprint("record.", p.pid))
+	if p.record = calls; exists(own + ".torch") {
+		p.record = own + ".torch"
+	}
+	p.segments = p.record == calls && exists(own+".open")
+	text, err := os.ReadFile(r.file(fmt.Sprint("whole.", p.pid)))
+	if errors.Is(err, fs.ErrNotExist) && p.record == calls {
+		r.lost = true
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		p.note(r, strings.Fields(lines.Text()))
+	}
+	is, err := readProgram(own)
+	p.end = max(p.end, is.end)
+	return err
+}
+
+// note reads a line of whole.PID.
+func (p *process) note(r *ran, words []string) {
+	if len(words) < 2 {
+		return
+	}
+	when, _ := strconv.ParseUint(words[len(words)-1], 10, 64)
+	switch {
+	case words[0] == "first":
+		p.first = when
+	case words[0] == "end":
+		p.end = when
+	case words[0] == "gpu" && len(words) == 4:
+		own, _ := strconv.Atoi(words[1])
+		number := slices.Index(r.uuids, words[2])
+		if number < 0 {
+			return // none of the run's
+		}
+		if p.begin == 0 {
+			p.begin = when
+		}
+		if used := (usedGPU{own, number % (len(r.uuids) / 2)}); !slices.Contains(p.gpus, used) {
+			p.gpus = append(p.gpus, used)
+		}
+	}
+}
+
+// program returns what the start-up files of all processes found.
+func (r *ran) program() (program, error) {
+	all := program{Compiled: []Compiled{}}
+	list, err := filepath.Glob(escaped(r.found) + ".[0-9]*")
+	if err != nil {
+		return all, err
+	}
+	for _, path := range list {
+		if _, err := strconv.Atoi(strings.TrimPrefix(path, r.found+".")); err != nil {
+			continue // of another kind
+		}
+		p, err := readProgram(path)
+		if err != nil {
+			return all, err
+		}
+		all.add(p)
+	}
+	return all, nil
+}
+
+// escaped returns a path as a pattern for itself.
+func escaped(path string) string {
+	return strings.NewReplacer(`[`, `\[`, `*`, `\*`, `?`, `\?`, `\`, `\\`).Replace(path)
+}
+
+// read reads the recordings. Processes that have no allocation and no context are left out.
+func (r *ran) read(ctx context.Context) error {
+	var first error
+	r.processes = slices.DeleteFunc(r.processes, func(p *process) bool {
+		t, err := formats.Open(ctx, p.record, trace.Options{KeepPaths: true})
+		if bad := new(trace.Error); errors.As(err, &bad) && ctx.Err() == nil && p.trace == nil && len(p.gpus) > 0 && isEmpty(p.record) {
+			return false // a context alone
+		}
+		if err != nil {
+			first = cmp.Or(first, err)
+			return false
+		}
+		p.trace = t
+		return false
+	})
+	if !slices.ContainsFunc(r.processes, func(p *process) bool { return p.trace != nil && p.trace.Allocs > 0 }) && first == nil {
+		r.close()
+		r.processes = nil
+	}
+	return first
+}
+
+// isEmpty reports whether a recording of the driver's calls has its head alone.
+func isEmpty(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Size() <= emptyRecording
+}
+
+// emptyRecording is the size of a recording without events.
+const emptyRecording = 8
+
+func (r *ran) refused() bool {
+	return slices.ContainsFunc(r.processes, func(p *process) bool { return p.trace != nil && p.trace.Refused > 0 })
+}
+
+// largestTrace returns the recording with the highest peak; nil if there is none.
+func (r *ran) largestTrace() (t *trace.Trace) {
+	for _, p := range r.processes {
+		if p.trace != nil && (t == nil || p.trace.PeakLive > t.PeakLive) {
+			t = p.trace
+		}
+	}
+	return t
+}
+
+// join returns the recording of all processes, which the caller closes: the only one as it is.
+func (r *ran) join(ctx context.Context, cfg Config) (*trace.Trace, error) {
+	if len(r.processes) == 1 {
+		p := r.processes[0]
+		t := p.trace
+		if p.segments {
+			t.Notes = append(t.Notes, segmentsNote)
+		}
+		p.trace = nil
+		return t, nil
+	}
+	var members []tape.Member
+	for _, p := range r.processes {
+		members = append(members, p.member())
+	}
+	t, err := tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{KeepPaths: true})
+	if err == nil && slices.ContainsFunc(r.processes, func(p *process) bool { return p.segments }) {
+		t.Notes = append(t.Notes, segmentsNote)
+	}
+	return t, err
+}
+
+// segmentsNote says what is known of a process of PyTorch that wrote no recording.
+const segmentsNote = "a process of PyTorch was ended from outside before it could write what its allocator recorded: " +
+	"of it the answer has the segments that the allocator took from the driver"
+
+// member returns the process for a joined recording.
+func (p *process) member() tape.Member {
+	m := tape.Member{Name: fmt.Sprint("process ", p.pid), Trace: p.trace, Start: p.first, Begins: p.begin, Ends: p.end}
+	own := "GPU_%d"
+	if p.trace != nil && p.trace.Format == torch.Format.Name {
+		m.Start, own = p.trace.Origin(), "cuda:%d"
+	}
+	for _, g := range p.gpus {
+		m.GPUs = append(m.GPUs, tape.MemberGPU{Pool: fmt.Sprintf(own, g.own), Joint: fmt.Sprintf("cuda:%d", g.number)})
+	}
+	return m
+}
+
+// keep copies the recordings to new files: to FILE, and where there are several to FILE.PID.
+func (r *ran) keep(to string) error {
+	if len(r.processes) == 1 {
+		return keep(r.processes[0].record, to)
+	}
+	for _, p := range r.processes {
+		if p.trace == nil {
+			continue
+		}
+		if err := keep(p.record, fmt.Sprintf("%s.%d", to, p.pid)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Share is what one process has of a GPU.
+type Share struct {
+	GPU     string `json:"gpu"`
+	Process string `json:"process"`
+	Peak    uint64 `json:"peak_bytes"`        // live at its own peak
+	AtPeak  uint64 `json:"bytes_at_gpu_peak"` // live when most is live on the GPU
+}
+
+// shares returns what each process of a joined recording has.
+func shares(ctx context.Context, t *trace.Trace) (list []Share, err error) {
+	for _, pool := range t.Pools {
+		parts := pool.Parts()
+		if parts == nil {
+			continue
+		}
+		now, peaks, at := make([]uint64, len(parts)), make([]uint64, len(parts)), make([]uint64, len(parts))
+		of := make([]int, pool.Streams) // the part of each stream
+		for i, p := range parts {
+			for s := p.Stream; s < p.Stream+p.Streams && s < pool.Streams; s++ {
+				of[s] = i
+			}
+		}
+		sum, most := uint64(0), uint64(0)
+		err = pool.Walk().Each(ctx, nil, func(e *trace.Event, _ *trace.Block) {
+			i := of[e.Stream]
+			switch {
+			case e.Op == trace.Free:
+				now[i] -= e.Bytes
+				sum -= e.Bytes
+			case !e.Refused:
+				now[i] += e.Bytes
+				sum += e.Bytes
+			}
+			peaks[i] = max(peaks[i], now[i])
+			if sum > most {
+				most = sum
+				copy(at, now)
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, p := range parts {
+			list = append(list, Share{pool.Name, p.Name, peaks[i], at[i]})
+		}
+	}
+	return list, nil
+}
