@@ -21,6 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -29,7 +31,9 @@ enum { notInitialized = 3, invalidValue = 1, notFound = 500, unknown = 999 };
 
 // --- the state of the process and its threads
 
-static volatile int child; // in a fork's child: Go's threads are not there
+// What a fork's child may do: Go's threads are not there.
+static volatile enum { NO_CHILD, MAY_BEGIN, REFUSED } child;
+static volatile int initialised; // cuInit has succeeded
 static int cannot_begin;   // Go's runtime cannot: there is no driver
 static u64 threads;        // numbers given out
 static __thread struct simThread self;
@@ -85,7 +89,63 @@ static void callsAtEnd(void) {
   free(text);
 }
 
-static void forked(void) { child = 1; }
+// The copy of a child that may begin, and what it serves.
+static pthread_mutex_t copying = PTHREAD_MUTEX_INITIALIZER;
+static struct copy {
+  int (*serve)(int, u64 *);
+  int (*status)(int, u64 *, u64 *, char *, char *);
+  int (*processes)(int, u64 *, u64 *, int);
+  int (*attribute)(int, int);
+} copied;
+
+// forked runs in a child. One whose parent had a copy itself goes on by that, which knows of the fork.
+static void forked(void) {
+  pthread_mutex_init(&copying, 0); // its owner is not here
+  if (child == NO_CHILD) child = initialised ? REFUSED : MAY_BEGIN;
+}
+
+static char file[4096]; // of this library: a copy has that of the first
+
+EXPORT void gpumemSimFile(const char *path) { snprintf(file, sizeof file, "%s", path); }
+
+// load_copy loads this library once more. The linker knows a library by its file, so the copy is another one.
+static void load_copy(void) {
+  Dl_info here;
+  char path[64];
+  sigset_t all, mask;
+  if (!*file && dladdr((void *)load_copy, &here) && here.dli_fname) gpumemSimFile(here.dli_fname);
+  int from = open(file, O_RDONLY | O_CLOEXEC);
+  int to = from < 0 ? -1 : memfd_create("libcuda.so.1", MFD_CLOEXEC);
+  ssize_t n = 1;
+  while (to >= 0 && n > 0) n = sendfile(to, from, 0, 1 << 30);
+  if (from >= 0) close(from);
+  if (to < 0 || n < 0) return;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", to);
+  sigfillset(&all); // threads that it starts are no place for the program's handlers
+  pthread_sigmask(SIG_BLOCK, &all, &mask);
+  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  pthread_sigmask(SIG_SETMASK, &mask, 0);
+  close(to);
+  void (*named)(const char *) = lib ? (void (*)(const char *))dlsym(lib, "gpumemSimFile") : 0;
+  if (!named) return;
+  named(file);
+  *(void **)&copied.serve = dlsym(lib, "gpumemSimServe");
+  *(void **)&copied.status = dlsym(lib, "gpumemSimStatus");
+  *(void **)&copied.processes = dlsym(lib, "gpumemSimProcesses");
+  *(void **)&copied.attribute = dlsym(lib, "gpumemSimAttribute");
+}
+
+// copy returns the copy's functions; those are null where it could not be loaded.
+static const struct copy *copy(void) {
+  static int tried;
+  pthread_mutex_lock(&copying);
+  if (!tried) {
+    tried = 1;
+    load_copy();
+  }
+  pthread_mutex_unlock(&copying);
+  return &copied;
+}
 
 // Where Go's runtime may not begin there is no driver. The runtime begins by this call,
 // which scripts/libcudasim has the linker send here.
@@ -142,13 +202,17 @@ static int enter(int name) {
 static void await(u64 number);
 
 int simServe(int name, u64 *args) {
+  if (__builtin_expect(child == MAY_BEGIN, 0)) return copy()->serve ? copied.serve(name, args) : notInitialized;
   int code = enter(name);
   if (code) return code;
   self.wait = 0;
   code = simCall(name, args, &self);
+  if (!code && name == number_cuInit) initialised = 1;
   if (self.wait) await(self.wait);
   return code;
 }
+
+EXPORT int gpumemSimServe(int name, u64 *args) { return simServe(name, args); }
 
 // --- names
 
@@ -172,8 +236,11 @@ static void *lookup(const char *base, int version, u64 flags, int *status) {
   return found;
 }
 
+// find is enter for a call that wants nothing of Go.
+static int find(int name) { return child == MAY_BEGIN ? 0 : enter(name); }
+
 EXPORT int cuGetProcAddress_v2(const char *base, void **fn, int version, u64 flags, int *status) {
-  int code = enter(number_cuGetProcAddress_v2), none;
+  int code = find(number_cuGetProcAddress_v2), none;
   if (code) return code;
   if (!base || !fn || flags > 2) return invalidValue;
   *fn = lookup(base, version, flags, status ? status : &none);
@@ -185,7 +252,7 @@ EXPORT int cuGetProcAddress_v2_ptsz(const char *base, void **fn, int version, u6
 }
 
 EXPORT int cuGetProcAddress(const char *base, void **fn, int version, u64 flags) {
-  int code = enter(number_cuGetProcAddress), status;
+  int code = find(number_cuGetProcAddress), status;
   if (code) return code;
   if (!base || !fn || flags > 2) return invalidValue;
   *fn = lookup(base, version, flags, &status);
@@ -301,11 +368,20 @@ EXPORT u64 gpumemSimCalls(const char *symbol) {
 // gpumemSimStatus describes a device without using it, for NVML: 0, or -1 if
 // there is none of that number. name and uuid have room for 96 bytes.
 EXPORT int gpumemSimStatus(int ordinal, u64 *total, u64 *used, char *name, char *uuid) {
-  return child || cannot_begin ? -1 : simStatus(ordinal, total, used, name, uuid);
+  if (child) return copy()->status ? copied.status(ordinal, total, used, name, uuid) : -1;
+  return cannot_begin ? -1 : simStatus(ordinal, total, used, name, uuid);
 }
 
 // gpumemSimProcesses is how many programs hold memory of a shared device, and
 // which and how much, as far as there is room; -1 if there is no such device.
 EXPORT int gpumemSimProcesses(int ordinal, u64 *pids, u64 *used, int room) {
-  return child || cannot_begin ? -1 : simProcesses(ordinal, pids, used, room);
+  if (child) return copy()->processes ? copied.processes(ordinal, pids, used, room) : -1;
+  return cannot_begin ? -1 : simProcesses(ordinal, pids, used, room);
+}
+
+// gpumemSimAttribute is an attribute of a device, by the number of CUdevice_attribute; 0 if there is
+// none.
+EXPORT int gpumemSimAttribute(int ordinal, int number) {
+  if (child) return copy()->attribute ? copied.attribute(ordinal, number) : 0;
+  return cannot_begin ? 0 : simAttribute(ordinal, number);
 }

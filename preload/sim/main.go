@@ -253,6 +253,17 @@ func simStatus(ordinal C.int, total, used *C.u64, name, uuid *C.char) (result C.
 	return 0
 }
 
+//export simAttribute
+func simAttribute(ordinal, number C.int) (v C.int) {
+	defer recovered(new(C.int))
+	theDriver.mu.Lock()
+	defer theDriver.mu.Unlock()
+	if g := known(ordinal); g != nil {
+		v = C.int(g.attribute(int(number)))
+	}
+	return v
+}
+
 // known returns the device that NVML counts so, nil if there is none.
 func known(ordinal C.int) *gpu {
 	if theDriver.find() != success || ordinal < 0 || int(ordinal) >= len(theDriver.machine) {

@@ -277,6 +277,74 @@ func TestFabricIsNotSupported(t *testing.T) {
 	}
 }
 
+// TestNVMLAnswersWhatEnginesAsk: with the values of the card, or that they are not supported, as
+// of a card in a PCIe slot without NVLink.
+func TestNVMLAnswersWhatEnginesAsk(t *testing.T) {
+	library := standin.Library(t)
+	file := filepath.Join(t.TempDir(), "gpus")
+	card := sim.Config{Total: 1 << 30, Name: "Tesla T4", CCMajor: 7, CCMinor: 5}
+	if err := sim.CreateFile(file, card, card); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(standin.Compile(t, "testdata/nvml.c"))
+	cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim@"+file)
+	out, err := cmd.CombinedOutput()
+	const want = `GetArchitecture 0 6
+GetBrand 0 2
+GetMinorNumber 0 0
+GetMultiGpuBoard 0 0
+GetMemoryBusWidth 0 5120
+GetNumGpuCores 0 6912
+GetMaxMigDeviceCount 0 0
+IsMigDeviceHandle 0 0
+GetComputeMode 0 0
+GetPersistenceMode 0 1
+GetPowerUsage 0 50000
+GetEnforcedPowerLimit 0 300000
+GetPerformanceState 0 0
+GetMaxPcieLinkGeneration 0 4
+GetNumaNodeId 3 0
+GetFanSpeed 3 0
+GetCudaComputeCapability 0 7 5
+GetMigMode 3 0 0
+GetP2PStatus 0 5 0
+GetP2PStatus 0 0 0
+GetTopologyCommonAncestor 0 30 0
+GetNvLinkState 3 0 0
+GetClockInfo 0 1410 0
+GetClockInfo 2 0 0
+GetTemperature 0 35 0
+GetMinorNumber 2 0 0
+nearest 0 1 1
+pci 0 0000:02:00.0 00000000:02:00.0 2
+`
+	if err != nil || string(out) != want {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestForkBeforeCuInitLeavesTheGPUToTheChild, and to its child, as a real driver does; after
+// cuInit the child's calls are refused. NVML works in both.
+func TestForkBeforeCuInitLeavesTheGPUToTheChild(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/fork.c")
+	for _, tc := range []struct {
+		name, want string
+		args       []string
+	}{
+		{"before", "0 0 0 1\n3 -1 0 1\nparent 0\n", nil},
+		{"after", "3 -1 3 1\nparent 0\n", []string{"init"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cmd := exec.Command(program, tc.args...)
+			cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim:1GiB")
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != tc.want {
+				t.Errorf("%v: %q", err, out)
+			}
+		})
+	}
+}
+
 // holder starts testdata/use.c, which takes bytes and keeps them until it is ended.
 func holder(t *testing.T, program string, env []string, bytes uint64) (line string, end func()) {
 	t.Helper()
