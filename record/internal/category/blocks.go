@@ -37,6 +37,7 @@ type span struct {
 	first, last uint64
 	peak        uint64 // the event at which most is live, for the first time
 	bytes       uint64 // live at the peak
+	unlisted    bool   // what is older than the recording is known as a sum alone
 }
 
 // read reads a pool, a long one around its peak.

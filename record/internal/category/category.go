@@ -29,7 +29,6 @@ import (
 	"regexp"
 	"slices"
 	"sort"
-	"strings"
 
 	"gpumem/record/internal/stacks"
 	"gpumem/record/internal/tape"
@@ -49,6 +48,7 @@ const (
 	Inputs      Category = "inputs"      // batches
 	KVCache     Category = "kv_cache"    // keys and values of tokens so far
 	Workspace   Category = "workspace"   // of libraries, such as cuBLAS
+	Kept        Category = "kept"        // by the program, through several steps
 	Unknown     Category = "unknown"
 )
 
@@ -59,6 +59,8 @@ func (c Category) String() string {
 		return "optimizer state"
 	case KVCache:
 		return "KV cache"
+	case Kept:
+		return "kept by the program"
 	}
 	return string(c)
 }
@@ -119,15 +121,20 @@ func readingOf(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, erro
 	if err != nil {
 		return nil, err
 	}
+	var rest []int // blocks that stand for parameters, and whatever else there was
+	for i := range s.blocks {
+		if b := &s.blocks[i]; b.seed && t.Site(b.site) == tape.Rest {
+			s.unlisted = true
+			rest = append(rest, i)
+		}
+	}
 	j := newJudge(s, t.FullSite)
 	labels := j.labels(t.Format == "torch" || t.Format == "kineto")
 	if t.Format == "torch-timeline" {
 		labels = labelsByPyTorch(s, t.Site)
 	}
-	for i := range s.blocks { // parameters, and whatever else there was
-		if b := &s.blocks[i]; b.seed && t.Site(b.site) == tape.Rest {
-			labels[i] = label{Category: Unknown}
-		}
+	for _, i := range rest {
+		labels[i] = label{Category: Unknown}
 	}
 	return &Reading{t, p, j, labels}, nil
 }
@@ -253,7 +260,7 @@ func lineOf(t *tape.Trace, b *block, frame func(site uint32) string) string {
 	switch node := engineNode.FindStringSubmatch(full); {
 	case full == "":
 		return blocksOf + size.Format(b.bytes)
-	case roleOf(full) != backward, strings.Contains(full, ".py:"):
+	case roleOf(full) != backward, isPython(full):
 		return cmp.Or(frame(b.site), t.Line(b.site))
 	case node != nil:
 		return node[1]

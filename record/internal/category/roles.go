@@ -7,6 +7,8 @@ package category
 
 import (
 	"strings"
+
+	"gpumem/record/internal/stacks"
 )
 
 // A role is what the program does.
@@ -34,7 +36,7 @@ func roleOf(stack string) role {
 	if stack == "" {
 		return unsaid
 	}
-	if !strings.Contains(stack, ".py:") && !strings.Contains(stack, " (<") {
+	if !isPython(stack) {
 		if strings.Contains(stack, "autograd::Engine") || strings.Contains(stack, "PythonEngine") || strings.Contains(stack, engineSpan) {
 			return backward
 		}
@@ -60,6 +62,42 @@ func roleOf(stack string) role {
 		inner = f.name
 	}
 	return found
+}
+
+// A fact is what else a stack says.
+type fact struct {
+	said   bool // there is one
+	own    bool // the innermost frame is of the program's own files
+	byHand bool // the program's own code made it within an optimizer's step: an optimizer or a hook of its own
+	cublas bool // PyTorch made it as a workspace of cuBLAS
+}
+
+func factsOf(stack string) fact {
+	f := fact{
+		said:   stack != "",
+		cublas: strings.Contains(stack, "getCurrentCUDABlasHandle") || strings.Contains(stack, "getCUDABlasLtWorkspace"),
+	}
+	own := stacks.OwnFrame(stack)
+	python := 0
+	for text := range strings.SplitSeq(stack, "\n") {
+		if !isPython(text) {
+			continue
+		}
+		python++
+		if text == own {
+			f.own, f.byHand = python == 1, true
+			return f
+		}
+		if frameOf(text).isOptimizer() {
+			return f
+		}
+	}
+	return f
+}
+
+// isPython reports whether a stack or a frame has one of Python: of a file, or of code without one.
+func isPython(stack string) bool {
+	return strings.Contains(stack, ".py:") || strings.Contains(stack, " (<")
 }
 
 // A frame is a function, its file with "/" between directories, and that without them.

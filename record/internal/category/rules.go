@@ -3,34 +3,33 @@ package category
 // What a block is, by the passes at its birth and its death.
 
 import (
+	"slices"
 	"sort"
-	"strings"
-
-	"gpumem/record/internal/stacks"
 )
 
 // A judge knows a run and its passes.
 type judge struct {
 	*span
 	phases
-	of    map[role][]*phase // the phases by role
-	roles []role            // of sites
-	own   []bool            // sites whose innermost frame is of the program's own files
-	// silent is what a site that was not recorded stands for: the engine's threads have no
-	// frames of Python.
-	silent  role
-	blind   bool            // no stack says anything: the passes are known by lifetimes
-	start   uint64          // the first event of a forward or backward pass
-	trains  bool            // some pass is backward
-	sizes   map[uint64]int  // of what is made early and never freed: how many blocks
-	laid    map[uint64]int  // of those, how many are made before the first pass
-	olds    map[uint64]int  // of those, how many are older than the recording
-	seen    map[uint64]int  // of those, how many have their label
-	grows   map[*block]bool // what is replaced by something a little larger
-	carried map[uint64]int  // sizes of what a call of the model leaves for later ones
-	grads   map[uint64]int  // sizes of gradients of one pass: how many blocks at most
+	of      map[role][]*phase // the phases by role
+	roles   []role            // of sites
+	facts   []fact            // of sites
+	blind   bool              // no stack says anything: the passes are known by lifetimes
+	start   uint64            // the first event of a forward or backward pass
+	trains  bool              // some pass is backward
+	sizes   map[uint64]int    // of what is made early and never freed: how many blocks
+	laid    map[uint64]int    // of those, how many are made before the first pass
+	olds    map[uint64]int    // of those, how many are older than the recording
+	seen    map[uint64]int    // of those, how many have their label
+	grows   map[*block]bool   // what is replaced by something a little larger
+	carried map[uint64]int    // sizes of what a call of the model leaves for later ones
+	grads   map[uint64]int    // sizes of gradients of one pass: how many blocks at most
 	// forgotten are the backward passes whose gradients are freed before anything else is made.
 	forgotten map[*phase]bool
+	// workspaces are those of cuBLAS that its size and place show; true is one that is sure.
+	workspaces map[*block]bool
+	// repeats are the sites in updates that keep something update after update.
+	repeats map[uint32]bool
 }
 
 // newJudge returns a judge that knows the passes of a run.
@@ -39,6 +38,8 @@ func newJudge(s *span, site func(uint32) string) *judge {
 	j.read(site)
 	j.countGradients()
 	j.findCaches()
+	j.findWorkspaces()
+	j.findRepeats()
 	return j
 }
 
@@ -54,37 +55,29 @@ func (j *judge) labels(known bool) []label {
 	}
 	for i := range j.blocks {
 		labels[i] = j.label(&j.blocks[i])
+		if j.blind { // lifetimes alone are alike too often
+			labels[i].sure = false
+		}
 	}
 	return labels
 }
 
-// read finds the roles of all sites, and the passes.
+// read finds what all sites say, and the passes.
 func (j *judge) read(site func(uint32) string) {
 	var most uint32
-	known, all := 0, 0
 	for i := range j.blocks {
-		b := &j.blocks[i]
-		most = max(most, b.site)
-		if !b.seed {
-			all++
-			if b.site != 0 {
-				known++
-			}
-		}
+		most = max(most, j.blocks[i].site)
 	}
-	j.roles = make([]role, most+1)
-	j.own = make([]bool, most+1)
+	j.roles, j.facts = make([]role, most+1), make([]fact, most+1)
 	for i := uint32(1); i <= most; i++ {
 		stack := site(i)
-		first, _, _ := strings.Cut(stack, "\n")
-		j.roles[i], j.own[i] = roleOf(stack), stacks.OwnFrame(stack) == first
+		j.roles[i], j.facts[i] = roleOf(stack), factsOf(stack)
 	}
-	if 2*known > all {
-		j.silent = backward
-	}
-	for i := range j.blocks { // a trainer may move its model away at the end
-		if b := &j.blocks[i]; b.died != never && b.site != 0 && j.roles[b.site] == load {
-			j.sizes[b.bytes]++
+	if j.hearsOfMost() {
+		for i := range j.facts {
+			if !j.facts[i].said {
+				j.roles[i] = backward // the engine's threads have no frames of Python
+			}
 		}
 	}
 	j.phases = passes(j.momentsOf(j.born))
@@ -100,6 +93,9 @@ func (j *judge) read(site func(uint32) string) {
 		}
 	}
 	j.trains = j.firstOf(backward) != nil
+	if !j.blind {
+		j.countKept()
+	}
 	j.laid, j.olds, j.seen = map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
 	for i := range j.blocks {
 		b := &j.blocks[i]
@@ -112,15 +108,54 @@ func (j *judge) read(site func(uint32) string) {
 	}
 }
 
+// countKept counts the sizes of what is made early and stays, now that the passes are known: what is
+// there before the first of them, or is moved, is early in a recording of any length. What the engine
+// makes is no parameter, a workspace of its own thread among it.
+func (j *judge) countKept() {
+	j.sizes = map[uint64]int{}
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if j.isOfModel(b) {
+			j.sizes[b.bytes]++
+		}
+	}
+}
+
+// isOfModel reports whether a block is one that countKept counts.
+func (j *judge) isOfModel(b *block) bool {
+	switch {
+	case !b.seed && j.born(b) == backward:
+		return false
+	case j.born(b) == load: // a trainer may move its model away at the end
+		return true
+	}
+	return j.stays(b) && (b.born < j.start || j.isEarly(b))
+}
+
 // born returns what the program did when a block was made.
 func (j *judge) born(b *block) role {
-	switch {
-	case j.blind:
+	if j.blind {
 		return j.during(b.born)
-	case b.site == 0:
-		return j.silent
 	}
 	return j.roles[b.site]
+}
+
+// hearsOfMost reports whether stacks were recorded all along: a tenth of what is made from the first stack on
+// has one. With frames of Python alone the engine's blocks, which are more than half in many a
+// training, have none.
+func (j *judge) hearsOfMost() bool {
+	said, all := 0, 0
+	for i := range j.blocks {
+		switch b := &j.blocks[i]; {
+		case b.seed:
+		case j.facts[b.site].said:
+			said++
+			all++
+		case said > 0:
+			all++
+		}
+	}
+	return 10*said > all
 }
 
 // after returns the first phase of a role that ends after an event, nil if there is none.
@@ -143,13 +178,16 @@ func (j *judge) during(event uint64) role {
 
 // isGradient reports whether a block was made in a backward pass and outlived it, with the
 // size of a parameter. What else is made there last is freed with the engine's own, after the
-// last block is made.
+// last block is made. Where the model is older than a trace that does not list it, no size is known.
 func (j *judge) isGradient(b *block) bool {
 	if b.seed || j.born(b) != backward {
 		return false
 	}
 	p := j.at(b.born)
-	return p != nil && p.role == backward && b.died > p.last && j.sizes[b.bytes] > 0
+	if p == nil || p.role != backward || b.died <= p.last {
+		return false
+	}
+	return j.sizes[b.bytes] > 0 || j.unlisted && b.died > j.end(p)
 }
 
 // countGradients counts the gradients of a pass, by size, and of each pass those that are
@@ -247,7 +285,7 @@ func (j *judge) isCarried(b *block) bool {
 func (j *judge) label(b *block) label {
 	switch {
 	case j.isWorkspace(b):
-		return label{Workspace, true}
+		return label{Workspace, j.workspaces[b]}
 	case !b.seed && j.born(b) == load:
 		return label{Parameters, j.stays(b)}
 	case b.seed || b.born < j.start && j.born(b) != update:
@@ -315,7 +353,7 @@ func (j *judge) resident(b *block) label {
 		return j.older(b)
 	case j.stays(b) && j.grads[b.bytes] == 0 && j.grads[b.bytes/2] > 0:
 		return label{State, false} // a master weight, in float32, of one in 16 bits
-	case j.stays(b) && !j.blind && !b.seed && j.own[b.site] && j.grads[b.bytes] == 0:
+	case j.stays(b) && !j.blind && !b.seed && j.facts[b.site].own && j.grads[b.bytes] == 0:
 		return label{Inputs, false} // a batch, or data that stays
 	case j.stays(b):
 		return label{Parameters, false}
@@ -333,8 +371,10 @@ func (j *judge) resident(b *block) label {
 func (j *judge) updating(b *block) label {
 	p := j.at(b.born)
 	switch {
+	case b.died == never && j.facts[b.site].byHand && j.repeats[b.site]:
+		return label{Kept, false}
 	case b.died == never:
-		return label{State, !j.blind || j.grads[b.bytes] > 0}
+		return label{State, !j.facts[b.site].byHand}
 	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
 		return label{Temporaries, true}
 	case j.blind && j.grads[b.bytes] > 0:
@@ -355,13 +395,13 @@ func (j *judge) goingBack(b *block) label {
 	case j.isGradient(b) && b.died > j.end(p) && j.diesGoingBack(b):
 		return label{Activations, false} // no gradient is freed in a later backward pass
 	case j.isGradient(b):
-		return label{Gradients, !tip && (b.died > j.end(p) || j.forgotten[p])}
+		return label{Gradients, j.sizes[b.bytes] > 0 && b.bytes > scalar && (b.died > j.end(p) || j.forgotten[p])}
 	case tip && b.died > p.high && b.died <= p.last:
 		return label{Activations, false}
 	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
 		// What is there for long may be kept for a second derivative.
 		const short = 32
-		return label{Temporaries, !tip && b.died-b.born <= short+(p.last-p.first)/4}
+		return label{Temporaries, b.died-b.born <= short+(p.last-p.first)/4}
 	case b.died == never:
 		return label{Gradients, false}
 	case j.diesGoingBack(b):
@@ -370,6 +410,9 @@ func (j *judge) goingBack(b *block) label {
 	return label{Temporaries, false}
 }
 
+// scalar is the most bytes of what may be a single number: PyTorch's smallest block.
+const scalar = 512
+
 // passing labels what the program itself made in a forward pass, or beside it.
 func (j *judge) passing(b *block) label {
 	if j.blind && b.died == never && j.grads[b.bytes] > 0 {
@@ -377,7 +420,7 @@ func (j *judge) passing(b *block) label {
 	}
 	next := j.after(backward, b.born)
 	if next != nil && b.died < next.first {
-		return label{Temporaries, !j.blind || !j.byTip(b, next)}
+		return label{Temporaries, !j.isOwn(b)}
 	}
 	if !j.blind && j.born(b) != forward && !j.outlivesSteps(b) {
 		if f := j.after(forward, b.born); f != nil && f.first > b.born && b.died > f.first && (next == nil || f.first < next.first) {
@@ -385,24 +428,29 @@ func (j *judge) passing(b *block) label {
 		}
 	}
 	switch {
+	case j.outlivesSteps(b) && j.diesWithinBackward(b):
+		return label{Activations, false} // of a pass that is gone through backwards at last
 	case j.outlivesSteps(b):
-		return label{Unknown, false} // something keeps it
+		return label{Kept, false}
 	case next == nil && j.grows[b]:
-		return label{KVCache, !j.blind}
+		return label{KVCache, true}
 	case next == nil && !j.trains && j.carried[b.bytes] >= leastCaches && j.isCarried(b):
 		return label{KVCache, false}
 	case next == nil:
 		p := j.at(b.born)
-		return label{Temporaries, !j.trains && !j.blind && p != nil && b.died <= j.end(p)}
+		return label{Temporaries, !j.trains && p != nil && b.died <= j.end(p)}
 	case b.died > j.end(next) && !j.diesGoingBack(b):
 		return label{Temporaries, false} // an output that a variable holds
 	}
-	const scalar = 512 // a loss lives as long as what is kept, and is not kept for it
-	sure := b.bytes > scalar && (!j.blind || !j.byTip(b, next))
-	if !j.blind && j.born(b) != forward && j.own[b.site] {
-		sure = false // it may be a batch that is kept, too
-	}
-	return label{Activations, sure}
+	// A loss lives as long as what is kept, and so does an output that a function's variable holds to
+	// its end, just after the pass.
+	return label{Activations, b.bytes > scalar && !j.isOwn(b) && j.diesWithinBackward(b)}
+}
+
+// isOwn reports whether the program's own code made a block outside of a model's call. It may be
+// a batch.
+func (j *judge) isOwn(b *block) bool {
+	return !j.blind && j.born(b) != forward && j.facts[b.site].own
 }
 
 // outlivesSteps reports whether a block lives through backward passes of several steps that came
@@ -420,6 +468,9 @@ func (j *judge) diesGoingBack(b *block) bool {
 	if b.died == never || j.blind {
 		return false
 	}
+	if j.diesWithinBackward(b) {
+		return true
+	}
 	i := sort.Search(len(j.phases), func(i int) bool { return j.phases[i].first > b.died })
 	for i--; i >= 0 && j.phases[i].role != backward; i-- {
 		if j.phases[i].role == forward && j.phases[i].first > b.born {
@@ -427,6 +478,13 @@ func (j *judge) diesGoingBack(b *block) bool {
 		}
 	}
 	return i >= 0 && b.died <= j.end(&j.phases[i])
+}
+
+// diesWithinBackward reports whether a block is freed in the midst of a backward pass: by the engine,
+// for the program waits for it.
+func (j *judge) diesWithinBackward(b *block) bool {
+	p := j.at(b.died)
+	return p != nil && p.role == backward && b.died < p.last
 }
 
 // end returns the event up to which what a pass has held is freed: that before the next block
@@ -446,22 +504,76 @@ func (j *judge) end(p *phase) uint64 {
 	return j.blocks[i].born - 1
 }
 
-// byTip reports whether a block was freed where two passes meet, so that it may be of either,
-// as lifetimes show it.
-func (j *judge) byTip(b *block, next *phase) bool {
-	const near = 24 // events: an operation or two behind
-	return b.died >= next.low && (b.died < next.high || b.born > next.low) && b.died <= max(next.high, next.first+near)
+func (j *judge) isWorkspace(b *block) bool {
+	_, is := j.workspaces[b]
+	return is
 }
 
-// isWorkspace reports whether a block has the size of a workspace of cuBLAS, which PyTorch
-// asks its pool for at the first product of a stream and keeps: 4,096 KiB twice and 16 KiB
-// eight times, and from Hopper on 4,096 KiB eight times; 1 MiB for cuBLASLt (CUDABlas:
-// getChosenWorkspaceSize, _getWorkspaceSize).
-func (j *judge) isWorkspace(b *block) bool {
+// findWorkspaces finds the workspaces of cuBLAS, which PyTorch asks its pool for within the first
+// product of a thread and keeps: 4,096 KiB twice and 16 KiB eight times, from Hopper on 4,096 KiB eight
+// times, and 1 MiB for cuBLASLt (CUDABlas: getChosenWorkspaceSize, _getWorkspaceSize). A tensor may
+// have such a size, too. A native frame settles it; else the first of its size in a pass may be one,
+// if what is made before or after it is made by the same line: the product's result.
+func (j *judge) findWorkspaces() {
 	const old, hopper, lt = 2*4096<<10 + 8*16<<10, 8 * 4096 << 10, 1 << 20
-	if !j.stays(b) || b.born < j.start || b.bytes != old && b.bytes != hopper && b.bytes != lt {
-		return false
+	j.workspaces = map[*block]bool{}
+	type kind struct {
+		bytes uint64
+		role
 	}
-	r := j.born(b)
-	return r == forward && !j.blind || j.grads[b.bytes] == 0 && (r == forward || r == backward)
+	first, like := map[kind]*block{}, map[kind]int{}
+	said := slices.ContainsFunc(j.facts, func(f fact) bool { return f.cublas })
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		switch size := b.bytes == old || b.bytes == hopper || b.bytes == lt; {
+		case j.facts[b.site].cublas:
+			j.workspaces[b] = true
+		case said || !size || !j.stays(b):
+		case b.seed && j.olds[b.bytes] == 1 && j.grads[b.bytes] == 0:
+			j.workspaces[b] = false
+		case b.seed || b.born < j.start:
+		case j.born(b) == forward || j.born(b) == backward:
+			k := kind{b.bytes, j.born(b)}
+			like[k]++
+			if first[k] == nil && j.isBesideAnother(i) {
+				first[k] = b
+			}
+		}
+	}
+	for k, b := range first {
+		mixed := k.bytes == hopper && (first[kind{old, forward}] != nil || first[kind{old, backward}] != nil)
+		if likeGradient := j.grads[k.bytes] > 0 && (j.blind || k.role == backward); !likeGradient && !mixed {
+			j.workspaces[b] = like[k] == 1
+		}
+	}
+}
+
+// isBesideAnother reports whether what is made just before or after a block is made by the same line
+// and is of another size.
+func (j *judge) isBesideAnother(i int) bool {
+	for _, k := range []int{i - 1, i + 1} {
+		if k >= 0 && k < len(j.blocks) && j.blocks[k].site == j.blocks[i].site && j.blocks[k].bytes != j.blocks[i].bytes {
+			return true
+		}
+	}
+	return false
+}
+
+// findRepeats finds the sites in updates that keep something in more than two of them. State is
+// made in the first update that a parameter takes part in; a program's hook may keep something each time.
+func (j *judge) findRepeats() {
+	const most = 2 // of the updates of two models
+	j.repeats = map[uint32]bool{}
+	last, n := map[uint32]*phase{}, map[uint32]int{}
+	for i := range j.blocks {
+		b := &j.blocks[i]
+		if j.blind || b.seed || b.died != never || j.born(b) != update {
+			continue
+		}
+		if p := j.at(b.born); p != last[b.site] {
+			last[b.site] = p
+			n[b.site]++
+		}
+		j.repeats[b.site] = n[b.site] > most
+	}
 }

@@ -149,12 +149,15 @@ func (s *span) stays(b *block) bool {
 func (s *span) kept() map[uint64]int {
 	sizes := map[uint64]int{}
 	for i := range s.blocks {
-		if b := &s.blocks[i]; s.stays(b) && b.born-s.first <= (s.last-s.first)/2 {
+		if b := &s.blocks[i]; s.stays(b) && s.isEarly(b) {
 			sizes[b.bytes]++
 		}
 	}
 	return sizes
 }
+
+// isEarly reports whether a block is made in the first half of what was read.
+func (s *span) isEarly(b *block) bool { return b.born-s.first <= (s.last-s.first)/2 }
 
 // A change is an event at which one counted block more lives, or one less.
 type change struct {

@@ -42,7 +42,7 @@ func (p *Peak) Text() string {
 // text returns a part in words.
 func (part *Part) text(all uint64) string {
 	probably := ""
-	if part.Category != Unknown && 2*part.Sure < part.Bytes {
+	if part.Category != Unknown && part.Category != Kept && 2*part.Sure < part.Bytes {
 		probably = "probably "
 	}
 	text := fmt.Sprintf("%s%s %s (%s", probably, part.Category, size.Format(part.Bytes), report.Part(part.Bytes, all))

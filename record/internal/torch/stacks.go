@@ -20,6 +20,7 @@ type frame struct {
 	number uint32
 	python bool
 	noise  bool
+	cublas bool // PyTorch makes a workspace for cuBLAS
 }
 
 func newStacks(b *tape.Builder) *stacks {
@@ -30,7 +31,8 @@ func newStacks(b *tape.Builder) *stacks {
 // innermost first; 0 if it is not, or is empty.
 //
 // A stack with Python frames keeps only those: what lies between and below them
-// is the interpreter and the dispatcher. A stack without (the backward pass runs
+// is the interpreter and the dispatcher. But a workspace for cuBLAS, which no line of Python asks for,
+// keeps the frame that says so. A stack without (the backward pass runs
 // in C++ threads) keeps everything but the allocator's own frames at its top.
 func (m *stacks) site(v any) uint32 {
 	l, ok := v.(*list)
@@ -41,20 +43,22 @@ func (m *stacks) site(v any) uint32 {
 		return s
 	}
 	var python, other []uint32
+	hasPython := false
 	for _, it := range l.items {
 		d, ok := it.(*dict)
 		if !ok {
 			continue
 		}
 		f := m.frame(d)
+		hasPython = hasPython || f.python
 		switch {
-		case f.python && len(python) < tape.MaxFrames:
+		case f.python && len(python) < tape.MaxFrames, f.cublas && len(python) == 0:
 			python = append(python, f.number)
 		case !f.python && len(other) < tape.MaxFrames && (!f.noise || len(other) > 0):
 			other = append(other, f.number)
 		}
 	}
-	if len(python) > 0 {
+	if hasPython {
 		other = python
 	}
 	s := m.b.Stack(other)
@@ -75,6 +79,7 @@ func (m *stacks) frame(d *dict) frame {
 		number: m.b.Frame(name, file, line),
 		python: isPython(file),
 		noise:  isNoise(name),
+		cublas: isWorkspace(name),
 	}
 	m.byDict[d] = f
 	return f
@@ -84,6 +89,11 @@ func (m *stacks) frame(d *dict) frame {
 // "<frozen runpy>" and "<eval_with_key>.12".
 func isPython(file string) bool {
 	return strings.HasSuffix(file, ".py") || strings.HasPrefix(file, "<")
+}
+
+// isWorkspace: the functions of CublasHandlePool.cpp that make workspaces, from PyTorch 1.11 on.
+func isWorkspace(name string) bool {
+	return strings.Contains(name, "getCurrentCUDABlasHandle") || strings.Contains(name, "getCUDABlasLtWorkspace")
 }
 
 // isNoise: frames of unwinding the stack and of the caching allocator, which
