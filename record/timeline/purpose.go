@@ -12,7 +12,7 @@ import (
 // purposes are the categories that have a band, in the order in which they are stacked: what
 // stays below what comes and goes.
 var purposes = []category.Category{
-	category.Parameters, category.State, category.Workspace, category.KVCache, category.Gradients,
+	category.Parameters, category.State, category.Workspace, category.KVCache, category.Kept, category.Gradients,
 	category.Inputs, category.Activations, category.Temporaries,
 }
 

@@ -287,7 +287,7 @@ func (j *judge) label(b *block) label {
 	case j.isWorkspace(b):
 		return label{Workspace, j.workspaces[b]}
 	case !b.seed && j.born(b) == load:
-		return label{Parameters, j.stays(b)}
+		return label{Parameters, j.outlivesPasses(b)}
 	case b.seed || b.born < j.start && j.born(b) != update:
 		return j.resident(b)
 	}
@@ -306,6 +306,12 @@ func (j *judge) label(b *block) label {
 		return label{Parameters, false}
 	}
 	return j.passing(b)
+}
+
+// outlivesPasses reports whether a block lives to the end, or is moved away when all passes are over.
+func (j *judge) outlivesPasses(b *block) bool {
+	n := len(j.phases)
+	return b.died == never || n > 0 && b.died > j.phases[n-1].last
 }
 
 // older labels what is older than the recording and stays. The update that made the

@@ -141,7 +141,7 @@ func (s *span) leavesGradients(t tooth, kept map[uint64]int) bool {
 
 // stays reports whether a block lives to the end, or until a trainer moves its model away there.
 func (s *span) stays(b *block) bool {
-	return b.died == never || b.born-s.first <= (s.last-s.first)/4 && b.died-s.first >= (s.last-s.first)/20*19
+	return b.died == never || b.born-s.first <= (s.last-s.first)/4 && b.died-s.first >= (s.last-s.first)*19/20
 }
 
 // kept returns how many blocks of each size there are of what is made early and never freed: parameters and an optimizer's
