@@ -30,9 +30,11 @@ def oom():
 // Tensors as the search for what keeps them sees them.
 const standInTensors = `
 class Tensor:
-    is_cuda = is_leaf = True; requires_grad = False; grad = grad_fn = None; device = types.SimpleNamespace(index=0)
-    def __init__(self, address): self.address = address
-    def untyped_storage(self): return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: 512)
+    __slots__ = ("is_leaf", "requires_grad", "grad", "grad_fn", "untyped_storage")
+    def __init__(self, address):
+        self.is_leaf, self.requires_grad, self.grad, self.grad_fn = True, False, None, None
+        device = types.SimpleNamespace(type="cuda", index=0)
+        self.untyped_storage = lambda: types.SimpleNamespace(data_ptr=lambda: address, nbytes=lambda: 512, device=device)
 nn, optim = types.SimpleNamespace(Module=type("Module", (), {})), types.SimpleNamespace(Optimizer=type("Optimizer", (), {}))
 cuda.memory._snapshot = lambda: {"segments": []}
 `

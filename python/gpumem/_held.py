@@ -1,7 +1,7 @@
 """PyTorch's tensors as Python sees them: what each is for, and which container keeps it.
 
 Only the collector knows all tensors of a program. It is asked once (gc.get_objects), and nothing
-is changed: no tensor is made, read or freed.
+is changed: no tensor is made, read or freed. Nothing of the program's own code is run (_reads).
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import itertools
 import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from contextlib import ExitStack, nullcontext
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _names
+from . import _names, _reads
 from ._size import plain, size
 
 Key = Tuple[int, int]  # a storage: its device and its address
 
+CHUNK = 1 << 16  # objects between two looks at the time
 MANY = 8  # equal tensors that a container must have to be named
 
 
@@ -55,25 +57,35 @@ class Container(NamedTuple):
 def key(tensor: Any) -> Optional[Tuple[Key, int]]:
     """Returns the storage of a tensor on a GPU with its bytes; None for other tensors."""
     try:
-        if not tensor.is_cuda:
+        storage = _reads.read(tensor, "untyped_storage", _none)()
+        device = storage and storage.device  # a tensor may ask the program for its own
+        if not device or device.type != "cuda":
             return None
-        storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        return ((tensor.device.index, address), storage.nbytes()) if address else None
+        return ((device.index, address), storage.nbytes()) if address else None
     except (AttributeError, RuntimeError, NotImplementedError):  # no storage: sparse, fake, a wrapper
         return None
 
 
+def _none() -> None:
+    return None
+
+
 def parts(tensor: Any) -> Iterator[Any]:
     """Returns the tensors that have the memory of one: its own shard, a sparse one's parts."""
-    local = getattr(tensor, "_local_tensor", None)
+    local = _reads.read(tensor, "_local_tensor")
     if local is not None:
         yield local
-    elif getattr(tensor, "is_sparse", False):
-        yield tensor._indices()
-        yield tensor._values()
+    elif _reads.read(tensor, "is_sparse"):
+        yield _reads.read(tensor, "_indices")()
+        yield _reads.read(tensor, "_values")()
     else:
         yield tensor
+
+
+def gradient(tensor: Any) -> Any:
+    """Returns the gradient of a tensor that is no result of others, None if there is none."""
+    return _reads.read(tensor, "grad") if _reads.read(tensor, "is_leaf") else None
 
 
 def storages(tensors: Iterable[Any]) -> Dict[Key, int]:
@@ -98,11 +110,11 @@ def _children(value: Any) -> List[Any]:
         return list.copy(value)
     if issubclass(kind, tuple):
         return list(tuple.__iter__(value))
-    if kind in (set, frozenset, deque):
+    if _reads.is_one_of(kind, (set, frozenset, deque)):
         return list(value)
-    if kind.__module__ in _SKIPPED or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
+    if _reads.module_of(kind) in _SKIPPED or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return []
-    return list(_names.fields(value).values())
+    return list(dict.values(_reads.fields(value)))
 
 
 _SKIPPED = ("builtins", "torch", "torch.nn.parameter", "numpy")
@@ -115,56 +127,97 @@ class Program:
 
     _looking = threading.Lock()
 
-    def __init__(self, torch: Any, error: Optional[BaseException] = None):
+    def __init__(self, torch: Any, error: Optional[BaseException] = None, is_over: Callable[[], bool] = lambda: False):
         self._looking.acquire()
+        self._guards = ExitStack()
         try:
-            self._collect(torch, error)
+            # Not of a subclass of the program, or a mode that it has set: __torch_function__, __torch_dispatch__.
+            for name in ("DisableTorchFunction", "_DisableTorchDispatch"):
+                self._guards.enter_context(getattr(torch._C, name, nullcontext)())
+            self._collect(torch, error, is_over)
         except BaseException:
-            self._looking.release()
+            self.__exit__()
             raise
 
-    def _collect(self, torch: Any, error: Optional[BaseException]) -> None:
+    def _collect(self, torch: Any, error: Optional[BaseException], is_over: Callable[[], bool]) -> None:
+        """Sorts the collector's objects, as many as there is time for."""
         self.frames = _names.frames(error)
         self.tensor: type = torch.Tensor
-        objects = gc.get_objects()
-        self.tensors = [o for o in objects if issubclass(type(o), torch.Tensor)]
-        self.modules = [o for o in objects if issubclass(type(o), torch.nn.Module)]
-        self.optimizers = [o for o in objects if issubclass(type(o), torch.optim.Optimizer)]
-        self.plain = [o for o in objects if type(o) in _PLAIN and len(o) >= MANY]
-        self.own = {id(objects), id(self.plain), *(id(v) for v in vars(self).values()), id(vars(self))}
-        del objects
+        self.objects = gc.get_objects()
+        self.tensors, self.modules, self.optimizers, self.plain, self.caches = lists = [[] for _ in range(5)]  # type: List[List[Any]]
+        kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
+        sorts: Dict[int, Optional[List[Any]]] = {id(kind): self.plain for kind in _PLAIN}  # by type; none of these is gone meanwhile
+        sorts[id(functools._lru_cache_wrapper)] = self.caches
+        for o in self.objects_in_time(is_over):
+            kind = type(o)
+            if id(kind) not in sorts:
+                sorts[id(kind)] = next((found for k, found in zip(kinds, lists) if issubclass(kind, k)), None)
+            to = sorts[id(kind)]
+            if to is not None and (to is not self.plain or len(o) >= MANY):
+                to.append(o)
+        self.own = {id(v) for v in (lists, sorts, vars(self), *vars(self).values())}
         self.labels: Dict[Key, str] = {}  # of the storages whose purpose is known
         self.known: Dict[Key, int] = {}
-        self.sizes = storages(self.tensors)
-        self._label_models()
+        self._label_models(is_over)
         self.named = dict(self.known)
+
+    def objects_in_time(self, is_over: Callable[[], bool]) -> Iterator[Any]:
+        """Returns the collector's objects, the youngest first, until the time is over."""
+        for at in range(0, len(self.objects), CHUNK):
+            if is_over():
+                break
+            yield from self.objects[at : at + CHUNK]
+
+    @functools.cached_property
+    def sizes(self) -> Dict[Key, int]:
+        """The bytes of all storages on GPUs."""
+        return {**self.known, **storages(self.tensors)}
 
     def __enter__(self) -> Program:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        guards = self._guards
         vars(self).clear()  # with the frames, of which one has this object
+        guards.close()
         self._looking.release()
 
     def _add(self, label: str, tensors: Iterable[Any]) -> None:
         for found, n in storages(tensors).items():
-            self.sizes.setdefault(found, n)
             self.labels.setdefault(found, label)
             self.known.setdefault(found, n)
 
-    def _label_models(self) -> None:
-        inner = {id(child) for m in self.modules for child in (getattr(m, "_modules", None) or {}).values()}
-        roots = [m for m in self.modules if id(m) not in inner and getattr(m, "_parameters", None) is not None]
-        for m in roots:
-            name, parameters = type(m).__name__, list(m.parameters())
+    def _label_models(self, is_over: Callable[[], bool]) -> None:
+        inner = {id(child) for m in self.modules for child in _reads.values(_reads.own(m, "_modules"))}
+        for m in (m for m in self.modules if id(m) not in inner):
+            name, below = _reads.name_of_type(type(m)), list(self._below(m))
+            parameters = [p for each in below for p in _reads.values(_reads.own(each, "_parameters")) if p is not None]
             self._add(f"parameters of {name}", parameters)
-            self._add(f"gradients of {name}", (p.grad for p in parameters if p.grad is not None))
-            self._add(f"buffers of {name}", m.buffers())
+            self._add(f"gradients of {name}", (g for g in map(gradient, parameters) if g is not None))
+            self._add(f"buffers of {name}", (b for each in below for b in _reads.values(_reads.own(each, "_buffers")) if b is not None))
         for o in self.optimizers:
-            state = _names.fields(o).get("state") or {}
-            self._add(f"state of {type(o).__name__}", (t for s in list(state.values()) for t in nested(s, self.tensor)))
-        leaves = [t for t in self.tensors if t.is_leaf and t.requires_grad]
-        self._add("gradients of other tensors", (t.grad for t in leaves if t.grad is not None))
+            states = _reads.values(_reads.own(o, "state"))
+            self._add(f"state of {_reads.name_of_type(type(o))}", (t for s in states for t in nested(s, self.tensor)))
+        self._add("gradients of other tensors", self._other_gradients(is_over))
+
+    def _below(self, module: Any) -> Iterator[Any]:
+        """Returns a module and those in it."""
+        ahead, seen = [module], {id(module)}
+        while ahead:
+            m = ahead.pop()
+            yield m
+            inner = [c for c in _reads.values(_reads.own(m, "_modules")) if c is not None and id(c) not in seen]
+            seen.update(map(id, inner))
+            ahead += reversed(inner)
+
+    def _other_gradients(self, is_over: Callable[[], bool]) -> Iterator[Any]:
+        for n, t in enumerate(self.tensors):
+            if n % 1024 == 0 and is_over():
+                break
+            if _reads.read(t, "requires_grad"):
+                grad = gradient(t)
+                if grad is not None:
+                    yield grad
 
     def saved(self) -> Dict[Key, int]:
         """Returns what autograd keeps for a backward pass, beside what has another purpose."""
@@ -173,7 +226,7 @@ class Program:
     def _graphs(self, tensors: Iterable[Any]) -> Dict[Key, int]:
         found: Dict[Key, int] = {}
         seen: Set[Any] = set()
-        ahead = [t.grad_fn for t in tensors]
+        ahead = [_reads.read(t, "grad_fn") for t in tensors]
         while ahead and len(seen) < 500_000:
             node = ahead.pop()
             if node is None or node in seen:
@@ -255,7 +308,7 @@ class Program:
         for t in self.tensors:
             found = key(t)
             if found:
-                labels.setdefault(found[0], f"{type(t).__name__} {describe(t)}")
+                labels.setdefault(found[0], f"{_reads.name_of_type(type(t))} {describe(t)}")
         return labels
 
 
@@ -271,7 +324,7 @@ def _kept(node: Any, tensor: type) -> Iterator[Any]:
             raw = getattr(node, name)
             for saved in raw if isinstance(raw, (list, tuple)) else [raw]:
                 data = getattr(saved, "data", None)
-                if isinstance(data, tensor):
+                if issubclass(type(data), tensor):
                     yield data
         except (AttributeError, RuntimeError):  # it is freed already
             pass
@@ -284,4 +337,4 @@ def _saved_names(kind: type) -> Tuple[str, ...]:
 
 def describe(tensor: Any) -> str:
     """Returns a tensor's type and shape: float32[256, 1024]."""
-    return f"{str(tensor.dtype).replace('torch.', '')}{list(tensor.shape)}"
+    return f"{str(_reads.read(tensor, 'dtype')).replace('torch.', '')}{list(_reads.read(tensor, 'shape'))}"

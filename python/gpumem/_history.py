@@ -6,14 +6,13 @@ of the program, where PyTorch was recording them.
 
 from __future__ import annotations
 
-import gc
 import pickle
 import threading
-from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 from ._answer import _ask
 from ._live import name_cells
+from ._reads import no_collection
 
 MOST = 1_000_000  # events that PyTorch keeps, as gpumem run --record asks for
 
@@ -139,18 +138,6 @@ def counts(torch: Any) -> Dict[int, Counts]:
     names = ("allocation.all.allocated", "allocation.all.freed", "allocated_bytes.all.current", "allocated_bytes.all.peak")
     stats = {i: torch.cuda.memory_stats(i) for i in range(torch.cuda.device_count())}
     return {i: Counts(*(s.get(name, 0) for name in names)) for i, s in stats.items()}
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keeps the collector from running, which would look again and again at a snapshot's millions of objects."""
-    was_on = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _start(torch: Any, context: Optional[str]) -> None:

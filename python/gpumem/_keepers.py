@@ -11,20 +11,24 @@ import itertools
 import os
 import time
 import types
-from collections import defaultdict
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from collections import defaultdict, deque
+from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from . import _names
-from ._held import MANY, Key, Program, _children, _kept, key, parts
+from . import _names, _reads
+from ._held import MANY, Key, Program, _children, _kept, gradient, key, parts
 from ._size import plain
 
 KEY = "gpumem_keepers"  #: in a snapshot; record/internal/torch reads it
+# The time is looked at between any two things that are looked at, and between two passes of the collector over its
+# objects, of which one takes 0.1 s for four million: that, and the reading of one file for its lines (half a second),
+# is the most that the search can be late. Its parts have shares of the time, each with what is quickest and nearest
+# first, so that a large thing hides no small one.
 SECONDS = 1.5  # of the thread's own time, for all of it
 WAIT = 10  # seconds at most, where other programs have the processor
 OBJECTS = 4_000_000  # of the collector; a program with more is not looked at
 BLOCKS = 200_000  # that are written, of the largest containers
 NODES = 500_000  # of graphs
-DEEP = 6  # lists, records, closures and frames around a tensor
+NEAR, DEEP = 2, 6  # lists, records, closures and frames around a tensor
 
 Kept = Dict[Key, int]  # storages with their bytes
 
@@ -41,8 +45,18 @@ def keepers(torch: Any, error: Optional[BaseException] = None, seconds: float = 
     objects. Where the time is over, what was found until then."""
     if len(gc.get_objects()) > OBJECTS:
         return []
-    with Program(torch, error) as program:
-        return _written(_Search(program, seconds).found())
+    clock = _Clock(seconds)
+    with _reads.no_collection(), Program(torch, error, lambda: clock.is_over(0.3)) as program:
+        return _written(_Search(program, clock).found())
+
+
+class _Clock:
+    def __init__(self, seconds: float):
+        self.seconds, self.began, self.end = seconds, time.thread_time(), time.monotonic() + WAIT
+
+    def is_over(self, part: float = 1) -> bool:
+        """Reports whether a part of the time is over."""
+        return time.thread_time() - self.began >= self.seconds * part or time.monotonic() > self.end
 
 
 def _written(found: Iterable[Keeper]) -> List[Dict[str, Any]]:
@@ -63,15 +77,10 @@ def _written(found: Iterable[Keeper]) -> List[Dict[str, Any]]:
 class _Search:
     """One look for all that keeps tensors. A storage counts for the first that is found to keep it."""
 
-    def __init__(self, program: Program, seconds: float):
-        self.p, self.seconds = program, seconds
-        self.began, self.end = time.thread_time(), time.monotonic() + WAIT
+    def __init__(self, program: Program, clock: _Clock):
+        self.p, self.is_over = program, clock.is_over
         self.taken: Set[Key] = set()
         self.keepers: List[Keeper] = []
-
-    def is_over(self, part: float = 1) -> bool:
-        """Reports whether a part of the time is over."""
-        return time.thread_time() - self.began > self.seconds * part or time.monotonic() > self.end
 
     def found(self) -> List[Keeper]:
         for look in (self._optimizers, self._buffers, self._rows, self._graphs):
@@ -88,107 +97,106 @@ class _Search:
 
     def _optimizers(self) -> None:
         """What an optimizer has of its own: groups of parameters that no model has."""
-        of_models = {id(t) for m in self.p.modules for t in (_names.fields(m).get("_parameters") or {}).values()}
+        of_models = {id(t) for m in self.p.modules for t in _reads.values(_reads.own(m, "_parameters"))}
         for o in self.p.optimizers:
-            fields = _names.fields(o)
-            state = fields.get("state") or {}
-            groups = [g for g in fields.get("param_groups") or [] if isinstance(g, dict)]
-            own = [t for g in groups for t in g.get("params") or [] if id(t) not in of_models]
-            if len(own) >= MANY and not self.is_over():
+            state = _reads.field(o, "state", dict)
+            groups = [g for g in list(_reads.field(o, "param_groups", list)) if issubclass(type(g), dict)]
+            own = [t for g in groups for t in _children(dict.get(g, "params")) if id(t) not in of_models]
+            if len(own) >= MANY and not self.is_over(0.4):
+                states = {id(t): inner for t, inner in list(dict.items(state))}  # a tensor as a key is compared by the program
                 kept: Kept = {}
                 for t in own:
-                    self._add(kept, itertools.chain([t], self._inside(state.get(t))), True)
+                    self._add(kept, itertools.chain([t], self._inside(states.get(id(t)))), True)
                 name, line = self._name(o)
-                self._take(f"param_groups of {type(o).__name__}" + (f" `{name}`" if name else ""), line, kept)
+                self._take(f"param_groups of {_reads.name_of_type(type(o))}" + (f" `{name}`" if name else ""), line, kept)
 
     def _buffers(self) -> None:
         for m in self.p.modules:
-            buffers = _names.fields(m).get("_buffers") or {}
-            if len(buffers) >= MANY and not self.is_over():
+            buffers = _reads.values(_reads.own(m, "_buffers"))
+            if len(buffers) >= MANY and not self.is_over(0.5):
                 kept: Kept = {}
-                self._add(kept, (t for t in list(buffers.values()) if t is not None), True)
+                self._add(kept, (t for t in buffers if t is not None), True)
                 name, line = self._name(m)
                 if name:
-                    self._take(f"buffers of {type(m).__name__} `{name}`", line, kept)
+                    self._take(f"buffers of {_reads.name_of_type(type(m))} `{name}`", line, kept)
 
     # Rows: containers of many like things.
 
     def _rows(self) -> None:
-        rows: List[Tuple[int, Any, Any]] = []  # what it may keep, the row, what has its name
-        for c in self.p.plain:
-            if self.is_over(0.5):
-                break
-            if id(c) not in self.p.own and not (isinstance(c, dict) and "__builtins__" in c):
-                rows.append((self._estimate(c), c, c))
-        for o in self._caches():
-            results = self._results(o)
-            if len(results) >= MANY:
-                rows.append((self._estimate(results), results, o))
-        rows = sorted((r for r in rows if r[0]), key=lambda r: r[0], reverse=True)
-        kept = [(self._row(c), c, named) for _, c, named in rows]
-        for storages, c, named in sorted(kept, key=lambda r: sum(r[0].values()), reverse=True):
-            if storages and not self.taken.issuperset(storages) and not self.is_over():
-                self._take_row(storages, c, named)
+        left = [c for c in self.p.plain if id(c) not in self.p.own and not _names.is_module(c)]
+        found: List[Any] = []
+        for depth, part in ((NEAR, 0.45), (DEEP, 0.55)):
+            rows: List[Any] = []
+            others: List[Any] = []
+            for c in left:
+                if self.is_over(part):
+                    break
+                (rows if self._is_row(c, depth) else others).append(c)
+            found, left = found + rows, others
+        named = [(c, c) for c in found] + [(r, o) for r, o in ((self._results(o), o) for o in self.p.caches) if len(r) >= MANY]
+        kept = [(self._row(c), c, o) for c, o in sorted(named, key=lambda r: len(r[0]))]
+        for storages, c, o in sorted(kept, key=lambda r: sum(r[0].values()), reverse=True):
+            if storages and not self.taken.issuperset(storages) and not self.is_over(0.85):
+                self._take_row(storages, c, o)
 
     def _take_row(self, storages: Kept, c: Any, named: Any) -> None:
         if named is not c:
-            code = getattr(getattr(named, "__wrapped__", None), "__code__", None)
+            own = _reads.fields(named)
+            function, name = dict.get(own, "__wrapped__"), dict.get(own, "__qualname__")
+            code = function.__code__ if type(function) is types.FunctionType else None
             line = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
-            self._take(f"lru_cache of `{getattr(named, '__qualname__', '?')}`", line, storages)
+            self._take(f"lru_cache of `{name if type(name) is str else '?'}`", line, storages)
             return
-        name = _names.name_of(c, self.p.frames)
+        name = _names.name_of(c, self.p.frames, is_over=self.is_over)
         if name.text:
             scope = f", {name.scope}" if name.scope and name.scope != "a global" else ""
             self._take(f"{type(c).__name__} `{name.text}`{scope}", name.filled[0] if name.filled else "", storages)
 
-    def _caches(self) -> List[Any]:
-        return [o for o in gc.get_objects() if type(o) is functools._lru_cache_wrapper]
-
     def _results(self, cache: Any) -> List[Any]:
         """Returns the results in a cache that have tensors. One without a limit has them in a dictionary."""
         results: List[Any] = []
+        own = _reads.fields(cache)
         for inner in gc.get_referents(cache):
-            if type(inner) is dict and inner is not _names.fields(cache):
+            if type(inner) is dict and inner is not own:
                 results += inner.values()
-            elif type(inner) not in _ATOMS and inner is not cache.__wrapped__:
+            elif not _is_atom(inner) and inner is not dict.get(own, "__wrapped__"):
                 results.append(inner)
-        return [r for r in results if not self.is_over(0.5) and self._of(r, None)]
+        return [r for r in results if not self.is_over(0.6) and self._of(r, None)]
 
-    def _estimate(self, c: Any) -> int:
-        """Returns how many bytes a row may keep, by some of the things in it; 0 if it is none."""
+    def _is_row(self, c: Any, depth: int) -> bool:
+        """Reports whether a container may be a row: half of some of the things in it keep something."""
         try:
-            elements = list(itertools.islice(c.values() if isinstance(c, dict) else c, 4))
-            if isinstance(c, list):
+            elements = list(itertools.islice(c.values() if issubclass(type(c), dict) else c, 4))
+            if type(c) is list:
                 elements += [c[-1], c[len(c) // 2]]
         except (RuntimeError, IndexError):  # another thread is changing it
-            return 0
-        kept = [sum(self._of(e, None, c).values()) for e in elements if type(e) not in _ATOMS]
-        kept += [0] * (len(elements) - len(kept))
-        return sum(kept) * len(c) // len(kept) if sum(n > 0 for n in kept) * 2 >= len(kept) else 0
+            return False
+        count = sum(bool(self._of(e, None, c, depth)) for e in elements if not _is_atom(e))
+        return count > 0 and count * 2 >= len(elements)
 
     def _row(self, c: Any) -> Kept:
-        """Returns what a row keeps: many of its things keep something, and none of them most of it."""
+        """Returns what a row keeps: many of its things keep something, and none of them most of it. Of a long one
+        it is what there is time for."""
         found: Kept = {}
-        count = most = 0
-        elements = _children(c)
+        count = most = seen = 0
         nodes: Set[Any] = set()
-        for e in elements:
-            if self.is_over():
+        for e in _children(c):
+            if self.is_over(0.7):
                 break
-            kept = self._of(e, nodes, c)
+            kept, seen = self._of(e, nodes, c), seen + 1
             count += bool(kept)
             most = max(most, sum(n for k, n in kept.items() if k not in found))
             found.update(kept)
-        if count < MANY or count * 2 < len(elements) or most * 2 > sum(found.values()):
+        if count < MANY or count * 2 < seen or most * 2 > sum(found.values()):
             return {}
         return found
 
-    def _of(self, element: Any, nodes: Optional[Set[Any]], row: Any = None) -> Kept:
+    def _of(self, element: Any, nodes: Optional[Set[Any]], row: Any = None, depth: int = DEEP) -> Kept:
         """Returns what a thing in a row keeps beside what is of a model, with what its graphs keep at nodes that
         are not in nodes, to which it adds them; without graphs if that is None. The row itself, which an
         exception's frames may have, is left out."""
         found: Kept = {}
-        tensors = list(self._inside(element, row))
+        tensors = list(self._inside(element, row, depth))
         self._add(found, tensors, False)
         if nodes is not None:
             for t in tensors:
@@ -200,15 +208,17 @@ class _Search:
             storages = [s for s in map(key, parts(t)) if s]
             if storages and (known or storages[0][0] not in self.p.known):
                 kept.update(storages)
-                if t.is_leaf and t.grad is not None:  # which only its tensor keeps
-                    kept.update(s for s in map(key, parts(t.grad)) if s)
+                grad = gradient(t)
+                if grad is not None:  # which only its tensor keeps
+                    kept.update(s for s in map(key, parts(grad)) if s)
 
-    def _inside(self, value: Any, outside: Any = None) -> Iterator[Any]:
-        """Returns the tensors in a thing: in lists and records, closures, suspended generators, and in the
-        frames of an exception."""
-        left, seen = [(value, DEEP)], {id(value), id(outside)}
+    def _inside(self, value: Any, outside: Any = None, depth: int = DEEP) -> Iterator[Any]:
+        """Returns the tensors in a thing, the nearest first: in lists and records, closures, suspended generators,
+        and in the frames of an exception."""
+        left: Deque[Tuple[Any, int]] = deque([(value, depth)])
+        seen = {id(value), id(outside)}
         while left and len(seen) < 5000:
-            value, depth = left.pop()
+            value, depth = left.popleft()
             if issubclass(type(value), self.p.tensor):
                 yield value
             elif depth:
@@ -233,8 +243,8 @@ class _Search:
             if self.is_over() or self.taken.issuperset(kept):
                 continue
             # What a tensor was made of is what keeps it, if that keeps as much: h, of the loss that is made of it.
-            same = [f for f in found if f[0] * 5 >= n * 4 and f[1].grad_fn in nodes]
-            inner = [f for f in same if not any(g[1].grad_fn in f[2] and g[1].grad_fn is not f[1].grad_fn for g in same)]
+            same = [f for f in found if f[0] * 5 >= n * 4 and _node(f[1]) in nodes]
+            inner = [f for f in same if not any(_node(g[1]) in f[2] and _node(g[1]) is not _node(f[1]) for g in same)]
             named = [named for named in (self._name(f[1]) for f in inner[:4]) if named[0]]
             if named:
                 names = ", ".join(sorted({f"`{name}`" for name, _ in named}))
@@ -243,27 +253,32 @@ class _Search:
     def _variables(self) -> List[Any]:
         """Returns the tensors with a graph that are variables of modules, of functions that run, or attributes
         of models and of objects of the program's own types."""
-        own: Dict[type, bool] = {}
+        of_models = {id(type(m)) for m in self.p.modules}
+        own: Dict[int, bool] = {}  # by type; none of these is gone meanwhile
         found: Dict[int, Any] = {}
-        for o in [*gc.get_objects(), *self.p.frames]:
-            kind = type(o)
-            if kind is dict:
-                values = o if "__builtins__" in o else None
-            elif kind is types.FrameType:
-                values = o.f_locals if o in self.p.frames and o.f_code.co_name != "<module>" else None
-            else:
-                if kind not in own:
-                    own[kind] = _names.is_of_program(kind) or issubclass(kind, tuple(type(m) for m in self.p.modules))
-                values = _names.fields(o) if own[kind] and not issubclass(kind, self.p.tensor) else None
-            for t in list(values.values()) if values else ():
-                if issubclass(type(t), self.p.tensor) and t.grad_fn is not None:
+        for values in itertools.chain(map(_reads.variables, self.p.frames), self._attributes(own, of_models)):
+            for t in list(dict.values(values)):
+                if issubclass(type(t), self.p.tensor) and _node(t) is not None:
                     found[id(t)] = t
         return list(found.values())
+
+    def _attributes(self, own: Dict[int, bool], of_models: Set[int]) -> Iterator[Dict[str, Any]]:
+        for o in self.p.objects_in_time(self.is_over):
+            kind = type(o)
+            if kind is dict:
+                if "__builtins__" in o:
+                    yield o
+                continue
+            if id(kind) not in own:
+                is_model = any(id(c) in of_models for c in _reads.mro(kind))
+                own[id(kind)] = (is_model or _names.is_of_program(kind)) and not issubclass(kind, self.p.tensor)
+            if own[id(kind)]:
+                yield _reads.fields(o)
 
     def _saved(self, tensor: Any, seen: Set[Any]) -> List[Any]:
         """Returns the tensors that the nodes of a tensor's graph keep, beside those in seen, to which it adds them."""
         saved: List[Any] = []
-        ahead = [tensor.grad_fn]
+        ahead = [_node(tensor)]
         while ahead and len(seen) < NODES and not self.is_over():
             node = ahead.pop()
             if node is not None and node not in seen:
@@ -273,8 +288,12 @@ class _Search:
         return saved
 
     def _name(self, o: Any) -> Tuple[str, str]:
-        name = _names.name_of(o, self.p.frames)
+        name = _names.name_of(o, self.p.frames, is_over=self.is_over)
         return name.text, name.filled[0] if name.filled else ""
+
+
+def _node(tensor: Any) -> Any:
+    return _reads.read(tensor, "grad_fn")
 
 
 def _things(value: Any) -> List[Any]:
@@ -287,11 +306,12 @@ def _things(value: Any) -> List[Any]:
         return [value.__self__]
     if kind is functools.partial:
         return [value.func, *value.args, *value.keywords.values()]
-    if kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
+    if _reads.is_one_of(kind, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
         return _locals(value)
     if issubclass(kind, BaseException):
-        inner = [value.__cause__, value.__context__, *BaseException.args.__get__(value), *_names.fields(value).values()]
-        trace = value.__traceback__
+        own = dict.values(_reads.fields(value))
+        inner = [*(_reads.read(value, name) for name in ("__cause__", "__context__")), *_reads.read(value, "args"), *own]
+        trace = _reads.read(value, "__traceback__")
         while trace is not None:
             if trace.tb_frame.f_code.co_name != "<module>":
                 inner += _locals(trace.tb_frame)
@@ -312,7 +332,11 @@ def _locals(frame: Any) -> List[Any]:
     found = gc.get_referents(frame)
     if type(frame) is not types.FrameType:
         found += gc.get_referents(*(o for o in found if type(o) is types.FrameType))  # of a generator, up to Python 3.10
-    return [o for o in found if type(o) not in _OF_FRAMES and not (type(o) is dict and "__builtins__" in o)]
+    return [o for o in found if not _reads.is_one_of(type(o), _OF_FRAMES) and not _names.is_module(o)]
+
+
+def _is_atom(value: Any) -> bool:
+    return _reads.is_one_of(type(value), _ATOMS)
 
 
 _ATOMS = (str, bytes, int, float, bool, complex, type(None), type, types.FrameType, types.ModuleType)

@@ -8,8 +8,9 @@ import gc
 import os
 import sys
 import types
-from collections import OrderedDict, defaultdict
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+from . import _reads
 
 
 class Name(NamedTuple):
@@ -36,11 +37,12 @@ def frames(error: Optional[BaseException] = None) -> List[types.FrameType]:
     seen = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        trace = error.__traceback__
+        trace = _reads.read(error, "__traceback__")
         while trace is not None:
             found[id(trace.tb_frame)] = trace.tb_frame
             trace = trace.tb_next
-        error = error.__cause__ or error.__context__
+        cause = _reads.read(error, "__cause__")
+        error = cause if cause is not None else _reads.read(error, "__context__")
     return [f for f in found.values() if not _is_ours(f)]
 
 
@@ -48,84 +50,144 @@ def _is_ours(frame: types.FrameType) -> bool:
     return os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__)
 
 
-def name_of(container: Any, frames: List[types.FrameType], depth: int = 2) -> Name:
-    """Returns the name of a container: that of an attribute or a global variable, or else its place in a
-    dictionary with a name, or else that of a local variable in the outermost frame. depth is that of dictionaries in which it may be."""
-    referrers = gc.get_referrers(container)
-    for r in referrers:
-        name = _named_by(r, container, frames)
-        if name:
-            return name
-    for r in referrers if depth else ():
-        if type(r) in (dict, defaultdict, OrderedDict):
-            for k, v in list(r.items()):
-                outer = name_of(r, frames, depth - 1) if v is container else Name("")
-                if outer.text:
-                    return outer._replace(text=f"{outer.text}[{k!r}]")
+def name_of(container: Any, frames: List[types.FrameType], depth: int = 2, is_over: Callable[[], bool] = lambda: False) -> Name:
+    """Returns the name of a container: that of an attribute, a global or a closure's variable, or else its place in a
+    dictionary with a name, or else that of a local variable in the outermost frame. depth is that of dictionaries in
+    which it may be.
+
+    Each round looks once through all objects, for whatever refers to one of a few: the container, then the
+    dictionaries that have it, then those that have these. It ends when the time is over, or a round later."""
+    ahead = [_Place(container)]
+    for level in range(depth + 2):
+        referrers = [] if is_over() else _referrers([p.thing for p in ahead])
+        found, outer = _names_by(referrers, {id(p.thing): p for p in ahead}, frames, is_over)
+        if not found and not is_over():
+            found = _closures(referrers, ahead)
+        if not found and level:
+            found = [n for n in (_local(p.thing, frames, p.keys) for p in ahead) if n]
+        if found:
+            return min(found, key=lambda n: n.text.count("["))  # the first of the nearest
+        ahead = outer if level <= depth else []
+        if not ahead:
+            break
     return _local(container, frames) or Name("")
 
 
-def _local(container: Any, frames: List[types.FrameType]) -> Optional[Name]:
+MOST_AHEAD = 16  # dictionaries in which something is
+MOST_REFERRERS = 1000  # that are looked at in a round
+
+
+class _Place(NamedTuple):
+    """A dictionary in which a container is, or the container itself."""
+
+    thing: Any
+    keys: Tuple[Any, ...] = ()  #: that lead to the container, the outermost first
+    inner: Any = None  #: what is at the first of them
+
+
+def _referrers(things: List[Any]) -> List[Any]:
+    """Returns what refers to things, beside what has no names, the variables of modules first."""
+    found = [r for r in gc.get_referrers(*things) if not _reads.is_one_of(type(r), _NAMELESS)]
+    found.sort(key=lambda r: not is_module(r))
+    return found[:MOST_REFERRERS]
+
+
+_NAMELESS = (list, tuple, set, frozenset, types.FrameType, types.ModuleType, _Place)
+
+
+def is_module(o: Any) -> bool:
+    return type(o) is dict and "__builtins__" in o
+
+
+def _names_by(
+    referrers: List[Any], places: Dict[int, _Place], frames: List[types.FrameType], is_over: Callable[[], bool]
+) -> Tuple[List[Name], List[_Place]]:
+    """Returns the names that referrers give to places, and the dictionaries in which these are."""
+    names: List[Name] = []
+    outer: List[_Place] = []
+    for r in referrers:
+        if is_over():
+            break
+        if issubclass(type(r), dict):
+            at = next(((k, places[id(v)]) for k, v in list(dict.items(r)) if id(v) in places), None)
+            if at and is_module(r) and type(at[0]) is str:
+                names.append(_global(r, at[0], frames, at[1].keys))
+            elif at and len(outer) < MOST_AHEAD:
+                outer.append(_Place(r, (at[0], *at[1].keys), at[1].thing))
+        elif not _reads.is_one_of(type(r), (types.CellType,)):
+            name = _owner(r, places, frames)
+            names += [name] if name else []
+        if names and "[" not in names[-1].text:  # none is nearer
+            break
+    return names, outer
+
+
+def _owner(o: Any, places: Dict[int, _Place], frames: List[types.FrameType]) -> Optional[Name]:
+    """Returns the name of a place that is an attribute of an object or of a class, or the dictionary of its attributes."""
+    own = _reads.fields(o)
+    place = places.get(id(own))
+    if place is None and issubclass(type(o), type):  # whose dictionary is behind a proxy
+        has = _reads.namespace(o)
+        place = next((p for p in places.values() if p.keys and type(p.keys[0]) is str and has.get(p.keys[0]) is p.inner), None)
+    if place is not None and place.keys and type(place.keys[0]) is str:
+        return _attribute(o, place.keys[0], frames, place.keys[1:])
+    for name, value in [*dict.items(own), *_reads.slots(o)]:
+        if id(value) in places and type(name) is str:
+            return _attribute(o, name, frames, places[id(value)].keys)
+    return None
+
+
+def _closures(referrers: List[Any], ahead: List[_Place]) -> List[Name]:
+    """Returns the names of places that are variables of closures."""
+    cells = [r for r in referrers if type(r) is types.CellType][:MOST_AHEAD]
+    closures = [t for t in gc.get_referrers(*cells) if type(t) is tuple][:MOST_AHEAD] if cells else []
+    functions = [f for f in gc.get_referrers(*closures) if type(f) is types.FunctionType] if closures else []
+    for f in functions[:MOST_AHEAD]:
+        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+            place = next((p for p in ahead if any(cell is c for c in cells) and any(o is p.thing for o in gc.get_referents(cell))), None)
+            if place:
+                scope = f"a variable of {f.__qualname__}"
+                return [Name(name + _suffix(place.keys), scope, _filled([f.__code__.co_filename], name, False))]
+    return []
+
+
+def _local(container: Any, frames: List[types.FrameType], keys: Tuple[Any, ...] = ()) -> Optional[Name]:
     for frame in frames:
-        code = frame.f_code
-        if code.co_name != "<module>":
-            for name, value in list(frame.f_locals.items()):
-                if value is container:
-                    return Name(name, f"a local of {code.co_name}", _filled([code.co_filename], name, False, code))
+        for name, value in _reads.variables(frame).items():
+            if value is container:
+                code = frame.f_code
+                return Name(name + _suffix(keys), f"a local of {code.co_name}", _filled([code.co_filename], name, False, code))
     return None
 
 
-def _named_by(referrer: Any, container: Any, frames: List[types.FrameType]) -> Optional[Name]:
-    """Returns the name that one of its referrers gives a container, None if it gives none."""
-    if isinstance(referrer, dict):
-        names = [k for k, v in list(dict.items(referrer)) if v is container and isinstance(k, str)]
-        if not names:
-            return None
-        if "__builtins__" in referrer:  # a module's
-            files = [referrer.get("__file__") or _program(referrer), *(f.f_code.co_filename for f in frames if f.f_globals is referrer)]
-            return Name(names[0], "a global", _filled(files, names[0], False))
-        for o in gc.get_referrers(referrer):
-            of_class = isinstance(o, type) and vars(o).get(names[0]) is container  # which is behind a proxy
-            if of_class or fields(o) is referrer:
-                return _attribute(o, names[0], frames)
-        return None
-    if isinstance(referrer, types.CellType):
-        functions = (f for f in gc.get_objects() if type(f) is types.FunctionType and referrer in (f.__closure__ or ()))
-        for f in functions:
-            name = f.__code__.co_freevars[(f.__closure__ or ()).index(referrer)]
-            return Name(name, f"a variable of {f.__qualname__}", _filled([f.__code__.co_filename], name, False))
-        return None
-    if isinstance(referrer, (list, tuple, set, frozenset, types.FrameType, types.ModuleType)):
-        return None
-    slots = {n: getattr(referrer, n, None) for c in type(referrer).__mro__ for n in getattr(c, "__slots__", ()) if isinstance(n, str)}
-    for name, value in [*fields(referrer).items(), *slots.items()]:
-        if value is container:
-            return _attribute(referrer, name, frames)
-    return None
+def _global(variables: Dict[str, Any], name: str, frames: List[types.FrameType], keys: Tuple[Any, ...]) -> Name:
+    files = [_file(variables) or _program(variables), *(f.f_code.co_filename for f in frames if f.f_globals is variables)]
+    return Name(name + _suffix(keys), "a global", _filled(files, name, False))
+
+
+def _suffix(keys: Tuple[Any, ...]) -> str:
+    return "".join(f"[{_reads.shown(k)}]" for k in keys)
+
+
+def _file(variables: Dict[str, Any]) -> str:
+    found = dict.get(variables, "__file__")
+    return found if type(found) is str else ""
 
 
 def _program(variables: Dict[str, Any]) -> str:
     """Returns the file of the program, from whose variables Python takes __file__ away when it has run."""
-    is_main = variables is vars(sys.modules.get("__main__", types))
+    is_main = variables is _reads.fields(sys.modules.get("__main__"))
     return os.path.abspath(sys.argv[0]) if is_main and sys.argv else ""
 
 
-def fields(o: Any) -> Dict[str, Any]:
-    """Returns the attributes that are in an object itself; nothing of its code is run."""
-    try:
-        found = object.__getattribute__(o, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _attribute(owner: Any, name: str, frames: List[types.FrameType]) -> Name:
+def _attribute(owner: Any, name: str, frames: List[types.FrameType], keys: Tuple[Any, ...]) -> Name:
     """Returns the name of an attribute of an instance or a class. What fills it stands in the file of
     its class, or else in one that is running."""
-    kind = owner if isinstance(owner, type) else type(owner)
-    modules = [vars(sys.modules.get(c.__module__, types)) for c in kind.__mro__]
-    files = [m.get("__file__") or _program(m) for m in modules]
-    return Name(f"{kind.__qualname__}.{name}", "", _filled([*files, *(f.f_code.co_filename for f in frames)], name, True))
+    kind = owner if issubclass(type(owner), type) else type(owner)
+    modules = [_reads.fields(sys.modules.get(_reads.module_of(c))) for c in _reads.mro(kind)]
+    files = [_file(m) or _program(m) for m in modules]
+    filled = _filled([*files, *(f.f_code.co_filename for f in frames)], name, True)
+    return Name(f"{_reads.name_of_type(kind)}.{name}{_suffix(keys)}", "", filled)
 
 
 _FILLS = ("append", "appendleft", "add", "extend", "insert", "setdefault", "update", "register_buffer", "add_param_group")
@@ -145,12 +207,15 @@ def _filled(files: List[str], name: str, attribute: bool, code: Optional[types.C
 
 def is_of_program(kind: type) -> bool:
     """Reports whether a type is of a file of the program, not of a library."""
-    module = vars(sys.modules.get(kind.__module__, types))
-    return _is_program(module.get("__file__") or _program(module))
+    module = _reads.fields(sys.modules.get(_reads.module_of(kind)))
+    return _is_program(_file(module) or _program(module))
 
 
 def _is_program(file: str) -> bool:
     return file.endswith(".py") and not any(part in file.replace("\\", "/") for part in ("/site-packages/", "/dist-packages/", "/lib/python3"))
+
+
+LONGEST = 400_000  # bytes of a file that is read for its lines, half a second
 
 
 @functools.lru_cache(maxsize=64)
@@ -160,8 +225,9 @@ def _targets(file: str) -> Tuple[Tuple[int, Any], ...]:
         return ()
     try:
         with open(file, "rb") as f:
-            return tuple(_puts(ast.parse(f.read())))
-    except (OSError, SyntaxError, ValueError):
+            text = f.read(LONGEST + 1)
+        return tuple(_puts(ast.parse(text))) if len(text) <= LONGEST else ()
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
 
 

@@ -3,6 +3,7 @@ history, the parts of a peak. test_torch.py has the same with the real one."""
 
 import contextlib
 import errno
+import gc
 import io
 import itertools
 import os
@@ -40,7 +41,9 @@ class Gpu:
 
 
 class Tensor:
-    """A tensor of a GPU, or of the host without one."""
+    """A tensor of a GPU, or of the host without one. As PyTorch's, its attributes are not in its dictionary."""
+
+    __slots__ = ("is_cuda", "device", "nbytes", "shape", "dtype", "requires_grad", "is_leaf", "grad", "grad_fn", "address", "hooks", "untyped_storage", "__dict__", "__weakref__")
 
     def __init__(self, gpu, nbytes, shape=(1,), requires_grad=False):
         self.is_cuda, self.device, self.nbytes = gpu is not None, types.SimpleNamespace(index=0), nbytes
@@ -48,9 +51,8 @@ class Tensor:
         self.is_leaf, self.grad, self.grad_fn = True, None, None
         self.address = gpu.take(nbytes) if gpu else 1
         self.hooks = []
-
-    def untyped_storage(self):
-        return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: self.nbytes)
+        address, device = self.address, types.SimpleNamespace(index=0, type="cuda" if gpu else "cpu")
+        self.untyped_storage = lambda: types.SimpleNamespace(data_ptr=lambda: address, nbytes=lambda: nbytes, device=device)
 
     def register_post_accumulate_grad_hook(self, hook):
         self.hooks.append(hook)
@@ -167,6 +169,7 @@ class Containers(unittest.TestCase):
             return [(c.kind, c.name, c.tensors, c.bytes) for c in program.containers(least)]
 
     def setUp(self):
+        gc.collect()  # of what other tests left
         self.gpu = Gpu()
 
     def test_list_dictionary_and_records(self):
@@ -212,8 +215,6 @@ class Containers(unittest.TestCase):
 
     def test_no_tensor_is_kept(self):
         """With a cycle that only the collector ends a look would keep memory of the GPU."""
-        import gc
-
         acts = [Tensor(self.gpu, MIB) for _ in range(20)]
         kept = weakref.ref(acts[0])
         gc.collect()

@@ -1,11 +1,14 @@
 """What keeps the tensors of a recorded program, with a stand-in for PyTorch; test_torch.py has it with the real one."""
 
 import functools
+import gc
+import itertools
 import types
 import unittest
 import unittest.mock
+import weakref
 
-from gpumem import _keepers
+from gpumem import _keepers, _names
 from test_held import Gpu, Module, Optimizer, Tensor, fake_torch
 
 MODULE_LIST = []
@@ -174,6 +177,90 @@ class Keepers(unittest.TestCase):
             self.assertEqual(_keepers.keepers(self.torch), [])
         found = [k for k in _keepers.keepers(self.torch) if addresses & set(k["blocks"])]
         self.assertEqual([(k["device"], k["bytes"], len(k["blocks"])) for k in found], [(0, 100_000, 100)])
+
+    def test_a_long_row_hides_no_short_one(self):
+        """Where the clock goes on by a thousandth each time that somebody looks at it."""
+        one = self.tensor(1 << 30)
+        long = [one] * 100_000
+        short = [self.tensor() for _ in range(10)]
+        with unittest.mock.patch.object(_keepers, "time", types.SimpleNamespace(thread_time=itertools.count(0, 0.001).__next__, monotonic=lambda: 0)):
+            self.assertEqual(self.found(*short), [("list `short`, a local of test_a_long_row_hides_no_short_one", 10)])
+        del long
+
+    def test_a_list_in_many_records(self):
+        """To look for its name takes a few looks through all objects, not one a record."""
+
+        def make():
+            history = [self.tensor() for _ in range(10)]
+            return [{"history": history, "step": i} for i in range(2000)]
+
+        records = make()
+        with unittest.mock.patch.object(gc, "get_referrers", wraps=gc.get_referrers) as looks:
+            _names.name_of(records[0]["history"], _names.frames())
+        self.assertLess(looks.call_count, 8)
+        over = [False]
+        with unittest.mock.patch.object(gc, "get_referrers", side_effect=lambda *of: over.insert(0, True) or []) as looks:
+            _names.name_of(records[0]["history"], _names.frames(), is_over=lambda: over[0])
+        self.assertEqual(looks.call_count, 1)
+
+    def test_what_the_program_deletes_is_gone(self):
+        """A frame keeps no variables for the search, beside those that the program has asked for itself."""
+        for asks in (False, True):
+            with self.subTest(asks):
+                mine = locals() if asks else None
+                acts = [self.tensor() for _ in range(10)]
+                kept = weakref.ref(acts[0])
+                self.assertEqual(len(self.found(*acts)), 1)
+                del acts
+                if asks:
+                    self.assertTrue(mine)
+                    del mine
+                    locals()
+                self.assertIsNone(kept())
+
+    def test_nothing_of_the_program_is_run(self):
+        ran = []
+
+        def runs(name):
+            return lambda *a, **k: ran.append(name) or NotImplemented
+
+        METHODS = ("__getattribute__", "__getattr__", "__eq__", "__bool__", "__len__", "__iter__", "__repr__", "__str__", "values", "items", "get", "copy", "parameters", "buffers")
+        hostile = {**{name: runs(name) for name in METHODS}, "__hash__": object.__hash__, "__class__": property(runs("__class__"))}
+        of_type = {name: runs("type " + name) for name in ("__getattribute__", "__eq__", "__instancecheck__", "__subclasscheck__", "__repr__")}
+        Meta = type("Meta", (type,), {**of_type, "__hash__": type.__hash__, "__mro__": property(runs("type mro"))})
+
+        class WithSlot:
+            __slots__ = ("kept", "__dict__", "__weakref__")
+
+        kinds = [
+            Meta("Attribute", (), dict(hostile)),
+            Meta("Slot", (WithSlot,), {**hostile, "kept": property(runs("a property over a slot"))}),
+            Meta("Hidden", (WithSlot,), {**hostile, "__dict__": property(runs("__dict__"))}),
+            Meta("Model", (Module,), dict(hostile)),
+            Meta("Optimizer", (Optimizer,), dict(hostile)),
+        ]
+        lists = tuple([self.tensor() for _ in range(10)] for _ in range(10))
+        owners = [object.__new__(kind) for kind in kinds]
+        object.__setattr__(owners[0], "kept", lists[0])
+        WithSlot.kept.__set__(owners[1], lists[1])
+        WithSlot.kept.__set__(owners[2], lists[2])
+        object.__setattr__(owners[3], "_modules", dict(enumerate(owners)))
+        object.__setattr__(owners[3], "_parameters", owners[0])
+        object.__setattr__(owners[4], "state", owners[0])
+        object.__setattr__(owners[4], "param_groups", [owners[0], {"params": owners[0]}])
+        by_key = {owners[0]: lists[3], (1, owners[0]): lists[4], "s" * 1000: lists[5], 10**5000: lists[6]}
+        cells = [(lambda o: lambda: o)(o) for o in owners]
+        add = (lambda hist: lambda t: hist.append(t))(lists[7])
+        error = type("Error", (Exception,), {"__cause__": property(runs("__cause__")), "__traceback__": property(runs("__traceback__"))})()
+        error.inner = lists[8]
+        rows = [owners[0]] * 10  # things that are no rows
+        ran.clear()
+        with unittest.mock.patch.object(_names, "is_of_program", return_value=True):
+            found = dict(self.found(*(t for ts in lists for t in ts)))
+        self.assertEqual(ran, [])
+        for name in ("Attribute.kept", "Slot.kept", "Hidden.kept", "by_key[...]", "by_key[(1, ...)]", "hist", "Error.inner"):
+            self.assertTrue(any(f"`{name}`" in container for container in found), (name, found))
+        del cells, add, rows
 
     def test_error(self):
         def train():

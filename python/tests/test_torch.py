@@ -505,6 +505,50 @@ class Recorded(Case):
             )
 
 
+    def test_the_search_runs_nothing_of_the_program_and_nothing_on_the_gpu(self):
+        """Subclasses, modes, an overridden parameters(), and closures whose cells are compared by tensors in them."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.check(
+                "import pickle\n"
+                "from torch.overrides import TorchFunctionMode\n"
+                "from torch.utils._python_dispatch import TorchDispatchMode\n"
+                f"path, ran = {folder!r} + '/x.pickle', []\n"
+                "class Sub(torch.Tensor):\n"
+                "    is_cuda = property(lambda self: ran.append('is_cuda'))\n"
+                "    __torch_function__ = classmethod(lambda c, f, t, a=(), k=None: ran.append(f) or super(Sub, c).__torch_function__(f, t, a, k or {}))\n"
+                "class Function(TorchFunctionMode):\n"
+                "    def __torch_function__(self, f, t, a=(), k=None): ran.append(f); return f(*a, **(k or {}))\n"
+                "class Dispatch(TorchDispatchMode):\n"
+                "    def __torch_dispatch__(self, f, t, a=(), k=None): ran.append(f); return f(*a, **(k or {}))\n"
+                "class Net(torch.nn.Sequential):\n"
+                "    def parameters(self, recurse=True): ran.append('parameters'); return super().parameters(recurse)\n"
+                "def history():\n"
+                "    hist = []\n"
+                "    return lambda t: hist.append(t)\n"
+                "other = [(lambda v: lambda: v)([empty(MIB) for _ in range(3)]) for _ in range(2)]\n"
+                "sparse = torch.sparse_coo_tensor(torch.zeros(1, 4, dtype=torch.long, device='cuda'), torch.ones(4, device='cuda'), (8,), check_invariants=False)\n"
+                "before = torch.cuda.memory_allocated()\n"
+                "def train():\n"
+                "    net, add = Net(torch.nn.Linear(8, 8)).cuda(), history()\n"
+                "    with gpumem.record(path, 'torch'):\n"
+                "        for _ in range(10): add(empty(MIB).as_subclass(Sub))\n"
+                "        acts = [empty(MIB) for _ in range(10)]\n"
+                "        made = torch.cuda.memory_stats()['allocation.all.allocated']\n"
+                "        modes = Function(), Dispatch()\n"
+                "        for m in modes: m.__enter__()\n"
+                "        ran.clear()\n"
+                "    assert not ran, ran\n"
+                "    for m in reversed(modes): m.__exit__(None, None, None)\n"
+                "    assert made == torch.cuda.memory_stats()['allocation.all.allocated']\n"
+                "    held = torch.cuda.memory_allocated()\n"
+                "    del acts\n"
+                "    assert held - torch.cuda.memory_allocated() == 10 * MIB\n"
+                "    return {k['container'].partition(',')[0]: len(k['blocks']) for k in pickle.load(open(path, 'rb'))['gpumem_keepers']}\n"
+                "found = train()\n"
+                "assert found == {'list `hist`': 10, 'list `acts`': 10}, found\n"
+            )
+
+
 class Diagnose(Case):
     PROGRAM = (
         "import sys, torch, gpumem\ngpumem.diagnose()\nnet = torch.nn.Linear(1024, 1024).cuda()\n"
