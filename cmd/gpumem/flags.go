@@ -60,7 +60,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	want := map[string]string{
-		"bool": "true or false", "int": "a whole number", "float64": "a number, such as 0.5 or 3e12",
+		"bool": "true or false", "int": "a whole number", "uint64": "a whole number from 1", "float64": "a number, such as 0.5 or 3e12",
 		"duration": "a duration, such as 5s or 10m",
 	}[bad.GetFlag().Value.Type()]
 	if want == "" {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"io"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestJoinWait: a duration behind --wait is its value, and COMMAND's words are not.
@@ -72,5 +74,29 @@ func TestFlagHelp(t *testing.T) {
 		if head, usage := flagHelp(cmd.Flags().Lookup(name)); head+"|"+usage != want {
 			t.Errorf("%s|%s, want %s", head, usage, want)
 		}
+	}
+}
+
+// What is no value of a flag is one line in words for people, not the parser's.
+func TestNoFlagShowsItsParser(t *testing.T) {
+	words := map[string]string{"replay": "x", "advise": "x", "leaks": "x", "hlo": "x", "remat": "x"}
+	for _, cmd := range newRoot(io.Discard, io.Discard).Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() == "string" || f.Value.Type() == "stringArray" {
+				return
+			}
+			for _, value := range []string{"abc", "-1", "", "1e3", "99999999999999999999999"} {
+				args := []string{cmd.Name(), "--" + f.Name + "=" + value}
+				if word := words[cmd.Name()]; word != "" {
+					args = append(args, word)
+				}
+				var out, errs bytes.Buffer
+				code := run(t.Context(), args, &out, &errs)
+				text := errs.String()
+				if strings.Contains(text, "strconv") || strings.Contains(text, "parsing") || strings.Count(text, "\n") > 1 && code == 2 {
+					t.Errorf("%s: status %d, %s", strings.Join(args, " "), code, text)
+				}
+			}
+		})
 	}
 }

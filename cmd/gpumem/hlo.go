@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -52,6 +53,9 @@ func runHLO(ctx context.Context, o *hloOptions) error {
 		if err := output.Check(file, "module", output.File{Flag: "--report", Path: o.page}); err != nil {
 			return err
 		}
+	}
+	if o.given("time") && o.page == "" {
+		return errors.New("--time is for the page: give --report, too")
 	}
 	if err := remat.CheckTime(o.time); err != nil {
 		return err

@@ -123,6 +123,8 @@ func (o *rematOptions) check(path string) error {
 	}{
 		{o.given("time") && o.request.Search > 0 && o.request.Algorithm != "gap",
 			"--time: " + o.request.Algorithm + " does not search; say --algorithm gap"},
+		{o.given("advice") && o.request.Advice && o.request.Algorithm != "gap",
+			"--advice: it is of the plans of gap; say --algorithm gap"},
 		{o.request.Packed && o.frontier, "--packed is for one limit, and --frontier is for many: leave one of them out"},
 		{o.given("save") && len(o.marks) == 0, "--save says what a marked region keeps: give --mark, too"},
 		{o.limit != "" && o.frontier, "--limit is one limit, and --frontier is for many: leave one of them out"},

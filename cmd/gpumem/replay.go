@@ -56,8 +56,12 @@ func replayCommand() *cobra.Command {
 // checkTraces checks the arguments.
 func (o *replayOptions) checkTraces(cmd *cobra.Command, words []string) error {
 	switch {
-	case len(words) != 2:
-		return oneTrace(cmd, words)
+	case len(words) == 0 || len(words) > 2:
+		return fmt.Errorf("replay takes one TRACE, or two to compare, TRACE and AFTER, and got %d; gpumem replay --help has examples", len(words))
+	case cmd.Flags().Changed("at") && o.at == 0:
+		return errors.New("--at: events are counted from 1")
+	case len(words) == 1:
+		return nil
 	case words[0] == "-" && words[1] == "-":
 		return errors.New("standard input can be one of two recordings, not both")
 	case o.save != "":

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -64,13 +65,33 @@ func TestSavedOfFormats(t *testing.T) {
 func TestFormatOption(t *testing.T) {
 	for _, c := range []struct{ name, format, want string }{
 		{"unknown", "txet", `in: there is no format "txet"; the formats are text, memdebug, torch, kineto, torch-timeline, xplane, rmm, nsys, memdump, pprof, minimalloc, gpumem`},
-		{"text as torch", "torch", "in: is not a pickle of protocol 2 to 5, so not a PyTorch snapshot"},
+		{"text as torch", "torch", `in: this is not of the format torch; it is lines "a ID BYTES" and "f ID", of the format text: leave --format out`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := Read(context.Background(), strings.NewReader("a 0 100\n"), "in", trace.Options{Format: c.format})
 			tracetest.WantInputError(t, err, c.want)
 		})
 	}
-	_, err := Read(context.Background(), strings.NewReader("\x80\x04]."), "in", trace.Options{Format: "text"})
-	tracetest.WantInputError(t, err, `in:1: "\x80\x04].": byte 2 of the line is the control character 0x04; this is not a text recording`)
+	// What is said of a file that is no recording is said under --format, too.
+	_, err := Read(context.Background(), strings.NewReader("\x89PNG\r\n\x1a\n"), "in", trace.Options{Format: "kineto"})
+	tracetest.WantInputError(t, err, "in: this is no recording; it is a picture (PNG)")
+	// Every format says of every other's file what that is.
+	for _, name := range tracetest.Samples(t) {
+		data := tracetest.Sample(t, name)
+		own := all.Recognise(data)
+		for _, f := range all {
+			if f.Name == own {
+				continue
+			}
+			tr, err := Read(context.Background(), bytes.NewReader(data), name, trace.Options{Format: f.Name})
+			if err == nil {
+				tr.Close()
+				t.Errorf("%s is read as %s", name, f.Name)
+			} else if want := fmt.Sprintf("this is not of the format %s; it is ", f.Name); !strings.Contains(err.Error(), want) {
+				t.Errorf("%s as %s: %v", name, f.Name, err)
+			}
+		}
+	}
+	_, err = Read(context.Background(), strings.NewReader("?\x04]."), "in", trace.Options{Format: "text"})
+	tracetest.WantInputError(t, err, `in:1: "?\x04].": byte 2 of the line is the control character 0x04; this is not a text recording`)
 }

@@ -6,6 +6,7 @@ package replay
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,25 @@ type Instant struct {
 	Allocated uint64 `json:"allocated_bytes"` // without blocks that are freed and wait for a stream
 	Active    uint64 `json:"active_bytes"`
 	Reserved  uint64 `json:"reserved_bytes"` // from the device
+}
+
+// checkAt returns an error if no answer would have Config.At: it is no event of the pools, or no
+// policy has PyTorch's allocator.
+func checkAt(cfg *Config, t *trace.Trace, pools []*trace.Pool) error {
+	if cfg.At == 0 {
+		return nil
+	}
+	if !slices.ContainsFunc(cfg.Policies, func(p policy.Policy) bool { return p.Kind == policy.Caching }) {
+		return errors.New("--at is for PyTorch's allocator, and no policy has it: add --policy pytorch")
+	}
+	var most uint64
+	for _, p := range pools {
+		most = max(most, p.Events-p.Seeds)
+	}
+	if cfg.At > most {
+		return fmt.Errorf("--at %d: %s has %s", cfg.At, t.Source, report.Counted(most, "event"))
+	}
+	return nil
 }
 
 // counts follows what is allocated and active over a pass.

@@ -245,6 +245,9 @@ func Run(ctx context.Context, t *trace.Trace, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkAt(&cfg, t, pools); err != nil {
+		return nil, err
+	}
 	for _, pool := range pools {
 		w, err := waiting(ctx, t, pool)
 		if err != nil {

@@ -413,7 +413,7 @@ func TestBinaryErrors(t *testing.T) {
 			wantInputError(t, err, c.want)
 		})
 	}
-	_, err := Read(context.Background(), strings.NewReader("a 0 1\n"), "in", Options{Format: "gpumem"})
+	_, err := Read(context.Background(), strings.NewReader("what?\n"), "in", Options{Format: "gpumem"})
 	wantInputError(t, err, "in: does not begin as a recording that --save wrote")
 }
 

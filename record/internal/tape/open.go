@@ -4,6 +4,7 @@ package tape
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -113,10 +114,11 @@ func (fs Formats) ReadFrom(in *input.Reader, opt Options) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f == nil {
-		if f, err = fs.recognise(in.Name(), head); err != nil {
-			return nil, err
-		}
+	var other error // what is said where reading fails
+	if f != nil {
+		other = fs.otherFormat(f, in.Name(), head)
+	} else if f, err = fs.recognise(in.Name(), head); err != nil {
+		return nil, err
 	}
 	b := newBuilder(in, f.Name, opt)
 	if err = f.Read(in, b); err == nil {
@@ -124,10 +126,39 @@ func (fs Formats) ReadFrom(in *input.Reader, opt Options) (*Trace, error) {
 	}
 	if err != nil {
 		b.trace.Close() // the error of reading is the one to report
+		var bad *Error
+		if other != nil && errors.As(err, &bad) {
+			err = other
+		}
 		return nil, err
 	}
 	in.Report()
 	return b.trace, nil
+}
+
+// otherFormat returns what content is that does not begin as the format does that was asked for;
+// nil where that is not known.
+func (fs Formats) otherFormat(f *Format, file string, head []byte) error {
+	if len(head) == 0 || f.Looks(head) {
+		return nil
+	}
+	if is, _ := fs.named(file, fs.Recognise(head)); is != nil {
+		return &Error{File: file, Msg: fmt.Sprintf("this is not of the format %s; it is %s, of the format %s: leave --format out", f.Name, is.What, is.Name)}
+	}
+	return fs.refused(file, head)
+}
+
+// refused returns the error of content that is known to be no recording; nil for other.
+func (fs Formats) refused(file string, head []byte) error {
+	for _, f := range fs {
+		if f.Refuses == nil {
+			continue
+		}
+		if msg := f.Refuses(file, head); msg != "" {
+			return &Error{File: file, Msg: msg}
+		}
+	}
+	return nil
 }
 
 // named returns the format of a name; nil if the name is "".
@@ -170,13 +201,8 @@ func (fs Formats) recognise(file string, head []byte) (*Format, error) {
 	if len(head) == 0 {
 		return nil, &Error{File: file, Msg: "the recording is empty: no events"}
 	}
-	for _, f := range fs {
-		if f.Refuses == nil {
-			continue
-		}
-		if msg := f.Refuses(file, head); msg != "" {
-			return nil, &Error{File: file, Msg: msg}
-		}
+	if err := fs.refused(file, head); err != nil {
+		return nil, err
 	}
 	if name := fs.Recognise(head); name != "" {
 		return fs.named(file, name)
