@@ -16,16 +16,17 @@ import (
 	"gpumem/policy/frameworks"
 	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
+	"gpumem/size"
 )
 
 // seed is a block that lived at the first event, and where.
 type seed struct {
-	segment      build.Placer
-	offset, size uint64
+	segment       build.Placer
+	offset, bytes uint64
 }
 
 func (s *seed) place(r alloc.Request) (alloc.Block, error) {
-	return s.segment(r, s.offset, s.size)
+	return s.segment(r, s.offset, s.bytes)
 }
 
 // AsRecorded returns the policy of the program that was recorded, in a release; "" means the
@@ -49,7 +50,7 @@ func AsRecorded(t *trace.Trace, version string) (p policy.Policy, ok bool) {
 // difference: a snapshot does not have the fraction that the program may set in a call.
 func isAsRecorded(t *trace.Trace, p policy.Policy) bool {
 	r, ok := AsRecorded(t, p.Version)
-	return ok && p.Kind == policy.Caching && r.Kind == p.Kind && r.Torch == p.Torch
+	return ok && r.Kind == p.Kind && r.Torch == p.Torch
 }
 
 // restore gives the allocator the segments that the recorded pool had, and returns where
@@ -66,10 +67,15 @@ func (p *Pass) restore() ([]seed, error) {
 		p.recorded.restored = true
 		return seeds, nil
 	}
-	p.recorded.stop()
-	if errors.Is(err, alloc.ErrNoMemory) || errors.Is(err, alloc.ErrBadRequest) {
-		_, err = a.Trim(0)
+	if !errors.Is(err, alloc.ErrNoMemory) && !errors.Is(err, alloc.ErrBadRequest) {
+		return nil, err
 	}
+	for _, s := range p.Pool.Segments() {
+		if s.Private != 0 { // its memory goes back when it has no user; the error says that it has none
+			_ = a.ReleasePool(uint64(s.Private))
+		}
+	}
+	_, err = a.Trim(0)
 	return nil, err
 }
 
@@ -118,17 +124,17 @@ func seat(a build.Restorer, segments []tape.Segment, placers []build.Placer) ([]
 	var seeds []seed
 	for i, s := range segments {
 		for k, b := range s.Blocks {
-			size := b.Bytes
-			if size == 0 { // as the allocator would cut it
+			bytes := b.Bytes
+			if bytes == 0 { // as the allocator would cut it
 				end := s.Addr + s.Bytes
 				if k+1 < len(s.Blocks) {
 					end = s.Blocks[k+1].Addr
 				}
-				if size = a.Occupies(recordedPool(s), b.Requested, end-b.Addr); size == 0 {
+				if bytes = a.Occupies(recordedPool(s), b.Requested, end-b.Addr); bytes == 0 {
 					return nil, fmt.Errorf("%w: a block of %d bytes does not fit where it was recorded", alloc.ErrBadRequest, b.Requested)
 				}
 			}
-			seeds = append(seeds, seed{placers[i], b.Addr - s.Addr, size})
+			seeds = append(seeds, seed{placers[i], b.Addr - s.Addr, bytes})
 		}
 	}
 	return seeds, nil
@@ -151,8 +157,7 @@ type recorded struct {
 // given is a grant of the device at a recorded address.
 type given struct{ addr, bytes, own uint64 }
 
-// newRecorded returns the device of a pool, as if it was not there if the recording does not
-// have its segments.
+// newRecorded returns the device of a pool; nil if the addresses are those of a damaged recording.
 func newRecorded(dev device.GPU, pool *trace.Pool) *recorded {
 	d := &recorded{GPU: dev}
 	for _, list := range [][]tape.Segment{pool.Segments(), pool.Granted()} {
@@ -161,10 +166,9 @@ func newRecorded(dev device.GPU, pool *trace.Pool) *recorded {
 				continue
 			}
 			d.left = append(d.left, device.Range{Addr: s.Addr, Bytes: s.Bytes})
-			d.above = max(d.above, s.Addr+s.Bytes)
+			d.above = max(d.above, size.Add(s.Addr, s.Bytes))
 		}
 	}
-	d.above = (d.above + page - 1) &^ (page - 1)
 	if d.above >= 1<<62 {
 		return nil
 	}
@@ -173,9 +177,6 @@ func newRecorded(dev device.GPU, pool *trace.Pool) *recorded {
 
 // maxAhead is how many recorded segments are looked at for one of the same size.
 const maxAhead = 1 << 10
-
-// stop gives no more recorded addresses.
-func (d *recorded) stop() { d.left = nil }
 
 // Alloc gives memory, at the address that is recorded for that many bytes.
 func (d *recorded) Alloc(bytes uint64) (device.Range, error) {
@@ -201,9 +202,10 @@ func (d *recorded) Alloc(bytes uint64) (device.Range, error) {
 }
 
 func (d *recorded) isFree(addr, bytes uint64) bool {
-	i, found := d.find(addr)
-	isAbove := i > 0 && d.given[i-1].addr+d.given[i-1].bytes > addr
-	return !found && !isAbove && (i == len(d.given) || addr+bytes <= d.given[i].addr)
+	i, _ := d.find(addr)
+	belowIsOver := i == 0 || d.given[i-1].addr+d.given[i-1].bytes <= addr
+	aboveIsLater := i == len(d.given) || addr+bytes <= d.given[i].addr
+	return belowIsOver && aboveIsLater
 }
 
 func (d *recorded) find(addr uint64) (int, bool) {
