@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import sys
 from collections.abc import Mapping as MappingABC
 from typing import IO, Any, Iterator, Mapping, Optional, Union
@@ -21,14 +23,16 @@ def doctor(
     """Says why a program failed, and what to set.
 
     problem: the text of a log or a traceback, an exception, the name or the Path of a log, or an open
-    file; None is the exception that is being handled, or else the last that was not. A text of one line
-    that is the name of a file is taken for the file.
+    file; None is the exception that is being handled, or else the last that was not. A str is the name of a
+    file if there is one of that name, or if it looks like one: one word with a / in it or with an ending such as
+    .log, .txt or .out. Any other is the text itself.
     with_file: a snapshot, memory profile or dump that was taken beside it.
     state: a file that gpumem ps --json wrote. machine: look at this machine's GPUs; without a problem,
     at nothing else.
 
     The answer has verdict, causes (each with title, evidence, settings, steps), missing,
-    decide and certain; see docs/doctor.md. ValueError: a file that cannot be read.
+    decide and certain; see docs/doctor.md. FileNotFoundError and IsADirectoryError: a name that is no file's;
+    ValueError: a file or a text that cannot be read.
     """
     wrong = _wants_of_doctor(problem) or with_file is not None and _wants.path("with_file=", with_file) or state is not None and _wants.path("state=", state)
     if wrong:
@@ -37,6 +41,12 @@ def doctor(
         problem = sys.exc_info()[1] or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         if problem is None and not machine and state is None:
             raise ValueError("doctor() without an argument explains the last exception, and there was none: give it a text, an exception or a file, or machine=True")
+    if machine and state is not None:
+        raise ValueError("gpumem.doctor: state= is of the machine where it failed, and machine=True looks at this one; give one of them")
+    for argument, name in (("", _name(problem)), ("with_file=", with_file), ("state=", state)):
+        error = _no_file(argument, os.fspath(name) if name is not None else "")
+        if error:
+            raise error
     log, file = _log(problem)
     arguments = ["doctor"] + ([file] if file else ["-"] if log else [])
     for flag, value in (("--with", with_file), ("--state", state)):
@@ -47,7 +57,25 @@ def doctor(
     try:
         return _ask(arguments, log)
     except ValueError as e:
-        raise e.with_traceback(None)  # the text says it all
+        raise ValueError(_in_own_words(str(e), _OF_DOCTOR)) from None
+
+
+# How the command calls what has another name here.
+_OF_DOCTOR = (
+    ("gpumem: stdin: the log is empty", "gpumem: the text is empty"),
+    ("gpumem: stdin: ", "gpumem: the text: "),
+    ("gpumem: ", "gpumem.doctor: "),
+    ("gpumem doctor LOG --with FILE", "gpumem.doctor(LOG, with_file=FILE)"),
+    ("gpumem doctor --state FILE", "gpumem.doctor(state=FILE)"),
+    ("--with: ", "with_file="),
+)
+_OF_EXPLAIN = (("gpumem: ", "gpumem.explain: "), ("--as: ", ""), ("--as ", "framework="), ("device ", "device="), ("leave the flag out", "leave it out"))
+
+
+def _in_own_words(text: str, words: tuple[tuple[str, str], ...]) -> str:
+    for command, own in words:
+        text = text.replace(command, own, 1)
+    return text
 
 
 def _wants_of_doctor(problem: Any) -> str:
@@ -64,11 +92,33 @@ def _log(problem: Any) -> tuple[Union[str, bytes, None], str]:
         return _text(problem), ""
     if hasattr(problem, "read"):
         problem = problem.read()
-    is_name = isinstance(problem, str) and 0 < len(problem) < 4096 and problem.isprintable() and os.path.isfile(problem)
-    if is_name or isinstance(problem, os.PathLike):
-        name = os.fspath(problem)
+    name = _name(problem)
+    if name is not None:
         return None, os.path.join(os.curdir, name) if name.startswith("-") else name
     return problem, ""
+
+
+_ENDING = re.compile(r"\.(log|txt|text|out|err|stdout|stderr|json|jsonl|csv|html|pickle|pb|gz|bz2|xz|zst)(\.\w+)?\Z", re.IGNORECASE)
+
+
+def _name(problem: Any) -> Optional[str]:
+    """Returns the name of a file, None if a problem is none."""
+    if isinstance(problem, os.PathLike):
+        return os.fsdecode(problem)
+    if not isinstance(problem, str) or not 0 < len(problem) < 4096 or not problem.isprintable():
+        return None
+    is_word = not any(c.isspace() for c in problem)
+    looks_like_one = is_word and (os.sep in problem or _ENDING.search(problem) is not None)
+    return problem if looks_like_one or os.path.exists(problem) else None
+
+
+def _no_file(argument: str, name: str) -> Optional[OSError]:
+    """Returns the error for a name that is no file's; one of "" is none."""
+    if name and not os.path.exists(name):
+        return FileNotFoundError(f"gpumem.doctor: {argument}{name}: there is no such file")
+    if name and os.path.isdir(name):
+        return IsADirectoryError(f"gpumem.doctor: {argument}{name}: this is a folder; name a file in it")
+    return None
 
 
 def _text(error: BaseException) -> str:
@@ -108,7 +158,7 @@ def explain(framework: Optional[str] = None, *, device: Optional[str] = None, en
     try:
         answer = _ask(arguments, env=env)
     except ValueError as e:
-        raise e.with_traceback(None)  # the text says it all
+        raise ValueError(_in_own_words(str(e), _OF_EXPLAIN)) from None
     from . import torch
 
     if of_this_process and answer.get("framework") == "pytorch" and torch.is_used():
@@ -248,8 +298,15 @@ def _next(leaks: bool) -> list[str]:
     if not leaks:
         lines.append(f"  gpumem fit -- {program}    # the card and the settings that it needs; runs without a GPU")
     if "torch" in frameworks:
-        lines.append(f"  gpumem run --record run.pickle -- {program}    # for gpumem leaks run.pickle")
+        name = _new_name()
+        lines.append(f"  gpumem run --record {name} -- {program}    # for gpumem leaks {name}")
     return lines
+
+
+def _new_name() -> str:
+    """Returns the name of a recording that is not there yet: run --record replaces none."""
+    names = itertools.chain(["run.pickle"], (f"run{n}.pickle" for n in itertools.count(2)))
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def diagnose(error: Optional[BaseException] = None) -> None:

@@ -110,6 +110,15 @@ def _bytes(text: Optional[str]) -> Optional[bytes]:
 _serves = False  # a library was told to take its memory from the shared pools
 
 
+_segments = False  # PyTorch's own allocator takes the segments of a MemPool from them
+
+
+def serve_segments() -> None:
+    """Notes that the shared pools have PyTorch's segments, whose blocks PyTorch's own history has."""
+    global _segments
+    _segments = True
+
+
 def serve() -> None:
     """Notes that a library takes its memory from the shared pools from now on."""
     global _serves
@@ -117,8 +126,8 @@ def serve() -> None:
 
 
 def serves() -> bool:
-    """Reports whether the shared pools are what a program's memory is in: one is open, or will be."""
-    return _serves or any(is_open(pool) for pool in range(ALL))
+    """Reports whether this project's pools are what a program's memory is in: one is open, or will be."""
+    return shared() or any(is_open(pool) for pool in range(SHARED, ALL))
 
 
 SHARED = 64  # the pools that libraries share have the numbers of GPUs; those of Pool follow
@@ -126,8 +135,9 @@ ALL = 1024
 
 
 def shared() -> bool:
-    """Reports whether libraries take their memory from the shared pools: one is open, or will be."""
-    return _serves or any(is_open(pool) for pool in range(SHARED))
+    """Reports whether libraries take their memory from the shared pools: one is open, or will be. Not where
+    it is only for a MemPool of PyTorch's."""
+    return _serves or not _segments and any(is_open(pool) for pool in range(SHARED))
 
 
 def is_open(pool: int) -> bool:
@@ -222,6 +232,9 @@ def configure(gpu: int = 0, device: Optional[str] = None, policy: Optional[str] 
     on a GPU, before its first use.
 
     >>> gpumem.configure(policy="elastic:limit=20GiB")
+
+    gpu: 0 to 63, as the process counts them. The GPU is not looked for, which would begin to use it: a number
+    that none has is kept, and changes nothing.
     """
     wrong = _wants.gpu(gpu) or _wants.device(device) or _wants.policy(policy)
     if wrong:

@@ -92,7 +92,8 @@ def use(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> None:
 def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:
     """Returns a torch.cuda.MemPool whose memory is from this project's pool.
 
-    Statistics, snapshots and torch.OutOfMemoryError are PyTorch's own. policy and gpu are as
+    Statistics, snapshots and torch.OutOfMemoryError are PyTorch's own, and so is what gpumem.record and
+    gpumem.watch have of it; framework="gpumem" is this project's pool. policy and gpu are as
     for use, before the first use of this project's pool.
     """
     wrong = _wants.policy(policy) or _wants.gpu(gpu, all_of_them=True)
@@ -103,6 +104,7 @@ def pool(policy: Optional[str] = None, *, gpu: Optional[int] = None) -> Any:
     _library.library()  # for stats and report; PyTorch opens the same file
     allocator = torch.cuda.memory.CUDAPluggableAllocator(_library.path(), "gpumem_torch_pool_alloc", "gpumem_torch_free")
     _pools.append(allocator)
+    _library.serve_segments()
     return torch.cuda.MemPool(allocator.allocator())
 
 

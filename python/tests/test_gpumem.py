@@ -22,6 +22,7 @@ from unittest import mock
 os.environ["GPUMEM_DEVICE"] = "sim:1GiB"
 
 import gpumem
+from gpumem import _explain, _library, _record, _watch
 
 MIB = 1 << 20
 LOG = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 6727663616 bytes."
@@ -96,8 +97,53 @@ class Doctor(unittest.TestCase):
             log = pathlib.Path(folder, "log")
             log.write_text(LOG)
             self.assertEqual(gpumem.doctor(log).verdict, "needs")
-            with self.assertRaisesRegex(ValueError, "no such file"):
+            with self.assertRaisesRegex(FileNotFoundError, "none: there is no such file"):
                 gpumem.doctor(pathlib.Path(folder, "none"))
+
+    def test_a_name_or_a_text(self):
+        """A misspelt name was read as a log of one line, in which no memory failed."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            stack.callback(os.chdir, os.getcwd())
+            os.chdir(folder)
+            os.mkdir("logs")
+            pathlib.Path("train run").write_text(LOG)
+            self.assertEqual(gpumem.doctor("train run").verdict, "needs")
+            for name in ("train.log", "train.LOG", "slurm-1.out", "train.log.1", "train.txt.gz", "./train", "logs/train"):
+                with self.assertRaisesRegex(FileNotFoundError, f"^gpumem.doctor: {name}: there is no such file$"):
+                    gpumem.doctor(name)
+            with self.assertRaisesRegex(IsADirectoryError, "^gpumem.doctor: logs: this is a folder"):
+                gpumem.doctor("logs")
+            for text in ("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; see /tmp/train.log)", "train.log: CUDA out of memory", "std::bad_alloc", "torch.OutOfMemoryError", "failed\n./train.log"):
+                gpumem.doctor(text)
+
+    def test_messages_in_the_words_of_python(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.txt")
+            pathlib.Path(path).write_text("hello")
+            for call, words in {
+                "doctor('')": "gpumem.doctor: the text is empty",
+                "doctor(b'\\0\\0\\0')": "gpumem.doctor: the text: this is no text",
+                "doctor('x', with_file=path)": f"gpumem.doctor: with_file={path}:1: ",
+                "doctor('x', with_file='none')": "gpumem.doctor: with_file=none: there is no such file",
+                "doctor('x', state='none')": "gpumem.doctor: state=none: there is no such file",
+                "doctor('x', state=path, machine=True)": "gpumem.doctor: state= is of the machine where it failed",
+                "explain('nope')": 'gpumem.explain: unknown framework "nope"',
+                "explain('')": 'gpumem.explain: framework="": it is empty; give a value, or leave it out',
+                "explain('jax', device='bad')": 'gpumem.explain: device="bad": no card',
+            }.items():
+                with self.assertRaises((ValueError, OSError)) as raised:
+                    eval("gpumem." + call, {"gpumem": gpumem, "path": path})
+                self.assertEqual((str(raised.exception)[: len(words)], "--" in str(raised.exception), "stdin" in str(raised.exception)), (words, False, False))
+
+    def test_the_next_command_has_a_new_file(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+            stack.callback(os.chdir, os.getcwd())
+            os.chdir(folder)
+            stack.enter_context(only({"torch": types.ModuleType("torch")}))
+            stack.enter_context(mock.patch.object(sys, "orig_argv", ["python", "train.py"], create=True))
+            for name in ("run.pickle", "run2.pickle", "run3.pickle"):
+                self.assertIn(f"gpumem run --record {name} -- python train.py    # for gpumem leaks {name}", _explain._next(leaks=True)[-1])
+                pathlib.Path(name).touch()
 
     def test_what_a_log_may_be(self):
         """Its name, as in the shell; bytes; an open file, of text or of bytes."""
@@ -378,6 +424,16 @@ class Pool(unittest.TestCase):
         with only({}), self.assertRaisesRegex(ValueError, "no framework imported"), gpumem.record(os.devnull):
             pass
 
+    def test_whose_memory_a_recording_has(self):
+        """A shared pool that has PyTorch's segments alone has not PyTorch's blocks."""
+        for segments, serves, is_open, wanted in (
+            (False, False, [], "torch"), (True, False, [0], "torch"), (False, False, [0], "gpumem"), (True, True, [0], "gpumem"), (True, False, [0, 64], "gpumem")
+        ):
+            with self.subTest((segments, serves, is_open)), only({"torch": mock.MagicMock()}), mock.patch.multiple(_library, _segments=segments, _serves=serves, is_open=is_open.__contains__):
+                self.assertEqual(_record._guess(), wanted)
+                if 64 not in is_open:
+                    self.assertEqual(_watch._choose()[0], wanted)
+
     def test_watch_refuses_what_it_cannot_decorate(self):
         async def later():
             pass
@@ -533,6 +589,7 @@ class Processes(unittest.TestCase):
 STANDINS = '''
 import ctypes, os, sys, types
 import gpumem
+from gpumem import _explain
 
 cupy = types.ModuleType("cupy"); cupy.cuda = types.SimpleNamespace()
 class CupyError(MemoryError):

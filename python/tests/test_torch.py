@@ -505,6 +505,22 @@ class Recorded(Case):
             )
 
 
+    def test_after_pool_it_is_pytorchs_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out, err = self.check(
+                "import pickle\n"
+                f"path = {folder!r} + '/x.pickle'\n"
+                "pool = gpumem.torch.pool()\n"
+                "with torch.cuda.use_mem_pool(pool): first = empty(MIB)\n"
+                "with gpumem.record(path):\n"
+                "    own = empty(2 * MIB)\n"
+                "    with torch.cuda.use_mem_pool(pool): second = empty(3 * MIB)\n"
+                "events = [e for e in pickle.load(open(path, 'rb'))['device_traces'][0] if e['action'] == 'alloc']\n"
+                "assert [e['size'] for e in events] == [2 * MIB, 3 * MIB] and all(e['frames'] for e in events), events\n"
+                "with gpumem.watch(): third = empty(4 * MIB)\n"
+            )
+            self.assertIn("gpumem.watch: torch: peak", err)
+
     def test_the_search_runs_nothing_of_the_program_and_nothing_on_the_gpu(self):
         """Subclasses, modes, an overridden parameters(), and closures whose cells are compared by tensors in them."""
         with tempfile.TemporaryDirectory() as folder:
