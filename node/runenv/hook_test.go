@@ -49,6 +49,7 @@ type script struct {
 	env     []string          // besides PATH and HOME
 	code    string
 	ends    bool // by an exception, or not
+	dir     string
 }
 
 // run is what the script says on stdout and on stderr, one after the other.
@@ -76,6 +77,7 @@ func (s script) run(t *testing.T) (stdout, stderr string) {
 	}
 	env := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "PYTHONPATH=" + path}, s.env...)
 	cmd := exec.Command(exe, "-c", s.code)
+	cmd.Dir = s.dir
 	cmd.Env = must(t, env, []string{exe}, s.grant).Env
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -1,11 +1,13 @@
 package runenv
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -152,6 +154,45 @@ func TestRecord(t *testing.T) {
 	g.Record = "x.pickle"
 	if _, err := For(nil, nil, g); err == nil || !strings.Contains(err.Error(), "want an absolute path") {
 		t.Errorf("a relative path: %v", err)
+	}
+}
+
+// TestRecordTorchKeepsTheStatusOfCtrlC: Python ends itself by SIGINT, so that a shell's loop ends, too, unless
+// something that is run at its end has it forget why it ends.
+func TestRecordTorchKeepsTheStatusOfCtrlC(t *testing.T) {
+	g := Limits{Record: filepath.Join(t.TempDir(), "x.pickle")}
+	const ended = "import signal, subprocess, sys; p = subprocess.run([sys.executable, 'program.py'], stderr=subprocess.DEVNULL); print(p.returncode == -signal.SIGINT)"
+	const program = "import os, torch; torch.init(); hist = [torch.Tensor(i) for i in range(1, 11)]; raise KeyboardInterrupt"
+	stdout, stderr := script{grant: g, modules: map[string]string{"torch.py": standInRecording + standInTensors},
+		code: "open('program.py', 'w').write(" + strconv.Quote(program) + ")\n" + ended, dir: t.TempDir()}.run(t)
+	if stdout != "True" || stderr != "" {
+		t.Errorf("stdout %q, want True; stderr %q", stdout, stderr)
+	}
+	if data, err := os.ReadFile(g.Record); err != nil || !bytes.Contains(data, []byte("list `hist`")) {
+		t.Errorf("the recording: %q, %v", data, err)
+	}
+}
+
+// TestRecordSaysWhyThereIsNone of a framework that keeps no record of its own.
+func TestRecordSaysWhyThereIsNone(t *testing.T) {
+	modules := map[string]string{"torch.py": standInRecording, "jax/__init__.py": "", "jax/_src/__init__.py": "", "jax/_src/xla_bridge.py": standInBridge}
+	const jax = "from jax._src import xla_bridge as b; b._init_backend('%s'); "
+	const want = "gpumem: nothing is recorded to FILE: JAX keeps no record of its own, and no pool was out of memory; " +
+		"gpumem run --pool elastic --record FILE records every allocation, and in the program gpumem.record(FILE, \"jax\") has the profiler's events"
+	one := Lease{ID: "abc", Bytes: 6 * gib, Total: 24 * gib, Simulated: true}
+	for _, tc := range []struct{ name, code, want string }{
+		{"JAX", fmt.Sprintf(jax, "cuda"), want},
+		{"JAX without a GPU", fmt.Sprintf(jax, "cpu"), ""},
+		{"JAX, whose pool was out of memory", fmt.Sprintf(jax, "cuda") + "import os; open(os.environ['GPUMEM_RECORD'] + '_GPU_0_bfc.1', 'w')", ""},
+		{"JAX beside PyTorch", "import torch; torch.init(); " + fmt.Sprintf(jax, "cuda"), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := Limits{Leases: []Lease{one}, Record: filepath.Join(t.TempDir(), "x.pickle")}
+			_, stderr := script{grant: g, modules: modules, code: tc.code}.run(t)
+			if got := strings.Replace(stderr, g.Record, "FILE", 1); got != tc.want {
+				t.Errorf("said %q, want %q", got, tc.want)
+			}
+		})
 	}
 }
 

@@ -59,7 +59,7 @@ def install():
     if os.environ.get("GPUMEM_RECORD") and not served:
         import gpumem_record
 
-        gpumem_record.say = say
+        gpumem_record.begin(say, using)
         wanted.setdefault("torch", []).append(gpumem_record.torch)
     if os.environ.get("GPUMEM_REMAT"):
         wanted.setdefault("jax", []).append(remat)

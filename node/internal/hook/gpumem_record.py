@@ -14,7 +14,7 @@ import sys
 import time
 import types
 
-say = None  # tells of an error; gpumem_hook sets it
+say = None  # tells of an error
 
 # Events that PyTorch keeps: the last of them. Without a limit a program that runs
 # for days would fill the host's memory.
@@ -24,6 +24,36 @@ MOST = 1000000
 MOST_SPENT = 3.0
 MAIN = getattr(sys.modules.get("__main__"), "__dict__", {})
 TOOL = 4  # of sys.monitoring: debuggers, coverage and profilers have others
+
+
+used = {}  # the GPUs that each process has used
+recorders = []
+
+
+def begin(tell_of, using):
+    """Is called by gpumem_hook, before a framework is imported."""
+    global say, used
+    say, used = tell_of, using
+    atexit.register(say_what_is_missing)
+
+
+def say_what_is_missing():
+    """Says why there is no recording of a framework that keeps none, and what makes one."""
+    names = [name for module, name in (("jax", "JAX"), ("tensorflow", "TensorFlow")) if module in sys.modules]
+    file = os.environ.get("GPUMEM_RECORD", "")
+    if not names or not used.get(os.getpid()) or any(r.process == os.getpid() for r in recorders):
+        return
+    folder, name = os.path.split(file)
+    try:
+        if any(f == name or f.startswith(name + "_") for f in os.listdir(folder)):
+            return
+    except OSError:
+        return
+    or_jax = ", and in the program gpumem.record(FILE, \"jax\") has the profiler's events" if "JAX" in names else ""
+    sys.stderr.write(
+        "gpumem: nothing is recorded to %s: %s keeps no record of its own, and no pool was out of memory; "
+        "gpumem run --pool elastic --record FILE records every allocation%s\n" % (file, " and ".join(names), or_jax)
+    )
 
 
 def torch(module):
@@ -55,13 +85,18 @@ class Torch(object):
             except TypeError:
                 memory._record_memory_history(True, trace_alloc_max_entries=MOST, trace_alloc_record_context=True)  # 2.0
             self.process = os.getpid()
-            atexit.register(self.write)
+            recorders.append(self)
+            atexit.register(self.end)
             self.await_ends()
             observe = getattr(self.module._C, "_cuda_attach_out_of_memory_observer", None)
             if observe:
                 observe(self.refuse)
         except Exception as error:
             tell(error)
+
+    def end(self):
+        self.write()
+        keep_status()
 
     def refuse(self, *what):
         if not self.refused:
@@ -172,6 +207,21 @@ class Torch(object):
             path = "%s.%d" % (self.name, self.process)
             with open(path, "x"):
                 return path
+
+
+def keep_status():
+    """Has Python end by SIGINT a program that Ctrl-C has ended, as without this file: it forgets that with the next
+    text that it evaluates, as each namedtuple does, and learns it from one that a KeyboardInterrupt leaves."""
+    is_session = hasattr(sys, "ps1") or sys.flags.interactive or "IPython" in sys.modules
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not is_session:
+        try:
+            eval("interrupt()", {"interrupt": interrupt})
+        except KeyboardInterrupt:
+            pass
+
+
+def interrupt():
+    raise KeyboardInterrupt
 
 
 def unwrapped(function):
