@@ -179,11 +179,11 @@ class Keepers(unittest.TestCase):
         self.assertEqual([(k["device"], k["bytes"], len(k["blocks"])) for k in found], [(0, 100_000, 100)])
 
     def test_a_long_row_hides_no_short_one(self):
-        """Where the clock goes on by a thousandth each time that somebody looks at it."""
+        """Where the clock goes on by a hundred thousandth of a second each time that somebody looks at it."""
         one = self.tensor(1 << 30)
-        long = [one] * 100_000
+        long = [one] * 1_000_000
         short = [self.tensor() for _ in range(10)]
-        with unittest.mock.patch.object(_keepers, "time", types.SimpleNamespace(thread_time=itertools.count(0, 0.001).__next__, monotonic=lambda: 0)):
+        with unittest.mock.patch.object(_keepers, "time", types.SimpleNamespace(thread_time=itertools.count(0, 0.00001).__next__, monotonic=lambda: 0)):
             self.assertEqual(self.found(*short), [("list `short`, a local of test_a_long_row_hides_no_short_one", 10)])
         del long
 
