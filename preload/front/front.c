@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define API __attribute__((visibility("default"))) int
@@ -178,6 +179,7 @@ static pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER; // of own_pools and coun
 static pthread_mutex_t primaries[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
 
 static int tried; // to load the pools; guarded by opening
+static int fit_noted; // a line of fit_note; guarded by opening
 static int wrong; // a setting is: there is no memory
 
 // is_gpu reports whether d is a number that a GPU may have.
@@ -204,8 +206,29 @@ static void forked(void) {
   }
 }
 
+// fit_note adds a line to the file whole.PID of this process in a run of gpumem fit, which is there
+// while nothing of the recording is lost: libgpumem.so removes it where writing fails. The lines have
+// the time in nanoseconds since 1970:
+//
+//	gpu NUMBER UUID TIME    the process uses this GPU from then on
+//	end TIME                its end, if it ends by exit
+static void fit_note(const char *what, int create) {
+  char path[4096], line[128];
+  struct timespec now;
+  const char *whole = getenv("GPUMEM_RECORD_WHOLE");
+  if (!whole || !*whole || snprintf(path, sizeof path, "%s.%d", whole, (int)getpid()) >= (int)sizeof path) return;
+  int f = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | (create ? O_CREAT : 0), 0666);
+  if (f < 0) return;
+  clock_gettime(CLOCK_REALTIME, &now);
+  int n = snprintf(line, sizeof line, "%s %lld%09ld\n", what, (long long)now.tv_sec, now.tv_nsec);
+  if (write_quietly(f, line, (size_t)n) != n) unlink(path);
+  close(f);
+}
+
 static void at_exit(void) {
-  if (pools.gmExit && !child) gm.gmExit();
+  if (!pools.gmExit || child) return;
+  fit_note("end", 0);
+  gm.gmExit();
 }
 
 static const char *setting(const char *name) {
@@ -383,6 +406,11 @@ static void open_here(int d, int there) {
     uuid_of(d, uuid);
     gpus[d].d.block = block_of(d);
     if (!code) code = gm.gmOpen(d, uuid, there, &gpus[d].d); // says why not
+    if (!code) {
+      char what[80];
+      snprintf(what, sizeof what, "gpu %d %s", d, uuid);
+      fit_note(what, !fit_noted), fit_noted = 1;
+    }
     // A lease that is full may have room later.
     gpus[d].state = code == CU_OUT_OF_MEMORY ? 0 : code ? -1 : 1;
     struct stat st;

@@ -23,10 +23,10 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"gpumem"
@@ -96,78 +96,39 @@ func gmInit(s *C.gm_settings) (code C.int) {
 }
 
 // recordTo makes the recording's file: path, and for further processes path.PID. In a run of
-// gpumem fit it is path.PID for each, with a file whole.PID (see process).
+// gpumem fit it is path.PID for each, with a file whole.PID that the front makes (front.c).
 func recordTo(path string) (err error) {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	of := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if whole := os.Getenv("GPUMEM_RECORD_WHOLE"); whole != "" {
-		if fitted.path = fmt.Sprintf("%s.%d", whole, os.Getpid()); os.WriteFile(fitted.path, nil, 0o666) != nil {
-			return fmt.Errorf("%s cannot be written", fitted.path)
-		}
-		path = of
+	of := "." + strconv.Itoa(os.Getpid())
+	whole := os.Getenv("GPUMEM_RECORD_WHOLE")
+	if whole != "" {
+		path, whole = path+of, whole+of
 	}
-	if record.file, err = os.OpenFile(path, flags, 0o666); errors.Is(err, os.ErrExist) && path != of {
-		record.file, err = os.OpenFile(of, flags, 0o666)
+	if record.file, err = os.OpenFile(path, flags, 0o666); errors.Is(err, os.ErrExist) {
+		record.file, err = os.OpenFile(path+of, flags, 0o666)
 	}
 	if err != nil {
-		fitted.broken()
 		return err
 	}
 	is, err := record.file.Stat()
 	if err != nil {
 		return err
 	}
-	if record.w, err = trace.NewWriter(&recording{File: record.file, is: is}); err == nil && fitted.path != "" {
+	if record.w, err = trace.NewWriter(&recording{record.file, is, whole}); err == nil && whole != "" {
 		record.w.FlushAfter = 0
 	}
 	return err
 }
 
-// process is the file beside the recording of a process in a run of gpumem fit. It is there while
-// nothing is lost, and removed where writing fails, which a full disk allows. Its lines have times
-// in nanoseconds since 1970:
-//
-//	gpu NUMBER UUID TIME    it uses this GPU from then on
-//	first TIME              its first event
-//	end TIME                its end, if it ends by exit
-type process struct{ path string }
-
-var fitted process
-
-func (p *process) note(format string, args ...any) {
-	if p.path == "" {
-		return
-	}
-	f, err := os.OpenFile(p.path, os.O_WRONLY|os.O_APPEND, 0) // it is not there where something is lost
-	if err != nil {
-		return
-	}
-	if _, err = fmt.Fprintf(f, format+"\n", args...); err != nil {
-		p.broken()
-	}
-	_ = f.Close()
-}
-
-func (p *process) broken() {
-	if p.path != "" {
-		_ = os.Remove(p.path)
-	}
-}
-
-// recording is the recording's file.
+// recording is the recording's file, and one beside it that is there while nothing is lost.
+// That is removed where writing fails, which a full disk allows.
 type recording struct {
 	*os.File
 	is    os.FileInfo // what the descriptor was open on: a program may close all of its own
-	began bool        // the head is written
-	first bool        // so is the first event
+	whole string      // its path; "" for none
 }
 
 func (r *recording) Write(p []byte) (n int, err error) {
-	if r.began && !r.first {
-		r.first = true
-		fitted.note("first %d", time.Now().UnixNano())
-	}
-	r.began = true
 	if now, e := r.Stat(); e != nil || !os.SameFile(now, r.is) {
 		err = errors.New("the program has closed the file's descriptor")
 	}
@@ -181,7 +142,9 @@ func (r *recording) Write(p []byte) (n int, err error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("write %s: %w", r.Name(), err)
-		fitted.broken()
+		if r.whole != "" {
+			_ = os.Remove(r.whole)
+		}
 	}
 	return n, err
 }
@@ -215,7 +178,6 @@ func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code 
 	}
 	g.charges.Store(c)
 	store(&shared.counts, 1)
-	fitted.note("gpu %d %s %d", g.number, C.GoString(uuid), time.Now().UnixNano())
 	return 0
 }
 
@@ -578,7 +540,6 @@ func gmExit() {
 				g.number, settings.policy.Spec, size.Format(f.PeakInUse), size.Format(f.PeakHeld), f.Allocs, f.Refused, f.DriverCalls)
 		}
 	}
-	fitted.note("end %d", time.Now().UnixNano())
 	if record.w != nil {
 		if err := record.w.Flush(); err != nil {
 			say("the recording: %v", err)

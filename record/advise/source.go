@@ -220,7 +220,7 @@ type gpu struct {
 // processes returns the most processes that a pool has at once.
 func processes(p *trace.Pool) (most int) {
 	now := 0
-	for _, a := range p.Acts() {
+	for _, a := range tape.Acts(p) {
 		switch a.What {
 		case tape.Begins:
 			now++

@@ -439,13 +439,6 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 		if p.Lines, err = lines(ctx, t, ""); err != nil {
 			return nil, err
 		}
-		most := uint64(0)
-		for _, pool := range t.Pools {
-			most += pool.PeakLive
-		}
-		if p.peak > most {
-			t.Notes = append(t.Notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
-		}
 	}
 	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Progress: cfg.Progress})
 	if err != nil {

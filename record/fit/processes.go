@@ -34,6 +34,7 @@ import (
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/torch"
 	"gpumem/record/trace"
+	"gpumem/size"
 )
 
 // ran is a run of the program that has ended.
@@ -48,12 +49,13 @@ type ran struct {
 
 // process is one process of the program that used a GPU.
 type process struct {
-	pid               int
-	record            string // its recording; "" if it has none
-	gpus              []usedGPU
-	begin, first, end uint64 // nanoseconds since 1970: its first GPU, its first event, its end; 0 if unknown
-	trace             *trace.Trace
-	segments          bool // the recording of a PyTorch program is of the driver's calls
+	pid        int
+	record     string // its recording; "" if it has none
+	gpus       []usedGPU
+	begin, end uint64 // nanoseconds since 1970: its first GPU, its end; 0 if unknown
+	trace      *trace.Trace
+	peak       uint64 // by PyTorch\'s allocator; 0 if it is not known
+	segments   bool   // the recording of a PyTorch program is of the driver's calls
 }
 
 // usedGPU is a GPU of a process: its number there, and in the program.
@@ -100,7 +102,7 @@ func (r *ran) find() error {
 		name, number, _ := strings.Cut(f.Name(), ".")
 		number, suffix, _ := strings.Cut(number, ".")
 		pid, err := strconv.Atoi(number)
-		ofGPU := name == "record" && suffix == "" || name == "found" && suffix == "torch"
+		ofGPU := (name == "record" || name == "whole") && suffix == "" || name == "found" && suffix == "torch"
 		if err == nil && ofGPU {
 			found[pid] = &process{pid: pid}
 		}
@@ -135,8 +137,20 @@ func (r *ran) open(p *process) error {
 		p.note(r, strings.Fields(lines.Text()))
 	}
 	is, err := readProgram(own)
-	p.end = max(p.end, is.end)
+	p.end, p.peak = max(p.end, is.end), is.peak
 	return err
+}
+
+// isCut reports whether the recording has the last events alone, and the peak came before them.
+func (p *process) isCut() bool {
+	if p.trace == nil || p.trace.Format != torch.Format.Name {
+		return false
+	}
+	most := uint64(0)
+	for _, pool := range p.trace.Pools {
+		most += pool.PeakLive
+	}
+	return p.peak > most
 }
 
 // note reads a line of whole.PID.
@@ -146,8 +160,6 @@ func (p *process) note(r *ran, words []string) {
 	}
 	when, _ := strconv.ParseUint(words[len(words)-1], 10, 64)
 	switch {
-	case words[0] == "first":
-		p.first = when
 	case words[0] == "end":
 		p.end = when
 	case words[0] == "gpu" && len(words) == 4:
@@ -236,25 +248,34 @@ func (r *ran) largestTrace() (t *trace.Trace) {
 }
 
 // join returns the recording of all processes, which the caller closes: the only one as it is.
-func (r *ran) join(ctx context.Context, cfg Config) (*trace.Trace, error) {
+func (r *ran) join(ctx context.Context, cfg Config) (t *trace.Trace, err error) {
+	notes := r.notes()
 	if len(r.processes) == 1 {
-		p := r.processes[0]
-		t := p.trace
-		if p.segments {
-			t.Notes = append(t.Notes, segmentsNote)
+		t, r.processes[0].trace = r.processes[0].trace, nil
+	} else {
+		var members []tape.Member
+		for _, p := range r.processes {
+			members = append(members, p.member())
 		}
-		p.trace = nil
-		return t, nil
+		if t, err = tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{KeepPaths: true}); err != nil {
+			return nil, err
+		}
 	}
-	var members []tape.Member
+	t.Notes = append(t.Notes, notes...)
+	return t, nil
+}
+
+// notes are what is missing of the recordings.
+func (r *ran) notes() (notes []string) {
 	for _, p := range r.processes {
-		members = append(members, p.member())
+		if p.isCut() {
+			notes = append(notes, "the recording has the last million events: the peak of "+size.Format(p.peak)+" came before them; let the program end earlier")
+		}
 	}
-	t, err := tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{KeepPaths: true})
-	if err == nil && slices.ContainsFunc(r.processes, func(p *process) bool { return p.segments }) {
-		t.Notes = append(t.Notes, segmentsNote)
+	if slices.ContainsFunc(r.processes, func(p *process) bool { return p.segments }) {
+		notes = append(notes, segmentsNote)
 	}
-	return t, err
+	return notes
 }
 
 // segmentsNote says what is known of a process of PyTorch that wrote no recording.
@@ -263,10 +284,10 @@ const segmentsNote = "a process of PyTorch was ended from outside before it coul
 
 // member returns the process for a joined recording.
 func (p *process) member() tape.Member {
-	m := tape.Member{Name: fmt.Sprint("process ", p.pid), Trace: p.trace, Start: p.first, Begins: p.begin, Ends: p.end}
+	m := tape.Member{Name: fmt.Sprint("process ", p.pid), Trace: p.trace, Begins: p.begin, Ends: p.end}
 	own := "GPU_%d"
 	if p.trace != nil && p.trace.Format == torch.Format.Name {
-		m.Start, own = p.trace.Origin(), "cuda:%d"
+		own = "cuda:%d"
 	}
 	for _, g := range p.gpus {
 		m.GPUs = append(m.GPUs, tape.MemberGPU{Pool: fmt.Sprintf(own, g.own), Joint: fmt.Sprintf("cuda:%d", g.number)})
@@ -301,7 +322,7 @@ type Share struct {
 // shares returns what each process of a joined recording has.
 func shares(ctx context.Context, t *trace.Trace) (list []Share, err error) {
 	for _, pool := range t.Pools {
-		parts := pool.Parts()
+		parts := tape.Parts(pool)
 		if parts == nil {
 			continue
 		}

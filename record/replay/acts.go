@@ -75,7 +75,7 @@ func (p *Pass) hasActs() bool {
 // joinedActs returns those of a joined recording, whose order is that of their times.
 func (p *Pass) joinedActs() (list acts) {
 	what := map[tape.Doing]doing{tape.Begins: begun, tape.Trims: emptied, tape.Serves: served, tape.Releases: ended, tape.Ends: finished}
-	for _, x := range p.Pool.Acts() {
+	for _, x := range tape.Acts(p.Pool) {
 		if x.What == tape.Begins || x.What == tape.Ends || p.hasActs() {
 			list = append(list, act{p.parts[x.Part], x.Event, what[x.What], uint64(x.Pool)})
 		}

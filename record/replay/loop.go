@@ -14,6 +14,7 @@ import (
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/policy"
+	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
 
@@ -78,7 +79,7 @@ func (r *runner) device(total uint64) (device.GPU, *recorded, error) {
 // it opens none: each process has its own, from its begin on.
 func (r *runner) newPass(dev device.GPU, rec *recorded, log func(alloc.Message)) (*Pass, error) {
 	p := &Pass{Trace: r.trace, Pool: r.pool, Policy: r.policy, Device: dev, card: dev, recorded: rec, log: log}
-	for _, x := range r.pool.Parts() {
+	for _, x := range tape.Parts(r.pool) {
 		p.parts = append(p.parts, &part{first: x.Stream, streams: x.Streams, used: map[uint64]bool{}})
 	}
 	if p.parts != nil {

@@ -15,7 +15,10 @@ import (
 	"gpumem/record/trace"
 )
 
-// process is the recording of one process: what it asks for at a time, and frees at another one.
+// since1970 is the beginning of the times, which all processes have from the same clock.
+const since1970 = 1_790_000_000_000_000_000
+
+// process is the recording of one process: what it asks for at a time after its start, and frees at another one.
 func process(t *testing.T, name string, start, ends uint64, events ...trace.Call) tape.Member {
 	t.Helper()
 	var out bytes.Buffer
@@ -24,7 +27,7 @@ func process(t *testing.T, name string, start, ends uint64, events ...trace.Call
 		t.Fatal(err)
 	}
 	for _, c := range events {
-		c.Pool, c.Time = "GPU_0", c.Time+1000
+		c.Pool, c.Time = "GPU_0", since1970+start+c.Time
 		do := w.Alloc
 		if c.Bytes == 0 {
 			do = w.Free
@@ -41,7 +44,10 @@ func process(t *testing.T, name string, start, ends uint64, events ...trace.Call
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = tr.Close() })
-	return tape.Member{Name: name, Trace: tr, Start: start, Ends: ends, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}}
+	if ends != 0 {
+		ends += since1970
+	}
+	return tape.Member{Name: name, Trace: tr, Ends: ends, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}}
 }
 
 // TestProcessesThatShareAGPUHaveAPoolEach: a process may take what another has freed, by a
@@ -58,28 +64,28 @@ func TestProcessesThatShareAGPUHaveAPoolEach(t *testing.T) {
 		smallest uint64
 	}{
 		{"at the same time", "platform", []tape.Member{
-			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
-			process(t, "b", 20, 0, take(1, 0, 60*mib), free(1, 50)),
+			process(t, "a", 1000, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 1020, 0, take(1, 0, 60*mib), free(1, 50)),
 		}, 160 * mib, 160*mib + 2*context},
 		{"one after the other, both alive", "platform", []tape.Member{
-			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
-			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+			process(t, "a", 1000, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 1060, 0, take(1, 0, 60*mib), free(1, 50)),
 		}, 100 * mib, 100*mib + context}, // the second context is made when the first one's block is free
 		{"one after the other, with PyTorch's pool, which keeps what is free", "pytorch", []tape.Member{
-			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
-			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+			process(t, "a", 1000, 0, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 1060, 0, take(1, 0, 60*mib), free(1, 50)),
 		}, 100 * mib, 160*mib + 2*context},
 		{"the first has ended", "pytorch", []tape.Member{
-			process(t, "a", 0, 55, take(1, 0, 100*mib), free(1, 50)),
-			process(t, "b", 60, 0, take(1, 0, 60*mib), free(1, 50)),
+			process(t, "a", 1000, 1055, take(1, 0, 100*mib), free(1, 50)),
+			process(t, "b", 1060, 0, take(1, 0, 60*mib), free(1, 50)),
 		}, 100 * mib, 100*mib + context},
 		{"the first was killed with its block", "platform", []tape.Member{
-			process(t, "a", 0, 55, take(1, 0, 100*mib)),
-			process(t, "b", 60, 0, take(1, 0, 60*mib)),
+			process(t, "a", 1000, 1055, take(1, 0, 100*mib)),
+			process(t, "b", 1060, 0, take(1, 0, 60*mib)),
 		}, 100 * mib, 100*mib + context},
 		{"one has a context alone", "platform", []tape.Member{
-			process(t, "a", 0, 0, take(1, 0, 100*mib), free(1, 50)),
-			{Name: "b", Begins: 10, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}},
+			process(t, "a", 1000, 0, take(1, 0, 100*mib), free(1, 50)),
+			{Name: "b", Begins: since1970 + 1010, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}},
 		}, 100 * mib, 100*mib + 2*context},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -144,7 +144,6 @@ type Pool struct {
 	before  Figures // of an earlier pool
 	record  *trace.Writer
 	name    string // in the recording
-	start   time.Time
 	say     func(string)
 	wait    func(pending uint64)
 
@@ -212,7 +211,7 @@ func Open(d Driver, c Config) (*Pool, error) {
 	p := &Pool{
 		dev: newGPU(d, c), account: c.Account, charges: c.Charges, releases: &c.Charges.under,
 		ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil,
-		before: c.Before, record: c.Record, start: time.Now(), say: c.Say, wait: c.Pending,
+		before: c.Before, record: c.Record, say: c.Say, wait: c.Pending,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
 	}
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
@@ -739,7 +738,8 @@ func (p *Pool) show() {
 	p.account.Publish(f)
 }
 
-func (p *Pool) now() uint64 { return uint64(time.Since(p.start)) }
+// now is nanoseconds since 1970, as the pools of all processes count them.
+func (p *Pool) now() uint64 { return uint64(time.Now().UnixNano()) }
 
 func (p *Pool) recordAlloc(b gpumem.Block, r gpumem.Request) {
 	_ = p.record.Alloc(trace.Call{Pool: p.name, ID: b.Addr, Addr: b.Addr, Bytes: r.Bytes, Stream: r.Stream, Time: p.now()})

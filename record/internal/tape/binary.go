@@ -43,7 +43,8 @@ package tape
 // slot freed last, or a new one (see PoolBuilder.Alloc). Pools, sites and frames
 // are numbered from 0, 1 and 0 in the order of their records, which come before
 // their first use. "Last" is within the block: at its start the pool is 0, and
-// all times and slots are relative to 0. So damage does not spread.
+// all times and slots are relative to 0. So damage does not spread. Times count from the first
+// event, or from 1970, if the Writer's calls have such times: the first is the origin then.
 //
 // If its high bit is 1, it is one of the kinds below. A text is its length as a
 // varint, and its bytes.
@@ -66,6 +67,9 @@ const (
 	binaryHead = len(binaryMagic) + 1
 	// frameBytes is the length and the two sums.
 	frameBytes = 12
+	// since1970 is less than any time of today in nanoseconds since then, and more than a program
+	// runs.
+	since1970 = 1 << 60
 	// payloadBytes is where a writer ends a block, and maxPayload is the longest:
 	// it has room for one more record, whatever that is.
 	payloadBytes = 64 << 10

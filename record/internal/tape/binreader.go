@@ -257,7 +257,6 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 		r.peak, r.saved = f.uvarint(), true
 	case binTimed:
 		r.timed = true
-		r.b.At(0)
 	case binPlace:
 		z := f.uvarint()
 		r.addr += z>>1 ^ -(z & 1)
@@ -316,6 +315,9 @@ func (r *binaryReader) event(tag byte, f *fields) error {
 		p.prev.time += d
 	}
 	if r.timed {
+		if !r.b.trace.Timed && p.prev.time < since1970 {
+			r.b.At(0) // the events of one pool come before another's in what Save wrote
+		}
 		r.b.At(p.prev.time)
 	}
 	what := f.uvarint()

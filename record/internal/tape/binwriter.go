@@ -180,9 +180,13 @@ func (w *Writer) event(c Call) (Event, error) {
 		w.timed, w.first = true, c.Time
 		w.out.begins()
 	}
+	origin := w.first
+	if origin >= since1970 {
+		origin = 0
+	}
 	return Event{
 		Bytes: c.Bytes, Stream: c.Stream, Upper: c.Upper, Site: w.site(c.Site),
-		Time: min(max(c.Time, w.first)-w.first, math.MaxInt64),
+		Time: min(max(c.Time, w.first)-origin, math.MaxInt64),
 	}, w.out.err
 }
 

@@ -18,11 +18,11 @@ import (
 type Member struct {
 	Name  string // such as "process 1234"
 	Trace *Trace // nil if it has no events
-	// Start is the time of the trace's time 0; Begins and Ends are when the process began to
-	// hold memory of a GPU, and when it ended; all in nanoseconds from an origin that is common
-	// to all members. Ends is 0 if it did not end before the others.
-	Start, Begins, Ends uint64
-	GPUs                []MemberGPU // that it uses
+	// Begins and Ends are when the process began to hold memory of a GPU, and when it ended, by
+	// the clock of the recordings, which is the same in all members; 0 if that is not known, or
+	// if it did not end before the others.
+	Begins, Ends uint64
+	GPUs         []MemberGPU // that it uses
 }
 
 // MemberGPU is a GPU of a member.
@@ -59,12 +59,28 @@ const (
 	Ends
 )
 
+// joint is what a joined pool has beside its events.
+type joint struct {
+	parts []Part
+	acts  []Act
+}
+
 // Parts returns the processes of a joined pool; nil of any other. [Trace.Save] does not keep
 // them.
-func (p *Pool) Parts() []Part { return p.parts }
+func Parts(p *Pool) []Part {
+	if j, ok := p.joint.(*joint); ok {
+		return j.parts
+	}
+	return nil
+}
 
 // Acts returns what the processes of a joined pool do beside its events, in their order.
-func (p *Pool) Acts() []Act { return p.acts }
+func Acts(p *Pool) []Act {
+	if j, ok := p.joint.(*joint); ok {
+		return j.acts
+	}
+	return nil
+}
 
 // errUntimed is the error of a member without times.
 var errUntimed = errors.New("a recording without times cannot be joined with others")
@@ -118,6 +134,7 @@ type joiner struct {
 // jointPool is a GPU.
 type jointPool struct {
 	*PoolBuilder
+	*joint
 	streams uint32 // given out
 }
 
@@ -133,6 +150,7 @@ type run struct {
 	slots    []uint32
 	trims    []uint64 // to come
 	privates []Private
+	start    uint64 // the time of the member's time 0
 	latest   uint64 // the time of the last event
 	began    bool
 	ended    bool
@@ -171,22 +189,23 @@ func (j *joiner) add(ctx context.Context, m *Member) error {
 	for _, g := range m.GPUs {
 		pool := j.pools[g.Joint]
 		if pool == nil {
-			pool = &jointPool{PoolBuilder: j.b.Pool(g.Joint)}
+			pool = &jointPool{PoolBuilder: j.b.Pool(g.Joint), joint: &joint{}}
+			pool.p.joint = pool.joint
 			j.pools[g.Joint] = pool
 		}
-		r := &run{jointPool: pool, member: m, part: len(pool.p.parts)}
+		r := &run{jointPool: pool, member: m, part: len(pool.parts)}
 		part := Part{Name: m.Name, Stream: pool.streams, Streams: 1}
 		if own := m.pool(g.Pool); own != nil {
 			part.Streams = own.Streams
 			r.walk, r.slots = own.Walk(), make([]uint32, own.Slots)
-			r.sites = make([]uint32, m.Trace.Sites())
+			r.sites, r.start = make([]uint32, m.Trace.Sites()), m.Trace.Origin()
 			r.trims, r.privates = own.trims, own.privates
 			if err := r.advance(ctx); err != nil {
 				return err
 			}
 		}
 		pool.streams += part.Streams
-		pool.p.parts = append(pool.p.parts, part)
+		pool.parts = append(pool.parts, part)
 		j.runs = append(j.runs, r)
 	}
 	return nil
@@ -221,7 +240,7 @@ func (r *run) time() (uint64, bool) {
 	case !r.began:
 		return r.begins(), true
 	case r.next != nil:
-		return r.member.Start + r.next.Time, true
+		return r.start + r.next.Time, true
 	case !r.ended && r.member.Ends != 0:
 		return max(r.member.Ends, r.latest), true
 	}
@@ -233,7 +252,7 @@ func (r *run) begins() uint64 {
 	if r.next == nil {
 		return r.member.Begins
 	}
-	first := r.member.Start + r.next.Time
+	first := r.start + r.next.Time
 	if r.member.Begins == 0 {
 		return first
 	}
@@ -263,11 +282,11 @@ func (r *run) step(ctx context.Context) error {
 }
 
 func (r *run) act(what Doing, pool uint32) {
-	r.p.acts = append(r.p.acts, Act{r.p.Events, r.part, what, pool})
+	r.acts = append(r.acts, Act{r.p.Events, r.part, what, pool})
 }
 
 // stream returns the first of the member's streams.
-func (r *run) stream() uint32 { return r.p.parts[r.part].Stream }
+func (r *run) stream() uint32 { return r.parts[r.part].Stream }
 
 // event plays the member's next event.
 func (r *run) event(ctx context.Context) error {
@@ -284,7 +303,7 @@ func (r *run) event(ctx context.Context) error {
 		r.privates = r.privates[1:]
 	}
 	e := *r.next
-	r.latest = r.member.Start + e.Time
+	r.latest = r.start + e.Time
 	e.Stream, e.Site = r.stream()+e.Stream, r.site(e.Site)
 	var err error
 	if e.Op == Free {

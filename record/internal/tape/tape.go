@@ -305,8 +305,7 @@ type Pool struct {
 	privates []Private
 	waits    []Wait
 	keepers  map[uint64]Keeper
-	parts    []Part
-	acts     []Act
+	joint    any // *joint of a joined pool; its type is not to be linked into recorders
 }
 
 // Keeper is a container of the recorded program that keeps blocks when the recording is taken.
