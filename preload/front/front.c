@@ -1082,7 +1082,10 @@ static int no_export(const char *call) {
   return CU_NOT_SUPPORTED;
 }
 
-API cuIpcGetMemHandle(void *h, u64 at) { return in_pool(at) ? no_export("cuIpcGetMemHandle") : r.cuIpcGetMemHandle(h, at); }
+// In a run of gpumem fit the simulated driver passes pages, too: nothing is read or written there.
+API cuIpcGetMemHandle(void *h, u64 at) {
+  return in_pool(at) && !*setting("GPUMEM_FIT") ? no_export("cuIpcGetMemHandle") : r.cuIpcGetMemHandle(h, at);
+}
 
 API cuMemRetainAllocationHandle(u64 *h, u64 at) {
   if (in_pool(at)) return no_export("cuMemRetainAllocationHandle");

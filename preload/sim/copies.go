@@ -222,7 +222,7 @@ func (d *driver) ranges(one side, g *gpu, width, rows uint64) (list []device.Ran
 		switch of := d.blocks.usable(addr, width); {
 		case of == nil:
 			check(g.sim.InPool(g.in(addr), width), invalidValue) // a hazard
-		case of != g, d.blocks.around(addr).kind == node: // a graph's memory is not device/sim's
+		case of != g, d.blocks.around(addr).kind == node, d.blocks.around(addr).kind == imported: // not device/sim's of this process
 			continue
 		}
 		list = append(list, device.Range{Addr: g.in(addr), Bytes: width})

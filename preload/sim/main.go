@@ -50,7 +50,8 @@
 // Modules and graphs are handles with nothing behind. Copies move contents as long
 // as there is room for them. Two contexts on one device share what it has.
 // Reservations and handles of physical memory belong to the device that was
-// current, and are mapped there alone. Memory cannot be passed between processes.
+// current, and are mapped there alone. Memory that another process opens (cuIpcOpenMemHandle)
+// takes nothing, and reads as zeros.
 //
 // # Locking
 //
@@ -131,7 +132,7 @@ func at[T any](c *call, i, bytes int) T { return *(*T)(unsafe.Add(c.pointers[i],
 
 // served are the handlers by the function's name. Those of _ptsz and _ptds names
 // are the plain name's.
-var served = tables(deviceCalls, contextCalls, memoryCalls, arrayCalls, poolCalls, pageCalls, streamCalls, captureCalls, copyCalls, kernelCalls)
+var served = tables(deviceCalls, contextCalls, memoryCalls, arrayCalls, poolCalls, pageCalls, streamCalls, captureCalls, copyCalls, kernelCalls, ipcCalls)
 
 // function is one of the names that the library exports.
 type function struct {

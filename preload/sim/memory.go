@@ -15,12 +15,13 @@ import (
 type kind uint8
 
 const (
-	plain   kind = iota // cuMemAlloc and its kin
-	managed             // cuMemAllocManaged
-	pooled              // cuMemAllocAsync and its kin
-	mapped              // cuMemMap
-	node                // of a graph: addresses alone
-	hosted              // in answers about the host's memory alone
+	plain    kind = iota // cuMemAlloc and its kin
+	managed              // cuMemAllocManaged
+	pooled               // cuMemAllocAsync and its kin
+	mapped               // cuMemMap
+	node                 // of a graph: addresses alone
+	imported             // of another process: addresses alone
+	hosted               // in answers about the host's memory alone
 )
 
 // block is a run of addresses in one hand.
@@ -142,6 +143,10 @@ func (d *driver) release(b *block) (err error) {
 			d.end(b)
 		}
 		return err
+	case imported:
+		if err = g.sim.Synchronize(); err == nil {
+			err = g.sim.AddressFree(g.in(b.base), b.bytes)
+		}
 	default:
 		panic(invalidValue)
 	}

@@ -252,6 +252,16 @@ func eventRecord(c *call) {
 
 var elapsed = answer(0, float32(0))
 
+func newEvent(c *call) {
+	ctx := c.current()
+	c.need(0)
+	h, err := ctx.gpu.sim.EventCreate()
+	must(err)
+	e := &event{handle: c.handle(), gpu: ctx.gpu, context: ctx, sim: h}
+	c.events[e.handle] = e
+	give(c, 0, e.handle)
+}
+
 var streamCalls = map[string]handler{
 	"cuStreamCreate":             streamCreate(false),
 	"cuStreamCreateWithPriority": streamCreate(true),
@@ -311,15 +321,7 @@ var streamCalls = map[string]handler{
 	"cuLaunchHostFunc":    hostFunction(0),
 	"cuStreamAddCallback": hostFunction(1),
 
-	"cuEventCreate": func(c *call) {
-		ctx := c.current()
-		c.need(0)
-		h, err := ctx.gpu.sim.EventCreate()
-		must(err)
-		e := &event{handle: c.handle(), gpu: ctx.gpu, context: ctx, sim: h}
-		c.events[e.handle] = e
-		give(c, 0, e.handle)
-	},
+	"cuEventCreate": newEvent,
 	"cuEventDestroy_v2": func(c *call) {
 		e := c.event(0)
 		delete(c.events, e.handle)

@@ -218,7 +218,7 @@ class Finder(simulate.Finder):
             tensorflow.before(take)
         run(module)
         simulate.prepare(name, module)
-        if name == "torch":
+        if name == "torch" and hasattr(module, "version"):  # else it is a file of the program's with that name
             pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine)
         elif name == "tensorflow":
             tensorflow.after(module, called, save)

@@ -101,6 +101,19 @@ FN cudaHostAlloc(void **p, size_t n, unsigned f) { return inContext("cuMemHostAl
 FN cudaFreeHost(void *p) { return inContext("cuMemFreeHost", (u64)p, 0, 0, 0); }
 FN cudaMemGetInfo(size_t *a, size_t *b) { return inContext("cuMemGetInfo_v2", (u64)a, (u64)b, 0, 0); }
 
+// Memory and events of another process. A handle is passed by value.
+typedef struct { u64 words[8]; } ipc;
+FN cudaIpcGetMemHandle(ipc *h, void *p) { return inContext("cuIpcGetMemHandle", (u64)h, (u64)p, 0, 0); }
+FN cudaIpcCloseMemHandle(void *p) { return inContext("cuIpcCloseMemHandle", (u64)p, 0, 0, 0); }
+FN cudaIpcGetEventHandle(ipc *h, void *e) { return inContext("cuIpcGetEventHandle", (u64)h, (u64)e, 0, 0); }
+static int opened(const char *name, void *p, ipc h, unsigned flags) {
+  int e = begin();
+  int (*f)(void *, ipc, unsigned) = e ? 0 : (int (*)(void *, ipc, unsigned))dlsym(dlopen("libcuda.so.1", RTLD_NOW), name);
+  return e ? e : f ? f(p, h, flags) : 35;
+}
+FN cudaIpcOpenMemHandle(void **p, ipc h, unsigned flags) { return opened("cuIpcOpenMemHandle_v2", p, h, flags); }
+FN cudaIpcOpenEventHandle(void **e, ipc h) { return opened("cuIpcOpenEventHandle", e, h, 0); }
+
 // A number that is read back is 0 if it may be a kernel's: what lies there is older, and would
 // be taken for a length. It is none of a kernel's if nothing was launched since it was written.
 static _Atomic u64 launches;

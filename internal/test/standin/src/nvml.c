@@ -24,6 +24,8 @@ static void *ask(const char *name) {
     char path[4096];
     if (!dladdr((void *)ask, &here)) return 0;
     const char *slash = strrchr(here.dli_fname, '/');
+    // What programs find under that name comes first: a library before the driver has its name, too.
+    dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     snprintf(path, sizeof path, "%.*slibcuda.so.1", slash ? (int)(slash + 1 - here.dli_fname) : 0, here.dli_fname);
     lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   }

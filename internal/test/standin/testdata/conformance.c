@@ -671,7 +671,7 @@ static void names(void) {
   WANT(CU(cuGetExportTable, &f, "0123456789abcdef"), NOT_FOUND);
   u64 p;
   WANT(CU(cuMemAlloc, &p, 4096), NOT_SUPPORTED); // that of CUDA 2.0
-  WANT(CU(cuIpcGetMemHandle, &p, (u64)0), NOT_SUPPORTED);
+  WANT(CU(cuSurfRefGetArray, &p, (u64)0), NOT_SUPPORTED);
 }
 
 static void faults(void) {
