@@ -83,8 +83,9 @@ func (a *Allocator) RestorePaged(r Recorded, ranges []Pages) ([]Placer, error) {
 		}
 		c := a.store.At(h)
 		from := c.Addr - base
-		fits := p.Offset >= from && p.Offset-from <= c.Size && p.Bytes <= c.Size-(p.Offset-from)
-		if !fits || p.Bytes == 0 || p.Offset%page != 0 || p.Bytes%page != 0 {
+		fits := p.Offset-from <= c.Size && p.Bytes <= c.Size-(p.Offset-from) // one below from wraps, and is too large
+		arePages := p.Bytes > 0 && p.Offset%page == 0 && p.Bytes%page == 0
+		if !fits || !arePages {
 			return nil, fmt.Errorf("%w: restore %d bytes of pages at %d of a segment", alloc.ErrBadRequest, p.Bytes, p.Offset)
 		}
 		if p.Offset > from {
@@ -145,15 +146,19 @@ func (a *Allocator) Occupies(r Recorded, bytes, free uint64) uint64 {
 	return free
 }
 
+// hasRoom reports whether a block fits behind the last one.
+func (s *restored) hasRoom(offset, size uint64) bool {
+	if s.rest == 0 {
+		return false
+	}
+	c := s.a.store.At(s.rest)
+	offset -= c.Addr - s.addr // one within the last block wraps, and is too large
+	return size <= c.Size && offset <= c.Size-size
+}
+
 func (s *restored) place(r alloc.Request, offset, size uint64) (alloc.Block, error) {
 	a := s.a
-	bad := s.rest == 0 || size == 0 || r.Bytes == 0 || r.Bytes > size
-	if !bad {
-		c := a.store.At(s.rest)
-		used := c.Addr - s.addr
-		bad = offset < used || size > c.Size || offset-used > c.Size-size
-	}
-	if bad {
+	if r.Bytes == 0 || r.Bytes > size || !s.hasRoom(offset, size) {
 		return alloc.Block{}, fmt.Errorf("%w: place a block of %d bytes at %d of a segment: it does not fit there", alloc.ErrBadRequest, size, offset)
 	}
 	h, c := s.rest, a.store.At(s.rest)

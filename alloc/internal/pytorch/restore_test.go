@@ -6,6 +6,7 @@ import (
 
 	"gpumem/alloc"
 	"gpumem/alloc/internal/pytorch"
+	"gpumem/alloc/streams"
 	"gpumem/device/sim"
 )
 
@@ -47,7 +48,7 @@ func TestRestoredSegments(t *testing.T) {
 		t.Errorf("the second block lies at %#x", second.Addr-base)
 	}
 	for _, bad := range []struct{ bytes, offset, size uint64 }{
-		{1, 10 * mib, 512}, {1, 19 * mib, 2 * mib}, {1, 30 * mib, 512}, {600, 12 * mib, 512}, {0, 12 * mib, 512}, {1, 12 * mib, 0},
+		{1, 10 * mib, 512}, {1, 19 * mib, 2 * mib}, {1, 30 * mib, 512}, {1, 12 * mib, 30 * mib}, {600, 12 * mib, 512}, {0, 12 * mib, 512}, {1, 12 * mib, 0},
 	} {
 		if _, err := place(alloc.Request{Bytes: bad.bytes}, bad.offset, bad.size); !errors.Is(err, alloc.ErrBadRequest) {
 			t.Errorf("%+v: %v", bad, err)
@@ -55,8 +56,10 @@ func TestRestoredSegments(t *testing.T) {
 		check()
 	}
 	last := put(9*mib, 11*mib, 9*mib)
-	if _, err := place(alloc.Request{Bytes: 1}, 20*mib, 512); !errors.Is(err, alloc.ErrBadRequest) {
-		t.Errorf("a block behind the last: %v", err)
+	for _, offset := range []uint64{11 * mib, 20 * mib} {
+		if _, err := place(alloc.Request{Bytes: 1}, offset, 512); !errors.Is(err, alloc.ErrBadRequest) {
+			t.Errorf("a block at %d of a full segment: %v", offset, err)
+		}
 	}
 	for _, want := range []uint64{5 * mib, 0} { // the smaller hole first
 		b, err := a.Alloc(alloc.Request{Bytes: 2 * mib})
@@ -103,10 +106,13 @@ func TestRestoredPages(t *testing.T) {
 	}{
 		{"pages", []pytorch.Pages{{Offset: 20 * mib, Bytes: 20 * mib}, {Offset: 80 * mib, Bytes: 40 * mib}}, nil},
 		{"no pages", nil, alloc.ErrBadRequest},
+		{"an empty range", []pytorch.Pages{{Bytes: 20 * mib}, {Offset: 40 * mib}}, alloc.ErrBadRequest},
+		{"the same pages twice", []pytorch.Pages{{Bytes: 20 * mib}, {Bytes: 20 * mib}}, alloc.ErrBadRequest},
 		{"half a page", []pytorch.Pages{{Offset: 20 * mib, Bytes: 10 * mib}}, alloc.ErrBadRequest},
 		{"between pages", []pytorch.Pages{{Offset: 10 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
 		{"in falling order", []pytorch.Pages{{Offset: 80 * mib, Bytes: 20 * mib}, {Offset: 20 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
 		{"beyond the addresses", []pytorch.Pages{{Offset: 400 * mib, Bytes: 20 * mib}}, alloc.ErrBadRequest},
+		{"past the end of the addresses", []pytorch.Pages{{Offset: 220 * mib, Bytes: 40 * mib}}, alloc.ErrBadRequest},
 		{"more than the device has", []pytorch.Pages{{Bytes: 220 * mib}}, alloc.ErrNoMemory},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -164,6 +170,121 @@ func growsInGaps(t *testing.T, a *pytorch.Allocator, place []pytorch.Placer) {
 		}
 		if err := a.Check(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestRestoredSegmentIsOfItsPool: small requests, those of a stream and those of a private pool
+// have segments of their own.
+func TestRestoredSegmentIsOfItsPool(t *testing.T) {
+	const mib, kib = 1 << 20, 1 << 10
+	for _, c := range []struct {
+		name     string
+		recorded pytorch.Recorded
+		request  alloc.Request
+		private  uint64 // serves the request
+		want     bool   // the segment serves it
+	}{
+		{"large", pytorch.Recorded{}, alloc.Request{Bytes: 2 * mib}, 0, true},
+		{"large, and the request is small", pytorch.Recorded{}, alloc.Request{Bytes: kib}, 0, false},
+		{"small", pytorch.Recorded{Small: true}, alloc.Request{Bytes: kib}, 0, true},
+		{"small, and the request is large", pytorch.Recorded{Small: true}, alloc.Request{Bytes: 2 * mib}, 0, false},
+		{"of a stream", pytorch.Recorded{Stream: 3}, alloc.Request{Bytes: 2 * mib, Stream: 3}, 0, true},
+		{"of a stream, and the request is of none", pytorch.Recorded{Stream: 3}, alloc.Request{Bytes: 2 * mib}, 0, false},
+		{"private", pytorch.Recorded{Private: 7}, alloc.Request{Bytes: 2 * mib}, 7, true},
+		{"private, and another pool serves", pytorch.Recorded{Private: 7}, alloc.Request{Bytes: 2 * mib}, 8, false},
+		{"private, and no private pool serves", pytorch.Recorded{Private: 7}, alloc.Request{Bytes: 2 * mib}, 0, false},
+	} {
+		dev, err := sim.New(sim.Config{Total: 100 * mib})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := pytorch.New(dev, pytorch.Config{Streams: streams.Creating(dev)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []pytorch.Recorded{{Private: 6}, c.recorded} {
+			if _, err := a.Restore(r, 20*mib); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := a.Stats().PoolBytes
+		if c.private != 0 {
+			if err := a.BeginPool(c.private, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := a.Alloc(c.request); err != nil {
+			t.Fatal(err)
+		}
+		if got := a.Stats().PoolBytes == before; got != c.want {
+			t.Errorf("%s: the segment serves the request: %v", c.name, got)
+		}
+		if err := a.Check(); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestRestoredSegmentOfAnUnknownStream: there is no list that it could be in.
+func TestRestoredSegmentOfAnUnknownStream(t *testing.T) {
+	dev, err := sim.New(sim.Config{Total: 100 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := pytorch.New(dev, pytorch.Config{Streams: streams.New(dev)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Restore(pytorch.Recorded{Stream: 9}, 20<<20); !errors.Is(err, alloc.ErrBadRequest) {
+		t.Error(err)
+	}
+}
+
+// TestRestoredPrivatePoolHasAUser: it keeps its memory until that is released.
+func TestRestoredPrivatePoolHasAUser(t *testing.T) {
+	const mib = 1 << 20
+	dev, err := sim.New(sim.Config{Total: 100 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := pytorch.New(dev, pytorch.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := a.Restore(pytorch.Recorded{Private: 7}, 20*mib); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := a.Trim(0); n != 0 || err != nil {
+		t.Errorf("%d bytes go back while the pool has a user, %v", n, err)
+	}
+	if err := a.ReleasePool(7); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := a.Trim(0); n != 40*mib || err != nil {
+		t.Errorf("%d bytes go back, %v", n, err)
+	}
+}
+
+// TestRestoredSegmentsKeepTheLimit: segments are taken up to it.
+func TestRestoredSegmentsKeepTheLimit(t *testing.T) {
+	const mib = 1 << 20
+	dev, err := sim.New(sim.Config{Total: 100 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := pytorch.New(dev, pytorch.Config{Limit: 50 * mib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		bytes uint64
+		err   error
+	}{{60 * mib, alloc.ErrNoMemory}, {20 * mib, nil}, {40 * mib, alloc.ErrNoMemory}, {30 * mib, nil}, {2 * mib, alloc.ErrNoMemory}} {
+		if _, err := a.Restore(pytorch.Recorded{}, c.bytes); !errors.Is(err, c.err) {
+			t.Errorf("%d MiB: %v, want %v", c.bytes/mib, err, c.err)
 		}
 	}
 }
