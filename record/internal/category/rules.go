@@ -28,8 +28,9 @@ type judge struct {
 	forgotten map[*phase]bool
 	// workspaces are those of cuBLAS that its size and place show; true is one that is sure.
 	workspaces map[*block]bool
-	// repeats are the sites in updates that keep something update after update.
+	// repeats are the sites that keep something step after step.
 	repeats map[uint32]bool
+	alike   map[uint64]int // sizes of what the program's own code makes and keeps: how many blocks
 }
 
 // newJudge returns a judge that knows the passes of a run.
@@ -40,6 +41,12 @@ func newJudge(s *span, site func(uint32) string) *judge {
 	j.findCaches()
 	j.findWorkspaces()
 	j.findRepeats()
+	j.alike = map[uint64]int{}
+	for i := range j.blocks {
+		if b := &j.blocks[i]; j.isOwnData(b) {
+			j.alike[b.bytes]++
+		}
+	}
 	return j
 }
 
@@ -166,6 +173,16 @@ func (j *judge) after(r role, event uint64) *phase {
 		return nil
 	}
 	return list[i]
+}
+
+// before returns the last phase of a role that ends before an event, nil if there is none.
+func (j *judge) before(r role, event uint64) *phase {
+	list := j.of[r]
+	i := sort.Search(len(list), func(i int) bool { return list[i].last >= event })
+	if i == 0 {
+		return nil
+	}
+	return list[i-1]
 }
 
 // during returns the role of the phase that an event is in.
@@ -359,7 +376,9 @@ func (j *judge) resident(b *block) label {
 		return j.older(b)
 	case j.stays(b) && j.grads[b.bytes] == 0 && j.grads[b.bytes/2] > 0:
 		return label{State, false} // a master weight, in float32, of one in 16 bits
-	case j.stays(b) && !j.blind && !b.seed && j.facts[b.site].own && j.grads[b.bytes] == 0:
+	case j.isOwnData(b) && !j.trains && j.alike[b.bytes] >= leastCaches:
+		return label{KVCache, false} // a pair for each layer
+	case j.isOwnData(b):
 		return label{Inputs, false} // a batch, or data that stays
 	case j.stays(b):
 		return label{Parameters, false}
@@ -371,6 +390,11 @@ func (j *judge) resident(b *block) label {
 		return label{Temporaries, true}
 	}
 	return label{Inputs, false}
+}
+
+// isOwnData reports whether the program's own code made a block that stays and has no gradient.
+func (j *judge) isOwnData(b *block) bool {
+	return j.stays(b) && !j.blind && !b.seed && j.facts[b.site].own && j.grads[b.bytes] == 0
 }
 
 // updating labels what was made in an update.
@@ -436,6 +460,8 @@ func (j *judge) passing(b *block) label {
 	switch {
 	case j.outlivesSteps(b) && j.diesWithinBackward(b):
 		return label{Activations, false} // of a pass that is gone through backwards at last
+	case j.outlivesSteps(b) && j.followsFirstBackward(b):
+		return label{State, false} // of an optimizer that is written out in the program
 	case j.outlivesSteps(b):
 		return label{Kept, false}
 	case next == nil && j.grows[b]:
@@ -565,21 +591,32 @@ func (j *judge) isBesideAnother(i int) bool {
 	return false
 }
 
-// findRepeats finds the sites in updates that keep something in more than two of them. State is
-// made in the first update that a parameter takes part in; a program's hook may keep something each time.
+// findRepeats finds the sites that keep something behind more than two backward passes. State is
+// made in the first update that a parameter takes part in; a program may log something each time.
 func (j *judge) findRepeats() {
 	const most = 2 // of the updates of two models
 	j.repeats = map[uint32]bool{}
 	last, n := map[uint32]*phase{}, map[uint32]int{}
 	for i := range j.blocks {
 		b := &j.blocks[i]
-		if j.blind || b.seed || b.died != never || j.born(b) != update {
+		if j.blind || b.seed || b.died != never {
 			continue
 		}
-		if p := j.at(b.born); p != last[b.site] {
+		if p := j.before(backward, b.born); p != nil && p != last[b.site] {
 			last[b.site] = p
 			n[b.site]++
 		}
 		j.repeats[b.site] = n[b.site] > most
 	}
+}
+
+// followsFirstBackward reports whether the program's own code made a block between the first backward
+// pass and the next forward pass, and nothing like it later.
+func (j *judge) followsFirstBackward(b *block) bool {
+	first := j.before(backward, b.born)
+	if first == nil || first != j.of[backward][0] || !j.isOwn(b) || j.repeats[b.site] {
+		return false
+	}
+	next := j.after(forward, first.last)
+	return b.died == never && next != nil && b.born < next.first
 }

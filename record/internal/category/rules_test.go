@@ -351,6 +351,37 @@ func TestBesideThePasses(t *testing.T) {
 				s.step(nil)
 			}
 		}},
+		"an optimizer that is written out": {map[Category]uint64{State: 20 * mib}, func(g *program) {
+			s := g.stepper()
+			for i := range 8 {
+				s.step(nil)
+				if i == 0 {
+					g.alloc(State, 10*mib, loading)
+					g.alloc(State, 10*mib, loading)
+				}
+			}
+		}},
+		"a log of each step": {map[Category]uint64{Kept: 80 * mib}, func(g *program) {
+			s := g.stepper()
+			for range 8 {
+				s.step(nil)
+				g.alloc(Kept, 10*mib, loading)
+			}
+			for range 5 { // they are no leak of the last steps
+				s.step(nil)
+			}
+		}},
+		"caches that the program makes": {map[Category]uint64{KVCache: 120 * mib, Inputs: 7 * mib}, func(g *program) {
+			g.alloc(Parameters, 5*mib, moving)
+			g.alloc(Inputs, 7*mib, loading)
+			for range 4 {
+				g.alloc(KVCache, 30*mib, loading)
+			}
+			for range 8 {
+				g.free(g.alloc(Temporaries, 9*mib, calling))
+				g.free(g.alloc(Temporaries, 4096, loading))
+			}
+		}},
 		"a model that runs": {map[Category]uint64{Inputs: 3 * mib}, func(g *program) {
 			g.alloc(Parameters, 5*mib, moving)
 			for range 8 {
