@@ -46,8 +46,12 @@ def keepers(torch: Any, error: Optional[BaseException] = None, seconds: float = 
     if len(gc.get_objects()) > OBJECTS:
         return []
     clock = _Clock(seconds)
-    with _reads.no_collection(), Program(torch, error, lambda: clock.is_over(0.3)) as program:
-        return _written(_Search(program, clock).found())
+    try:
+        with _reads.no_collection(), Program(torch, error, lambda: clock.is_over(0.3)) as program:
+            return _written(_Search(program, clock).found())
+    except BaseException as e:  # Ctrl-C, whose traceback may be kept, as sys.last_traceback is
+        _names.empty_our_frames(e)
+        raise
 
 
 class _Clock:

@@ -50,6 +50,18 @@ def _is_ours(frame: types.FrameType) -> bool:
     return os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__)
 
 
+def empty_our_frames(error: BaseException) -> None:
+    """Drops the variables of this package's functions that an error has left."""
+    trace = error.__traceback__
+    while trace is not None:
+        if _is_ours(trace.tb_frame):
+            try:
+                trace.tb_frame.clear()
+            except RuntimeError:  # it runs
+                pass
+        trace = trace.tb_next
+
+
 def name_of(container: Any, frames: List[types.FrameType], depth: int = 2, is_over: Callable[[], bool] = lambda: False) -> Name:
     """Returns the name of a container: that of an attribute, a global or a closure's variable, or else its place in a
     dictionary with a name, or else that of a local variable in the outermost frame. depth is that of dictionaries in

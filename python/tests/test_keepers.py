@@ -9,6 +9,7 @@ import unittest.mock
 import weakref
 
 from gpumem import _keepers, _names
+from gpumem._held import Program
 from test_held import Gpu, Module, Optimizer, Tensor, fake_torch
 
 MODULE_LIST = []
@@ -217,6 +218,25 @@ class Keepers(unittest.TestCase):
                     del mine
                     locals()
                 self.assertIsNone(kept())
+
+    def test_what_interrupts_it_keeps_nothing(self):
+        def interrupt(*of):
+            del of  # this function's frame is the test's
+            raise KeyboardInterrupt
+
+        for where in ((_names, "frames"), (Program, "_label_models"), (_keepers._Search, "_rows"), (_keepers._Search, "_row")):
+            with self.subTest(where[1]):
+                acts = [self.tensor() for _ in range(10)]
+                kept = weakref.ref(acts[0])
+                error = None
+                try:
+                    with unittest.mock.patch.object(*where, interrupt):
+                        _keepers.keepers(self.torch)
+                except KeyboardInterrupt as e:
+                    error = e
+                del acts
+                self.assertIsNone(kept())
+                self.assertIsNotNone(error)
 
     def test_nothing_of_the_program_is_run(self):
         ran = []
