@@ -101,6 +101,19 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestNVMLFirst: a program that asks NVML before it uses the GPU, as engines do, is recorded.
+func TestNVMLFirst(t *testing.T) {
+	python, env := python(t)
+	const script = `import ctypes, runpy, sys
+assert ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2() == 0
+sys.argv = ["testdata/driver.py", "none", "200", "end"]
+runpy.run_path(sys.argv[0], run_name="__main__")`
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", script}, Env: env, Sim: sim.Config{Total: 4 << 30}, Stderr: io.Discard})
+	if err != nil || r.PeakBytes != 200<<20 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestOwnLimits: what a program sets in its environment or by calls is left out of the run,
 // and named.
 func TestOwnLimits(t *testing.T) {

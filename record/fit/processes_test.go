@@ -114,15 +114,15 @@ func (p processesProgram) test(t *testing.T, env, command []string) {
 		t.Errorf("held of each GPU %v, the allocators have %v", got, want)
 	}
 	first := r.Candidates[0]
-	if len(r.Trace.Notes) > 0 {
-		t.Errorf("%q", r.Trace.Notes)
+	if notes := strings.Join(r.Trace.Notes, "\n"); strings.Contains(notes, "was ended from outside") || strings.Contains(notes, "last million events") {
+		t.Error(notes)
 	}
 	if first.SmallestDevice == nil {
 		t.Fatal("no smallest device")
 	}
 	t.Logf("%d processes, held %v, smallest device %d MiB", len(r.Program.Shares), got, *first.SmallestDevice>>20)
 
-	if testing.Short() || p.jax && p.gpus == 1 { // two pools of JAX that take three quarters each do not fit as they are
+	if testing.Short() {
 		return
 	}
 	smallest := *first.SmallestDevice

@@ -345,6 +345,21 @@ func TestForkBeforeCuInitLeavesTheGPUToTheChild(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAnotherProcessTakesNothing: it is opened by its handle, can be copied from, and is
+// closed once; a handle of nobody is refused, and so is a process's own.
+func TestMemoryOfAnotherProcessTakesNothing(t *testing.T) {
+	library := standin.Library(t)
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(standin.Compile(t, "testdata/ipc.c"))
+	cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim@"+file)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 1 0 0 1 0 1\n201 1\n" {
+		t.Errorf("%v: %q", err, out)
+	}
+}
+
 // holder starts testdata/use.c, which takes bytes and keeps them until it is ended.
 func holder(t *testing.T, program string, env []string, bytes uint64) (line string, end func()) {
 	t.Helper()
