@@ -97,7 +97,7 @@ func (a *text) subjects(room int) (lines []string) {
 			all   *[][]string
 			write func(*text, []inventory.Row)
 		}{{&long, (*text).subject}, {&short, (*text).inOne}} {
-			t := text{Text: report.Text{Width: a.Width}}
+			t := text{Text: report.Text{Width: a.Width}, Answer: a.Answer}
 			form.write(&t, rows[:n])
 			*form.all = append(*form.all, t.lines())
 		}
@@ -133,15 +133,22 @@ func (a *text) inOne(rows []inventory.Row) {
 			words = append(words, r.What+" "+size.Format(r.Bytes))
 		}
 	}
-	a.Line("  %s: %s (%s)", title, strings.Join(words, "; "), from(rows[0]))
+	from := a.from(rows[0])
+	if from != "" {
+		from = " (" + from + ")"
+	}
+	a.Line("  %s: %s%s", title, strings.Join(words, "; "), from)
 }
 
-// from names the place of a figure.
-func from(r inventory.Row) string {
-	if r.From.Line > 0 {
+// from names the place of a figure; "" where all are of the machine.
+func (a *text) from(r inventory.Row) string {
+	switch {
+	case r.From.Line > 0:
 		return fmt.Sprintf("line %d", r.From.Line)
+	case a.Log == "":
+		return ""
 	}
-	return "the state"
+	return "the machine"
 }
 
 // list is a section of some sentences.
@@ -209,9 +216,9 @@ func (a *text) table(rows []inventory.Row, titled bool, mark map[string]string, 
 		if r.Kind == inventory.Part && whole > 0 {
 			share = report.Part(r.Bytes, whole)
 		}
-		tab.Row(mark[r.What], r.What, amount, share, from(r))
+		tab.Row(mark[r.What], r.What, amount, share, a.from(r))
 		sentences = append(sentences, fmt.Sprintf("  %1s %s: %s", mark[r.What], r.What,
-			strings.Join(slices.DeleteFunc([]string{amount, share, from(r)},
+			strings.Join(slices.DeleteFunc([]string{amount, share, a.from(r)},
 				func(s string) bool { return s == "" }), ", ")))
 	}
 	var lines strings.Builder

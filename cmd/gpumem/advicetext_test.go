@@ -92,7 +92,7 @@ func TestWriteLeaks(t *testing.T) {
 			"2 keep (train.py:12); kept by list `hist` (train.py:8)", "they are kept by list `hist` (train.py:8): take out what is no longer needed", "Keep loss.item() or x.detach()",
 		}},
 		{"a deep stack, many places", leaks.Report{Verdict: leaks.Leak, Leaks: []leaks.Place{deep, place, place, place, place, place, place, place, place, place}}, []string{
-			"10 leaks: keep", "and 2 places more (--json)", "and 4 frames more (--json)",
+			"10 leaks: keep", "and 100 MiB in 2 places more (--json)", "and 4 frames more (--json)",
 		}},
 		{"perhaps one step", leaks.Report{Verdict: leaks.Growth, Steps: &steps, Leaks: []leaks.Place{place}}, []string{
 			"It grows to the end: keep (train.py:12) keeps more and more; 50 MiB at the end. The recording shows no step that surely repeats", "a round",

@@ -144,6 +144,37 @@ func TestDocsPrintWhatTheyShow(t *testing.T) {
 	}
 }
 
+// figured is a sentence in quotes with a figure, as a command prints it.
+var figured = regexp.MustCompile(`"[^"]*[0-9] (?:[KMG]iB|steps|events|blocks)\b[^"]*"`)
+
+// What a command prints with figures stands in a block that is run, not in a sentence that
+// nothing compares: such a one was wrong. docs/causes.md has the words of logs, and
+// docs/python*.md what needs frameworks.
+func TestDocsQuoteNoFiguresInSentences(t *testing.T) {
+	docs, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(docs) == 0 {
+		t.Fatalf("%d documents, %v", len(docs), err)
+	}
+	for _, doc := range append(docs, "../../README.md") {
+		if name := filepath.Base(doc); name == "causes.md" || strings.HasPrefix(name, "python") {
+			continue
+		}
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inBlock := false
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "```") {
+				inBlock = !inBlock
+			}
+			if quote := figured.FindString(line); quote != "" && !inBlock {
+				t.Errorf("%s: %s: show it behind \"$ COMMAND\"", doc, quote)
+			}
+		}
+	}
+}
+
 // TestReadmeCommandsRun runs what the README shows without an output. Of its first block
 // .ci/run runs both lines; the output of the first is the second block, on a screen of 80
 // columns.

@@ -10,6 +10,9 @@ import (
 	"gpumem/size"
 )
 
+// compiledRows is how many compiled functions are listed.
+const compiledRows = 5
+
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
 	if rep.Varied != nil {
@@ -59,10 +62,13 @@ func writeFit(t *text, rep *fit.Report) {
 		t.section("")
 		t.Line("Compiled by %s %s, the largest first:", p.Framework, p.Version)
 		tab := report.NewTable("function", ">in all", ">arguments", ">results", ">in place", ">temporaries", ">code")
-		for _, c := range p.Compiled[:min(5, len(p.Compiled))] {
+		for _, c := range p.Compiled[:min(compiledRows, len(p.Compiled))] {
 			tab.Row(append([]string{c.Name}, formatSizes(c.Total(), c.Argument, c.Output, c.Alias, c.Temp, c.Code)...)...)
 		}
 		t.Table(tab)
+		if more := len(p.Compiled) - compiledRows; more > 0 {
+			t.Line("and %s more (--json)", report.Counted(uint64(more), "function"))
+		}
 	}
 
 	t.section("")

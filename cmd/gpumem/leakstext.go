@@ -52,6 +52,9 @@ func writeLeaks(t *text, rep *leaks.Answer) {
 		for _, p := range rep.Grew[:min(len(rep.Grew), grewRows)] {
 			t.Line("  %s until event %s, then no more: %s", size.Format(p.Bytes), report.Count(p.GrowsToEvent), where(p))
 		}
+		if rest := restOf(rep.Grew, grewRows); rest != "" {
+			t.Line("  %s", rest)
+		}
 	}
 
 	t.section("What to do")
@@ -68,7 +71,7 @@ func writeLive(t *text, rep *leaks.LiveAnswer) {
 		head = append(head, "pool")
 	}
 	tab := report.NewTable(head...)
-	var bytes, blocks uint64
+	var bytes, blocks, rest uint64
 	for i, h := range rep.Live {
 		bytes, blocks = size.Add(bytes, h.Bytes), blocks+h.Blocks
 		if i < liveRows {
@@ -81,6 +84,8 @@ func writeLive(t *text, rep *leaks.LiveAnswer) {
 				row = append(row, h.Pool)
 			}
 			tab.Row(row...)
+		} else {
+			rest = size.Add(rest, h.Bytes)
 		}
 	}
 	t.Line("%s: %s in %s", rep.Trace.Source, size.Format(bytes), report.Counted(blocks, "live block"))
@@ -88,7 +93,7 @@ func writeLive(t *text, rep *leaks.LiveAnswer) {
 		t.Table(tab)
 	}
 	if more := len(rep.Live) - liveRows; more > 0 {
-		t.Line("and %s more (--json)", report.Counted(uint64(more), "line"))
+		t.Line("and %s in %s more (--json)", size.Format(rest), report.Counted(uint64(more), "line"))
 	}
 }
 
@@ -156,9 +161,21 @@ func leaksTable(t *text, rep *leaks.Answer) {
 		tab.Row(row...)
 	}
 	t.Table(tab)
-	if more := len(rep.Leaks) - leaksRows; more > 0 {
-		t.Line("and %s more (--json)", report.Counted(uint64(more), "place"))
+	if rest := restOf(rep.Leaks, leaksRows); rest != "" {
+		t.Line("%s", rest)
 	}
+}
+
+// restOf says what places have that are not among the first n; "" if there are no more.
+func restOf(places []leaks.Place, n int) string {
+	if len(places) <= n {
+		return ""
+	}
+	var bytes uint64
+	for _, p := range places[n:] {
+		bytes = size.Add(bytes, p.Bytes)
+	}
+	return fmt.Sprintf("and %s in %s more (--json)", size.Format(bytes), report.Counted(uint64(len(places)-n), "place"))
 }
 
 // leaksTableRows returns the table of the places that grow to the end.
@@ -189,11 +206,14 @@ func leaksOnPage(rep *leaks.Answer) *report.Section {
 	s := &report.Section{ID: "grew", Title: "What grew", Sentences: []string{leaksVerdict(rep)}}
 	if len(rep.Leaks) > 0 {
 		s.Columns, s.Rows = leaksTableRows(rep)
+		if rest := restOf(rep.Leaks, leaksRows); rest != "" {
+			s.More = append(s.More, "The table has the largest, "+strings.TrimSuffix(rest, " (--json)")+".")
+		}
 		if rep.Leaks[0].Stack != "" {
 			s.Lines = strings.Split(rep.Leaks[0].Stack, "\n")
 		}
 	}
-	s.More = leaksAdvice(rep)
+	s.More = append(s.More, leaksAdvice(rep)...)
 	s.Small = []string{"gpumem leaks " + filepath.Base(rep.Trace.Source) + " has the same answer."}
 	return s
 }

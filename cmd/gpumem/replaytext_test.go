@@ -23,7 +23,7 @@ func TestWriteReplay(t *testing.T) {
 	rep := &replay.Report{
 		Trace: replay.TraceInfo{
 			Source: "run.pickle", Events: 123456, Allocs: 1, PeakLive: 64 * mib,
-			Notes:     []string{"2 blocks older than the recording (7000 bytes) are allocated at its start, in the order of the addresses"},
+			Notes:     []string{"2 blocks older than the recording (6.84 KiB) are allocated at its start, in the order of the addresses"},
 			PoolNames: []string{"cuda:0", "cuda:1"},
 		},
 		Results: []*replay.Result{
@@ -43,7 +43,7 @@ func TestWriteReplay(t *testing.T) {
 		},
 	}
 	want := `run.pickle: 123,456 events, 1 allocation, at most 64 MiB live
-  2 blocks older than the recording (7000 bytes) are allocated at its start, in
+  2 blocks older than the recording (6.84 KiB) are allocated at its start, in
     the order of the addresses
 device of 80 GiB; any allocator must hold 62 MiB in cuda:0, 4 MiB in cuda:1 at the peak
 

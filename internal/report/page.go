@@ -116,6 +116,7 @@ type Band struct {
 	Name   int         `json:"name"`   // in Page.Names: its short name
 	Detail int         `json:"detail"` // in Page.Names: its stack; -1: none
 	Kind   string      `json:"kind,omitempty"`
+	Color  int         `json:"color,omitempty"` // of the page's eight, from 1; 0: the next that is free
 	Bytes  web.Numbers `json:"bytes"`
 	Blocks web.Numbers `json:"blocks"`
 	Since  web.Numbers `json:"since"` // event that allocated the oldest; 0 also if there is none

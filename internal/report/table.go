@@ -7,6 +7,7 @@ package report
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -45,8 +46,8 @@ func (t *Table) Row(cells ...string) {
 }
 
 // Fit sets the width of the screen, in characters, and returns t. Of a table that is
-// wider, the columns that do not fit stand in a second table below, behind the first
-// column again. If a cell is too wide for that, the rows are written one below the other,
+// wider, the columns that do not fit stand in a second table below, behind the columns again
+// that tell the rows apart. If a cell is too wide for that, the rows are written one below the other,
 // each cell behind its title. 0 is any width.
 func (t *Table) Fit(width int) *Table {
 	t.width = width
@@ -85,6 +86,7 @@ func (t *Table) parts(width []int) [][]int {
 		all[i] = i
 	}
 	list := [][]int{all}
+	keys := t.keys()
 	for t.width > 0 && len(all) > 0 {
 		last := list[len(list)-1]
 		used, n := -2, 0
@@ -95,13 +97,27 @@ func (t *Table) parts(width []int) [][]int {
 		switch {
 		case n == len(last):
 			return list
-		case n < 2: // the first alone
+		case n <= keys: // they stand alone
 			return [][]int{nil}
 		}
 		list[len(list)-1] = last[:n]
-		list = append(list, append([]int{0}, last[n:]...))
+		list = append(list, append(slices.Clone(all[:keys]), last[n:]...))
 	}
 	return list
+}
+
+// keys returns how many of the first columns tell the rows apart; the first alone if none do.
+func (t *Table) keys() int {
+	for n := 1; n < len(t.head) && !t.head[n-1].right; n++ {
+		seen := map[string]bool{}
+		for _, row := range t.cells {
+			seen[strings.Join(row[:n], "\x00")] = true
+		}
+		if len(seen) == len(t.cells) {
+			return n
+		}
+	}
+	return 1
 }
 
 // write writes some of the columns.

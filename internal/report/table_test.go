@@ -201,3 +201,35 @@ func TestTableTerminal(t *testing.T) {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
+
+// Columns that do not fit stand behind all that tell the rows apart again: of two pools of one
+// policy, which row is whose.
+func TestSplitTableRepeatsWhatTellsRowsApart(t *testing.T) {
+	rows := [][]string{{"jax", "cuda:0", "yes", "1 GiB"}, {"jax", "cuda:1", "NO", "2 GiB"}}
+	draw := func(width int, rows ...[]string) string {
+		tab := report.NewTable("policy", "pool", "fits", ">held").Fit(width)
+		for _, row := range rows {
+			tab.Row(row...)
+		}
+		var b strings.Builder
+		tab.WriteTo(&b)
+		return b.String()
+	}
+	const want = `policy  pool    fits
+jax     cuda:0  yes
+jax     cuda:1  NO
+
+policy  pool     held
+jax     cuda:0  1 GiB
+jax     cuda:1  2 GiB
+`
+	if got := draw(21, rows...); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := draw(15, rows...); !strings.HasPrefix(got, "jax\n  pool cuda:0,") {
+		t.Errorf("no column fits behind them:\n%s", got)
+	}
+	if got := draw(21, rows[0], rows[0]); !strings.Contains(got, "\npolicy   held\n") {
+		t.Errorf("nothing tells them apart:\n%s", got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"gpumem/policy/frameworks"
 	"gpumem/record/leaks"
 	"gpumem/record/trace"
+	"gpumem/size"
 )
 
 // ended reports whether a program was aborted after its own end, as PyTorch now and then is
@@ -53,6 +54,13 @@ func lines(ctx context.Context, t *trace.Trace, pool string) ([]Place, error) {
 	list := []Place{}
 	for _, h := range held[:min(len(held), mostParts)] {
 		list = append(list, Place{What: h.Site, Bytes: h.Bytes, Blocks: h.Blocks})
+	}
+	rest := Place{What: "others"} // so that the list adds up
+	for _, h := range held[min(len(held), mostParts):] {
+		rest.Bytes, rest.Blocks = size.Add(rest.Bytes, h.Bytes), rest.Blocks+h.Blocks
+	}
+	if rest.Blocks > 0 {
+		list = append(list, rest)
 	}
 	return list, err
 }

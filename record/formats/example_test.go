@@ -48,7 +48,7 @@ func ExampleOpen_profile() {
 	fmt.Println(t.Pools[0].Name, first.Op, first.Bytes, t.Site(first.Site))
 	// Output:
 	// xplane 12 events, 3 blocks in front of them
-	// 760576 bytes are live when the recording begins and are not freed in it; allocated at its start as one block
-	// 2 blocks older than the recording (240000 bytes), known from their frees, are allocated at its start, in the order of the addresses
+	// 742.75 KiB is live when the recording begins and is not freed in it; allocated at its start as one block
+	// 2 blocks older than the recording (234.38 KiB), known from their frees, are allocated at its start, in the order of the addresses
 	// bfc_cpu_allocator_for_gpu alloc 40000 _MklMatMul (float32[100,100], output)
 }

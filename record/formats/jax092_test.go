@@ -21,7 +21,7 @@ func TestJAX092(t *testing.T) {
 	}{
 		{"jax092.memdump", "memdump", "GPU_0_bfc 14 0 18300000 18300000", []string{"when a request was refused", "1 free chunk"}},
 		{"jax092.log.gz", "memdebug", "GPU_0_bfc 41 0 20400000 0; xla_gpu_host_bfc 40 0 3900000 0", []string{"refused 1 request: 2.00 MiB (line 2323)"}},
-		{"jax092.xplane.pb.gz", "xplane", "GPU_0_bfc 10 3 4000096 3600096; xla_gpu_host_bfc 10 0 900000 0", []string{"100096 bytes are live", "2 blocks older than the recording (700000 bytes)"}},
+		{"jax092.xplane.pb.gz", "xplane", "GPU_0_bfc 10 3 4000096 3600096; xla_gpu_host_bfc 10 0 900000 0", []string{"97.75 KiB is live", "2 blocks older than the recording (683.59 KiB)"}},
 		{"jax092.pprof", "pprof", "cuda:0 6 0 3600000 3600000", []string{"one instant"}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {

@@ -238,10 +238,15 @@ func (info *TraceInfo) WaitingLines() []string {
 	var lines []string
 	for _, w := range info.Waiting {
 		var who []string
+		rest := w.Bytes
 		for _, s := range w.Sites[:min(len(w.Sites), mostWaiting)] {
 			if line := stacks.OwnFrame(s.Stack); line != "" {
 				who = append(who, fmt.Sprintf("%s %s", line, size.Format(s.Bytes)))
+				rest -= min(s.Bytes, rest)
 			}
+		}
+		if len(who) > 0 && rest > 0 {
+			who = append(who, fmt.Sprintf("and %s of others", size.Format(rest)))
 		}
 		where, names := "", ""
 		if len(info.PoolNames) > 1 {

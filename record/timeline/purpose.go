@@ -32,6 +32,9 @@ func (o *outline) byPurpose() *grouping {
 	// What is older than the recording is for something, too.
 	last := len(g.counters) - 1
 	first := last - len(names)
+	for k := range names { // the same on every page
+		g.counters[first+k].band.Color = k + 1
+	}
 	g.band = func(b *trace.Block) int {
 		if k := of(b); k >= 0 {
 			return first + k

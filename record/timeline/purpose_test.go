@@ -1,9 +1,11 @@
 package timeline
 
 import (
+	"slices"
 	"testing"
 
 	"gpumem/internal/report"
+	"gpumem/record/internal/category"
 	"gpumem/record/internal/test/traintest"
 	"gpumem/record/trace"
 )
@@ -26,6 +28,11 @@ func TestBandsByPurpose(t *testing.T) {
 	}
 	bands := map[string]uint64{}
 	for _, b := range tl.Groupings[0].Bands {
+		// A category has its colour, whichever others a recording has.
+		k := slices.IndexFunc(purposes, func(c category.Category) bool { return c.String() == o.texts.List[b.Name] })
+		if b.Color != k+1 {
+			t.Errorf("%s has the colour %d, want %d", o.texts.List[b.Name], b.Color, k+1)
+		}
 		bands[o.texts.List[b.Name]] = b.Bytes[at]
 	}
 	sum := uint64(0)

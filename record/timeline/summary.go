@@ -267,6 +267,7 @@ func groupsAtPeak(pools []*report.Timeline, texts *textTable) string {
 		where = " in " + tl.Pool
 	}
 	var parts []string
+	rest := l.Bytes
 	for n, g := range l.Groups[0] {
 		if n == 2 || g.Name < 0 {
 			break
@@ -277,10 +278,11 @@ func groupsAtPeak(pools []*report.Timeline, texts *textTable) string {
 			part = "requests of " + part
 		}
 		parts = append(parts, fmt.Sprintf("%s (%s) in %s", size.Format(g.Bytes), report.Part(g.Bytes, l.Bytes), part))
+		rest -= min(g.Bytes, rest)
 	}
 	text := fmt.Sprintf("%s was live%s at event %s: %s", size.Format(l.Bytes), where, report.Count(l.Event), strings.Join(parts, ", "))
-	if n := len(l.Groups[0]) - len(parts); n > 0 {
-		text += ", and others"
+	if rest > 0 {
+		text += fmt.Sprintf(", and %s in others", size.Format(rest))
 	}
 	for _, r := range tl.Refused {
 		if r.Event == l.Event {

@@ -102,7 +102,7 @@ function start(data) {
 			if (g) {
 				let n = 0;
 				spec.bands = g.bands.map((b) => {
-					const c = b.kind === "before" ? "before" : b.kind === "rest" ? "rest" : nth(n++);
+					const c = b.kind === "before" ? "before" : b.kind === "rest" ? "rest" : nth(b.color ? b.color - 1 : n++);
 					const text = names[b.name] + "\n" + (b.detail >= 0 ? names[b.detail] : "");
 					return { name: names[b.name], color: matches(text) ? c : "grid", values: b.bytes };
 				});

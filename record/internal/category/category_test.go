@@ -448,12 +448,12 @@ func TestAPoolIsReadOnce(t *testing.T) {
 // The words have the largest parts with their lines, and say what is not sure.
 func TestText(t *testing.T) {
 	p := &Peak{Bytes: 100 << 20, Parts: []Part{
-		{Category: Activations, Bytes: 70 << 20, Sure: 70 << 20, Lines: []Line{{"forward (block.py:39)", 40 << 20, 4}, {"AddmmBackward0", 20 << 20, 1}, {"f (x.py:1)", 1 << 20, 1}}},
-		{Category: State, Bytes: 20 << 20, Sure: 1 << 20, Lines: []Line{{blocksOf + "2.50 MiB", 20 << 20, 8}}},
+		{Category: Activations, Bytes: 70 << 20, Sure: 70 << 20, Blocks: 12, Lines: []Line{{"forward (block.py:39)", 40 << 20, 4}, {"AddmmBackward0", 20 << 20, 1}, {"f (x.py:1)", 1 << 20, 1}}},
+		{Category: State, Bytes: 20 << 20, Sure: 1 << 20, Blocks: 8, Lines: []Line{{blocksOf + "2.50 MiB", 20 << 20, 8}}},
 		{Category: Unknown, Bytes: 19<<19 + 1},
 		{Category: KVCache, Bytes: 1 << 19},
 	}}
-	const want = "activations 70 MiB (70 %; block.py:39 40 MiB, AddmmBackward0 20 MiB), probably optimizer state 20 MiB (20 %; 8 blocks of 2.50 MiB), unknown 9.50 MiB (10 %), others 512 KiB"
+	const want = "activations 70 MiB (70 %; block.py:39 40 MiB, AddmmBackward0 20 MiB, and 10 MiB in 7 others), probably optimizer state 20 MiB (20 %; 8 blocks of 2.50 MiB), unknown 9.50 MiB (10 %), others 512 KiB"
 	if got := p.Text(); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}

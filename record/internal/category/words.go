@@ -52,14 +52,23 @@ func (part *Part) text(all uint64) string {
 	return text + ")"
 }
 
-// lines returns the largest lines of a part.
+// lines returns the largest lines of a part, and what the others have.
 func (part *Part) lines() string {
 	var lines []string
+	bytes, blocks := part.Bytes, part.Blocks
 	for _, l := range part.Lines {
 		if len(lines) == linesNamed || l.Bytes*100 < leastLine*part.Bytes {
 			break
 		}
 		lines = append(lines, l.text())
+		bytes, blocks = bytes-l.Bytes, blocks-l.Blocks
+	}
+	if len(lines) > 0 && bytes > 0 {
+		other := "others"
+		if blocks == 1 {
+			other = "other"
+		}
+		lines = append(lines, fmt.Sprintf("and %s in %s %s", size.Format(bytes), report.Count(blocks), other))
 	}
 	return strings.Join(lines, ", ")
 }

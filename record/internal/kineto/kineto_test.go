@@ -510,8 +510,8 @@ func TestNotesSayWhatIsAssumed(t *testing.T) {
 	}{
 		{"whole", traceOf(memoryLine(1, 8, 8, `,"Addr":1`), memoryLine(2, -8, 0, `,"Addr":1`)), nil},
 		{"some is older, some of it is freed", traceOf(memoryLine(1, 8, 108, `,"Addr":1`), memoryLine(2, -30, 78, `,"Addr":2`)), []string{
-			"1 block older than the recording (30 bytes) is allocated at its start, in the order of the addresses; known from the frees",
-			"70 bytes are live when the recording begins and are not freed in it; allocated at its start as one block",
+			"1 block older than the recording (30 B) is allocated at its start, in the order of the addresses; known from the frees",
+			"70 B is live when the recording begins and is not freed in it; allocated at its start as one block",
 		}},
 		{"an event is missing", traceOf(memoryLine(1, 8, 8, `,"Addr":1`), memoryLine(3, 8, 24, `,"Addr":3`)), []string{
 			"1 of 1 step of Total Allocated is not the bytes of the event: events are missing or out of order",

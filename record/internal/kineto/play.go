@@ -430,7 +430,7 @@ func (p *poolPlayer) rest(b *tape.Builder) error {
 		return nil
 	}
 	bytes := p.before - known
-	p.out.Note("%d bytes are live when the recording begins and are not freed in it; allocated at its start as one block", bytes)
+	p.out.Note("%s is live when the recording begins and is not freed in it; allocated at its start as one block", size.Format(bytes))
 	_, err := p.out.Older(0, tape.Event{Bytes: bytes, Site: b.Site([]byte(tape.Rest))})
 	return err
 }

@@ -30,7 +30,7 @@ f 0 at=3999900000
 		t.Error(d)
 	}
 	notes := []string{
-		"GPU_0_bfc: 1 block older than the recording (4096 bytes) is allocated at its start, in the order of the addresses; known from the frees",
+		"GPU_0_bfc: 1 block older than the recording (4 KiB) is allocated at its start, in the order of the addresses; known from the frees",
 		"GPU_0_bfc: the recorded run was refused 1 request: 32 GiB (line 13)",
 		"10 lines without an allocation or a free; skipped",
 	}

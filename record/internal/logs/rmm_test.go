@@ -38,7 +38,7 @@ f 1 at=2500000000
 		t.Error(d)
 	}
 	notes := []string{
-		"2 blocks older than the recording (1536 bytes) are allocated at its start, in the order of the addresses; known from the frees",
+		"2 blocks older than the recording (1.50 KiB) are allocated at its start, in the order of the addresses; known from the frees",
 		"the recorded run was refused 2 requests: the first 4 GiB (line 9), the largest 4 GiB",
 		"1 free of blocks that are not live; dropped",
 	}
@@ -78,7 +78,7 @@ func TestRMM(t *testing.T) {
 			[]string{"the recorded run was refused 1 request: 16.00 EiB (line 1)"}},
 		{"older, freed in the order 3, 1", "7,12:00:00,allocate,0x2,5,0\n7,12:00:01,free,0x3,30,0\n7,12:00:02,free,0x1,10,0\n7,12:00:03,free,0x2,5,0\n7,12:00:04,free,0x3,30,0\n",
 			"a 2 10\na 1 30\na 0 5\nf 1 at=1000000000\nf 2 at=2000000000\nf 0 at=3000000000\n",
-			[]string{"2 blocks older than the recording (40 bytes) are allocated at its start, in the order of the addresses; known from the frees",
+			[]string{"2 blocks older than the recording (40 B) are allocated at its start, in the order of the addresses; known from the frees",
 				"1 free of blocks that are not live; dropped"}},
 		{"an address allocated twice", "7,12:00:00,allocate,0x1,5,0\n7,12:00:00,allocate,0x1,6,0\n", "a 0 5\nf 0\na 0 6\n",
 			[]string{"1 allocation at the address of a live block; the older block is freed there"}},

@@ -206,8 +206,8 @@ func play(pools map[string]*pool, b *tape.Builder) error {
 			}
 		}
 		if p.name == executables {
-			b.Note("the pool %s is the code of %s (%d bytes), which lies outside of the devices' pools",
-				p.name, size.Count(int(p.blocks), "program"), p.bytes)
+			b.Note("the pool %s is the code of %s (%s), which lies outside of the devices' pools",
+				p.name, size.Count(int(p.blocks), "program"), size.Format(p.bytes))
 		}
 		if n := p.noSize; n > 0 {
 			b.Note("%s: %s without a size; counted as 0 bytes", p.name, size.Count(int(n), "block"))

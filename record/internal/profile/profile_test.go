@@ -104,9 +104,9 @@ func TestPprof(t *testing.T) {
 		{"none", []ppSample{buffer("gpu:0", 0, 0), buffer("gpu:1", 1, 0)}, "gpu:0: 0 seeds\ngpu:1: 0 seeds\na 0 0 \n", nil},
 		{"devices and programs", []ppSample{program(2, 30), buffer("cuda:10", 1, 1), buffer("cuda:2", 1, 2), buffer("TPU_0(process=0,(0,0,0,0))", 1, 3)},
 			"cuda:2: 0 seeds\na 0 2 \ncuda:10: 0 seeds\na 0 1 \nTPU_0(process=0,(0,0,0,0)): 0 seeds\na 0 3 \nexecutable: 0 seeds\na 0 15 \na 1 15 \n",
-			[]string{"the pool executable is the code of 2 programs (30 bytes), which lies outside of the devices' pools"}},
+			[]string{"the pool executable is the code of 2 programs (30 B), which lies outside of the devices' pools"}},
 		{"sizes that are not known", []ppSample{program(2, -2), program(1, 5)}, "executable: 0 seeds\na 0 0 \na 1 0 \na 2 5 \n",
-			[]string{"the pool executable is the code of 3 programs (5 bytes), which lies outside of the devices' pools", "executable: 2 blocks without a size; counted as 0 bytes"}},
+			[]string{"the pool executable is the code of 3 programs (5 B), which lies outside of the devices' pools", "executable: 2 blocks without a size; counted as 0 bytes"}},
 		{"no labels", []ppSample{{count: 1, bytes: 7}}, ": 0 seeds\na 0 7 \n", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

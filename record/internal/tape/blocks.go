@@ -156,8 +156,8 @@ func (p *PoolBuilder) NoteOlder(sizes []uint64, where, end string) {
 		bytes = size.Add(bytes, n)
 	}
 	if n := len(sizes); n > 0 {
-		p.Note("%s older than the recording (%d bytes)%s %s allocated at its start, in the order of the addresses%s",
-			size.Count(n, "block"), bytes, where, size.Are(n), end)
+		p.Note("%s older than the recording (%s)%s %s allocated at its start, in the order of the addresses%s",
+			size.Count(n, "block"), size.Format(bytes), where, size.Are(n), end)
 	}
 }
 

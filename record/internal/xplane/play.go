@@ -224,7 +224,7 @@ func (p *poolPlayer) event(e *memEvent) error {
 // notes adds what was assumed.
 func (p *poolPlayer) notes() {
 	if p.rest > 0 {
-		p.out.Note("%d bytes are live when the recording begins and are not freed in it; allocated at its start as one block", p.rest)
+		p.out.Note("%s is live when the recording begins and is not freed in it; allocated at its start as one block", size.Format(p.rest))
 	}
 	var sizes []uint64
 	for _, s := range p.seeds {

@@ -313,8 +313,8 @@ func TestXPlaneNotes(t *testing.T) {
 	off := func(e xpEvent) xpEvent { e.free = true; return e }
 	bare := func(e xpEvent) xpEvent { e.requested, e.allocated = -1, -1; return e }
 	const (
-		rest    = "%d bytes are live when the recording begins and are not freed in it; allocated at its start as one block"
-		seeds   = "2 blocks older than the recording (%d bytes), known from their frees, are allocated at its start, in the order of the addresses"
+		rest    = "%s is live when the recording begins and is not freed in it; allocated at its start as one block"
+		seeds   = "2 blocks older than the recording (%s), known from their frees, are allocated at its start, in the order of the addresses"
 		stepped = "2 frees of these blocks without a size; taken from the step of bytes_allocated"
 	)
 	for _, c := range []struct {
@@ -323,14 +323,14 @@ func TestXPlaneNotes(t *testing.T) {
 		want   []string
 	}{
 		{"all is known", []xpEvent{on("p", 1, 1, 10, 10), off(on("p", 2, 1, 10, 0))}, nil},
-		{"all is older", []xpEvent{on("p", 1, 9, 10, 100)}, []string{fmt.Sprintf(rest, 90)}},
-		{"some are freed", []xpEvent{on("p", 1, 9, 10, 100), off(on("p", 2, 1, 20, 80)), off(on("p", 3, 2, 30, 50))}, []string{fmt.Sprintf(rest, 40), fmt.Sprintf(seeds, 48)}},
-		{"frees have no size", []xpEvent{on("p", 1, 9, 10, 100), bare(off(on("p", 2, 1, 0, 80))), bare(off(on("p", 3, 2, 0, 50)))}, []string{fmt.Sprintf(rest, 40), fmt.Sprintf(seeds, 50), stepped}},
-		{"nothing has a size", []xpEvent{bare(on("p", 1, 9, 0, 100)), bare(off(on("p", 2, 9, 0, 90)))}, []string{fmt.Sprintf(rest, 100), "1 block without a size; counted as 0 bytes"}},
+		{"all is older", []xpEvent{on("p", 1, 9, 10, 100)}, []string{fmt.Sprintf(rest, "90 B")}},
+		{"some are freed", []xpEvent{on("p", 1, 9, 10, 100), off(on("p", 2, 1, 20, 80)), off(on("p", 3, 2, 30, 50))}, []string{fmt.Sprintf(rest, "40 B"), fmt.Sprintf(seeds, "48 B")}},
+		{"frees have no size", []xpEvent{on("p", 1, 9, 10, 100), bare(off(on("p", 2, 1, 0, 80))), bare(off(on("p", 3, 2, 0, 50)))}, []string{fmt.Sprintf(rest, "40 B"), fmt.Sprintf(seeds, "50 B"), stepped}},
+		{"nothing has a size", []xpEvent{bare(on("p", 1, 9, 0, 100)), bare(off(on("p", 2, 9, 0, 90)))}, []string{fmt.Sprintf(rest, "100 B"), "1 block without a size; counted as 0 bytes"}},
 		{"an event is missing", []xpEvent{on("p", 1, 1, 10, 10), on("p", 2, 2, 10, 30), on("p", 3, 3, 10, 40)}, []string{"1 of 2 steps of bytes_allocated is not the size of the block: the profile has not all events"}},
 		{"a free is missing", []xpEvent{on("p", 1, 1, 10, 10), on("p", 2, 1, 10, 10)}, []string{"1 of 1 step of bytes_allocated is not the size of the block: the profile has not all events", "1 allocation at the address of a live block; the older block is freed there"}},
 		{"an allocation is missing", []xpEvent{on("p", 1, 1, 10, 10), off(on("p", 2, 1, 10, 0)), off(on("p", 3, 1, 10, 0))}, []string{"1 of 2 steps of bytes_allocated is not the size of the block: the profile has not all events", "1 free of blocks that are not live; dropped"}},
-		{"two pools", []xpEvent{on("q", 1, 1, 10, 15), on("p", 2, 1, 10, 16)}, []string{"p: " + fmt.Sprintf(rest, 6), "q: " + fmt.Sprintf(rest, 5)}},
+		{"two pools", []xpEvent{on("q", 1, 1, 10, 15), on("p", 2, 1, 10, 16)}, []string{"p: " + fmt.Sprintf(rest, "6 B"), "q: " + fmt.Sprintf(rest, "5 B")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if d := gocmp.Diff(c.want, readXP(t, c.events...).Notes); d != "" {
