@@ -39,7 +39,8 @@ func adviseCommand() *cobra.Command {
 	}
 
 	fs := cmd.Flags()
-	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is read "+defaultDevice)
+	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:24GiB[,used=8GiB], sim@FILE or cuda:N, of which only the size is "+
+		"read "+defaultDevice)
 	addSize(fs, &o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
 	const as = "`FRAMEWORK`[@VERSION] to answer for: jax, tensorflow, pytorch, rmm, none; for all recordings (default: by the recording)"
 	fs.StringVar(&o.as, "as", "", as)
@@ -48,7 +49,8 @@ func adviseCommand() *cobra.Command {
 }
 
 // besideUsage is the help of --beside.
-const besideUsage = "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of DEVICE goes before the default"
+const besideUsage = "`SIZE` of the program's memory outside its pool: the CUDA context, code, libraries; context= of " +
+	"DEVICE goes before the default"
 
 func runAdvise(ctx context.Context, o *adviseOptions) error {
 	cfg := advise.Config{Pool: o.pool, As: o.as}

@@ -209,7 +209,8 @@ func leftOutText(left []advise.LeftOut) (lines []string) {
 		switch {
 		case l.Peak == 0:
 		case l.Code:
-			lines = append(lines, fmt.Sprintf("%s is compiled code, %s, which counts as memory outside the pool", l.Pool, size.Format(l.Peak)))
+			lines = append(lines, fmt.Sprintf("%s is compiled code, %s, which counts as memory outside the pool", l.Pool,
+				size.Format(l.Peak)))
 		default:
 			lines = append(lines, fmt.Sprintf("%s is host memory, %s at the peak, and is not in the answer", l.Pool, size.Format(l.Peak)))
 		}
@@ -426,7 +427,8 @@ func adviceOnPage(rep *advise.Report) *report.Section {
 	s.More = pageLines(func(t *text) { writeSmallest(t, rep) })
 	s.Small = []string{
 		frameworkText(rep),
-		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that requests no more than this one. "+
+		fmt.Sprintf("Assumed: %s outside the pool, for the CUDA context, code and libraries, and another run that "+
+			"requests no more than this one. "+
 			"The table of policies above assumes nothing outside the pool.", size.Format(rep.ContextBytes)),
 		"gpumem advise " + filepath.Base(rep.Trace.Source) + " has the same answer, and its options.",
 	}

@@ -231,14 +231,16 @@ func leaksAdvice(rep *leaks.Answer) []string {
 	)
 	var kept []string
 	if k := rep.Leaks[0].Keeper; k != nil {
-		kept = append(kept, "At the end of the recording they are kept by "+keeperText(k)+": take out what is no longer needed, or put x.detach().cpu() there.")
+		kept = append(kept, "At the end of the recording they are kept by "+keeperText(k)+": take out what is no longer "+
+			"needed, or put x.detach().cpu() there.")
 	}
 	if rep.Trace.Format == "torch" {
 		return append(kept, torch)
 	}
 	list := append(kept, arrays, torch)
 	if rep.Leaks[0].Stack == "" {
-		list = append(list, "This recording has no stacks. One of PyTorch itself has: gpumem run --record x.pickle -- COMMAND, without --pool.")
+		list = append(list, "This recording has no stacks. One of PyTorch itself has: gpumem run --record x.pickle -- "+
+			"COMMAND, without --pool.")
 	}
 	return list
 }

@@ -39,7 +39,8 @@ func replayCommand() *cobra.Command {
 	}
 
 	fs := cmd.Flags()
-	const policies = "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, jax:preallocate=false, platform; " +
+	const policies = "`POLICY` to run, NAME[@VERSION][:key=value,...]; repeat for several (default: jax, " +
+		"jax:preallocate=false, platform; " +
 		"async, vmm, elastic, jax@next where the device can; pytorch for a recording of PyTorch)"
 	fs.StringArrayVar(&o.policies, "policy", nil, policies)
 	fs.StringVar(&o.device, "device", "", "`DEVICE`: sim:80GiB[,used=8GiB], sim@FILE or cuda:N "+defaultDevice)
@@ -57,7 +58,8 @@ func replayCommand() *cobra.Command {
 func (o *replayOptions) checkTraces(cmd *cobra.Command, words []string) error {
 	switch {
 	case len(words) == 0 || len(words) > 2:
-		return fmt.Errorf("replay takes one TRACE, or two to compare, TRACE and AFTER, and got %d; gpumem replay --help has examples", len(words))
+		const format = "replay takes one TRACE, or two to compare, TRACE and AFTER, and got %d; gpumem replay --help has examples"
+		return fmt.Errorf(format, len(words))
 	case cmd.Flags().Changed("at") && o.at == 0:
 		return errors.New("--at: events are counted from 1")
 	case len(words) == 1:
@@ -131,7 +133,9 @@ func runReplay(ctx context.Context, o *replayOptions) error {
 
 // ask replays one recording or compares two, writes the page and the drawing, and returns the answer,
 // whether the last recording fits with each policy, and what writes the text.
-func (o *replayOptions) ask(ctx context.Context, t []*trace.Trace, cfg replay.Config) (answer any, fits bool, lines func(*text), err error) {
+func (o *replayOptions) ask(ctx context.Context, t []*trace.Trace, cfg replay.Config) (
+	answer any, fits bool, lines func(*text), err error,
+) {
 	if len(t) == 2 {
 		rep, err := compare.Run(ctx, t[0], t[1], compare.Config{Replay: cfg, KeepPaths: o.paths})
 		if err != nil {

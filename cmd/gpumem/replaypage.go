@@ -68,7 +68,8 @@ func (o *replayOptions) addAnswers(ctx context.Context, t *trace.Trace, p *repor
 		rep, err := advise.Run(ctx, t, cfg)
 		switch {
 		case errors.Is(err, advise.ErrNoGPU):
-			p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: "There is no advice: " + advise.ErrNoGPU.Error() + "."})
+			why := "There is no advice: " + advise.ErrNoGPU.Error() + "."
+			p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: why})
 		case err != nil:
 			return err
 		default:
@@ -103,7 +104,8 @@ func addAdvice(p *report.Page, rep *advise.Report) {
 	}
 	smallest := strings.Join(pageLines(func(t *text) { writeSmallest(t, rep) }), " ")
 	p.Sections = append(p.Sections, adviceOnPage(rep))
-	p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: verdict}, report.Answer{Question: "Smallest card", Text: smallest})
+	p.Answers = append(p.Answers, report.Answer{Question: "What to set", Text: verdict},
+		report.Answer{Question: "Smallest card", Text: smallest})
 }
 
 // adviceHeadline returns what a page is to begin with where the replay, which has nothing outside
@@ -112,7 +114,8 @@ func adviceHeadline(rep *advise.Report) string {
 	name, device := filepath.Base(rep.Trace.Source), size.Format(rep.DeviceBytes)
 	switch g := rep.Grows; {
 	case g != nil && g.FitsSteps != nil:
-		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep), device, report.Count(round(*g.FitsSteps)))
+		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep),
+			device, report.Count(round(*g.FitsSteps)))
 	case rep.FitsAsItIs || rep.Trace.Refused > 0 || rep.Title() == "":
 		return ""
 	case rep.Advice == nil:

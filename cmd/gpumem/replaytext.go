@@ -29,7 +29,8 @@ func writeReplay(t *text, rep *replay.Report, smallest bool) {
 	}
 	for _, r := range rep.Results {
 		if r.At != nil {
-			t.Line("after event %s, %s%s: %s requested, %s allocated, %s active, %s reserved", report.Count(r.Number(r.At.Event)), r.Policy, inPool(r, rep),
+			t.Line("after event %s, %s%s: %s requested, %s allocated, %s active, %s reserved",
+				report.Count(r.Number(r.At.Event)), r.Policy, inPool(r, rep),
 				size.Format(r.At.Requested), size.Format(r.At.Allocated), size.Format(r.At.Active), size.Format(r.At.Reserved))
 		}
 	}

@@ -94,7 +94,8 @@ func (c Card) gib() string { return strconv.Itoa(int(math.Round(float64(c.SMI) /
 
 var (
 	// plainWords say nothing of a card's memory.
-	plainWords = regexp.MustCompile(`^(?:nvidia|geforce|tesla|quadro|gpu|graphics|generation|with|max|q|design|pcie|sxm\d?|dgxs|fhhl|hbm\d\w?|ac|blackwell|server|workstation|edition)$`)
+	plainWords = regexp.MustCompile(`^(?:nvidia|geforce|tesla|quadro|gpu|graphics|generation|with|max|q|design|pcie|` +
+		`sxm\d?|dgxs|fhhl|hbm\d\w?|ac|blackwell|server|workstation|edition)$`)
 	sizeWord   = regexp.MustCompile(`^(\d{1,3})gb?$`)
 	nameBreaks = regexp.MustCompile(`[^a-z0-9]+`)
 )

@@ -159,7 +159,8 @@ func (s *restored) hasRoom(offset, size uint64) bool {
 func (s *restored) place(r alloc.Request, offset, size uint64) (alloc.Block, error) {
 	a := s.a
 	if r.Bytes == 0 || r.Bytes > size || !s.hasRoom(offset, size) {
-		return alloc.Block{}, fmt.Errorf("%w: place a block of %d bytes at %d of a segment: it does not fit there", alloc.ErrBadRequest, size, offset)
+		return alloc.Block{}, fmt.Errorf("%w: place a block of %d bytes at %d of a segment: it does not fit there",
+			alloc.ErrBadRequest, size, offset)
 	}
 	h, c := s.rest, a.store.At(s.rest)
 	a.takeFree(h, c)

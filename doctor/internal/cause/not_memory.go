@@ -68,12 +68,14 @@ func (c *view) saidOtherwise() (all []Explanation) {
 	if st := c.About("notype"); st != nil && c.bare != nil && st.Line <= c.bare.St.Line+8 {
 		all = append(all, sure(296, "no type of memory fits",
 			steps("update the driver, or DXVK: no memory of the GPU has the properties that were asked for, "+
-				"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()), st.Quoted("the driver names no type of memory that fits")))
+				"so that not a byte of it can be given"), c.bare.St.Quoted(c.bare.Refused()),
+			st.Quoted("the driver names no type of memory that fits")))
 	}
 	if bytes, st := c.AbsurdRequest(); bytes > 0 {
 		all = append(all, sure(695, "a size that no program means", steps(
 			"see which line asks for it, and print the shapes before it: an index or a size there is wrong, or passed 2^31",
-			"no setting of memory, and no larger GPU, helps"), quote(st, "%v in one piece: a wrong shape, or a number that overflowed", bytes)))
+			"no setting of memory, and no larger GPU, helps"), quote(st, "%v in one piece: a wrong shape, or a number "+
+			"that overflowed", bytes)))
 	}
 	if _, memory, other := c.ncclLines(); memory == nil && other != nil && !c.fatal {
 		all = append(all, sure(870, "NCCL fails for another reason",

@@ -29,7 +29,8 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 		a.oddOfPyTorch(s, odd)
 	case jax:
 		if s.has("reserved", "limit") && get("reserved") == get("limit") && get("allocated") < get("limit")/2 {
-			odd("all of its limit, %s, was taken at once, and %s of it is in use: that is by design", human(get("limit")), human(get("allocated")))
+			odd("all of its limit, %s, was taken at once, and %s of it is in use: that is by design", human(get("limit")),
+				human(get("allocated")))
 			a.Returns = appendNew(a.Returns, "XLA_PYTHON_CLIENT_PREALLOCATE=false takes memory as it is needed")
 		}
 		a.Returns = appendNew(a.Returns, "an array's memory returns to the pool when its last reference goes, or with x.delete()")
@@ -51,14 +52,16 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 	case diffusion:
 		if swapped := get("host"); swapped > 0 {
 			odd("%s of the model is in the host's memory and is brought in as it is needed: slower, and no failure", human(swapped))
-			a.Returns = appendNew(a.Returns, "a smaller or quantised model (fp8, GGUF), or fewer programs on the GPU, ends the swapping; in Forge a smaller GPU Weights leaves more for inference")
+			a.Returns = appendNew(a.Returns, "a smaller or quantised model (fp8, GGUF), or fewer programs on the GPU, "+
+				"ends the swapping; in Forge a smaller GPU Weights leaves more for inference")
 		}
 	case julia:
 		if live, cached := s.readings("allocated"), s.readings("cached"); strings.Contains(cached, ",") {
 			odd("by reading, live: %s; cached: %s", live, cached)
 		}
 		if cached := get("cached"); cached >= 256*mib {
-			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes more of what is live free")
+			a.Returns = appendNew(a.Returns, "CUDA.reclaim() returns up to "+human(cached)+" to the driver; GC.gc() makes "+
+				"more of what is live free")
 		}
 	}
 	if held, most := get("held"), get("recommended"); most > 0 && held > most {
@@ -67,10 +70,13 @@ func (a *Account) oddOf(name string, s *subject, sampled bool) {
 	if s.source == llama && len(s.words["unaccounted"]) > 0 && s.words["unaccounted"][0] == '-' {
 		odd("this table is a plan: its parts were not yet allocated when free memory was read")
 	}
-	if peak, now := get("peak_allocated"), get("allocated"); s.has("allocated", "peak_allocated") && peak > now+now/2 && peak-now >= gib {
-		odd("at its peak it had %s, now %s: the peak decides whether it fits, and %s of it has gone", human(peak), human(now), human(peak-now))
+	peak, now := get("peak_allocated"), get("allocated")
+	if s.has("allocated", "peak_allocated") && peak > now+now/2 && peak-now >= gib {
+		odd("at its peak it had %s, now %s: the peak decides whether it fits, and %s of it has gone", human(peak), human(now),
+			human(peak-now))
 	}
-	if peak, now := get("peak_allocated"), get("allocated"); peak > 0 && s.figures["peak_allocated"].Line == s.figures["allocated"].Line && peak < now-now/20 {
+	sameLine := s.figures["peak_allocated"].Line == s.figures["allocated"].Line
+	if peak > 0 && sameLine && peak < now-now/20 {
 		odd("its peak, %s, is below the %s that is allocated: one of the two is no reading of that moment", human(peak), human(now))
 	}
 	a.growing(s, sampled, odd)
@@ -116,13 +122,15 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 	case ooms > 0:
 		odd("memory was refused before this report (CUDA OOMs: %d, retries: %d)", ooms, retries)
 	case retries > 0:
-		odd("cudaMalloc failed and went on after the cache was given back, %d times: at that peak nothing was left, and each time is slow", retries)
+		odd("cudaMalloc failed and went on after the cache was given back, %d times: at that peak nothing was left, and "+
+			"each time is slow", retries)
 	case counted:
 		a.Notes = append(a.Notes, "no refusal was counted (0 retries)")
 	}
 	if waiting := get("waiting"); waiting >= get("active")/20 && waiting > 0 {
 		odd("%s of %s was freed and waits for another stream (active minus allocated)", human(waiting), human(get("active")))
-		a.Returns = appendNew(a.Returns, "torch.cuda.synchronize() lets what waits for a stream return; fewer record_stream calls keep it from waiting")
+		a.Returns = appendNew(a.Returns, "torch.cuda.synchronize() lets what waits for a stream return; fewer "+
+			"record_stream calls keep it from waiting")
 	}
 	cached := get("cached")
 	switch {
@@ -144,7 +152,8 @@ func (a *Account) oddOfPyTorch(s *subject, odd func(string, ...any)) {
 		a.Returns = appendNew(a.Returns, ours+"torch.cuda.empty_cache() returns up to "+human(cached)+" to the driver"+when)
 	}
 	if s.has("allocated") && s.known {
-		a.Returns = appendNew(a.Returns, "what is allocated returns to the pool when its last reference goes: del, and detach() or item() for what is kept of a step")
+		a.Returns = appendNew(a.Returns, "what is allocated returns to the pool when its last reference goes: del, and "+
+			"detach() or item() for what is kept of a step")
 	}
 }
 
