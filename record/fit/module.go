@@ -117,7 +117,7 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, " +
 			"and XLA_FLAGS=--xla_dump_to=DIR writes them")
 	case known || !measure.Looks(head):
-		t, err := formats.All().ReadFrom(in, trace.Options{KeepPaths: true})
+		t, err := formats.All().ReadFrom(in, trace.Options{})
 		if err != nil {
 			return nil, err
 		}

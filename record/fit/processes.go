@@ -206,7 +206,7 @@ func escaped(path string) string {
 func (r *ran) read(ctx context.Context) error {
 	var first error
 	r.processes = slices.DeleteFunc(r.processes, func(p *process) bool {
-		t, err := formats.Open(ctx, p.record, trace.Options{KeepPaths: true})
+		t, err := formats.Open(ctx, p.record, trace.Options{})
 		if bad := new(trace.Error); errors.As(err, &bad) && ctx.Err() == nil && p.trace == nil && len(p.gpus) > 0 && isEmpty(p.record) {
 			return false // a context alone
 		}
@@ -257,7 +257,7 @@ func (r *ran) join(ctx context.Context, cfg Config) (t *trace.Trace, err error) 
 		for _, p := range r.processes {
 			members = append(members, p.member())
 		}
-		if t, err = tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{KeepPaths: true}); err != nil {
+		if t, err = tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{}); err != nil {
 			return nil, err
 		}
 	}
