@@ -476,7 +476,7 @@ func TestContextLargerThanCard(t *testing.T) {
 	if err != nil || rep.Advice != nil || rep.Left != 0 || rep.Second != nil {
 		t.Errorf("%+v, %v", rep, err)
 	}
-	if rep.SmallestCard == nil || *rep.SmallestCard != 8<<30 || advise.Usable(8<<30) == 0 || advise.Usable(1) != 0 {
+	if rep.SmallestCard == nil || *rep.SmallestCard != 4<<30 || advise.Usable(4<<30) == 0 || advise.Usable(1) != 0 {
 		t.Errorf("%+v", rep.SmallestCard)
 	}
 }

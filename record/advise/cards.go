@@ -8,9 +8,9 @@ import (
 
 const mib = 1 << 20
 
-// nominal are the sizes in GiB by which NVIDIA's cards are sold, of 8 GiB and more. Those that
-// one or two cards have are left out: 10, 11, 20, 64 and 186.
-var nominal = []uint64{8, 12, 16, 24, 32, 40, 48, 80, 94, 96, 141, 180, 288}
+// nominal are the sizes in GiB by which NVIDIA's cards are sold. Those that one or two cards
+// have are left out: 10, 11, 20, 64 and 186.
+var nominal = []uint64{4, 6, 8, 12, 16, 24, 32, 40, 48, 80, 94, 96, 141, 180, 288}
 
 // cardSize is a size of cards, in bytes: the nominal one, and what programs see of it at
 // least.

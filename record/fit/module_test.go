@@ -91,7 +91,7 @@ func TestFileOfModule(t *testing.T) {
 				t.Errorf("advice %+v, refused %q", r.Advice, refused)
 			}
 			if s := r.Summary; s.PeakBytes != m.Total || (s.Refusal == nil) != (tc.refused == "") || s.Refusal != nil && s.Refusal.Where != tc.refused ||
-				(len(s.Settings) > 0) != (s.Fits && !r.FitsAsItIs) || len(s.Contents) != len(r.Peak) || s.SmallestDevice == nil || *s.SmallestDevice < m.Total || s.Card != "8 GiB" {
+				(len(s.Settings) > 0) != (s.Fits && !r.FitsAsItIs) || len(s.Contents) != len(r.Peak) || s.SmallestDevice == nil || *s.SmallestDevice < m.Total || s.Card != "4 GiB" {
 				t.Errorf("%+v", s)
 			}
 			found := false
