@@ -122,6 +122,7 @@ const (
 	binTrim                           // varint: pool, which was emptied here
 	binPrivate                        // varints: pool, private pool, 1 if it ended here
 	binWait                           // varints: pool, slot, how many events later its Free is, 0 if there is none
+	binOrigin                         // varint: Trace.Origin
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -35,9 +35,10 @@ type binaryReader struct {
 	keepers []Keeper
 	keeper  uint64 // of the Alloc that follows, if kept
 
-	peak  uint64 // Trace.PeakLive as the file has it
-	timed bool   // the events have times
-	saved bool   // the file has peak
+	peak   uint64 // Trace.PeakLive as the file has it
+	origin uint64 // Trace.Origin as the file has it
+	timed  bool   // the events have times
+	saved  bool   // the file has peak
 }
 
 // readPool is one pool of the file.
@@ -81,6 +82,9 @@ func readBinary(file *input.Reader, b *Builder) error {
 	}
 	if err := r.checkSegments(); err != nil {
 		return err
+	}
+	if r.origin > 0 {
+		r.b.first = r.origin
 	}
 	return r.setPeak()
 }
@@ -263,6 +267,8 @@ func (r *binaryReader) record(tag byte, f *fields) error {
 		r.placed = true
 	case binRefused:
 		r.refused = true
+	case binOrigin:
+		r.origin = f.uvarint()
 	case binFormat:
 		r.b.trace.Format = f.text()
 	case binSettings:

@@ -246,6 +246,9 @@ func (t *Trace) Save(ctx context.Context, w io.Writer) error {
 	if t.Timed {
 		out.begins()
 	}
+	if t.origin > 0 {
+		out.uvarint(binOrigin, t.origin)
+	}
 	keepers := keepersOf{}
 	for i, p := range t.Pools {
 		if err := p.save(ctx, uint32(i), out, keepers); err != nil {

@@ -178,7 +178,7 @@ type Trace struct {
 }
 
 // Origin returns the recording's own time of its first event, in nanoseconds; of PyTorch's
-// since 1970. [Trace.Save] does not keep it.
+// since 1970.
 func (t *Trace) Origin() uint64 { return t.origin }
 
 // found is what was found out of pools, see Trace.Found.

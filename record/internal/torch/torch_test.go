@@ -14,6 +14,7 @@ import (
 
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/test/tracetest"
+	"gpumem/size"
 )
 
 // snapshots are the files that testdata/make_snapshots.py writes.
@@ -37,8 +38,8 @@ func readSnapshot(t *testing.T, name string, opt tape.Options) *tape.Trace {
 
 const (
 	noteState = "the snapshot has no allocations or frees, only the state when it was taken: record with torch.cuda.memory._record_memory_history before the run"
-	noteSeed1 = "1 block older than the recording (%d bytes) is allocated at its start, in the order of the addresses"
-	noteSeeds = "%d blocks older than the recording (%d bytes) are allocated at its start, in the order of the addresses"
+	noteSeed1 = "1 block older than the recording (%s) is allocated at its start, in the order of the addresses"
+	noteSeeds = "%d blocks older than the recording (%s) are allocated at its start, in the order of the addresses"
 )
 
 func TestTorch2023(t *testing.T) {
@@ -56,7 +57,7 @@ f 1
 		t.Error(d)
 	}
 	notes := []string{
-		fmt.Sprintf(noteSeeds, 4, 20300004),
+		fmt.Sprintf(noteSeeds, 4, size.Format(20300004)),
 		"1 free of blocks allocated before the recording began; seeded from their size",
 	}
 	if d := cmp.Diff(notes, tr.Notes); d != "" {
@@ -85,7 +86,7 @@ a 4 4294967296 refused site=2 at=120000
 		t.Error(d)
 	}
 	notes := []string{
-		fmt.Sprintf(noteSeeds, 2, 7000),
+		fmt.Sprintf(noteSeeds, 2, size.Format(7000)),
 		"1 free of blocks allocated before the recording began; seeded from their size",
 		"the recorded run was refused 2 requests: the first 8 GiB (event 8; the device had 1 MiB free), the largest 8 GiB",
 		"1 block asked to be freed and never completed by the end; left live",
@@ -124,7 +125,7 @@ f 1 site=2 at=150000
 	if d := cmp.Diff(want, tracetest.ShowPools(t, tr)); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]string{"cuda:2: " + fmt.Sprintf(noteSeed1, 2000)}, tr.Notes); d != "" {
+	if d := cmp.Diff([]string{"cuda:2: " + fmt.Sprintf(noteSeed1, size.Format(2000))}, tr.Notes); d != "" {
 		t.Error(d)
 	}
 	// By their times, 1000 and 5000 are live together with the seed of 2000; the
@@ -189,17 +190,17 @@ func TestTorchOddities(t *testing.T) {
 		},
 		{
 			"state only", l(seg(1, blk(200, 2), blk(100, 1))), l(),
-			"cuda:1: 2 seeds, 1 streams, peak 3, end 3 in 2\na 0 1\na 1 2\n", []string{noteState, fmt.Sprintf(noteSeeds, 2, 3)},
+			"cuda:1: 2 seeds, 1 streams, peak 3, end 3 in 2\na 0 1\na 1 2\n", []string{noteState, fmt.Sprintf(noteSeeds, 2, size.Format(3))},
 		},
 		{
 			"a free never seen, then the address again", l(), l(l(append(free(100, 5), ev("alloc", 100, 6), ev("free_completed", 100, 6))...)),
 			"cuda:0: 1 seeds, 1 streams, peak 6, end 0 in 0\na 0 5\nf 0\na 0 6\nf 0\n",
-			[]string{fmt.Sprintf(noteSeed1, 5), "1 free of blocks allocated before the recording began; seeded from their size"},
+			[]string{fmt.Sprintf(noteSeed1, size.Format(5)), "1 free of blocks allocated before the recording began; seeded from their size"},
 		},
 		{
 			"the second free of two is dropped", l(), l(l(append(append(free(100, 5), free(100, 5)...), ev("alloc", 1, 1), ev("free_completed", 1, 1), ev("free_completed", 1, 1))...)),
 			"cuda:0: 1 seeds, 1 streams, peak 5, end 0 in 0\na 0 5\nf 0\na 0 1\nf 0\n",
-			[]string{fmt.Sprintf(noteSeed1, 5), "1 free of blocks allocated before the recording began; seeded from their size", "2 frees of blocks that are not live; dropped"},
+			[]string{fmt.Sprintf(noteSeed1, size.Format(5)), "1 free of blocks allocated before the recording began; seeded from their size", "2 frees of blocks that are not live; dropped"},
 		},
 		{
 			"an address allocated twice", l(seg(0, blk(100, 6))), l(l(ev("alloc", 100, 5), ev("alloc", 100, 6))),
@@ -232,7 +233,7 @@ func TestTorchOddities(t *testing.T) {
 		{
 			"two active blocks at one address", l(seg(0, blk(100, 5), blk(100, 6))), nil,
 			"cuda:0: 1 seeds, 1 streams, peak 5, end 5 in 1\na 0 5\n",
-			[]string{noteState, fmt.Sprintf(noteSeed1, 5), "1 block of the segments at the address of another; the first counts"},
+			[]string{noteState, fmt.Sprintf(noteSeed1, size.Format(5)), "1 block of the segments at the address of another; the first counts"},
 		},
 		{
 			"out of memory without numbers of the device", l(), l(l(ev("alloc", 1, 1), d("action", "oom", "size", 99), ev("free_completed", 1, 1))),
@@ -243,7 +244,7 @@ func TestTorchOddities(t *testing.T) {
 			"streams are numbered as they come", l(d("device", 0, "address", 50, "stream", 777, "blocks", l(d("size", 5, "state", "active_pending_free")))),
 			l(l(d("action", "alloc", "addr", 1, "size", 1, "stream", 888), d("action", "free_completed", "addr", 1, "size", 1, "stream", 888))),
 			"cuda:0: 1 seeds, 3 streams, peak 6, end 5 in 1\na 0 5 stream=2\na 1 1 stream=1\nf 1 stream=1\n",
-			[]string{fmt.Sprintf(noteSeed1, 5)},
+			[]string{fmt.Sprintf(noteSeed1, size.Format(5))},
 		},
 		{
 			"a device with segments and no blocks", l(seg(3, d("size", 5, "state", "inactive"))), l(l(ev("alloc", 1, 1), ev("free_completed", 1, 1))),
@@ -257,7 +258,7 @@ func TestTorchOddities(t *testing.T) {
 				d("size", 10, "state", "inactive"),
 				d("size", 10, "requested_size", 3, "state", "active_allocated", "history", l(d("real_size", 7))))), nil,
 			"cuda:0: 3 seeds, 1 streams, peak 20, end 20 in 3\na 0 7\na 1 10\na 2 3\n",
-			[]string{noteState, fmt.Sprintf(noteSeeds, 3, 20)},
+			[]string{noteState, fmt.Sprintf(noteSeeds, 3, size.Format(20))},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -310,6 +310,9 @@ func Diff(want, got *tape.Trace) string {
 	if d := cmp.Diff(want, got, sums, rest); d != "" {
 		return d
 	}
+	if want.Origin() != got.Origin() {
+		return fmt.Sprintf("the first event is at %d, want %d", got.Origin(), want.Origin())
+	}
 	if want.Sites() != got.Sites() {
 		return fmt.Sprintf("%d sites, want %d", got.Sites(), want.Sites())
 	}
