@@ -84,7 +84,7 @@ func keepersOf(g *gathered, list []birth) map[trace.Keeper]uint64 {
 func (p *Place) nameKeeper() {
 	p.Keeper = nil
 	for k, n := range p.keepers {
-		if n > p.even-n {
+		if n > p.even/2 {
 			p.Keeper = &k
 		}
 	}

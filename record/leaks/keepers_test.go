@@ -99,6 +99,35 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
+// TestKeeperOfLiveBlocks: what a container kept and is freed does not count.
+func TestKeeperOfLiveBlocks(t *testing.T) {
+	cache := trace.Keeper{Container: "dict `cache`"}
+	for freed, want := range map[bool]*trace.Keeper{false: &cache, true: nil} {
+		read := func(_ *input.Reader, b *tape.Builder) error {
+			p := b.Pool("cuda:0")
+			line := b.Site([]byte("keep (rec.py:8)"))
+			if _, err := p.Alloc(tape.Event{Site: line, Bytes: 1000}, 0); err != nil {
+				return err
+			}
+			slot, err := p.Alloc(tape.Event{Site: line, Bytes: 3000}, 0)
+			p.Keepers(map[uint64]trace.Keeper{p.Events(): cache})
+			if err == nil && freed {
+				err = p.Free(tape.Event{Slot: slot})
+			}
+			return err
+		}
+		format := trace.Format{Name: "run", Looks: func([]byte) bool { return true }, Read: read}
+		tr, err := trace.Formats{format}.Read(t.Context(), strings.NewReader("run"), "run", trace.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, err := Live(t.Context(), tr, Config{})
+		if err != nil || len(live) != 1 || !reflect.DeepEqual(live[0].Keeper, want) {
+			t.Errorf("freed %v: %+v, %v, want %v", freed, live, err, want)
+		}
+	}
+}
+
 // TestAddJoinsKeepers: of places of one name it is the container that keeps more than half of both.
 func TestAddJoinsKeepers(t *testing.T) {
 	a, b := trace.Keeper{Container: "a"}, trace.Keeper{Container: "b"}

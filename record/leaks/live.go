@@ -70,7 +70,7 @@ func (h *heldBy) nameKeepers(ctx context.Context, p *trace.Pool) error {
 	}
 	for i, keepers := range kept {
 		for k, n := range keepers {
-			if n > h.list[i].Bytes-min(n, h.list[i].Bytes) {
+			if n > h.list[i].Bytes/2 {
 				h.list[i].Keeper = &k
 			}
 		}

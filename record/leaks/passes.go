@@ -10,8 +10,8 @@ import (
 	"gpumem/record/internal/category"
 )
 
-// steps are the events at which steps end, from 0. A nil pointer is a recording of which
-// that is not known.
+// steps are the events at which steps end, counted from 1: where events are counted from 0, the
+// next step begins there. A nil pointer is a recording of which that is not known.
 type steps []uint64
 
 func stepsOf(r *category.Reading) *steps {
@@ -19,11 +19,7 @@ func stepsOf(r *category.Reading) *steps {
 	if !trains {
 		return nil
 	}
-	for i := range ends {
-		ends[i]--
-	}
-	s := steps(ends)
-	return &s
+	return (*steps)(&ends)
 }
 
 // one reports whether the recording is known to have no second step.
@@ -51,8 +47,7 @@ func (s *steps) count(repeats float64) float64 {
 	return n
 }
 
-// middle returns the ends of the steps from a quarter to nine tenths of all: each step is
-// from behind one end up to the next.
+// middle returns the ends of the steps from a quarter to nine tenths of all.
 func (s *steps) middle() (ends []uint64) {
 	if s == nil {
 		return nil
@@ -67,7 +62,7 @@ func (s *steps) rate(p *place) (bytes uint64, ok bool) {
 	if len(ends) < leastBlocks {
 		return 0, false
 	}
-	kept := total(p.bornIn(ends[0]+1, ends[len(ends)-1]+1))
+	kept := total(p.bornIn(ends[0], ends[len(ends)-1]))
 	return uint64(math.Round(float64(kept) / float64(len(ends)-1))), true
 }
 
@@ -81,7 +76,7 @@ func (s *steps) all(places []*place) bool {
 	return !slices.ContainsFunc(places, func(p *place) bool {
 		with := 0
 		for i := 1; i < len(ends); i++ {
-			if len(p.bornIn(ends[i-1]+1, ends[i]+1)) > 0 {
+			if len(p.bornIn(ends[i-1], ends[i])) > 0 {
 				with++
 			}
 		}

@@ -31,6 +31,20 @@ func TestWhatEachStepKeeps(t *testing.T) {
 			alloc(1 << 16)
 			alloc(1 << 18)
 		}, Leak, 1<<10 + 1<<12 + 1<<14 + 1<<16 + 1<<18},
+		"a copy of each gradient in every third step": {func(step int, alloc func(uint64) func()) {
+			if step%3 > 0 {
+				return
+			}
+			for bytes := uint64(1 << 10); bytes <= 1<<18; bytes *= 4 {
+				alloc(bytes)
+			}
+		}, Growth, 0},
+		"more in the last steps": {func(step int, alloc func(uint64) func()) {
+			alloc(1 << 10)
+			if step >= 38 {
+				alloc(1 << 12)
+			}
+		}, Leak, 1 << 10},
 		"1 KiB": {func(_ int, alloc func(uint64) func()) { alloc(1 << 10) }, Leak, 1 << 10},
 		"what the last epoch needs": {func(step int, alloc func(uint64) func()) {
 			if step > 30 {
@@ -47,6 +61,16 @@ func TestWhatEachStepKeeps(t *testing.T) {
 				t.Errorf("%d steps, %d bytes each, want 40 and %d", *rep.Steps, *rep.Leaks[0].BytesPerStep, c.rate)
 			}
 		})
+	}
+}
+
+// A warm-up takes some steps: nothing is known of a few that keep nothing.
+func TestFewStepsAreTooShort(t *testing.T) {
+	for steps, want := range map[int]verdict{9: TooShort, 10: None} {
+		rep, err := Find(t.Context(), traintest.Record(t, steps, 30, func(int, func(uint64) func()) {}), Config{})
+		if err != nil || rep.Verdict != want {
+			t.Errorf("%d steps: %+v, %v, want %s", steps, rep, err, want)
+		}
 	}
 }
 

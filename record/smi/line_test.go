@@ -253,3 +253,24 @@ func BenchmarkLog(b *testing.B) {
 		}
 	}
 }
+
+func TestUsageIsOfATotal(t *testing.T) {
+	for _, c := range []struct {
+		text        string
+		used, total uint64
+	}{
+		{"10MiB / 15079MiB", 10 << 20, 15079 << 20},
+		{"10 MiB / 15079 MiB", 10 << 20, 15079 << 20},
+		{"10 MB / 15079 MB", 10 << 20, 15079 << 20},
+		{"3% 10MB / 15079MB", 10 << 20, 15079 << 20}, // driver 304
+		{"16W / 70W", 0, 0},
+		{"10MiB", 0, 0},
+		{"N/A / 15079MiB", 0, 0},
+		{"0MiB / 0MiB", 0, 0},
+	} {
+		used, total, ok := usage(c.text)
+		if ok != (c.total > 0) || ok && (used != c.used || total != c.total) {
+			t.Errorf("%q: %d of %d, %v", c.text, used, total, ok)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // zero prints sizes just below 2^64, which are read as they stand.
 func amount(text string) (n uint64, ok bool) {
 	text = strings.TrimSpace(text)
-	if text == "" || !digit(text[0]) || len(text) > 24 {
+	if text == "" || !digit(text[0]) {
 		return 0, false
 	}
 	if digit(text[len(text)-1]) {

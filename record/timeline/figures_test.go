@@ -258,6 +258,49 @@ func TestThePeakHasABand(t *testing.T) {
 	}
 }
 
+// TestRefusedRequestHasABand, however short it is, too: ten sizes weigh more over the run, and the
+// peak is elsewhere.
+func TestRefusedRequestHasABand(t *testing.T) {
+	tr := made(t, func(r *recorder) {
+		for k := range uint64(10) {
+			r.alloc(fmt.Sprint(k), (10+k)*mib, "")
+		}
+		for _, huge := range []uint64{200, 355} {
+			r.alloc("huge", huge*mib, "")
+			r.free("huge")
+			for range 500 {
+				r.alloc("s", 1, "")
+				r.free("s")
+			}
+		}
+	})
+	o, layer := sampled(t, tr, replaytest.Config(t, "sim:256MiB", "platform"), 1)
+	if names := o.bandsBySize(); layer.Times != 2 || !slices.Contains(names, "200 MiB") || !slices.Contains(names, "355 MiB") {
+		t.Errorf("%d refused, %q", layer.Times, names)
+	}
+}
+
+// TestManyRefusalsAreCounted, and the first hundred are listed.
+func TestManyRefusalsAreCounted(t *testing.T) {
+	tr := replaytest.Text(t, strings.Repeat("a 1 2097152\nf 1\n", maxRefusals+50))
+	_, layer := sampled(t, tr, replaytest.Config(t, "sim:1MiB", "platform"), 1)
+	if layer.Times != maxRefusals+50 || len(layer.Refusals) != maxRefusals || len(layer.Refused) != maxRefusals {
+		t.Errorf("%d, %d of them listed, %d marked", layer.Times, len(layer.Refusals), len(layer.Refused))
+	}
+}
+
+// TestOlderBlocksAreThereAtOnce: a page begins with all of them.
+func TestOlderBlocksAreThereAtOnce(t *testing.T) {
+	tr := made(t, func(r *recorder) {
+		r.seed("a", 2*mib, "")
+		r.seed("b", 2*mib, "")
+		r.alloc("c", 2*mib, "")
+	})
+	if _, layer := sampled(t, tr, replaytest.Config(t, "sim:1GiB", "platform"), 1); !slices.Equal(layer.Used, []uint64{4 * mib, 6 * mib}) {
+		t.Errorf("%d", layer.Used)
+	}
+}
+
 // TestSizesOrRanges: sizes have bands where eight of them are half of what lives, else ranges.
 func TestSizesOrRanges(t *testing.T) {
 	for _, c := range []struct {

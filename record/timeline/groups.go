@@ -185,17 +185,16 @@ func (g *grouping) drop(e *trace.Event) {
 
 // sample notes what each band has.
 func (g *grouping) sample(slots []trace.Block) {
-	for k, c := range g.counters {
-		c.sampled = [3]uint64{c.bytes.Cap(), c.blocks, g.oldest(k, slots)}
+	for _, c := range g.counters {
+		c.sampled = [3]uint64{c.bytes.Cap(), c.blocks, c.oldest(g.pool, slots)}
 	}
 }
 
 // oldest returns the event that allocated the oldest block of a band.
-func (g *grouping) oldest(k int, slots []trace.Block) uint64 {
-	c := g.counters[k]
+func (c *bandCounter) oldest(pool *trace.Pool, slots []trace.Block) uint64 {
 	gone := func(q queued) bool {
 		b := &slots[q.slot]
-		return !b.Live || b.Number != q.number || int(g.bandOf[q.slot]) != k
+		return !b.Live || b.Number != q.number
 	}
 	n := 0
 	for n < len(c.queue) && gone(c.queue[n]) {
@@ -208,7 +207,7 @@ func (g *grouping) oldest(k int, slots []trace.Block) uint64 {
 	if uint64(len(c.queue)) > 64+4*c.blocks {
 		c.queue = slices.DeleteFunc(slices.Clone(c.queue), gone)
 	}
-	return g.pool.Recorded(c.queue[0].number)
+	return pool.Recorded(c.queue[0].number)
 }
 
 // flush appends what was sampled.
