@@ -79,7 +79,7 @@ func judge(g *gathered, names *names, known *steps) *Report {
 			// What it keeps of what it allocates, times its allocations a step:
 			// both counts end alike, so that half a step at an end cancels out.
 			kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
-			n := uint64(math.Round(kept * allocs(p.curve, s.first, windows) / c.steps))
+			n := wholeBlocks(p, kept*allocs(p.curve, s.first, windows)/c.steps)
 			if exact, ok := known.rate(p); ok {
 				n = exact
 			}
@@ -276,6 +276,21 @@ func unnamed(g *gathered, s span, leaky []*place) uint64 {
 		return 0
 	}
 	return uint64(rise)
+}
+
+// wholeBlocks returns a rate, in bytes a step, that is an estimate: where it is nearly a whole number of
+// equal blocks it is that number.
+func wholeBlocks(p *place, rate float64) uint64 {
+	const near = 0.05
+	one := p.born[0].bytes
+	if slices.ContainsFunc(p.born, func(b birth) bool { return b.bytes != one }) {
+		return uint64(math.Round(rate))
+	}
+	blocks := math.Round(rate / float64(one))
+	if blocks == 0 || math.Abs(rate-blocks*float64(one)) > near*rate {
+		return uint64(math.Round(rate))
+	}
+	return uint64(blocks) * one
 }
 
 // regrown finds the places whose blocks are replaced by larger ones, such as a list that

@@ -392,3 +392,26 @@ func TestStepsOfARecordingThatEndsWithinOne(t *testing.T) {
 		t.Errorf("%+v", rep)
 	}
 }
+
+// An estimated rate of equal blocks is a whole number of them, if it is nearly that.
+func TestWholeBlocks(t *testing.T) {
+	for name, c := range map[string]struct {
+		sizes []uint64
+		rate  float64
+		want  uint64
+	}{
+		"one, and a little less":         {[]uint64{1000, 1000, 1000}, 977, 1000},
+		"two, and a little more":         {[]uint64{1000, 1000, 1000}, 2060, 2000},
+		"one in every tenth step":        {[]uint64{1000, 1000, 1000}, 100, 100},
+		"three in two steps":             {[]uint64{1000, 1000, 1000}, 1500, 1500},
+		"of two sizes there is no whole": {[]uint64{1000, 900, 1000}, 977.4, 977},
+	} {
+		p := &place{}
+		for i, n := range c.sizes {
+			p.born = append(p.born, birth{event: uint64(i), bytes: n})
+		}
+		if got := wholeBlocks(p, c.rate); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
