@@ -24,7 +24,8 @@ type block struct {
 	born, died uint64 // events, from 1; died is never for what lives at the end
 	bytes      uint64
 	site       uint32 // that allocated it
-	seed       bool   // older than what was read
+	stream     uint32
+	seed       bool // older than what was read
 	refused    bool
 }
 
@@ -68,7 +69,7 @@ func read(ctx context.Context, p *tape.Pool) (*span, error) {
 			s.blocks[open[e.Slot]].died = w.Number
 		default:
 			open[e.Slot] = len(s.blocks)
-			b := block{born: w.Number, died: never, bytes: e.Bytes, site: e.Site, seed: w.Number <= p.Seeds, refused: e.Refused}
+			b := block{born: w.Number, died: never, bytes: e.Bytes, site: e.Site, stream: e.Stream, seed: w.Number <= p.Seeds, refused: e.Refused}
 			if e.Refused {
 				b.died = w.Number + 1
 			}
@@ -82,6 +83,33 @@ func read(ctx context.Context, p *tape.Pool) (*span, error) {
 func (s *span) seeds(w *tape.Walk, open []int) {
 	for _, e := range w.Live() {
 		open[e.Slot] = len(s.blocks)
-		s.blocks = append(s.blocks, block{born: w.Slots[e.Slot].Number, died: never, bytes: e.Bytes, site: e.Site, seed: true})
+		s.blocks = append(s.blocks, block{born: w.Slots[e.Slot].Number, died: never, bytes: e.Bytes, site: e.Site, stream: e.Stream, seed: true})
 	}
+}
+
+// A process is what was read of one process of several, and where its blocks are among all.
+type process struct {
+	*span
+	at []int
+}
+
+// byPart returns what was read of each process: each has passes of its own.
+func (s *span) byPart(parts []tape.Part) []process {
+	if len(parts) == 0 {
+		parts = []tape.Part{{Streams: math.MaxUint32}}
+	}
+	list := make([]process, len(parts))
+	for i := range list {
+		one := *s
+		one.blocks = nil
+		list[i].span = &one
+	}
+	for i, b := range s.blocks {
+		for k, p := range parts {
+			if b.stream-p.Stream < p.Streams {
+				list[k].blocks, list[k].at = append(list[k].blocks, b), append(list[k].at, i)
+			}
+		}
+	}
+	return list
 }

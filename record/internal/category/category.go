@@ -102,14 +102,16 @@ type label struct {
 type Reading struct {
 	trace  *tape.Trace
 	pool   *tape.Pool
-	judge  *judge
-	labels []label // of the judge's blocks
+	span   *span
+	judges []*judge // one for each process; none where the recording itself has the categories
+	labels []label  // of the span's blocks
 }
 
 // Read reads a pool, or returns what was read of it before: the page of a replay, its advice and its
 // leaks want the same. The errors are those of reading the trace.
 func Read(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, error) {
-	v, err := t.Found(p, func() (any, error) { return readingOf(ctx, t, p) })
+	type of struct{ *tape.Pool } // no other package's
+	v, err := t.Found(of{p}, func() (any, error) { return readingOf(ctx, t, p) })
 	if err != nil {
 		return nil, err
 	}
@@ -128,15 +130,22 @@ func readingOf(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Reading, erro
 			rest = append(rest, i)
 		}
 	}
-	j := newJudge(s, t.FullSite)
-	labels := j.labels(t.Format == "torch" || t.Format == "kineto")
+	r := &Reading{trace: t, pool: p, span: s, labels: make([]label, len(s.blocks))}
 	if t.Format == "torch-timeline" {
-		labels = labelsByPyTorch(s, t.Site)
+		r.labels = labelsByPyTorch(s, t.Site)
+		return r, nil
+	}
+	for _, of := range s.byPart(tape.Parts(p)) {
+		j := newJudge(of.span, t.FullSite)
+		for i, l := range j.labels(t.Format == "torch" || t.Format == "kineto") {
+			r.labels[of.at[i]] = l
+		}
+		r.judges = append(r.judges, j)
 	}
 	for _, i := range rest {
-		labels[i] = label{Category: Unknown}
+		r.labels[i] = label{Category: Unknown}
 	}
-	return &Reading{t, p, j, labels}, nil
+	return r, nil
 }
 
 // Of returns what a pool's memory is for at its peak, nil if nothing is ever live. The
@@ -152,7 +161,7 @@ func Of(ctx context.Context, t *tape.Trace, p *tape.Pool) (*Peak, error) {
 // Category returns what the block is for that an event allocated, counted from 1 with the
 // seeds.
 func (r *Reading) Category(event uint64) Category {
-	blocks := r.judge.blocks
+	blocks := r.span.blocks
 	i := sort.Search(len(blocks), func(i int) bool { return blocks[i].born >= event })
 	if i == len(blocks) || blocks[i].born != event {
 		return Unknown
@@ -163,7 +172,7 @@ func (r *Reading) Category(event uint64) Category {
 // Knows reports whether any block that lives at the peak has a category.
 func (r *Reading) Knows() bool {
 	for i := range r.labels {
-		if b := &r.judge.blocks[i]; b.lives(r.judge.peak) && r.labels[i].Category != Unknown {
+		if b := &r.span.blocks[i]; b.lives(r.span.peak) && r.labels[i].Category != Unknown {
 			return true
 		}
 	}
@@ -172,9 +181,12 @@ func (r *Reading) Knows() bool {
 
 // Steps returns the events, counted from 1 with the seeds, at which the program had made a
 // training step: the end of each update, or of each backward pass where updates do not show,
-// as those that make nothing. It reports whether stacks show a training at all.
+// as those that make nothing. It reports whether stacks show a training at all, of one process.
 func (r *Reading) Steps() (ends []uint64, trains bool) {
-	j := r.judge
+	if len(r.judges) != 1 {
+		return nil, false
+	}
+	j := r.judges[0]
 	if j.blind || !j.trains {
 		return nil, false
 	}
@@ -195,7 +207,7 @@ func (r *Reading) Steps() (ends []uint64, trains bool) {
 
 // Peak returns what the memory is for at the peak, nil if nothing is ever live.
 func (r *Reading) Peak() *Peak {
-	t, s, labels := r.trace, r.judge, r.labels
+	t, s, labels := r.trace, r.span, r.labels
 	if s.bytes == 0 {
 		return nil
 	}

@@ -18,8 +18,9 @@ type program struct {
 	t      testing.TB
 	b      *tape.Builder
 	p      *tape.PoolBuilder
-	blind  bool // no stacks
-	made   int  // blocks
+	blind  bool   // no stacks
+	made   int    // blocks
+	now    uint64 // the time of the next event, 0 if there are no times
 	live   map[uint32]made
 	bytes  uint64
 	peak   uint64
@@ -45,6 +46,7 @@ var (
 
 func (g *program) alloc(c Category, bytes uint64, stack []string) made {
 	g.t.Helper()
+	g.tick()
 	var site uint32
 	if !g.blind {
 		var frames []uint32
@@ -59,6 +61,13 @@ func (g *program) alloc(c Category, bytes uint64, stack []string) made {
 	}
 	slot, err := g.p.Alloc(tape.Event{Bytes: bytes, Site: site}, 0)
 	return g.add(made{slot, bytes, c}, err)
+}
+
+func (g *program) tick() {
+	if g.now > 0 {
+		g.b.At(g.now)
+		g.now += 10
+	}
 }
 
 // older is a block that is older than the recording. It is told before all others.
@@ -92,6 +101,7 @@ func (g *program) add(m made, err error) made {
 func (g *program) free(list ...made) {
 	g.t.Helper()
 	for _, m := range list {
+		g.tick()
 		if err := g.p.Free(tape.Event{Slot: m.slot}); err != nil {
 			g.t.Fatal(err)
 		}
@@ -427,6 +437,48 @@ func TestLongRecording(t *testing.T) {
 		if n == 500 && got[Activations] != whole[Activations] {
 			t.Errorf("of %d events: %v, want %v", n, got, whole)
 		}
+	}
+}
+
+// The passes of each of several processes are its own, however they are interleaved.
+func TestSeveralProcesses(t *testing.T) {
+	labelsOf := func(tr *tape.Trace, of func(*block) bool) (list []label) {
+		r, err := Read(t.Context(), tr, tr.Pools[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range r.span.blocks {
+			if of(&r.span.blocks[i]) {
+				list = append(list, r.labels[i])
+			}
+		}
+		return list
+	}
+	for _, apart := range []uint64{5, 125, 605, 2005} {
+		var members []tape.Member
+		for i, name := range []string{"Adam", "SGD without state"} {
+			tr, _ := recorded(t, false, func(g *program) {
+				g.now = 1000 + uint64(i)*apart
+				trainings[name].run(g)
+			})
+			members = append(members, tape.Member{Name: name, Trace: tr, GPUs: []tape.MemberGPU{{Pool: "cuda:0", Joint: "cuda:0"}}})
+		}
+		both, err := tape.Join(t.Context(), "both", members, tape.Options{KeepPaths: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, p := range tape.Parts(both.Pools[0]) {
+			alone := labelsOf(members[i].Trace, func(*block) bool { return true })
+			if got := labelsOf(both, func(b *block) bool { return b.stream-p.Stream < p.Streams }); !slices.Equal(got, alone) {
+				t.Errorf("%d apart: the labels of %s are not those that it has alone", apart, p.Name)
+			}
+		}
+		if r, _ := Read(t.Context(), both, both.Pools[0]); r != nil {
+			if _, trains := r.Steps(); trains {
+				t.Error("steps of several processes")
+			}
+		}
+		_ = both.Close()
 	}
 }
 

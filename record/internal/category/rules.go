@@ -20,7 +20,7 @@ type judge struct {
 	sizes   map[uint64]int    // of what is made early and never freed: how many blocks
 	laid    map[uint64]int    // of those, how many are made before the first pass
 	olds    map[uint64]int    // of those, how many are older than the recording
-	seen    map[uint64]int    // of those, how many have their label
+	turn    map[*block]int    // of those, how many of its size come before each, and itself
 	grows   map[*block]bool   // what is replaced by something a little larger
 	carried map[uint64]int    // sizes of what a call of the model leaves for later ones
 	grads   map[uint64]int    // sizes of gradients of one pass: how many blocks at most
@@ -103,7 +103,7 @@ func (j *judge) read(site func(uint32) string) {
 	if !j.blind {
 		j.countKept()
 	}
-	j.laid, j.olds, j.seen = map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
+	j.laid, j.olds, j.turn = map[uint64]int{}, map[uint64]int{}, map[*block]int{}
 	for i := range j.blocks {
 		b := &j.blocks[i]
 		if b.died == never && b.born < j.start {
@@ -111,6 +111,7 @@ func (j *judge) read(site func(uint32) string) {
 		}
 		if b.died == never && b.seed {
 			j.olds[b.bytes]++
+			j.turn[b] = j.olds[b.bytes]
 		}
 	}
 }
@@ -336,11 +337,10 @@ func (j *judge) outlivesPasses(b *block) bool {
 // more often. The model was made first, and lies first.
 func (j *judge) older(b *block) label {
 	grads := j.grads[b.bytes]
-	j.seen[b.bytes]++
 	switch {
 	case grads > 0 && j.olds[b.bytes] <= grads:
 		return label{Parameters, true}
-	case grads > 0 && j.seen[b.bytes] <= grads:
+	case grads > 0 && j.turn[b] <= grads:
 		return label{Parameters, false}
 	case grads > 0:
 		return label{State, false}
@@ -431,7 +431,7 @@ func (j *judge) goingBack(b *block) label {
 	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
 		// What is there for long may be kept for a second derivative.
 		const short = 32
-		return label{Temporaries, b.died-b.born <= short+(p.last-p.first)/4}
+		return label{Temporaries, b.died-b.born <= short}
 	case b.died == never:
 		return label{Gradients, false}
 	case j.diesGoingBack(b):
@@ -486,10 +486,15 @@ func (j *judge) isOwn(b *block) bool {
 }
 
 // outlivesSteps reports whether a block lives through backward passes of several steps that came
-// after its own: no batch, output or activation does.
+// after its own, or through as many calls of a model that only runs: no batch, output or activation does.
 func (j *judge) outlivesSteps(b *block) bool {
 	const several = 5 // a step of two models, or with a line search, has as many
 	list := j.of[backward]
+	if !j.trains { // calls of a model, whose own blocks may be a cache
+		if list = j.of[forward]; j.born(b) == forward {
+			return false
+		}
+	}
 	i := sort.Search(len(list), func(i int) bool { return list[i].first > b.born })
 	return i+several <= len(list) && list[i+several-1].last < b.died
 }
@@ -611,7 +616,7 @@ func (j *judge) findRepeats() {
 }
 
 // followsFirstBackward reports whether the program's own code made a block between the first backward
-// pass and the next forward pass, and nothing like it later.
+// pass and the next forward pass, and its line keeps nothing step after step.
 func (j *judge) followsFirstBackward(b *block) bool {
 	first := j.before(backward, b.born)
 	if first == nil || first != j.of[backward][0] || !j.isOwn(b) || j.repeats[b.site] {

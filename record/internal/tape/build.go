@@ -38,7 +38,7 @@ func newBuilder(in *input.Reader, format string, opt Options) *Builder {
 		limit = defaultSpoolLimit
 	}
 	spools := func() *spool.Spool { return spool.New(max(limit, 0), opt.TempDir) }
-	t := &Trace{Source: in.Name(), Format: format, spool: spools(), found: &found{of: map[*Pool]any{}}}
+	t := &Trace{Source: in.Name(), Format: format, spool: spools(), found: &found{of: map[any]any{}}}
 	return &Builder{trace: t, in: in, siteMaker: newSiteMaker(&t.sites, opt.KeepPaths, in.Take), spool: spools}
 }
 

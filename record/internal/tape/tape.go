@@ -184,7 +184,7 @@ func (t *Trace) Origin() uint64 { return t.origin }
 // found is what was found out of pools, see Trace.Found.
 type found struct {
 	sync.Mutex // held while it is found out
-	of         map[*Pool]any
+	of         map[any]any
 }
 
 // Close releases the memory and the temporary file of the events. Cursors of the
@@ -194,17 +194,18 @@ func (t *Trace) Close() error {
 	return t.spool.Close()
 }
 
-// Found returns what find returns for a pool, which is asked once: what a package finds out of a
-// pool in passes of its own is wanted by several others. An error is not kept.
-func (t *Trace) Found(p *Pool, find func() (any, error)) (any, error) {
+// Found returns what find returns for a key, which is asked once: what a package finds out of a
+// pool in passes of its own is wanted by several others. The key is of a type of that package, so
+// that no other has it. An error is not kept.
+func (t *Trace) Found(key any, find func() (any, error)) (any, error) {
 	t.found.Lock()
 	defer t.found.Unlock()
-	if v, ok := t.found.of[p]; ok {
+	if v, ok := t.found.of[key]; ok {
 		return v, nil
 	}
 	v, err := find()
 	if err == nil {
-		t.found.of[p] = v
+		t.found.of[key] = v
 	}
 	return v, err
 }
