@@ -24,6 +24,9 @@ type fitOptions struct {
 	beside       uint64
 	vary         string
 	steps        int
+	model        string // a folder, which engine serves
+	engine       string
+	cards        []fit.SimCard // of several
 	quiet        bool
 	isFile       bool // the word is a module or a recording, and no program
 }
@@ -34,13 +37,13 @@ func fitCommand() *cobra.Command {
 		Use:   "fit [flags] -- COMMAND ARGS...",
 		Short: "Find whether a program fits a GPU, without the GPU",
 		Args: func(_ *cobra.Command, words []string) error {
-			if len(words) == 0 || words[0] == "" {
+			if o.model == "" && (len(words) == 0 || words[0] == "") {
 				return errors.New("fit needs a COMMAND, a MODULE or a TRACE; gpumem fit --help has examples")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, words []string) error {
-			o.isFile = cmd.ArgsLenAtDash() < 0 && fit.IsFile(words[0])
+			o.isFile = o.model == "" && cmd.ArgsLenAtDash() < 0 && fit.IsFile(words[0])
 			if o.isFile { // flags may follow, as in other commands
 				if err := cmd.ParseFlags(words[1:]); err != nil {
 					return flagError(cmd, err)
@@ -63,7 +66,10 @@ func fitCommand() *cobra.Command {
 	fs.SetInterspersed(false)
 	const device = "`DEVICE`, the card: sim:24GiB, sim:24GiB*4 for four of it, or cuda:N, of which only the size is read"
 	fs.StringVar(&o.device, "device", "sim:24GiB", device)
-	fs.StringVar(&o.card, "card", "", "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ..., or its size")
+	const cardUsage = "`NAME` of the card: T4, L4, A100-40GB, H100, \"RTX 4090\", ..., or its size; of an engine that serves models several, such as L4,A10G"
+	fs.StringVar(&o.card, "card", "", cardUsage)
+	fs.StringVar(&o.model, "model", "", "serve the model of a `FOLDER`, of which config.json is enough; flags of the engine follow behind --")
+	fs.StringVar(&o.engine, "engine", "vllm", "the `ENGINE` that serves it, or the path of its program")
 	addSize(fs, &o.beside, "beside", size.Format(advise.DefaultContext), besideUsage)
 	const as = "`FRAMEWORK`[@VERSION] to answer for, as in advise (default: that of the program or the recording; of a MODULE jax)"
 	fs.StringVar(&cfg.As, "as", "", as)
@@ -80,6 +86,9 @@ func fitCommand() *cobra.Command {
 }
 
 func runFit(ctx context.Context, o *fitOptions) error {
+	if err := o.fillCommand(); err != nil {
+		return err
+	}
 	values, err := o.fillConfig()
 	if err != nil {
 		return err
@@ -87,6 +96,7 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 	line := newProgress(o.errs)
 	defer line.clear()
+	o.cfg.Env = os.Environ()
 	cfg := o.cfg
 	cfg.Progress = line.show
 	if o.isFile {
@@ -100,14 +110,16 @@ func runFit(ctx context.Context, o *fitOptions) error {
 
 	// A second signal does not keep the first one from removing what the run has made.
 	context.AfterFunc(ctx, func() { signal.Notify(make(chan os.Signal, 1), ending...) })
-	cfg.Command, cfg.Env = o.words, os.Environ()
 	if !o.quiet {
 		cfg.Stdout, cfg.Stderr = o.errs, o.errs // the answer alone is on stdout
 	}
 	var rep *fit.Report
-	if o.vary != "" {
+	switch {
+	case o.vary != "":
 		rep, err = fit.RunVary(ctx, cfg, values)
-	} else {
+	case len(o.cards) > 0:
+		rep, err = fit.RunCards(ctx, cfg, o.cards)
+	default:
 		rep, err = fit.Run(ctx, cfg)
 	}
 	line.clear()
@@ -121,8 +133,42 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	return err
 }
 
-// cards reads the card, and sets how many there are.
-func (o *fitOptions) cards() (spec open.Spec, err error) {
+// fillCommand sets the command.
+func (o *fitOptions) fillCommand() (err error) {
+	if o.cfg.Command = o.words; o.model != "" {
+		o.cfg.Command, err = fit.Serve(o.engine, o.model, o.words)
+	} else if o.given("engine") {
+		err = errors.New("--engine is for --model")
+	}
+	return err
+}
+
+// fillCards reads cards, of which there may be several.
+func (o *fitOptions) fillCards() error {
+	names := open.Several(o.card)
+	if len(names) < 2 {
+		return nil
+	}
+	if o.vary != "" {
+		return errors.New("--vary is for one card")
+	}
+	for _, name := range names {
+		spec, n, err := open.Simulated(name)
+		if err != nil {
+			return fmt.Errorf("--card: %w", err)
+		}
+		c := fit.SimCard{Name: name, GPUs: n}
+		if c.Sim, c.Context, err = simulated(spec, o.beside, o.given("beside")); err != nil {
+			return err
+		}
+		o.cards = append(o.cards, c)
+	}
+	o.card = names[0]
+	return nil
+}
+
+// oneCard reads the card, and sets how many there are.
+func (o *fitOptions) oneCard() (spec open.Spec, err error) {
 	switch {
 	case o.card == "":
 		var one string
@@ -147,7 +193,13 @@ func (o *fitOptions) cards() (spec open.Spec, err error) {
 // fillConfig sets what the words of the flags mean, and returns the values to try.
 func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 	cfg := &o.cfg
-	spec, err := o.cards()
+	if !o.given("beside") && fit.Named(cfg.Command) != "" {
+		o.beside = fit.EngineContext
+	}
+	if err := o.fillCards(); err != nil {
+		return values, err
+	}
+	spec, err := o.oneCard()
 	if err != nil {
 		return values, err
 	}

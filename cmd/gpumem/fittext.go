@@ -15,6 +15,10 @@ const compiledRows = 5
 
 // writeFit writes the answer about a program: the advice, what it compiled, what differs.
 func writeFit(t *text, rep *fit.Report) {
+	if rep.Engine != nil {
+		writeEngine(t, rep)
+		return
+	}
 	if rep.Varied != nil {
 		writeVaried(t, rep.Varied, rep.DeviceBytes)
 		t.section("")

@@ -358,3 +358,15 @@ func (s Spec) WithTotal(total uint64) (device.GPU, error) {
 	}
 	return gpu(sim.New(cfg))
 }
+
+// Several returns the words of cards that stand in a list, T4,L4. Keys behind one belong to it: 24GiB,cc=8.0,L4.
+func Several(words string) (list []string) {
+	for word := range strings.SplitSeq(words, ",") {
+		if n := len(list); n > 0 && strings.Contains(word, "=") {
+			list[n-1] += "," + word
+		} else {
+			list = append(list, word)
+		}
+	}
+	return list
+}

@@ -78,11 +78,12 @@ class Finder(object):
     """Acts when a framework is imported. gpumem fit has its own execute."""
 
     loaded = False  # the libraries beside the driver are
+    names = FRAMEWORKS + (HARDWARE, GENERATION)
 
     def find_spec(self, name, path=None, target=None):
         if path is not None and name.split(".")[0] in STATIC:
             return self.static_spec(name, path)
-        if name not in FRAMEWORKS and name not in (HARDWARE, GENERATION):
+        if name not in self.names:
             return None
         import importlib.util
 

@@ -47,6 +47,7 @@ import (
 	"gpumem/policy"
 	"gpumem/policy/frameworks"
 	"gpumem/record/advise"
+	"gpumem/record/internal/engine"
 	"gpumem/record/internal/torch"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
@@ -55,7 +56,7 @@ import (
 
 // The start-up file, with its parts.
 //
-//go:embed start.py torch.py tensorflow.py
+//go:embed start.py torch.py tensorflow.py engines.py
 var startUp embed.FS
 
 // writeStart writes the start-up file into a new folder. Its parts have names that no
@@ -64,7 +65,9 @@ func writeStart(folder string) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err
 	}
-	for from, to := range map[string]string{"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py"} {
+	for from, to := range map[string]string{
+		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py", "engines.py": "gpumem_fit_engines.py",
+	} {
 		text, err := startUp.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, to), text, 0o600)
@@ -100,6 +103,9 @@ type Config struct {
 	Record   string // a file for the recording, which must not exist; "" for none
 	// Stdout and Stderr are the program's, written to by two goroutines; nil discards.
 	Stdout, Stderr io.Writer
+
+	options map[string]string // of an engine, in place of the program's
+
 	// Progress, if set, is called with what is being done.
 	Progress func(doing string, part float64)
 }
@@ -191,16 +197,23 @@ func (s *Summary) outcome() outcome { return outcome{s.Fits, lineOf(s.Settings),
 type Report struct {
 	*advise.Report
 	Summary
-	Program program `json:"program"`
-	Peaks   []Peak  `json:"peaks"`               // of each GPU
-	Breaks  *Breaks `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
-	Tried   []tried `json:"tried,omitempty"`     // with Config.Smallest, the largest first
-	Varied  *Varied `json:"vary,omitempty"`      // of RunVary
-	NotKept error   `json:"-"`                   // why there is no file Config.Record
+	Program program   `json:"program"`
+	Peaks   []Peak    `json:"peaks"`               // of each GPU
+	Breaks  *Breaks   `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
+	Tried   []tried   `json:"tried,omitempty"`     // with Config.Smallest, the largest first
+	Varied  *Varied   `json:"vary,omitempty"`      // of RunVary
+	Engine  *Engine   `json:"engine,omitempty"`    // of an engine that serves models; of the rest only Summary and Trace are filled
+	Ran     []RanCard `json:"cards,omitempty"`     // of RunCards
+	NotKept error     `json:"-"`                   // why there is no file Config.Record
+
+	chosen map[string]string // see engineRefused
 }
 
 // Differences are the ways in which the run differed from one on a card, a sentence each.
 func (r *Report) Differences() []string {
+	if r.Engine != nil {
+		return engineDifferences(r.Engine)
+	}
 	list := []string{
 		"Kernels did nothing, so results mean nothing: a loop that ends by a value of the GPU may end at once, or never.",
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
@@ -238,6 +251,7 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 
 // The errors of a run whose recording is no answer.
 var (
+	errNotReady = errors.New("the engine did not become ready")
 	errNoStart  = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
 	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full, or PyTorch's process was ended before Python's end, as by _exit of C")
 )
@@ -266,11 +280,18 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		return once(ctx, cfg, dir, front, driver, on)
 	}
-	on := cfg.Sim.Total
+	on, reason := cfg.Sim.Total, ""
 	report, refused, err := try(cfg, on)
 	for err == nil && refused && on < largest {
+		if report != nil && reason == "" {
+			reason, cfg.options = report.Engine.Reason, chosen(report.chosen, cfg.options)
+		}
 		on *= 2
 		report, refused, err = try(cfg, on)
+	}
+	if err == nil && report.Engine != nil {
+		report.Engine.Reason = reason
+		return report, nil
 	}
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
 		return report, err
@@ -369,7 +390,22 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, err
 	}
 	err = r.read(ctx)
-	refused = r.refused() || r.failed.ofMemory()
+	notes, bad := r.engineNotes()
+	if bad != nil {
+		return nil, false, bad
+	}
+	if a := engine.New(notes); a != nil && err == nil {
+		p.RanOn = on
+		return answerEngine(cfg, p, r, a), false, nil
+	}
+	why, short := engine.Refused(notes)
+	if why != "" && !short {
+		return nil, false, &FailedError{errNotReady, why}
+	}
+	refused = r.refused() || r.failed.ofMemory() || short
+	if refused && why != "" && on < largest {
+		return engineRefused(why, notes), true, nil
+	}
 	switch {
 	case exists(r.found + ".python"):
 		return nil, false, errNoStart
@@ -418,7 +454,7 @@ func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64
 	}
 	env, err := environment(cfg, front, driver, startup, [][2]string{
 		{"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
-		{"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))},
+		{"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))}, {"GPUMEM_FIT_ENGINE", cfg.engineOptions()},
 	})
 	if err != nil {
 		return nil, err

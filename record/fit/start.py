@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 
+import gpumem_fit_engines as engines
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
 import gpumem_simulate as simulate
@@ -177,6 +178,10 @@ def begun():
     return [int(path[len(base) + 1 : -len(".begun")]) for path in glob.glob(glob.escape(base) + ".*.begun")]
 
 
+def path_of(pid):
+    return "%s.%d" % (os.environ["GPUMEM_FIT"], pid)
+
+
 def alive(path):
     """Whether the process of a file runs: one that was killed has left its files."""
     pid = path[len(os.environ["GPUMEM_FIT"]) + 1 :].split(".")[0]
@@ -209,21 +214,27 @@ os.kill, os.killpg = kill, kill_group
 
 
 class Finder(simulate.Finder):
-    """Acts before and after a framework is imported."""
+    """Acts before and after a framework, or a module of an engine, is imported."""
+
+    names = simulate.Finder.names + tuple(engines.MODULES)
 
     def execute(self, name, module, run):
-        if name == "torch":
+        if name == "torch" and not engines.found():
             pytorch.before(own)
+        elif name in engines.SETTINGS:
+            engines.before(name)
         elif name == "tensorflow":
             tensorflow.before(take)
         run(module)
         simulate.prepare(name, module)
         if name == "torch" and hasattr(module, "version"):  # else it is a file of the program's with that name
-            pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine)
+            pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine, engines.found)
         elif name == "tensorflow":
             tensorflow.after(module, called, save)
         elif name == "jax":
             watch(module)
+        elif name in engines.MODULES:
+            engines.after(name, module)
 
 
 def settle():
@@ -306,6 +317,7 @@ def stop(write, reason):
             write(reason)
             remove(mine(".begun"))
             sys.stdout.flush()
+            engines.let_others_end()
             leave(0)
 
 
@@ -331,6 +343,12 @@ def agree(write, reason):
             file.write(reason)
         os.replace(mine(".part"), base + ".stop")
     stop(write, agreed())
+
+
+def written(reason):
+    """Writes what this process has."""
+    for end in ends:
+        end()
 
 
 def steps():
@@ -430,7 +448,7 @@ def repeats(look, write, seconds=SECONDS):
                 if found:
                     remove(mine(".agrees"))
                     found = False
-            elif not full and peak and count >= (1 + TIMES) * before and now - since > seconds:
+            elif not full and not engines.found() and peak and count >= (1 + TIMES) * before and now - since > seconds:
                 found = True
                 agree(write, "repeats")
 
@@ -439,6 +457,7 @@ def repeats(look, write, seconds=SECONDS):
     thread.start()
 
 
+engines.base = sys.modules[__name__]
 _here = os.path.dirname(__file__)
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 simulate.preload(os.environ["GPUMEM_SIM_FOLDER"])

@@ -31,21 +31,23 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, called, save, repeats, at_end, steps, agree, mine):
+def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
     ends the program when its memory does, at_end calls write when the program ends, agree
-    ends it after as many steps of its optimizers as steps returns, and mine names files."""
+    ends it after as many steps of its optimizers as steps returns, mine names files, and engine
+    returns the name of an engine, whose own settings are a part of what it measures."""
     import pickle
 
     if not torch.version.cuda:
         save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
         return
-    def leave_out(function):
-        return lambda *args: called(own, function, *args)
+
+    def leave_out(function, inner):
+        return lambda *args: inner(*args) if engine() else called(own, function, *args)
 
     for name, function in FUNCTIONS.items():
         if hasattr(torch._C, name):
-            setattr(torch._C, name, leave_out(function))
+            setattr(torch._C, name, leave_out(function, getattr(torch._C, name)))
 
     def write(reason):
         path = mine(".torch")

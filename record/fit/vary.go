@@ -69,25 +69,28 @@ func (v Vary) In(command, env []string, value string) (newCommand, newEnv []stri
 type Varied struct {
 	Name    string       `json:"name"`
 	Largest *string      `json:"largest"` // the last value that fits; nil if none does
-	Tried   []triedValue `json:"tried"`   // in the order of the values
+	Tried   []TriedValue `json:"tried"`   // in the order of the values
 	// Unordered reports that a value takes less than one before it, so that the search may
 	// have missed the largest.
 	Unordered bool `json:"unordered,omitempty"`
 }
 
-// triedValue is a run with one value.
-type triedValue struct {
+// TriedValue is a run with one value.
+type TriedValue struct {
 	Value string `json:"value"`
 	outcome
+	Engine *Engine `json:"engine,omitempty"`
 }
 
 // RunVary answers for the largest of the values with which the program fits, or for the
-// first if none does, see Report.Varied. Each value that is tried is compiled and run.
+// first if none does, see Report.Varied. Each value that is tried is compiled and run; of an
+// engine all are, and one that the command has no argument for is given to the engine itself.
 func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 	if cfg.Smallest || cfg.Record != "" {
 		return nil, errors.New("values are varied for one card, without a recording")
 	}
 	var failed error
+	isEngine := Named(cfg.Command) != ""
 	reports := make([]*Report, len(v.Values))
 	fits := func(i int) bool {
 		if failed != nil {
@@ -95,7 +98,12 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		}
 		one := cfg
 		if one.Command, one.Env, failed = v.In(cfg.Command, cfg.Env, v.Values[i]); failed != nil {
-			return false
+			if !isEngine {
+				return false
+			}
+			// Command and Env are unchanged.
+			one.Command, one.Env, failed = cfg.Command, cfg.Env, nil
+			one.options = map[string]string{strings.ReplaceAll(v.Name, "-", "_"): v.Values[i]}
 		}
 		if reports[i], failed = Run(ctx, one); failed != nil {
 			failed = fmt.Errorf("with %s=%s: %w", v.Name, v.Values[i], failed)
@@ -103,7 +111,16 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		}
 		return reports[i].Fits
 	}
-	largest := sort.Search(len(v.Values), func(i int) bool { return !fits(i) }) - 1
+	largest := -1
+	if isEngine { // each value has its own answer
+		for i := range v.Values {
+			if fits(i) {
+				largest = i
+			}
+		}
+	} else {
+		largest = sort.Search(len(v.Values), func(i int) bool { return !fits(i) }) - 1
+	}
 	if failed != nil {
 		return nil, failed
 	}
@@ -112,10 +129,10 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		if r == nil {
 			continue
 		}
-		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes {
+		if n := len(answer.Tried); n > 0 && answer.Tried[n-1].Peak > r.PeakBytes && r.Engine == nil {
 			answer.Unordered = true
 		}
-		answer.Tried = append(answer.Tried, triedValue{v.Values[i], r.outcome()})
+		answer.Tried = append(answer.Tried, TriedValue{v.Values[i], r.outcome(), r.Engine})
 	}
 	if largest >= 0 {
 		answer.Largest = &v.Values[largest]

@@ -1,0 +1,116 @@
+// The answers of gpumem fit about engines that serve models, as text.
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"gpumem/internal/report"
+	"gpumem/record/fit"
+	"gpumem/size"
+)
+
+// writeEngine writes what an engine serves on the card, what takes its memory, and what other
+// settings and cards give.
+func writeEngine(t *text, rep *fit.Report) {
+	if rep.Varied != nil {
+		writeVariedEngine(t, rep.Varied)
+		t.section("")
+	}
+	if len(rep.Ran) > 0 {
+		tab := engineTable("card")
+		for _, c := range rep.Ran {
+			engineRow(tab, c.Card, c.Engine)
+		}
+		t.Table(tab)
+		t.section("")
+	}
+	a := rep.Engine
+	writeServes(t, a, rep.DeviceBytes)
+	t.Line("weights %s, activations %s, graphs %s, other %s, KV cache %s; the utilization of %.4g leaves %s",
+		size.Format(a.Weights), size.Format(a.Activations), size.Format(a.Graphs), size.Format(a.Outside), size.Format(a.Cache), a.Utilization, size.Format(a.Left))
+	if a.Longest > 0 {
+		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(min(a.Longest, a.Tokens/8)))
+	}
+	for _, d := range a.Doubts {
+		t.Line("Not sure: %s.", d)
+	}
+	if len(a.Others) > 0 {
+		t.section("")
+		tab := report.NewTable("set", ">tokens", ">requests")
+		for _, o := range a.Others {
+			tab.Row(o.Set, report.Count(o.Tokens), fmt.Sprintf("%.1f", o.Requests))
+		}
+		t.Table(tab)
+	}
+	if len(a.Cards) > 0 {
+		t.section("Other cards of its compute capability, by arithmetic")
+		tab := report.NewTable("card", ">tokens", ">requests")
+		for _, o := range a.Cards {
+			if o.Serves {
+				tab.Row(o.Card, report.Count(o.Tokens), fmt.Sprintf("%.1f", o.Requests))
+			}
+		}
+		t.Table(tab)
+		t.Line("One request of %s is served from %s on.", report.Count(a.MaxLen), size.Format(a.Need))
+	}
+
+	t.section("")
+	t.Line("For the simulated GPU: %s.", strings.Join(append(a.Set, a.Options...), ", "))
+	for _, d := range rep.Differences() {
+		t.Line("%s", d)
+	}
+}
+
+// writeServes writes the verdict about a card.
+func writeServes(t *text, a *fit.Engine, card uint64) {
+	on := size.Format(a.CardBytes)
+	if a.GPUs > 1 {
+		on = fmt.Sprintf("%d GPUs of %s", a.GPUs, on)
+	}
+	what := fmt.Sprintf("%s %s, %s", a.Engine, a.Version, a.DType)
+	if a.Quantized != "" {
+		what += ", " + a.Quantized
+	}
+	if a.Serves {
+		t.Line("Serves: %s tokens of KV cache, %.1f requests of %s at once (%s, on %s)",
+			report.Count(a.Tokens), a.Requests, report.Count(a.MaxLen), what, on)
+		return
+	}
+	t.Line("Does not serve on %s: %s", size.Format(card), report.OneLine(a.Reason))
+	t.Line("It ran on %s to learn what it needs: GPUs of %s serve one request of %s (%s, utilization %.4g).",
+		on, size.Format(a.Need), report.Count(a.MaxLen), what, a.Utilization)
+}
+
+func engineTable(first string) *report.Table {
+	return report.NewTable(first, "serves", ">tokens", ">requests", ">of length", ">weights", ">activations", ">KV cache")
+}
+
+func engineRow(tab *report.Table, first string, a *fit.Engine) {
+	row := []string{first, servesWord(a.Serves), report.Count(a.Tokens), fmt.Sprintf("%.1f", a.Requests), report.Count(a.MaxLen)}
+	sizes := formatSizes(a.Weights, a.Activations, a.Cache)
+	if !a.Serves { // the rest is of a larger card
+		row[2], row[3], sizes[2] = "", "", ""
+	}
+	tab.Row(append(row, sizes...)...)
+}
+
+// writeVariedEngine writes the answer of each value.
+func writeVariedEngine(t *text, v *fit.Varied) {
+	tab := engineTable(v.Name)
+	for _, x := range v.Tried {
+		engineRow(tab, x.Value, x.Engine)
+	}
+	t.Table(tab)
+	if v.Largest != nil {
+		t.Line("The rest of this answer is for %s=%s.", v.Name, *v.Largest)
+	}
+}
+
+func servesWord(serves bool) string {
+	if serves {
+		return "yes"
+	}
+	return "no"
+}

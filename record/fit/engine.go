@@ -1,0 +1,175 @@
+// Engines that serve models.
+
+package fit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+
+	"gpumem/device/sim"
+	"gpumem/record/advise"
+	"gpumem/record/internal/engine"
+	"gpumem/record/replay"
+	"gpumem/record/trace"
+)
+
+// Engine is the answer about an engine that serves models.
+type Engine = engine.Answer
+
+// EngineOther is what another setting or card gives an engine.
+type EngineOther = engine.Other
+
+// engineNotes returns what the processes of an engine have noted, each with what its recording has
+// live at its end.
+func (r *ran) engineNotes() (list []*engine.Note, err error) {
+	paths, err := filepath.Glob(escaped(r.found) + ".*.engine")
+	for _, path := range paths {
+		n, err := engine.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		pid := strings.TrimSuffix(strings.TrimPrefix(path, r.found+"."), ".engine")
+		for _, p := range r.processes {
+			if fmt.Sprint(p.pid) == pid && p.trace != nil && !p.segments {
+				n.Recorded = endLive(p.trace)
+			}
+		}
+		list = append(list, n)
+	}
+	return list, err
+}
+
+func endLive(t *trace.Trace) (sum uint64) {
+	for _, pool := range t.Pools {
+		sum += pool.EndLive
+	}
+	return sum
+}
+
+// answerEngine is the report about an engine that became ready.
+func answerEngine(cfg Config, p program, r *ran, a *Engine) *Report {
+	if a.CardBytes == cfg.Sim.Total {
+		a.Settings(cfg.Context)
+	} else {
+		a.Serves = false
+	}
+	a.OtherCards(cfg.Sim.CCMajor, cfg.Sim.CCMinor)
+	rep := &Report{
+		Report: &advise.Report{
+			DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{},
+		},
+		Program: p, Peaks: []Peak{}, Engine: a,
+	}
+	if t := r.largestTrace(); t != nil {
+		rep.Trace, rep.PeakBytes = replay.Describe(t), t.PeakLive
+	}
+	rep.Trace.Source = strings.Join(cfg.Command, " ")
+	need := a.Need
+	rep.Summary = Summary{
+		Fits: a.Serves, PeakBytes: rep.PeakBytes, Outside: cfg.Context, Settings: []pair{}, SmallestDevice: &need, Differs: rep.Differences(),
+		Contents: []item{{"weights", a.Weights}, {"activations", a.Activations}, {"graphs", a.Graphs}, {"outside", a.Outside}, {"KV cache", a.Cache}},
+	}
+	if cfg.Record != "" {
+		rep.NotKept = r.keep(cfg.Record)
+	}
+	return rep
+}
+
+// Named returns the name of the engine that a command starts, by its words and, of a Python
+// program, by what it imports; "" if it is none that is known.
+func Named(command []string) string { return engine.Named(command) }
+
+// Serve returns the command that serves the model of a folder, whose config.json is enough,
+// with an engine, by its name or path, and flags of it.
+func Serve(program, folder string, flags []string) ([]string, error) {
+	return engine.Serve(program, folder, flags)
+}
+
+// EngineContext is the memory that a process of an engine is taken to have on the card before it
+// measures, in bytes: its CUDA context. In start-up logs of cards it is .4 to .5 GiB, and what the
+// libraries take later is a part of the measurement.
+const EngineContext = 512 << 20
+
+// refusal is the report about an engine that was refused memory: its own reason, and the options
+// that it chose for the card, which it is to have on a larger one, too.
+func engineRefused(why string, notes []*engine.Note) *Report {
+	return &Report{Engine: &Engine{Reason: why}, chosen: engine.Chosen(notes)}
+}
+
+// engineOptions returns the options that go before an engine's own, as JSON.
+func (cfg *Config) engineOptions() string {
+	text, _ := json.Marshal(chosen(cfg.options, nil)) // words alone
+	return string(text)
+}
+
+// chosen returns options with those that go before them.
+func chosen(options, before map[string]string) map[string]string {
+	all := maps.Clone(options)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, before)
+	return all
+}
+
+// SimCard is a card to run for.
+type SimCard struct {
+	Name    string
+	Sim     sim.Config
+	GPUs    int
+	Context uint64
+}
+
+// RanCard is a run for a card.
+type RanCard struct {
+	Card   string  `json:"card"`
+	Engine *Engine `json:"engine"`
+}
+
+// RunCards answers for several cards, for each by a run. The report is of the first on which the
+// engine serves, or of the first.
+func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error) {
+	if Named(cfg.Command) == "" {
+		return nil, errors.New("several cards are for engines that serve models: a program is answered for one, with the smallest that it fits")
+	}
+	if cfg.Record != "" {
+		return nil, errors.New("the recording is kept of a run for one card")
+	}
+	var best *Report
+	var ran []RanCard
+	for _, c := range cards {
+		one := cfg
+		one.Sim, one.GPUs, one.Context = c.Sim, c.GPUs, c.Context
+		r, err := Run(ctx, one)
+		if err != nil {
+			return nil, fmt.Errorf("for %s: %w", c.Name, err)
+		}
+		if r.Engine == nil {
+			return nil, fmt.Errorf("for %s: the program started no engine", c.Name)
+		}
+		ran = append(ran, RanCard{c.Name, r.Engine})
+		if best == nil || r.Fits && !best.Fits {
+			best = r
+		}
+	}
+	best.Ran = ran
+	return best, nil
+}
+
+// engineDifferences are the ways in which an engine's start differed from one on a card.
+func engineDifferences(a *Engine) []string {
+	list := []string{"Other is buffers of the engine, and what lies outside of PyTorch's pool: start-up logs of cards have .01 to .06 GiB of the latter on one GPU " +
+		"and .2 to 1.4 GiB with several, of which the simulated GPU shows little."}
+	switch a.Compiled {
+	case engine.Cold:
+		list = append(list, "Measured with a cold compile cache: a start that finds compiled code measures smaller activations.")
+	case engine.Warm:
+		list = append(list, "Measured with a warm compile cache: a first start, which compiles, measures larger activations.")
+	}
+	return append(list, "A request was not served: kernels did nothing.")
+}

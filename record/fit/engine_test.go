@@ -1,0 +1,191 @@
+package fit_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gpumem/device/open"
+	"gpumem/device/sim"
+	"gpumem/record/fit"
+)
+
+// TestVLLM starts real vLLM for the config of a model. The answer has the tokens that vLLM itself
+// prints, nothing in it is in doubt, and what it derives for other settings and cards is what
+// vLLM says when it is run so. GPUMEM_TEST_VLLM is the Python of an environment with vLLM.
+func TestVLLM(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_VLLM")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_VLLM names no Python with vLLM")
+	}
+	env := environ(t)
+	run := func(card string, flags ...string) (*fit.Report, string) {
+		t.Helper()
+		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), "testdata/llama-1b", append([]string{"--enforce-eager", "--max-model-len", "8192"}, flags...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, _, err := open.Simulated(card)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		r, err := fit.Run(t.Context(), fit.Config{Command: command, Env: env, Sim: spec.Sim, Context: fit.EngineContext, Stdout: &out, Stderr: &out})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out.Bytes())
+		}
+		return r, out.String()
+	}
+	same := func(what string, said, ran uint64) {
+		t.Helper()
+		if math.Abs(float64(said)-float64(ran)) > 16 { // a block
+			t.Errorf("%s: %d derived, %d by a run", what, said, ran)
+		}
+	}
+
+	r, out := run("L4")
+	a := r.Engine
+	if !r.Fits || len(a.Doubts) > 0 || a.Requests < 1 || a.Weights == 0 || a.Activations == 0 {
+		t.Fatalf("%+v", a)
+	}
+	if n := tokens(out); a.Tokens != n {
+		t.Errorf("%d tokens, vLLM says %d", a.Tokens, n)
+	}
+	for _, o := range a.Others {
+		other, _ := run("L4", strings.Fields(o.Set)...)
+		same(o.Set, o.Tokens, other.Engine.Tokens)
+	}
+	for _, o := range a.Cards {
+		if strings.Contains(o.Card, "L40S") {
+			other, _ := run("L40S")
+			same(o.Card, o.Tokens, other.Engine.Tokens)
+		}
+	}
+
+	r, _ = run("L4", "--gpu-memory-utilization", "0.12")
+	need := r.Engine.Need
+	if r.Fits || r.Engine.Reason == "" || need < r.DeviceBytes {
+		t.Errorf("%+v", r.Engine)
+	}
+	for _, tc := range []struct {
+		card uint64
+		fits bool
+	}{{need + 64<<20, true}, {need / 50 * 49, false}} {
+		if r, _ = run(strconv.FormatUint(tc.card>>20, 10)+"MiB,cc=8.9", "--gpu-memory-utilization", "0.12"); r.Fits != tc.fits {
+			t.Errorf("on %d: %+v", tc.card, r.Engine)
+		}
+	}
+}
+
+// standIn is a program for a stand-in of vLLM that allocates nothing, with options.
+func standIn(t *testing.T, options ...string) fit.Config {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3 on PATH")
+	}
+	env := append(environ(t), "XDG_CACHE_HOME="+t.TempDir())
+	return fit.Config{Command: append([]string{python, "testdata/engine/serve.py"}, options...), Env: env, Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
+}
+
+// TestEngineEndsWhenReady: the figures are those of the stand-in's constants, and its program is
+// ended before it serves.
+func TestEngineEndsWhenReady(t *testing.T) {
+	cfg := standIn(t)
+	var out bytes.Buffer
+	cfg.Stdout = &out
+	r, err := fit.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := r.Engine
+	if a == nil || !r.Fits || a.Tokens != 2500*16 || a.Weights != 1000<<20 || a.Activations != 100<<20 || a.Cache != 2500<<20 || a.Left != 400<<20 || len(a.Doubts) > 0 {
+		t.Errorf("%+v", a)
+	}
+	if !slices.Equal(a.Options, []string{"load_format=dummy", "skip_tokenizer_init=true"}) || out.Len() > 0 {
+		t.Errorf("%q, it printed %q", a.Options, out.String())
+	}
+}
+
+// TestEngineRefused: it says why, and what it needs.
+func TestEngineRefused(t *testing.T) {
+	cfg := standIn(t)
+	cfg.Sim.Total = 1200 << 20
+	r, err := fit.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 4096 tokens take 256 MiB.
+	if a := r.Engine; r.Fits || !strings.Contains(a.Reason, "No available memory") || a.CardBytes != 2400<<20 || a.Need>>20 != 1356*10/9 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestVaryEngine: each value has its answer, also of an option that the command does not have.
+func TestVaryEngine(t *testing.T) {
+	for _, tc := range []struct {
+		name, vary string
+		options    []string
+	}{
+		{"in the command", "gpu_memory_utilization=0.5,0.8,0.2", []string{"gpu_memory_utilization=0.9"}},
+		{"in the engine", "gpu-memory-utilization=0.5,0.8,0.2", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v, err := fit.ParseVary(tc.vary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := fit.RunVary(t.Context(), standIn(t, tc.options...), v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, x := range r.Varied.Tried {
+				got = append(got, fmt.Sprint(x.Value, " ", x.Fits, " ", x.Engine.Tokens/16))
+			}
+			// At 0.2 it ran on 8000 MiB.
+			if want := []string{"0.5 true 900", "0.8 true 2100", "0.2 false 500"}; !slices.Equal(got, want) || *r.Largest != "0.8" {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestEngineCards: each card has its answer, which is what another one derives.
+func TestEngineCards(t *testing.T) {
+	cards := []fit.SimCard{{Name: "small", Sim: sim.Config{Total: 1200 << 20, CCMajor: 8, CCMinor: 9}}, {Name: "large", Sim: sim.Config{Total: 22 << 30, CCMajor: 8, CCMinor: 9}}}
+	r, err := fit.RunCards(t.Context(), standIn(t), cards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Ran) != 2 || r.Ran[0].Engine.Serves || !r.Ran[1].Engine.Serves || r.Engine != r.Ran[1].Engine {
+		t.Errorf("%+v", r.Ran)
+	}
+}
+
+// TestEngineFails: an error that is not of memory is the program's.
+func TestEngineFails(t *testing.T) {
+	_, err := fit.Run(t.Context(), standIn(t, "max_model_len=200000"))
+	if failed := new(fit.FailedError); !errors.As(err, &failed) || !strings.Contains(err.Error(), "max_model_len is larger than the model's") {
+		t.Error(err)
+	}
+}
+
+// tokens returns the tokens that vLLM prints.
+func tokens(out string) uint64 {
+	m := regexp.MustCompile(`KV cache size: ([\d,]+) tokens`).FindStringSubmatch(out)
+	if m == nil {
+		return 0
+	}
+	n, _ := strconv.ParseUint(strings.ReplaceAll(m[1], ",", ""), 10, 64)
+	return n
+}

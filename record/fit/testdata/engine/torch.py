@@ -1,0 +1,39 @@
+"""Stands in for PyTorch under the stand-in of vLLM: its memory is a number."""
+import ctypes
+import types
+
+__version__, version = "2.15.0", types.SimpleNamespace(cuda=None)
+allocated = peak = 0
+driver = ctypes.CDLL("libcuda.so.1")
+driver.cuInit(0)
+size, device = ctypes.c_size_t(), ctypes.c_int()
+driver.cuDeviceGet(ctypes.byref(device), 0)
+driver.cuDeviceTotalMem_v2(ctypes.byref(size), device)
+total = size.value
+
+
+def take(n):
+    global allocated, peak
+    allocated += n
+    peak = max(peak, allocated)
+
+
+def reset():
+    global peak
+    peak = allocated
+
+
+class cuda:
+    reset_peak_memory_stats = reset
+
+    @staticmethod
+    def memory_stats():
+        return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": allocated, "allocated_bytes.all.peak": peak}
+
+    @staticmethod
+    def mem_get_info():
+        return total - allocated, total
+
+    @staticmethod
+    def is_available():
+        return True

@@ -1,0 +1,14 @@
+"""Stands in for vLLM: the classes and names that a run of fit changes, and nothing behind them."""
+import os
+
+__version__ = "0.0.1"
+
+
+class LLM:
+    def __init__(self, model, **options):
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.core import EngineCore
+
+        assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+        args = EngineArgs(model, **options)
+        EngineCore(args.create_engine_config())

@@ -1,0 +1,24 @@
+from types import SimpleNamespace
+
+from vllm.v1.worker.gpu_worker import MiB, Worker
+
+
+class FullAttentionSpec:
+    block_size = 16
+
+
+class EngineCore:
+    def __init__(self, config):
+        worker = Worker(config)
+        worker.load_model()
+        worker.determine_available_memory()
+        blocks = worker.available_kv_cache_memory_bytes // MiB  # a block of 16 tokens takes 1 MiB
+        if blocks <= 0:
+            raise ValueError("No available memory for the cache blocks.")
+        groups = [SimpleNamespace(kv_cache_spec=FullAttentionSpec())]
+        cache = SimpleNamespace(num_blocks=blocks, kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=blocks * MiB)])
+        worker.initialize_from_config(cache)
+        worker.compile_or_warm_up_model()
+        config.cache_config.kv_cache_size_tokens = 16 * blocks
+        config.cache_config.kv_cache_max_concurrency = 16 * blocks / config.model_config.max_model_len
+        self.scheduler = SimpleNamespace(kv_cache_config=cache)

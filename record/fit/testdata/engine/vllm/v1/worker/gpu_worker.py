@@ -1,0 +1,37 @@
+import torch
+from types import SimpleNamespace
+
+MiB = 1 << 20
+
+
+class Runner:
+    def profile_run(self):
+        torch.take(100 * MiB)
+        torch.allocated -= 100 * MiB
+
+    def capture_model(self):
+        return 0
+
+    def get_model(self):
+        raise AttributeError("get_model")
+
+
+class Worker:
+    def __init__(self, config):
+        self.config, self.model_runner, self.rank = config, Runner(), 0
+        self.init_snapshot = SimpleNamespace(free_memory=torch.total, total_memory=torch.total)
+        self.requested_memory = int(torch.total * config.cache_config.gpu_memory_utilization)
+
+    def load_model(self):
+        self.model_runner.model_memory_usage = 1000 * MiB
+        torch.take(1000 * MiB)
+
+    def determine_available_memory(self):
+        self.model_runner.profile_run()
+        self.available_kv_cache_memory_bytes = self.requested_memory - 1100 * MiB
+
+    def initialize_from_config(self, config):
+        torch.take(sum(t.size for t in config.kv_cache_tensors))
+
+    def compile_or_warm_up_model(self):
+        self.model_runner.capture_model()

@@ -1,0 +1,81 @@
+// Commands that start engines.
+
+package engine
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// engines are those that are known, by the name of their program and of their Python package,
+// with the words of a command that serves a model.
+var engines = []struct {
+	name  string
+	serve []string
+}{
+	{"vllm", []string{"serve"}},
+}
+
+// Named returns the engine that a command starts, by its words and, of a Python program, by
+// what that imports; "" if it is none that is known.
+func Named(command []string) string {
+	for _, e := range engines {
+		imports := regexp.MustCompile(`(?m)^\s*(?:import|from)\s+` + e.name + `\b`)
+		for i, word := range command {
+			module := i > 0 && command[i-1] == "-m" && (word == e.name || strings.HasPrefix(word, e.name+"."))
+			script := i > 0 && command[i-1] == "-c" && imports.MatchString(word)
+			if module || script || filepath.Base(word) == e.name && i == 0 {
+				return e.name
+			}
+			if strings.HasSuffix(word, ".py") && imports.MatchString(head(word)) {
+				return e.name
+			}
+		}
+	}
+	return ""
+}
+
+// head returns the beginning of a file; "" if it cannot be read.
+func head(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text := make([]byte, 64<<10)
+	n, _ := f.Read(text)
+	return string(text[:n])
+}
+
+// Serve returns the command that serves the model of a folder with an engine, by its name or the
+// path of its program. Of the folder config.json is enough.
+func Serve(program, folder string, flags []string) ([]string, error) {
+	if _, err := os.Stat(filepath.Join(folder, "config.json")); err != nil {
+		return nil, fmt.Errorf("%s: want a folder with the config.json of a model (%w)", folder, err)
+	}
+	for _, e := range engines {
+		if e.name != filepath.Base(program) {
+			continue
+		}
+		if _, err := exec.LookPath(program); err != nil {
+			return nil, fmt.Errorf("%s is not on PATH: activate the environment in which it is installed, or give its path (%w)", e.name, err)
+		}
+		return slices.Concat([]string{program}, e.serve, []string{folder}, flags), nil
+	}
+	return nil, fmt.Errorf("engine %q is not known: known is vllm", program)
+}
+
+// Chosen returns the options that an engine chose by the size of the card, by their names.
+func Chosen(notes []*Note) map[string]string {
+	for _, n := range notes {
+		if n.Config != nil && n.Config.MaxBatched > 0 {
+			return map[string]string{"max_num_batched_tokens": fmt.Sprint(n.Config.MaxBatched), "max_num_seqs": fmt.Sprint(n.Config.MaxSeqs)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+// Package engine answers for engines that serve models, in their own terms: how many tokens of
+// KV cache there are, how many requests at once, what takes the rest of the card, and what
+// another setting or card would give.
+//
+// An engine fills the card at its start: it loads the weights, runs the largest batch once to
+// see what it takes, and gives what is left of its part of the card to the KV cache. So where
+// another part of the card, or another card of the same compute capability, is all that differs,
+// the rest stays as it was measured, and the answer follows by arithmetic. What changes the
+// measurement (the batch, graphs, the quantization of weights) is not derived here: it wants a
+// run.
+//
+// Every figure is the engine's, and is compared with what PyTorch's allocator, the simulated
+// driver and the recording say. What they do not bear stands in Answer.Doubts.
+//
+// Files: note.go what an engine's processes have noted, engine.go the answer, other.go what
+// follows for other settings and cards.
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gpumem/size"
+)
+
+// Answer is the answer about an engine on a card. Sizes are bytes on each GPU.
+type Answer struct {
+	Engine  string `json:"engine"`
+	Version string `json:"version"`
+	Serves  bool   `json:"serves"`
+	// Reason is the engine's own word why it does not serve; "" if it does. Then the figures
+	// are those of a larger card, of CardBytes.
+	Reason    string `json:"reason,omitempty"`
+	Model     string `json:"model"`
+	DType     string `json:"dtype"`
+	Quantized string `json:"quantization,omitempty"`
+	CacheType string `json:"kv_cache_dtype"`
+	CardBytes uint64 `json:"card_bytes"` // as programs see it
+	GPUs      int    `json:"gpus"`
+
+	Utilization float64 `json:"gpu_memory_utilization"`
+	MaxLen      uint64  `json:"max_model_len"`
+	MaxSeqs     uint64  `json:"max_num_seqs"`
+	MaxBatched  uint64  `json:"max_num_batched_tokens"`
+
+	Tokens   uint64  `json:"kv_cache_tokens"`
+	Requests float64 `json:"requests"`        // of MaxLen tokens, at once
+	Longest  uint64  `json:"longest_context"` // of one request, by the cache and the model; 0 if unknown
+
+	Weights     uint64 `json:"weights_bytes"`
+	Activations uint64 `json:"activation_bytes"` // the peak of the largest batch, above the weights
+	Graphs      uint64 `json:"graph_bytes"`
+	Outside     uint64 `json:"outside_bytes"` // beside PyTorch's pool, and what that holds unused
+	Cache       uint64 `json:"kv_cache_bytes"`
+	Left        uint64 `json:"left_bytes"` // by the utilization; the context of the process lies there
+	// Need is the smallest card, in bytes, on which one request of MaxLen is served at this
+	// utilization.
+	Need uint64 `json:"smallest_card_bytes"`
+
+	Compiled Compiled `json:"compile_cache"`
+	Set      []string `json:"set"`     // for the simulated GPU, NAME=value
+	Options  []string `json:"options"` // of the engine, NAME=value, that are not the program's
+	Others   []Other  `json:"other_settings"`
+	Cards    []Other  `json:"other_cards"`
+	Doubts   []string `json:"doubts"` // figures that the recording does not bear
+
+	available, requested float64
+	blocks               uint64
+	positions            uint64 // of the model; 0 if unknown
+	block                uint64 // bytes on a GPU
+	plain                bool   // each token takes the same in each layer
+}
+
+// Compiled is the state of the engine's cache of compiled code, which changes what it measures.
+type Compiled string
+
+// The states.
+const (
+	NotCompiled Compiled = "none" // nothing is compiled
+	Cold        Compiled = "cold"
+	Warm        Compiled = "warm"
+)
+
+// ofMemory are the errors of engines that have not found memory enough.
+var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|larger than the available KV cache memory|out of ?memory|` +
+	`less than desired GPU memory utilization|not enough (?:gpu )?memory`)
+
+// Refused returns why an engine did not become ready, and whether for lack of memory. It is ""
+// if none of the processes says so.
+func Refused(notes []*Note) (why string, memory bool) {
+	for _, n := range notes {
+		if n.Error == "" {
+			continue
+		}
+		why = cmp.Or(why, n.Error)
+		if ofMemory.MatchString(n.Error) {
+			return n.Error, true
+		}
+	}
+	if strings.Contains(why, "nvcc") {
+		why += "; FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"
+	}
+	return why, false
+}
+
+// New returns the answer of the processes of an engine. It is nil if they are none's, or if
+// none was ready.
+func New(notes []*Note) *Answer {
+	var head *Note
+	var workers []*Note
+	for _, n := range notes {
+		if n.Ready && n.Config != nil && n.Cache != nil && head == nil {
+			head = n
+		}
+		if n.Worker != nil {
+			workers = append(workers, n)
+		}
+	}
+	if head == nil || len(workers) == 0 {
+		return nil
+	}
+	// What one GPU has for the cache is what all have, so the least is the answer's.
+	w := slices.MinFunc(workers, func(a, b *Note) int { return cmp.Compare(a.Worker.Available, b.Worker.Available) })
+	c := head.Config
+	a := &Answer{
+		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
+		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.Worker.Total, GPUs: len(workers), Utilization: c.Utilization,
+		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
+		Set: list(head.Set), Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
+		Weights: w.Worker.Weights, Cache: w.Worker.Cache, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions,
+		available: w.Worker.Available, requested: w.Worker.Requested, plain: plain(head.Cache.Groups),
+	}
+	for _, n := range notes {
+		for name, value := range n.Options {
+			a.Options = append(a.Options, fmt.Sprintf("%s=%v", name, value))
+		}
+	}
+	slices.Sort(a.Options)
+	a.Options = slices.Compact(a.Options)
+	a.measure(w)
+	a.check(w)
+	a.derive()
+	return a
+}
+
+func list(words []string) []string { return append([]string{}, words...) }
+
+// plain reports whether all layers keep every token, so that the cache is so many tokens for
+// any length.
+func plain(groups [][]any) bool {
+	if len(groups) != 1 || len(groups[0]) == 0 {
+		return false
+	}
+	kind, _ := groups[0][0].(string)
+	return kind == "FullAttentionSpec" || kind == "MLAAttentionSpec"
+}
+
+// compiled returns the state of the cache of compiled code.
+func (n *Note) compiled() Compiled {
+	saved := n.Counts["num_compiled_artifacts_saved"] + n.Counts["num_aot_artifacts_saved"] + n.Counts["num_inductor_compiles"]
+	loaded := n.Counts["num_compiled_artifacts_loaded"] + n.Counts["num_aot_artifacts_loaded"]
+	switch {
+	case saved > 0:
+		return Cold
+	case loaded > 0:
+		return Warm
+	}
+	return NotCompiled
+}
+
+// measure fills what lies on the card.
+func (a *Answer) measure(w *Note) {
+	if s := w.Stages[running]; len(s) == 2 {
+		a.Activations = s[1].Peak - min(s[0].Allocated, s[1].Peak)
+	}
+	a.Graphs = w.Results[capturing]
+	// The engine takes its estimate of the graphs from the cache, if it makes one.
+	rest := a.requested - a.available - float64(a.Weights) - float64(a.Activations) - float64(max(0, w.Worker.Graphs))
+	a.Outside = uint64(max(0, rest))
+	a.Left = a.CardBytes - min(a.CardBytes, a.Weights+a.Activations+a.Graphs+a.Outside+a.Cache)
+	if a.blocks > 0 {
+		a.block = a.Cache / a.blocks
+	}
+	if a.plain {
+		a.Longest = a.Tokens
+	}
+	if a.positions > 0 {
+		a.Longest = min(a.Longest, a.positions)
+	}
+}
+
+// The differences that pass: engines round, and PyTorch's blocks are whole.
+const (
+	tolerance = .005
+	rounding  = 32 << 20
+)
+
+// check compares the engine's figures with what its allocator and the recording say.
+func (a *Answer) check(w *Note) {
+	compare := func(what string, engine, ours uint64) {
+		if gap := math.Abs(float64(engine) - float64(ours)); gap > rounding && gap > tolerance*float64(engine) {
+			a.Doubts = append(a.Doubts, fmt.Sprintf("%s: %s says %s, and its allocator %s", what, a.Engine, size.Format(engine), size.Format(ours)))
+		}
+	}
+	if n := w.Worker.Params; n > 0 {
+		compare("weights", a.Weights, n)
+	}
+	if taken, ok := w.grown(caching); ok {
+		compare("KV cache", a.Cache, taken)
+	}
+	if s := w.Stages[capturing]; len(s) == 2 { // which empties PyTorch's cache first
+		compare("graphs", a.Graphs, s[1].Reserved-min(s[0].Allocated, s[1].Reserved))
+	}
+	if s := w.Stages[warming]; len(s) == 2 && w.Recorded > 0 {
+		if gap := math.Abs(float64(s[1].Allocated) - float64(w.Recorded)); gap > rounding {
+			a.Doubts = append(a.Doubts, fmt.Sprintf("the recording has %s live when %s is ready, and its allocator %s", size.Format(w.Recorded), a.Engine, size.Format(s[1].Allocated)))
+		}
+	}
+	if s := w.Stages[profiling]; len(s) == 2 && w.Worker.Free > 0 {
+		held := w.Worker.Free - min(s[1].Free, w.Worker.Free)
+		kept := s[1].Allocated - min(s[0].Allocated, s[1].Allocated) // a part of the activations
+		beside := held - min(held, a.Weights+kept)
+		if gap := math.Abs(float64(beside) - float64(a.Outside)); gap > 4*rounding {
+			a.Doubts = append(a.Doubts, fmt.Sprintf("outside: %s by the figures of %s, %s by those of the driver", size.Format(a.Outside), a.Engine, size.Format(beside)))
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// recorded returns the note of a real start, changed.
+func recorded(t *testing.T, change func(*Note)) []*Note {
+	t.Helper()
+	path := filepath.Join("testdata", "llama-8b-l4.json")
+	n, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Recorded = n.Stages[warming][1].Allocated
+	if change != nil {
+		change(n)
+	}
+	return []*Note{{Engine: "vllm", Options: map[string]any{"load_format": "dummy"}}, n}
+}
+
+// TestAnswer: the figures of vLLM's own log of that start.
+func TestAnswer(t *testing.T) {
+	a := New(recorded(t, nil))
+	if a == nil {
+		t.Fatal("no answer")
+	}
+	gib := func(n uint64) string { return fmt.Sprintf("%.2f", float64(n)/(1<<30)) }
+	got := fmt.Sprint(a.Tokens, " ", fmt.Sprintf("%.2f", a.Requests), " weights ", gib(a.Weights), " activations ", gib(a.Activations),
+		" graphs ", gib(a.Graphs), " outside ", gib(a.Outside), " cache ", gib(a.Cache), " left ", gib(a.Left), " ", a.Compiled, " ", a.Longest)
+	const want = "37856 4.62 weights 15.00 activations 0.26 graphs 0.10 outside 0.13 cache 4.62 left 1.83 warm 37856"
+	if got != want || len(a.Doubts) > 0 || !a.Serves || !slices.Equal(a.Options, []string{"load_format=dummy"}) {
+		t.Errorf("got  %s\nwant %s\n%q %q", got, want, a.Doubts, a.Options)
+	}
+	// In all they are the card.
+	if sum := a.Weights + a.Activations + a.Graphs + a.Outside + a.Cache + a.Left; sum != a.CardBytes {
+		t.Errorf("%d of %d", sum, a.CardBytes)
+	}
+}
+
+// TestDoubts: a figure that the allocator or the recording does not bear is named.
+func TestDoubts(t *testing.T) {
+	for _, tc := range []struct {
+		name, want string
+		change     func(*Note)
+	}{
+		{"weights", "weights: vllm says 16 GiB, and its allocator 14.99 GiB", func(n *Note) { n.Worker.Weights = 16 << 30 }},
+		{"cache", "KV cache: vllm says 5 GiB", func(n *Note) { n.Worker.Cache = 5 << 30 }},
+		{"graphs", "graphs: vllm says 1 GiB, and its allocator 110", func(n *Note) { n.Results[capturing] = 1 << 30 }},
+		{"recording", "the recording has 1 GiB live when vllm is ready", func(n *Note) { n.Recorded = 1 << 30 }},
+		{"outside", "outside: 1.13 GiB by the figures of vllm", func(n *Note) { n.Worker.Available -= 1 << 30 }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := New(recorded(t, tc.change))
+			if !slices.ContainsFunc(a.Doubts, func(d string) bool { return strings.HasPrefix(d, tc.want) }) {
+				t.Errorf("%q, want %q", a.Doubts, tc.want)
+			}
+		})
+	}
+}
+
+// TestDerivedFollowsTheCard: what another part of the card gives is what it has more, in whole blocks.
+func TestDerivedFollowsTheCard(t *testing.T) {
+	a := New(recorded(t, nil))
+	if o := a.with(a.CardBytes, a.Utilization); o.Tokens != a.Tokens || o.Requests != a.Requests {
+		t.Errorf("the same card: %+v", o)
+	}
+	const perToken = 2 * 32 * 8 * 128 * 2 // keys and values of a layer's heads
+	more := a.with(a.CardBytes+8<<30, a.Utilization)
+	if got, want := more.Tokens-a.Tokens, uint64(float64(8<<30)*a.Utilization)/perToken; got+16 < want || got > want+16 {
+		t.Errorf("%d tokens more, want %d", got, want)
+	}
+	if o := a.with(a.Need+1<<20, a.Utilization); !o.Serves || o.Requests > 1.02 {
+		t.Errorf("on the smallest card: %+v", o)
+	}
+	if o := a.with(a.Need-32<<20, a.Utilization); o.Serves {
+		t.Errorf("on a smaller one: %+v", o)
+	}
+	if o := a.with(8<<30, a.Utilization); o.Serves || o.Tokens != 0 {
+		t.Errorf("smaller than the weights: %+v", o)
+	}
+}
+
+// TestSettings: the highest utilization leaves the context, the graphs and a reserve.
+func TestSettings(t *testing.T) {
+	for _, tc := range []struct {
+		context uint64
+		want    string
+	}{{512 << 20, "--gpu-memory-utilization 0.96 45040"}, {1 << 30, "--gpu-memory-utilization 0.93 39648"}, {2 << 30, ""}} {
+		a := New(recorded(t, nil))
+		a.Settings(tc.context)
+		got := ""
+		for _, o := range a.Others {
+			got += fmt.Sprint(o.Set, " ", o.Tokens)
+		}
+		if got != tc.want {
+			t.Errorf("context %d: got %q, want %q", tc.context, got, tc.want)
+		}
+	}
+}
+
+// TestOtherCards: cards of the same compute capability, and none for which vLLM chooses another batch.
+func TestOtherCards(t *testing.T) {
+	a := New(recorded(t, nil))
+	a.OtherCards(8, 9)
+	var names []string
+	for _, o := range a.Cards {
+		names = append(names, strings.Split(o.Card, ", ")...)
+		if o.Serves != (o.Requests >= 1) || o.Bytes > large {
+			t.Errorf("%+v", o)
+		}
+	}
+	for _, want := range []string{"L40S", "RTX 4090"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no %s in %q", want, names)
+		}
+	}
+	if slices.Contains(names, "A10G") || slices.Contains(names, "H100 80GB") {
+		t.Errorf("%q", names)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, tc := range []struct {
+		text   string
+		memory bool
+	}{
+		{"ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.", true},
+		{"ValueError: To serve at least one request with the models's max seq len (8192), (1.00 GiB KV cache is needed, which is larger than the available KV cache memory (0.5 GiB).", true},
+		{"OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB.", true},
+		{"ValueError: Free memory on device (20.4/21.9 GiB) on startup is less than desired GPU memory utilization (0.97, 21.3 GiB).", true},
+		{"ValueError: Unknown quantization method", false},
+		{"RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist", false},
+	} {
+		why, memory := Refused([]*Note{{}, {Error: tc.text}})
+		if !strings.HasPrefix(why, tc.text) || memory != tc.memory {
+			t.Errorf("%q, %t", why, memory)
+		}
+	}
+	if why, _ := Refused([]*Note{{Error: "RuntimeError: Could not find nvcc"}}); !strings.Contains(why, "--attention-backend TRITON_ATTN") {
+		t.Error(why)
+	}
+	if New([]*Note{{Error: "x"}}) != nil || New(nil) != nil {
+		t.Error("an answer of an engine that is not ready")
+	}
+}
+
+func TestNamed(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "serve.py")
+	if err := os.WriteFile(script, []byte("import os\nfrom vllm import LLM\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		command, want string
+	}{
+		{"vllm serve m", "vllm"},
+		{"/opt/v/bin/vllm serve m", "vllm"},
+		{"python -m vllm.entrypoints.openai.api_server --model m", "vllm"},
+		{"python " + script, "vllm"},
+		{"python train.py vllm", ""},
+		{"python -m vllmx", ""},
+	} {
+		if got := Named(strings.Fields(tc.command)); got != tc.want {
+			t.Errorf("%s: %q", tc.command, got)
+		}
+	}
+	if got := Named([]string{"python", "-c", "import vllm; vllm.LLM('m')"}); got != "vllm" {
+		t.Errorf("-c: %q", got)
+	}
+}
+
+func TestServe(t *testing.T) {
+	folder := t.TempDir()
+	if _, err := Serve("vllm", folder, nil); err == nil || !strings.Contains(err.Error(), "want a folder with the config.json of a model") {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "vllm")
+	if _, err := Serve(program, folder, nil); err == nil || !strings.Contains(err.Error(), "vllm is not on PATH") {
+		t.Error(err)
+	}
+	if err := os.WriteFile(program, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Serve(program, folder, []string{"--max-model-len", "8192"})
+	if want := []string{program, "serve", folder, "--max-model-len", "8192"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := Serve("other", folder, nil); err == nil || !strings.Contains(err.Error(), `engine "other" is not known`) {
+		t.Error(err)
+	}
+}
+
+// FuzzNote: whatever a process leaves, the answer does not panic.
+func FuzzNote(f *testing.F) {
+	text, err := os.ReadFile("testdata/llama-8b-l4.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"ready":true,"config":{},"cache":{"groups":[[]]},"worker":{}}`))
+	f.Fuzz(func(_ *testing.T, text []byte) {
+		n := new(Note)
+		if json.Unmarshal(text, n) != nil {
+			return
+		}
+		if a := New([]*Note{n}); a != nil {
+			a.Settings(1 << 29)
+			a.OtherCards(8, 9)
+		}
+	})
+}
