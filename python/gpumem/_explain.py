@@ -230,8 +230,9 @@ def _explain(error: BaseException, asked: bool) -> None:
         held, most = _held_by(error) if of_memory else ([], False)
     except Exception as e:  # the answer is printed without
         held, most = [f"What keeps the memory is unknown: {type(e).__name__}: {e}"], False
-    if most:  # the surest comes first
-        answer = answer and "By the text of the error alone:\n" + answer
+    if most and answer:  # the surest comes first, and a guess is short beside it
+        guess = " ".join(answer.split("\n\n", 1)[0].split())
+        answer = f"By the text of the error alone: {guess} gpumem.doctor(e) says more."
     keeps = "\n".join(held)
     known = "\n".join(f"{reading}." for reading in readings)
     parts = [keeps, answer, *reports, known] if most else [answer, *reports, known, keeps]

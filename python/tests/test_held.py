@@ -617,6 +617,7 @@ class Diagnose(unittest.TestCase):
         self.assertIn("What keeps it: the list `acts`, a local of train, keeps 50 MiB of 50 MiB on cuda:0: 50 tensors float32[1]; filled at train 1.py:7", err.replace("(1,)", "1"))
         # The surest comes first, and a card that has room for what is kept is no help.
         self.assertEqual([err.index("What keeps it"), err.index("By the text of the error alone"), err.index("Next:")], sorted([err.index("What keeps it"), err.index("By the text"), err.index("Next:")]))
+        self.assertLess(len(err.split("By the text of the error alone")[1].split("\n\n")[0].splitlines()), 2, err)
         self.assertRegex(err, r"gpumem run --record run.pickle -- .*python\S* '.*train 1.py' \S+ --lr 'a b'")
         self.assertNotIn("gpumem fit", err)
 
