@@ -9,6 +9,7 @@ package tape
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 
 	"gpumem/internal/input"
@@ -82,12 +83,16 @@ func Acts(p *Pool) []Act {
 	return nil
 }
 
-// errUntimed is the error of a member without times.
-var errUntimed = errors.New("a recording without times cannot be joined with others")
+var (
+	errUntimed = errors.New("a recording without times cannot be joined with others")
+	errStreams = errors.New("the recordings have more streams than can be numbered")
+)
 
 // Join makes one recording of several processes, with a pool for each GPU, in the order in
-// which the members name them. Addresses are left out, for each process has its own. The
-// error is that of reading the events, or of a recording without times.
+// which the members name them. Addresses are left out, for each process has its own, and
+// segments with them. The settings are those of the member that holds most, which a note says
+// where others have other ones. The error is that of reading the events, or of a recording
+// without times.
 func Join(ctx context.Context, source string, members []Member, opt Options) (*Trace, error) {
 	own := opt.input()
 	own.Held = 1 << 50 // the members were read within their limits
@@ -135,7 +140,9 @@ type joiner struct {
 type jointPool struct {
 	*PoolBuilder
 	*joint
-	streams uint32 // given out
+	streams  uint32 // given out
+	reserved uint64 // by all members
+	partly   bool   // of some member it is not known what its pool held
 }
 
 // run is the events of one member on one GPU.
@@ -148,10 +155,15 @@ type run struct {
 	next     *Event   // nil at the end
 	done     uint64   // events so far, of the member's own pool
 	slots    []uint32
-	trims    []uint64 // to come
+	own      *Pool    // the member's; empty of a context alone
+	trims    []uint64 // to come, like the next three
 	privates []Private
-	start    uint64 // the time of the member's time 0
-	latest   uint64 // the time of the last event
+	reserved []Reserved
+	waits    []Wait
+	waiting  map[uint32]int // in the pool's waits, by the member's slot, those without their Free
+	held     uint64         // reserved by the member
+	start    uint64         // the time of the member's time 0
+	begin    uint64         // the time of its context
 	began    bool
 	ended    bool
 }
@@ -163,6 +175,8 @@ func (j *joiner) join(ctx context.Context, members []Member) error {
 			return err
 		}
 	}
+	j.settings(members)
+	j.begin()
 	for {
 		r, at := j.earliest()
 		if r == nil {
@@ -184,7 +198,6 @@ func (j *joiner) add(ctx context.Context, m *Member) error {
 		for _, note := range t.Notes {
 			j.b.Note("%s: %s", m.Name, note)
 		}
-		j.b.trace.Settings = t.Settings
 	}
 	for _, g := range m.GPUs {
 		pool := j.pools[g.Joint]
@@ -193,22 +206,73 @@ func (j *joiner) add(ctx context.Context, m *Member) error {
 			pool.p.joint = pool.joint
 			j.pools[g.Joint] = pool
 		}
-		r := &run{jointPool: pool, member: m, part: len(pool.parts)}
+		r := &run{jointPool: pool, member: m, part: len(pool.parts), own: &Pool{}, waiting: map[uint32]int{}}
 		part := Part{Name: m.Name, Stream: pool.streams, Streams: 1}
 		if own := m.pool(g.Pool); own != nil {
 			part.Streams = own.Streams
-			r.walk, r.slots = own.Walk(), make([]uint32, own.Slots)
-			r.sites, r.start = make([]uint32, m.Trace.Sites()), m.Trace.Origin()
-			r.trims, r.privates = own.trims, own.privates
-			if err := r.advance(ctx); err != nil {
+			if err := r.open(ctx, own); err != nil {
 				return err
 			}
+			if len(own.segments) > 0 {
+				j.b.Note("%s: its blocks that are older than the recording are allocated anew, not where they lay", m.Name)
+			}
 		}
-		pool.streams += part.Streams
+		if pool.streams += part.Streams; pool.streams < part.Streams {
+			return errStreams
+		}
 		pool.parts = append(pool.parts, part)
 		j.runs = append(j.runs, r)
 	}
 	return nil
+}
+
+// open begins to read the events of the member's pool.
+func (r *run) open(ctx context.Context, own *Pool) error {
+	t := r.member.Trace
+	r.own, r.walk, r.slots = own, own.Walk(), make([]uint32, own.Slots)
+	r.sites, r.start = make([]uint32, t.Sites()), t.Origin()
+	r.trims, r.privates, r.reserved, r.waits = own.trims, own.privates, own.reserved, own.waits
+	r.partly = r.partly || own.reserved == nil
+	return r.advance(ctx)
+}
+
+// settings takes the settings of the member that holds most.
+func (j *joiner) settings(members []Member) {
+	var most *Member
+	differ := false
+	for i := range members {
+		m := &members[i]
+		if m.Trace == nil {
+			continue
+		}
+		differ = differ || most != nil && m.Trace.Settings != most.Trace.Settings
+		if most == nil || m.Trace.PeakLive > most.Trace.PeakLive {
+			most = m
+		}
+	}
+	if most != nil {
+		j.b.trace.Settings = most.Trace.Settings
+	}
+	if differ {
+		j.b.Note("the processes have different settings of their allocators; those of %s, which holds most, are taken for all", most.Name)
+	}
+}
+
+// begin sets when the contexts are made: with the first of all where that is not known.
+func (j *joiner) begin() {
+	first := uint64(math.MaxUint64)
+	isKnown := func(r *run) bool { return r.next != nil || r.member.Begins != 0 }
+	for _, r := range j.runs {
+		if isKnown(r) {
+			r.begin = r.begins()
+			first = min(first, r.begin)
+		}
+	}
+	for _, r := range j.runs {
+		if !isKnown(r) {
+			r.begin = first
+		}
+	}
 }
 
 // pool returns the member's pool of a name; nil if there is none.
@@ -238,11 +302,11 @@ func (j *joiner) earliest() (first *run, at uint64) {
 func (r *run) time() (uint64, bool) {
 	switch {
 	case !r.began:
-		return r.begins(), true
+		return r.begin, true
 	case r.next != nil:
 		return r.start + r.next.Time, true
 	case !r.ended && r.member.Ends != 0:
-		return max(r.member.Ends, r.latest), true
+		return r.member.Ends, true // if that is before its last event, nothing else comes before it
 	}
 	return 0, false
 }
@@ -265,19 +329,26 @@ func (r *run) step(ctx context.Context) error {
 	case !r.began:
 		r.began = true
 		r.act(Begins, 0)
+		r.beside()
 		return nil
 	case r.next != nil:
 		return r.event(ctx)
 	}
+	return r.end()
+}
+
+// end ends the process.
+func (r *run) end() error {
 	r.ended = true
 	if r.walk != nil {
 		for _, e := range r.walk.Live() {
-			if err := r.Free(Event{Slot: r.slots[e.Slot], Stream: r.stream()}); err != nil {
+			if err := r.free(e.Slot, Event{Stream: r.stream()}); err != nil {
 				return err
 			}
 		}
 	}
 	r.act(Ends, 0)
+	r.reserve(0)
 	return nil
 }
 
@@ -288,35 +359,78 @@ func (r *run) act(what Doing, pool uint32) {
 // stream returns the first of the member's streams.
 func (r *run) stream() uint32 { return r.parts[r.part].Stream }
 
+// beside does what the member did after its events so far and before the next one. The times
+// of that are not known, so it comes at once: what a program has freed it releases then, and
+// may wait for long. A private pool that ended goes back with a trim.
+func (r *run) beside() {
+	var serve []uint32
+	for ; len(r.privates) > 0 && r.privates[0].Event <= r.done; r.privates = r.privates[1:] {
+		if x := r.privates[0]; x.Ended {
+			r.act(Releases, x.Pool)
+		} else {
+			serve = append(serve, x.Pool)
+		}
+	}
+	for ; len(r.trims) > 0 && r.trims[0] <= r.done; r.trims = r.trims[1:] {
+		r.act(Trims, 0)
+	}
+	for _, pool := range serve {
+		r.act(Serves, pool)
+	}
+	for ; len(r.waits) > 0 && r.waits[0].From <= r.done; r.waits = r.waits[1:] {
+		slot := r.waits[0].Slot
+		r.waiting[slot] = len(r.p.waits)
+		r.p.waits = append(r.p.waits, Wait{Slot: r.slots[slot], From: r.p.Events})
+	}
+}
+
+// reserve notes what the member's pool holds from the next event on.
+func (r *run) reserve(bytes uint64) {
+	r.jointPool.reserved += bytes - r.held
+	if r.held = bytes; !r.partly {
+		r.Reserved(r.jointPool.reserved)
+	}
+}
+
 // event plays the member's next event.
 func (r *run) event(ctx context.Context) error {
-	for len(r.trims) > 0 && r.trims[0] <= r.done {
-		r.act(Trims, 0)
-		r.trims = r.trims[1:]
-	}
-	for len(r.privates) > 0 && r.privates[0].Event <= r.done {
-		what := Serves
-		if r.privates[0].Ended {
-			what = Releases
-		}
-		r.act(what, r.privates[0].Pool)
-		r.privates = r.privates[1:]
+	for ; len(r.reserved) > 0 && r.reserved[0].Event <= r.done+1; r.reserved = r.reserved[1:] {
+		r.reserve(r.reserved[0].Bytes)
 	}
 	e := *r.next
-	r.latest = r.start + e.Time
 	e.Stream, e.Site = r.stream()+e.Stream, r.site(e.Site)
-	var err error
-	if e.Op == Free {
-		e.Slot = r.slots[e.Slot]
-		err = r.Free(e)
-	} else {
-		r.slots[r.next.Slot], err = r.Alloc(e, 0)
-	}
-	if err != nil {
+	if err := r.play(e); err != nil {
 		return err
 	}
 	r.done++
+	r.beside()
 	return r.advance(ctx)
+}
+
+// play adds an event, whose slot is the member's.
+func (r *run) play(e Event) (err error) {
+	if e.Op == Free {
+		return r.free(e.Slot, e)
+	}
+	r.slots[e.Slot], err = r.Alloc(e, 0)
+	if k, ok := r.own.Keeper(r.done + 1); ok {
+		if r.p.keepers == nil {
+			r.p.keepers = map[uint64]Keeper{}
+		}
+		r.p.keepers[r.p.Events] = k
+	}
+	return err
+}
+
+// free adds the Free of a slot of the member's.
+func (r *run) free(slot uint32, e Event) error {
+	e.Slot = r.slots[slot]
+	err := r.Free(e)
+	if i, ok := r.waiting[slot]; ok {
+		r.p.waits[i].To = r.p.Events
+		delete(r.waiting, slot)
+	}
+	return err
 }
 
 // advance reads the member's next event.
