@@ -448,10 +448,23 @@ func TestBesideMoreThanAnyCard(t *testing.T) {
 	}
 }
 
+// TestSecondOfATinyProgram: no limit above .95 of the card is advised, whatever is left.
+func TestSecondOfATinyProgram(t *testing.T) {
+	tr := read(t, "a 1 5\n")
+	defer tr.Close()
+	rep, err := advise.Run(context.Background(), tr, advise.Config{Sim: card(t, "sim:16GiB"), As: "jax"})
+	if err != nil || rep.Second == nil || !slices.Equal(rep.Second.Other, []string{"XLA_CLIENT_MEM_FRACTION=.95"}) {
+		t.Errorf("%+v, %v", rep.Second, err)
+	}
+}
+
 // TestErrors: what cannot be.
 func TestErrors(t *testing.T) {
 	if err := advise.Check(advise.Config{}); err == nil {
 		t.Error("a card of no bytes")
+	}
+	if err := advise.Check(advise.Config{Sim: sim.Config{Total: mib}, Constants: 1 << 63}); err == nil {
+		t.Error("no error for constants of 8 EiB")
 	}
 	if err := advise.Check(advise.Config{Sim: sim.Config{Total: mib}, Context: 1 << 63}); err == nil {
 		t.Error("a context of 8 EiB")
@@ -582,9 +595,21 @@ func TestPoolsOfOneGPU(t *testing.T) {
 			if rep.Name != tc.as || strings.Join(got, " ") != tc.gpus || len(rep.LeftOut) != tc.left {
 				t.Errorf("as %s, GPUs %v, left out %v", rep.Name, got, rep.LeftOut)
 			}
-			for _, c := range rep.Candidates {
+			for i, c := range rep.Candidates {
 				if c.Fits && c.HeldPeak+c.Left+10*mib > rep.DeviceBytes {
 					t.Errorf("%s holds %d, leaves %d", c.Policy, c.HeldPeak, c.Left)
+				}
+				if c.Range != nil { // the limit is another one on each GPU
+					continue
+				}
+				least := c.Left
+				for k, g := range rep.GPUs {
+					if one := g.Candidates[i].Left; k == 0 || one < least {
+						least = one
+					}
+				}
+				if c.Left != least {
+					t.Errorf("%s leaves %d, and on one GPU %d", c.Policy, c.Left, least)
 				}
 			}
 		})

@@ -229,6 +229,7 @@ func TestNeed(t *testing.T) {
 		card string
 		want *advise.Need
 	}{
+		{"constants", two, "sim:225MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
 		{"two pools", two, "sim:210MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
 		{"others hold a part", two, "sim:300MiB,used=100MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
 		{"the second GPU has more", gpus, "sim:150MiB", &advise.Need{Live: 200 * mib, Wanted: 200 * mib, Pools: 1, TooMuch: true}},
@@ -236,7 +237,7 @@ func TestNeed(t *testing.T) {
 		{"it fits", two, "sim:1GiB", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rep, err := advise.Run(context.Background(), tc.of, advise.Config{Sim: card(t, tc.card), Context: 20 * mib, As: "jax"})
+			rep, err := advise.Run(context.Background(), tc.of, advise.Config{Sim: card(t, tc.card), Context: 20 * mib, Constants: 5 * mib, As: "jax"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -189,6 +189,9 @@ func TestCoarse(t *testing.T) {
 				live = append(live, r.alloc(1+site, sizeOf(site)))
 			}
 			r.alloc(100+step, 5*mib+step*512)
+			if step < 35 { // what stopped is shown as it was asked for
+				r.alloc(50, 9*mib)
+			}
 			r.release(live...)
 		}
 		r.name = func(s uint32) string {
@@ -198,11 +201,11 @@ func TestCoarse(t *testing.T) {
 			return "f" + string(rune('a'+s)) + " (train.py:1)"
 		}
 		rep := r.found(t)
-		want := "keep (train.py:7)"
+		want, grew := "keep (train.py:7)", "f"+string(rune('a'+50))+" (train.py:1)"
 		if text {
-			want = "requests of 4 MiB to 8 MiB"
+			want, grew = "requests of 4 MiB to 8 MiB", "requests of 9 MiB"
 		}
-		if rep.Verdict != Leak || len(rep.Leaks) != 1 || rep.Leaks[0].Site != want {
+		if rep.Verdict != Leak || len(rep.Leaks) != 1 || rep.Leaks[0].Site != want || len(rep.Grew) != 1 || rep.Grew[0].Site != grew {
 			t.Errorf("%+v", rep)
 		}
 	}
@@ -362,19 +365,20 @@ func TestMemoryThatRisesAtOnceIsNoLeak(t *testing.T) {
 	}
 }
 
-// A place that stopped growing is listed if it is a hundredth of the peak.
-func TestSmallPlacesThatStoppedAreNotListed(t *testing.T) {
-	for size, want := range map[int]int{mib: 1, mib / 64: 0} {
+// A place that stopped growing is listed if it is a hundredth of the peak, and if it grew into the
+// middle of the run: what a load keeps is none.
+func TestPlacesThatStopped(t *testing.T) {
+	for _, c := range []struct{ size, from, to, want int }{{mib, 100, 300, 1}, {mib / 64, 100, 300, 0}, {mib, 0, 100, 0}} {
 		r := &run{bytes: map[uint32]int{}}
 		r.alloc(3, 1024*mib)
 		for i := range 600 {
-			if i >= 100 && i < 300 {
-				r.alloc(1, size)
+			if i >= c.from && i < c.to {
+				r.alloc(1, c.size)
 			}
 			r.release(r.alloc(2, 10))
 		}
-		if rep := r.found(t); len(rep.Grew) != want {
-			t.Errorf("200 blocks of %d: %+v", size, rep.Grew)
+		if rep := r.found(t); len(rep.Grew) != c.want {
+			t.Errorf("%d blocks of %d: %+v", c.to-c.from, c.size, rep.Grew)
 		}
 	}
 }
