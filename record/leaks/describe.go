@@ -4,6 +4,7 @@ package leaks
 // places of the same name together.
 
 import (
+	"slices"
 	"sort"
 
 	"gpumem/record/trace"
@@ -18,8 +19,8 @@ func describe(g *gathered, p *place, s span, names *names) Place {
 	}
 	middle := p.bornIn(s.lowEvent, s.highEvent)
 	mean := float64(len(middle)) / float64(s.high-s.low)
-	most := int(3*mean) + 3
-	empty := int(5/mean) + 1 // windows without a survivor that still belong to it
+	most := max(int(3*mean)+3, slices.Max(count[s.low:s.high])) // it may grow in bursts
+	empty := int(5/mean) + 1                                    // windows without a survivor that still belong to it
 	low, high := s.low, s.high
 	for gap := 0; low > 0 && count[low-1] <= most && gap < empty; low-- {
 		if gap++; count[low-1] > 0 {

@@ -55,15 +55,19 @@ func (s *steps) middle() (ends []uint64) {
 	return (*s)[len(*s)/4 : len(*s)*9/10]
 }
 
-// rate returns how many bytes a place keeps in a step, over the steps in the middle; ok is
-// false if they are too few to know.
-func (s *steps) rate(p *place) (bytes uint64, ok bool) {
+// rate returns how many bytes a place keeps in a step, over the steps in the middle, where n is how
+// many steps count says there are; ok is false if they are too few to know.
+func (s *steps) rate(p *place, n float64) (bytes uint64, ok bool) {
 	ends := s.middle()
 	if len(ends) < leastBlocks {
 		return 0, false
 	}
-	kept := total(p.bornIn(ends[0], ends[len(ends)-1]))
-	return uint64(math.Round(float64(kept) / float64(len(ends)-1))), true
+	kept := float64(total(p.bornIn(ends[0], ends[len(ends)-1]))) / float64(len(ends)-1)
+	updates := float64(len(*s)) / n
+	if updates == 1 {
+		return uint64(math.Round(kept)), true
+	}
+	return wholeBlocks(p, kept*updates), true // the middle need not have whole steps
 }
 
 // all reports whether each of some places keeps memory in most steps of the middle, for

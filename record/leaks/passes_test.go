@@ -87,6 +87,43 @@ func TestStepsAreCounted(t *testing.T) {
 	}
 }
 
+// Where a step has two updates, what it keeps is not halved.
+func TestWhatAStepOfTwoUpdatesKeeps(t *testing.T) {
+	s := make(steps, 60)
+	p := &place{}
+	for i := range s {
+		s[i] = uint64(10 * (i + 1))
+		if i%2 == 0 {
+			p.born = append(p.born, birth{event: uint64(10*i + 3), bytes: 1000})
+		}
+	}
+	for n, want := range map[float64]uint64{60: 500, 30: 1000} {
+		if got, ok := s.rate(p, n); !ok || got < want-20 || got > want+20 || n == 30 && got != want {
+			t.Errorf("of %v steps: %d, %t, want %d", n, got, ok, want)
+		}
+	}
+}
+
+// A copy of all weights every few steps is many blocks, and none is larger than the one before.
+func TestWhatGrowsInBursts(t *testing.T) {
+	tr := traintest.Record(t, 60, 6, func(step int, alloc func(uint64) func()) {
+		if step%5 == 0 {
+			for i := range uint64(24) {
+				alloc(1<<10 + 1<<18*(i%2))
+			}
+		}
+	})
+	rep, err := Find(t.Context(), tr, Config{})
+	const burst = 12*(1<<10) + 12*(1<<10+1<<18)
+	if err != nil || len(rep.Leaks) != 1 {
+		t.Fatalf("%+v, %v", rep, err)
+	}
+	p := rep.Leaks[0]
+	if rate := *p.BytesPerStep; p.Regrows || p.Blocks != 12*24 || p.Bytes != 12*burst || rate < burst/5*9/10 || rate > burst/5*11/10 {
+		t.Errorf("%+v, %d bytes each, want 288 blocks, %d and %d bytes", p, rate, 12*burst, burst/5)
+	}
+}
+
 // What an epoch collects and then drops is no leak, however much of it the last one has.
 func TestWhatAnEpochDropsIsNoLeak(t *testing.T) {
 	var free []func()

@@ -80,7 +80,7 @@ func judge(g *gathered, names *names, known *steps) *Report {
 			// both counts end alike, so that half a step at an end cancels out.
 			kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
 			n := wholeBlocks(p, kept*allocs(p.curve, s.first, windows)/c.steps)
-			if exact, ok := known.rate(p); ok {
+			if exact, ok := known.rate(p, c.steps); ok {
 				n = exact
 			}
 			one.BytesPerStep = &n
@@ -295,7 +295,8 @@ func wholeBlocks(p *place, rate float64) uint64 {
 
 // regrown finds the places whose blocks are replaced by larger ones, such as a list that
 // is concatenated in each step: live memory grows steadily, and next to nothing
-// survives. Only stacks show it, because the sizes differ.
+// survives. Only stacks show it, because the sizes differ. Where most of it survives, the place grows in
+// bursts: each few steps it keeps many blocks.
 func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *names) (found bool) {
 	for _, p := range g.places {
 		if rep.Unnamed == 0 || p.curve == nil || p.site == 0 || len(p.born) == 0 || slices.Contains(leaky, p) {
@@ -305,8 +306,11 @@ func regrown(g *gathered, s span, leaky []*place, rep *Report, c clock, names *n
 		if ups < parts-1 || last*2*(parts-1) < rise || 2*rise < float64(rep.Unnamed) {
 			continue
 		}
-		one := held(g, p, p.born[len(p.born)-1:], names)
-		one.Regrows = true
+		one := held(g, p, p.born, names)
+		if survives := float64(total(p.bornIn(s.lowEvent, s.highEvent))); 2*survives < rise {
+			one = held(g, p, p.born[len(p.born)-1:], names)
+			one.Regrows = true
+		}
 		// The rise is from the first part of the middle to the last.
 		events := float64(s.highEvent-s.lowEvent) * (parts - 1) / parts
 		one.rate = rise / events
