@@ -110,7 +110,7 @@ def _children(value: Any) -> List[Any]:
         return list.copy(value)
     if issubclass(kind, tuple):
         return list(tuple.__iter__(value))
-    if _reads.is_one_of(kind, (set, frozenset, deque)):
+    if id(kind) in _SETS:
         return list(value)
     if _reads.module_of(kind) in _SKIPPED or issubclass(kind, (type, types.ModuleType, types.FunctionType)):
         return []
@@ -118,6 +118,7 @@ def _children(value: Any) -> List[Any]:
 
 
 _SKIPPED = ("builtins", "torch", "torch.nn.parameter", "numpy")
+_SETS = _reads.ids(set, frozenset, deque)
 _PLAIN = (list, dict, set, deque, OrderedDict, defaultdict)
 
 
@@ -146,27 +147,29 @@ class Program:
         self.objects = gc.get_objects()
         self.tensors, self.modules, self.optimizers, self.plain, self.caches = lists = [[] for _ in range(5)]  # type: List[List[Any]]
         kinds = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
-        sorts: Dict[int, Optional[List[Any]]] = {id(kind): self.plain for kind in _PLAIN}  # by type; none of these is gone meanwhile
+        sorts: Dict[int, Any] = {id(kind): self.plain for kind in _PLAIN}  # by type; none of these is gone meanwhile
         sorts[id(functools._lru_cache_wrapper)] = self.caches
-        for o in self.objects_in_time(is_over):
-            kind = type(o)
-            if id(kind) not in sorts:
-                sorts[id(kind)] = next((found for k, found in zip(kinds, lists) if issubclass(kind, k)), None)
-            to = sorts[id(kind)]
-            if to is not None and (to is not self.plain or len(o) >= MANY):
-                to.append(o)
+        for some in self.chunks(is_over):
+            for o in some:
+                to = sorts.get(id(type(o)), kinds)
+                if to is None:
+                    continue
+                if to is kinds:
+                    to = sorts[id(type(o))] = next((found for k, found in zip(kinds, lists) if issubclass(type(o), k)), None)
+                if to is not None and (to is not self.plain or len(o) >= MANY):
+                    to.append(o)
         self.own = {id(v) for v in (lists, sorts, vars(self), *vars(self).values())}
         self.labels: Dict[Key, str] = {}  # of the storages whose purpose is known
         self.known: Dict[Key, int] = {}
         self._label_models(is_over)
         self.named = dict(self.known)
 
-    def objects_in_time(self, is_over: Callable[[], bool]) -> Iterator[Any]:
-        """Returns the collector's objects, the youngest first, until the time is over."""
+    def chunks(self, is_over: Callable[[], bool]) -> Iterator[List[Any]]:
+        """Returns the collector's objects in parts, the youngest first, until the time is over."""
         for at in range(0, len(self.objects), CHUNK):
             if is_over():
                 break
-            yield from self.objects[at : at + CHUNK]
+            yield self.objects[at : at + CHUNK]
 
     @functools.cached_property
     def sizes(self) -> Dict[Key, int]:

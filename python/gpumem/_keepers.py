@@ -12,7 +12,7 @@ import os
 import time
 import types
 from collections import defaultdict, deque
-from typing import Any, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _names, _reads
 from ._held import MANY, Key, Program, _children, _kept, gradient, key, parts
@@ -28,7 +28,8 @@ WAIT = 10  # seconds at most, where other programs have the processor
 OBJECTS = 4_000_000  # of the collector; a program with more is not looked at
 BLOCKS = 200_000  # that are written, of the largest containers
 NODES = 500_000  # of graphs
-NEAR, DEEP = 2, 6  # lists, records, closures and frames around a tensor
+THINGS = 5000  # that are looked at in one thing of a row
+NEAR, DEEP = 1, 6  # lists, records, closures and frames around a tensor
 
 Kept = Dict[Key, int]  # storages with their bytes
 
@@ -84,6 +85,7 @@ class _Search:
     def __init__(self, program: Program, clock: _Clock):
         self.p, self.is_over = program, clock.is_over
         self.taken: Set[Key] = set()
+        self.ways: Dict[int, Tuple[type, Callable[[Any], Iterable[Any]]]] = {}  # into the things of a type
         self.keepers: List[Keeper] = []
 
     def found(self) -> List[Keeper]:
@@ -221,13 +223,17 @@ class _Search:
         and in the frames of an exception."""
         left: Deque[Tuple[Any, int]] = deque([(value, depth)])
         seen = {id(value), id(outside)}
-        while left and len(seen) < 5000:
+        while left and len(seen) < THINGS:
             value, depth = left.popleft()
-            if issubclass(type(value), self.p.tensor):
+            kind = type(value)
+            if id(kind) not in self.ways:
+                self.ways[id(kind)] = kind, _is_tensor if issubclass(kind, self.p.tensor) else _way(kind)
+            things = self.ways[id(kind)][1]
+            if things is _is_tensor:
                 yield value
             elif depth:
-                for inner in _things(value):
-                    if id(inner) not in seen:
+                for inner in itertools.islice(things(value), THINGS):
+                    if id(type(inner)) not in _ATOMS and id(inner) not in seen:
                         seen.add(id(inner))
                         left.append((inner, depth - 1))
 
@@ -267,17 +273,18 @@ class _Search:
         return list(found.values())
 
     def _attributes(self, own: Dict[int, bool], of_models: Set[int]) -> Iterator[Dict[str, Any]]:
-        for o in self.p.objects_in_time(self.is_over):
-            kind = type(o)
-            if kind is dict:
-                if "__builtins__" in o:
-                    yield o
-                continue
-            if id(kind) not in own:
-                is_model = any(id(c) in of_models for c in _reads.mro(kind))
-                own[id(kind)] = (is_model or _names.is_of_program(kind)) and not issubclass(kind, self.p.tensor)
-            if own[id(kind)]:
-                yield _reads.fields(o)
+        for some in self.p.chunks(self.is_over):
+            for o in some:
+                kind = type(o)
+                if kind is dict:
+                    if "__builtins__" in o:
+                        yield o
+                    continue
+                if id(kind) not in own:
+                    is_model = any(id(c) in of_models for c in _reads.mro(kind))
+                    own[id(kind)] = (is_model or _names.is_of_program(kind)) and not issubclass(kind, self.p.tensor)
+                if own[id(kind)]:
+                    yield _reads.fields(o)
 
     def _saved(self, tensor: Any, seen: Set[Any]) -> List[Any]:
         """Returns the tensors that the nodes of a tensor's graph keep, beside those in seen, to which it adds them."""
@@ -300,28 +307,37 @@ def _node(tensor: Any) -> Any:
     return _reads.read(tensor, "grad_fn")
 
 
-def _things(value: Any) -> List[Any]:
-    """Returns the things in a thing."""
-    kind = type(value)
+def _is_tensor(value: Any) -> Iterable[Any]:
+    return ()
+
+
+def _way(kind: type) -> Callable[[Any], Iterable[Any]]:
+    """Returns the function that returns the things in a thing of a type."""
     if kind is types.FunctionType:
-        cells = [c.cell_contents for c in value.__closure__ or () if _is_full(c)]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return _of_function
     if kind is types.MethodType:
-        return [value.__self__]
+        return lambda method: [method.__self__]
     if kind is functools.partial:
-        return [value.func, *value.args, *value.keywords.values()]
-    if _reads.is_one_of(kind, (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)):
-        return _locals(value)
-    if issubclass(kind, BaseException):
-        own = dict.values(_reads.fields(value))
-        inner = [*(_reads.read(value, name) for name in ("__cause__", "__context__")), *_reads.read(value, "args"), *own]
-        trace = _reads.read(value, "__traceback__")
-        while trace is not None:
-            if trace.tb_frame.f_code.co_name != "<module>":
-                inner += _locals(trace.tb_frame)
-            trace = trace.tb_next
-        return inner
-    return _children(value)
+        return lambda made: [made.func, *made.args, *made.keywords.values()]
+    if id(kind) in _GENERATORS:
+        return _locals
+    return _of_error if issubclass(kind, BaseException) else _children
+
+
+def _of_function(function: Any) -> List[Any]:
+    cells = [c.cell_contents for c in function.__closure__ or () if _is_full(c)]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _of_error(error: Any) -> List[Any]:
+    own = dict.values(_reads.fields(error))
+    inner = [*(_reads.read(error, name) for name in ("__cause__", "__context__")), *_reads.read(error, "args"), *own]
+    trace = _reads.read(error, "__traceback__")
+    while trace is not None:
+        if trace.tb_frame.f_code.co_name != "<module>":
+            inner += _locals(trace.tb_frame)
+        trace = trace.tb_next
+    return inner
 
 
 def _is_full(cell: Any) -> bool:
@@ -336,12 +352,13 @@ def _locals(frame: Any) -> List[Any]:
     found = gc.get_referents(frame)
     if type(frame) is not types.FrameType:
         found += gc.get_referents(*(o for o in found if type(o) is types.FrameType))  # of a generator, up to Python 3.10
-    return [o for o in found if not _reads.is_one_of(type(o), _OF_FRAMES) and not _names.is_module(o)]
+    return [o for o in found if id(type(o)) not in _OF_FRAMES and not _names.is_module(o)]
 
 
 def _is_atom(value: Any) -> bool:
-    return _reads.is_one_of(type(value), _ATOMS)
+    return id(type(value)) in _ATOMS
 
 
-_ATOMS = (str, bytes, int, float, bool, complex, type(None), type, types.FrameType, types.ModuleType)
-_OF_FRAMES = (types.FrameType, types.CodeType, types.ModuleType, types.BuiltinFunctionType)
+_ATOMS = _reads.ids(str, bytes, int, float, bool, complex, type(None), type, types.FrameType, types.ModuleType)
+_OF_FRAMES = _reads.ids(types.FrameType, types.CodeType, types.ModuleType, types.BuiltinFunctionType)
+_GENERATORS = _reads.ids(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)

@@ -99,12 +99,12 @@ class _Place(NamedTuple):
 
 def _referrers(things: List[Any]) -> List[Any]:
     """Returns what refers to things, beside what has no names, the variables of modules first."""
-    found = [r for r in gc.get_referrers(*things) if not _reads.is_one_of(type(r), _NAMELESS)]
+    found = [r for r in gc.get_referrers(*things) if id(type(r)) not in _NAMELESS]
     found.sort(key=lambda r: not is_module(r))
     return found[:MOST_REFERRERS]
 
 
-_NAMELESS = (list, tuple, set, frozenset, types.FrameType, types.ModuleType, _Place)
+_NAMELESS = _reads.ids(list, tuple, set, frozenset, types.FrameType, types.ModuleType, _Place)
 
 
 def is_module(o: Any) -> bool:
@@ -126,7 +126,7 @@ def _names_by(
                 names.append(_global(r, at[0], frames, at[1].keys))
             elif at and len(outer) < MOST_AHEAD:
                 outer.append(_Place(r, (at[0], *at[1].keys), at[1].thing))
-        elif not _reads.is_one_of(type(r), (types.CellType,)):
+        elif type(r) is not types.CellType:
             name = _owner(r, places, frames)
             names += [name] if name else []
         if names and "[" not in names[-1].text:  # none is nearer

@@ -12,14 +12,13 @@ import gc
 import sys
 import types
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 _mro: Callable[[type], Optional[Tuple[type, ...]]] = type.__dict__["__mro__"].__get__
 namespace: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 name_of_type: Callable[[type], str] = type.__dict__["__qualname__"].__get__
 _module: Callable[[type], Any] = type.__dict__["__module__"].__get__
 
-_OF_C = (types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType)
 _OPTIMIZED = 1  # CO_OPTIMIZED: a function's code, whose variables lie in the frame
 
 
@@ -32,9 +31,13 @@ def module_of(kind: type) -> str:
     return found if type(found) is str else ""
 
 
-def is_one_of(kind: type, kinds: Tuple[type, ...]) -> bool:
-    """Reports whether a type is one of several: == would be that of a metaclass."""
-    return any(kind is k for k in kinds)
+def ids(*kinds: type) -> FrozenSet[int]:
+    """Returns the identities of types that last, by which a type is looked for: == would be that of a metaclass."""
+    return frozenset(map(id, kinds))
+
+
+_OF_C = ids(types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType)
+_TEXTS, _WORDS = ids(str, bytes), ids(bool, float, type(None))
 
 
 def reader(kind: type, name: str) -> Optional[Callable[[Any], Any]]:
@@ -43,7 +46,7 @@ def reader(kind: type, name: str) -> Optional[Callable[[Any], Any]]:
     known = _readers.get((id(kind), name))
     if known is None:
         found = (namespace(c).get(name) for c in mro(kind))
-        known = kind, next((d.__get__ for d in found if is_one_of(type(d), _OF_C)), None)
+        known = kind, next((d.__get__ for d in found if id(type(d)) in _OF_C), None)
         if module_of(kind) in _LASTING:
             _readers[id(kind), name] = known
     return known[1]
@@ -108,8 +111,8 @@ def shown(key: Any, depth: int = 2) -> str:
     if kind is tuple and depth and len(key) <= 4:
         inner = ", ".join(shown(k, depth - 1) for k in key)
         return f"({inner},)" if len(key) == 1 else f"({inner})"
-    is_short = kind is int and key.bit_length() <= 64 or is_one_of(kind, (str, bytes)) and len(key) <= 60
-    return repr(key) if is_short or is_one_of(kind, (bool, float, type(None))) else "..."
+    is_short = kind is int and key.bit_length() <= 64 or id(kind) in _TEXTS and len(key) <= 60
+    return repr(key) if is_short or id(kind) in _WORDS else "..."
 
 
 def variables(frame: types.FrameType) -> Dict[str, Any]:
