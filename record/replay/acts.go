@@ -86,23 +86,27 @@ func (p *Pass) joinedActs() (list acts) {
 // before reports whether something is to be done before event n, counted from 1.
 func (a acts) before(n uint64) bool { return len(a) > 0 && a[0].after < n }
 
-// act does what is to be done before event n.
+// act does what is to be done before event n, which may be behind the last one.
 func (p *Pass) act(list *acts, n uint64, observed bool) error {
 	for list.before(n) {
 		next := (*list)[0]
 		*list = (*list)[1:]
-		if err := p.do(next, observed); err != nil {
+		if err := p.do(next, n, observed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Pass) do(next act, observed bool) error {
+func (p *Pass) do(next act, n uint64, observed bool) error {
 	a := next.of
+	if next.what == begun {
+		return p.begin(a, n)
+	}
+	if a.allocator == nil { // it could not begin
+		return nil
+	}
 	switch next.what {
-	case begun:
-		return p.begin(a)
 	case finished:
 		a.finish()
 		p.Held = p.Stats().PoolBytes

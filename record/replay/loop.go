@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -26,7 +27,8 @@ type Hook struct {
 	// the zero block if the request was refused or is of 0 bytes. The block of a
 	// request that the recorded program was refused is freed after the call.
 	Event func(e *trace.Event, b alloc.Block) error
-	// Refused is called when a request is refused, before Event.
+	// Refused is called when a request is refused, before Event. Where several processes share
+	// the GPU and one has no room for its context, that is a request for its bytes.
 	Refused func(e *trace.Event) error
 	// End is called after the last event, before the pool is trimmed and closed.
 	End func() error
@@ -54,12 +56,13 @@ type Pass struct {
 	hooks    []Hook
 	recorded *recorded // nil if the policy is not that of the recorded program
 
-	card  device.GPU // as it was opened
-	only  *part      // the only process; nil of a joined recording, whose Allocator and Device are those of the event
-	parts []*part
-	log   func(alloc.Message)
-	peak  uint64 // of Held
-	most  uint64 // of Used
+	card    device.GPU // as it was opened
+	only    *part      // the only process; nil of a joined recording, whose Allocator and Device are those of the event
+	parts   []*part
+	current *part // of a joined recording: that of the latest event
+	log     func(alloc.Message)
+	peak    uint64 // of Held
+	most    uint64 // of Used
 }
 
 // device opens a device for a pass. Under the settings of the recorded program it gives memory
@@ -199,7 +202,15 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 			}
 			of := p.only
 			if of == nil {
-				of = p.partOf(e)
+				if of, err = p.partOf(e); err == nil && of.allocator == nil {
+					blocks[e.Slot] = alloc.Block{}
+					if err = p.refuseAll(n, e, observed); err == nil {
+						continue
+					}
+				}
+				if err != nil {
+					return fmt.Errorf("event %d: %w", n, err)
+				}
 			}
 			if e.Op == trace.Free {
 				b = blocks[e.Slot]
@@ -231,6 +242,9 @@ func (p *Pass) run(ctx context.Context, progress func(part float64)) (took time.
 		done += uint64(len(events))
 		return nil
 	})
+	if err == nil {
+		err = p.act(&acts, math.MaxUint64, observed)
+	}
 	for _, h := range p.hooks {
 		if err == nil && h.End != nil {
 			err = h.End()

@@ -191,9 +191,15 @@ func (p *Pass) idle() (uint64, error) {
 
 // failure describes the first refusal while the allocator is as it was then.
 func failure(p *Pass, e *trace.Event) *Failure {
-	f := &Failure{
-		Event: p.Event, Bytes: e.Bytes, Recorded: e.Refused, Stack: p.Trace.Site(e.Site), Line: p.Trace.Line(e.Site),
-		Cause: alloc.Explain(p.Allocator, request(e, p.firstStream(e)), deviceFree(p.Device)),
+	f := &Failure{Event: p.Event, Bytes: e.Bytes, Recorded: e.Refused, Stack: p.Trace.Site(e.Site), Line: p.Trace.Line(e.Site)}
+	of := p.only
+	if of == nil {
+		of, _ = p.partOf(e) // the loop has met its error
+	}
+	if of.allocator == nil {
+		f.Cause = p.noRoom(e.Bytes)
+	} else {
+		f.Cause = alloc.Explain(of.allocator, request(e, of.first), deviceFree(of.device))
 	}
 	f.Hole = f.Cause.Hole
 	f.Why = f.Cause.Text(func(s alloc.Site) string { return p.Trace.Site(uint32(s)) })

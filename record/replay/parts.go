@@ -5,11 +5,14 @@ package replay
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 
 	"gpumem/alloc"
 	"gpumem/alloc/build"
 	"gpumem/device"
 	"gpumem/record/trace"
+	"gpumem/size"
 )
 
 // part is one process of a pass.
@@ -29,9 +32,18 @@ type sharer interface {
 
 var errNoSharing = errors.New("several processes share the GPU of this recording, and the device is for one")
 
-// begin opens the allocator of a process, whose context takes its memory. The error is
-// device.ErrOutOfMemory if there is none for it.
-func (p *Pass) begin(a *part) error {
+// begin has a process begin before event n. If the device has no room for its context, or for
+// what its pool takes at once, that is refused, and all that the process requests.
+func (p *Pass) begin(a *part, n uint64) error {
+	err := p.open(a)
+	if errors.Is(err, device.ErrOutOfMemory) || errors.Is(err, alloc.ErrNoMemory) {
+		return p.refuse(min(n, p.Pool.Events), &trace.Event{Stream: a.first, Bytes: p.card.Info().Context})
+	}
+	return err
+}
+
+// open opens the allocator of a process, whose context takes its memory.
+func (p *Pass) open(a *part) error {
 	card, ok := p.card.(sharer)
 	if !ok {
 		return errNoSharing
@@ -43,11 +55,32 @@ func (p *Pass) begin(a *part) error {
 	if _, _, err := dev.MemInfo(); err != nil { // the first call takes the context's bytes
 		return errors.Join(err, dev.Close())
 	}
-	if a.allocator, err = build.New(dev, p.Policy, build.Options{Log: p.log}); err != nil {
+	pool, err := build.New(dev, p.Policy, build.Options{Log: p.log})
+	if err != nil {
 		return errors.Join(err, dev.Close())
 	}
-	a.device = dev
+	a.allocator, a.device = pool, dev
 	return nil
+}
+
+// refuseAll refuses the request of a process that could not begin. Its frees do nothing.
+func (p *Pass) refuseAll(n uint64, e *trace.Event, observed bool) error {
+	if e.Op == trace.Alloc {
+		if err := p.refuse(n, e); err != nil {
+			return err
+		}
+	}
+	if !observed {
+		return nil
+	}
+	return p.observe(n, e, alloc.Block{})
+}
+
+// noRoom is the cause of a process that cannot begin.
+func (p *Pass) noRoom(bytes uint64) alloc.Cause {
+	return alloc.Cause{Request: bytes, Rounded: bytes, Missing: bytes, Pool: p.pooled(), Words: []string{
+		fmt.Sprintf("It is the context of a process, which has no room beside the others': their pools hold %s.", size.Format(p.pooled())),
+	}}
 }
 
 // finish ends a process, whose memory is free then.
@@ -61,15 +94,19 @@ func (a *part) finish() {
 }
 
 // partOf returns the process that an event is of, which Pass.Allocator and Pass.Device are
-// of from now on.
-func (p *Pass) partOf(e *trace.Event) *part {
-	for _, a := range p.parts {
-		if e.Stream-a.first < a.streams {
-			p.Allocator, p.Device = a.allocator, a.device
-			return a
+// of from now on. An event of none is an error: the recording was joined wrongly.
+func (p *Pass) partOf(e *trace.Event) (*part, error) {
+	a := p.current
+	if a == nil || e.Stream-a.first >= a.streams {
+		i := slices.IndexFunc(p.parts, func(a *part) bool { return e.Stream-a.first < a.streams })
+		if i < 0 {
+			return nil, fmt.Errorf("stream %d is of no process of the recording", e.Stream)
 		}
+		a = p.parts[i]
+		p.current = a
 	}
-	return p.parts[0] // a joined recording has no such stream
+	p.Allocator, p.Device = a.allocator, a.device
+	return a, nil
 }
 
 // pooled returns the bytes that all processes hold from the device.
@@ -80,12 +117,4 @@ func (p *Pass) pooled() (sum uint64) {
 		}
 	}
 	return sum
-}
-
-// firstStream returns the first stream of the process that an event is of.
-func (p *Pass) firstStream(e *trace.Event) uint32 {
-	if p.only != nil {
-		return 0
-	}
-	return p.partOf(e).first
 }
