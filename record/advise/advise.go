@@ -52,6 +52,7 @@ import (
 	"gpumem/device/sim"
 	"gpumem/policy"
 	"gpumem/record/internal/parallel"
+	"gpumem/record/internal/tape"
 	"gpumem/record/replay"
 	"gpumem/record/trace"
 )
@@ -72,6 +73,8 @@ type Config struct {
 	// As is the framework in whose settings the answer is: "jax", "tensorflow", "pytorch",
 	// "rmm" or "none", with @VERSION for a release; "" finds it from the recording.
 	As string
+	// Members are the processes of a joined recording, each of which grows by itself.
+	Members []tape.Member
 	// Progress, if set, is called a few times a second at most with what is being
 	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"gpumem/record/leaks"
+	"gpumem/record/trace"
 	"gpumem/size"
 )
 
@@ -46,17 +47,14 @@ func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 	return most, nil
 }
 
-// growsOn adds up what grows in the pools of a GPU.
+// growsOn adds up what grows in the pools of a GPU, of a joined recording in each process.
 func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
 	sum := &Grows{}
 	most := uint64(0) // that one line keeps
-	for _, pool := range g.pools {
-		found, err := leaks.Find(ctx, a.trace, leaks.Config{Pool: pool})
-		if err != nil {
-			return nil, err
-		}
-		if found.Verdict != leaks.Leak || found.Steps == nil {
-			continue
+	add := func(t *trace.Trace, pool string) error {
+		found, err := leaks.Find(ctx, t, leaks.Config{Pool: pool})
+		if err != nil || found.Verdict != leaks.Leak || found.Steps == nil {
+			return err
 		}
 		for _, l := range found.Leaks {
 			if l.BytesPerStep == nil {
@@ -66,6 +64,25 @@ func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
 			if *l.BytesPerStep > most {
 				most, sum.Where, sum.RecordedSteps = *l.BytesPerStep, l.Site, *found.Steps
 			}
+		}
+		return nil
+	}
+	for _, m := range a.cfg.Members {
+		for _, of := range m.GPUs {
+			if of.Joint != g.name || m.Trace == nil || !m.Has(of.Pool) {
+				continue
+			}
+			if err := add(m.Trace, of.Pool); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(a.cfg.Members) > 0 {
+		return sum, nil
+	}
+	for _, pool := range g.pools {
+		if err := add(a.trace, pool); err != nil {
+			return nil, err
 		}
 	}
 	return sum, nil

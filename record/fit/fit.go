@@ -476,7 +476,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 			return nil, err
 		}
 	}
-	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Progress: cfg.Progress})
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Members: r.members, Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}

@@ -42,9 +42,10 @@ type ran struct {
 	folder    string
 	found     string // the names of what the start-up file wrote begin so
 	failed    *FailedError
-	processes []*process // that used a GPU, by their numbers
-	lost      bool       // something of a recording is
-	uuids     []string   // of the GPUs, in hexadecimal; twice, see cards
+	processes []*process    // that used a GPU, by their numbers
+	members   []tape.Member // those, of several
+	lost      bool          // something of a recording is
+	uuids     []string      // of the GPUs, in hexadecimal; twice, see cards
 }
 
 // process is one process of the program that used a GPU.
@@ -253,11 +254,10 @@ func (r *ran) join(ctx context.Context, cfg Config) (t *trace.Trace, err error) 
 	if len(r.processes) == 1 {
 		t, r.processes[0].trace = r.processes[0].trace, nil
 	} else {
-		var members []tape.Member
 		for _, p := range r.processes {
-			members = append(members, p.member())
+			r.members = append(r.members, p.member())
 		}
-		if t, err = tape.Join(ctx, strings.Join(cfg.Command, " "), members, trace.Options{}); err != nil {
+		if t, err = tape.Join(ctx, strings.Join(cfg.Command, " "), r.members, trace.Options{}); err != nil {
 			return nil, err
 		}
 	}

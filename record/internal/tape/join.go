@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 
 	"gpumem/internal/input"
@@ -275,6 +276,9 @@ func (j *joiner) begin() {
 	}
 }
 
+// Has reports whether the member's recording has a pool of a name.
+func (m *Member) Has(pool string) bool { return m.pool(pool) != nil }
+
 // pool returns the member's pool of a name; nil if there is none.
 func (m *Member) pool(name string) *Pool {
 	if m.Trace == nil {
@@ -288,8 +292,12 @@ func (m *Member) pool(name string) *Pool {
 	return nil
 }
 
-// earliest returns the run whose next step is the first, and its time; nil at the end.
+// earliest returns the run whose next step is the first, and its time; nil at the end. The
+// processes that have the last events keep what they have, as in a recording of one.
 func (j *joiner) earliest() (first *run, at uint64) {
+	if !slices.ContainsFunc(j.runs, func(r *run) bool { return !r.began || r.next != nil }) {
+		return nil, 0
+	}
 	for _, r := range j.runs {
 		if t, ok := r.time(); ok && (first == nil || t < at) {
 			first, at = r, t
