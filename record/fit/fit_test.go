@@ -170,9 +170,13 @@ func TestProcessesShareTheCard(t *testing.T) {
 	env := environ(t)
 	program := standin.Compile(t, "testdata/program.c")
 	const script = `"$0" 300 0 children; "$0" 500` // the last one runs when the others have ended
-	r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script, program}, Env: env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30})
+	record := filepath.Join(t.TempDir(), "record")
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script, program}, Env: env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30, Record: record})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if kept, err := filepath.Glob(record + ".*"); err != nil || len(kept) != 4 || r.NotKept != nil {
+		t.Errorf("recordings: %q, %v, %v", kept, err, r.NotKept)
 	}
 	if len(r.Program.Shares) != 4 || r.Program.RanOn < 4<<30 {
 		t.Fatalf("%+v", r.Program)

@@ -105,12 +105,18 @@ func TestEnds(t *testing.T) {
 func TestNVMLFirst(t *testing.T) {
 	python, env := python(t)
 	const script = `import ctypes, runpy, sys
-assert ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2() == 0
+nvml, handle, name = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.create_string_buffer(96)
+assert nvml.nvmlInit_v2() == nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == nvml.nvmlDeviceGetName(handle, name, 96) == 0
+print(name.value.decode(), flush=True)
 sys.argv = ["testdata/driver.py", "none", "200", "end"]
 runpy.run_path(sys.argv[0], run_name="__main__")`
-	r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", script}, Env: env, Sim: sim.Config{Total: 4 << 30}, Stderr: io.Discard})
+	var out bytes.Buffer
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", script}, Env: env, Sim: sim.Config{Total: 4 << 30, Name: "sim:L4"}, Stdout: &out})
 	if err != nil || r.PeakBytes != 200<<20 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if !strings.HasPrefix(out.String(), "NVIDIA L4\n") {
+		t.Errorf("the card is called %q", out.String())
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/device/sim"
 	"gpumem/record/formats"
@@ -67,13 +68,16 @@ func (r *ran) file(name string) string { return filepath.Join(r.folder, name) }
 // cards makes a file with the GPUs of a run, and returns the words that name it.
 func (r *ran) cards(cfg Config, name string, total uint64) (string, error) {
 	// All features, for the pool that records maps pages.
-	card := sim.Config{Total: total, CCMajor: cfg.Sim.CCMajor, CCMinor: cfg.Sim.CCMinor, Name: cfg.Sim.Name}
+	one := sim.Config{Total: total, CCMajor: cfg.Sim.CCMajor, CCMinor: cfg.Sim.CCMinor, Name: cfg.Sim.Name}
 	if total != largest { // there a program is not refused anything
-		card.Used, card.Display, card.Context = cfg.Sim.Used, cfg.Sim.Display, cfg.Context
+		one.Used, one.Display, one.Context = cfg.Sim.Used, cfg.Sim.Display, cfg.Context
+	}
+	if known, err := card.Find(strings.TrimPrefix(cfg.Sim.Name, "sim:")); err == nil {
+		one.Name = known.DriverName() // some programs go by it
 	}
 	list := make([]sim.Config, max(cfg.GPUs, 1))
 	for i := range list {
-		list[i] = card
+		list[i] = one
 	}
 	path := r.file(name)
 	for i := range list {

@@ -192,21 +192,25 @@ def alive(path):
         return False
 
 
+def members(group):
+    """The processes of a group that hold memory."""
+    for pid in begun():
+        try:
+            if os.getpgid(pid) == group:
+                yield pid
+        except OSError:
+            pass  # it has ended
+
+
 def kill(pid, number, kill=os.kill):
-    if number in ENDING and pid > 0:
-        ask([pid])
+    if number in ENDING:
+        ask([pid] if pid > 0 else members(-pid or os.getpgrp()))
     return kill(pid, number)
 
 
 def kill_group(group, number, kill=os.killpg):
-    def member(pid):
-        try:
-            return os.getpgid(pid) == group
-        except OSError:
-            return False
-
     if number in ENDING:
-        ask([pid for pid in begun() if member(pid)])
+        ask(members(group or os.getpgrp()))
     return kill(group, number)
 
 
@@ -410,8 +414,12 @@ def watch(jax):
         at_end(lambda reason: write(bridge, reason))  # after jax's own, and so called before it, which ends the backend
         repeats(look, lambda reason: write(bridge, reason))
 
+    def begin_again():
+        if client(bridge) is None:  # else the child has its parent's, without the threads, and no GPU
+            begin()
+
     begin()
-    again.append(begin)
+    again.append(begin_again)
     jax.monitoring.register_event_duration_secs_listener(compiled)
     if steps():
         count(lambda reason: write(bridge, reason))
