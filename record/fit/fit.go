@@ -421,6 +421,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, errNotWhole
 	case len(r.processes) == 0:
 		return nil, false, noGPU(p)
+	case cfg.As == "" && r.mixed() != nil:
+		return nil, false, r.mixed()
 	}
 
 	t, err := r.join(ctx, cfg)

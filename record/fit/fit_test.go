@@ -198,6 +198,19 @@ func TestProcessesShareTheCard(t *testing.T) {
 	}
 }
 
+// TestProcessesOfTwoFrameworksAreRefused by their names, unless the answer is to be in the settings
+// of one of them.
+func TestProcessesOfTwoFrameworksAreRefused(t *testing.T) {
+	python, env := python(t)
+	const script = `"$0" testdata/driver.py jax 200 end; "$0" testdata/driver.py tensorflow 200 end`
+	for as, want := range map[string]string{"": "use jax and tensorflow, and the answer is in the settings of one: --as jax", "jax": ""} {
+		_, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script, python}, Env: env, Sim: sim.Config{Total: 4 << 30}, As: as, Stderr: io.Discard})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("as %q: %v, want %q", as, err, want)
+		}
+	}
+}
+
 // TestTemporaryFolder: its name may have signs that patterns and lists of folders have.
 func TestTemporaryFolder(t *testing.T) {
 	env := environ(t)

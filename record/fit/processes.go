@@ -56,6 +56,7 @@ type process struct {
 	gpus       []usedGPU
 	begin, end uint64 // nanoseconds since 1970: its first GPU, its end; 0 if unknown
 	trace      *trace.Trace
+	framework  string // "" if it is not known
 	peak       uint64 // by PyTorch\'s allocator; 0 if it is not known
 	segments   bool   // the recording of a PyTorch program is of the driver's calls
 }
@@ -142,7 +143,7 @@ func (r *ran) open(p *process) error {
 		p.note(r, strings.Fields(lines.Text()))
 	}
 	is, err := readProgram(own)
-	p.end, p.peak = max(p.end, is.end), is.peak
+	p.end, p.peak, p.framework = max(p.end, is.end), is.peak, is.Framework
 	return err
 }
 
@@ -182,21 +183,31 @@ func (p *process) note(r *ran, words []string) {
 	}
 }
 
-// program returns what the start-up files of all processes found.
+// program returns what the start-up files of all processes found. The framework is that of a
+// process that used a GPU, if one did.
 func (r *ran) program() (program, error) {
 	all := program{Compiled: []Compiled{}}
 	list, err := filepath.Glob(escaped(r.found) + ".[0-9]*")
 	if err != nil {
 		return all, err
 	}
+	var users, others []program
 	for _, path := range list {
-		if _, err := strconv.Atoi(strings.TrimPrefix(path, r.found+".")); err != nil {
+		pid, err := strconv.Atoi(strings.TrimPrefix(path, r.found+"."))
+		if err != nil {
 			continue // of another kind
 		}
 		p, err := readProgram(path)
 		if err != nil {
 			return all, err
 		}
+		if slices.ContainsFunc(r.processes, func(p *process) bool { return p.pid == pid }) {
+			users = append(users, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	for _, p := range append(users, others...) {
 		all.add(p)
 	}
 	return all, nil
@@ -237,6 +248,22 @@ func isEmpty(path string) bool {
 
 // emptyRecording is the size of a recording without events.
 const emptyRecording = 8
+
+// mixed returns an error if the processes use several frameworks, whose pools cannot be replayed as one's.
+func (r *ran) mixed() error {
+	var names []string
+	for _, p := range r.processes {
+		if p.framework != "" && !slices.Contains(names, p.framework) {
+			names = append(names, p.framework)
+		}
+	}
+	if len(names) < 2 {
+		return nil
+	}
+	slices.Sort(names)
+	return fmt.Errorf("processes of the program use %s, and the answer is in the settings of one: --as %s chooses it, or run the parts apart",
+		strings.Join(names, " and "), names[0])
+}
 
 func (r *ran) refused() bool {
 	return slices.ContainsFunc(r.processes, func(p *process) bool { return p.trace != nil && p.trace.Refused > 0 })
