@@ -26,11 +26,12 @@ type processesProgram struct {
 	gpus     int
 	apart    bool // its processes run one after the other
 	jax      bool
+	byTurns  bool // which process takes its three quarters of the GPU first differs from run to run
 }
 
 var (
-	torchrun   = []string{"-m", "torch.distributed.run", "--nproc-per-node", "2"}
-	accelerate = strings.Fields("-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no")
+	torchrun   = strings.Fields("-m torch.distributed.run --standalone --nproc-per-node 2")
+	accelerate = strings.Fields("-m accelerate.commands.launch --multi_gpu --num_processes 2 --num_machines 1 --main_process_port 0 --mixed_precision no --dynamo_backend no")
 	pytest     = strings.Fields("-m pytest -q -p no:cacheprovider -n 2")
 )
 
@@ -57,7 +58,7 @@ var processesPrograms = []processesProgram{
 	{name: "pipeline", launcher: torchrun, gpus: 2},
 	{name: "accelerated", launcher: accelerate, needs: "accelerate", gpus: 2},
 	{name: "pytest", launcher: pytest, needs: "xdist", gpus: 1},
-	{name: "jax_one_gpu", needs: "jax", gpus: 1, jax: true},
+	{name: "jax_one_gpu", needs: "jax", gpus: 1, jax: true, byTurns: true},
 	{name: "jax_distributed", needs: "jax", gpus: 2, jax: true},
 }
 
@@ -122,7 +123,7 @@ func (p processesProgram) test(t *testing.T, env, command []string) {
 	}
 	t.Logf("%d processes, held %v, smallest device %d MiB", len(r.Program.Shares), got, *first.SmallestDevice>>20)
 
-	if testing.Short() {
+	if testing.Short() || p.byTurns {
 		return
 	}
 	smallest := *first.SmallestDevice
