@@ -253,7 +253,7 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 var (
 	errNotReady = errors.New("the engine did not become ready")
 	errNoStart  = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
-	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full, or PyTorch's process was ended before Python's end, as by _exit of C")
+	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full")
 )
 
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
