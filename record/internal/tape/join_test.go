@@ -152,7 +152,6 @@ func TestJoinOrdersEventsAndWhatIsBesideThem(t *testing.T) {
    b begins
 5 b alloc slot 0 stream 0
    c begins
-   c ends
 `},
 		{"an end with a live block, and one before the last event", func(t *testing.T) []Member {
 			return []Member{
