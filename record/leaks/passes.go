@@ -63,7 +63,7 @@ func (s *steps) rate(p *place, n float64) (bytes uint64, ok bool) {
 		return 0, false
 	}
 	kept := float64(total(p.bornIn(ends[0], ends[len(ends)-1]))) / float64(len(ends)-1)
-	updates := float64(len(*s)) / n
+	updates := math.Round(float64(len(*s)) / n)
 	if updates == 1 {
 		return uint64(math.Round(kept)), true
 	}

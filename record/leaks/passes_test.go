@@ -90,16 +90,20 @@ func TestStepsAreCounted(t *testing.T) {
 // Where a step has two updates, what it keeps is not halved.
 func TestWhatAStepOfTwoUpdatesKeeps(t *testing.T) {
 	s := make(steps, 60)
-	p := &place{}
+	p, q := &place{}, &place{} // q keeps blocks of two sizes, 1001 in each update
 	for i := range s {
 		s[i] = uint64(10 * (i + 1))
 		if i%2 == 0 {
 			p.born = append(p.born, birth{event: uint64(10*i + 3), bytes: 1000})
 		}
+		q.born = append(q.born, birth{event: uint64(10*i + 4), bytes: 1000}, birth{event: uint64(10*i + 5), bytes: 1})
 	}
-	for n, want := range map[float64]uint64{60: 500, 30: 1000} {
-		if got, ok := s.rate(p, n); !ok || got < want-20 || got > want+20 || n == 30 && got != want {
+	for n, want := range map[float64]uint64{60: 500, 59.8: 500, 30: 1000, 29.9: 1000} {
+		if got, ok := s.rate(p, n); !ok || got < want-20 || got > want+20 || n <= 30 && got != want {
 			t.Errorf("of %v steps: %d, %t, want %d", n, got, ok, want)
+		}
+		if got, _ := s.rate(q, n); got != 1001*want/500 {
+			t.Errorf("of %v steps: %d, want %d", n, got, 1001*want/500)
 		}
 	}
 }
