@@ -93,8 +93,7 @@ func standIn(t *testing.T, options ...string) fit.Config {
 	if err != nil {
 		t.Skip("SKIPPED: there is no python3 on PATH")
 	}
-	env := append(environ(t), "XDG_CACHE_HOME="+t.TempDir())
-	return fit.Config{Command: append([]string{python, "testdata/engine/serve.py"}, options...), Env: env, Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
+	return fit.Config{Command: append([]string{python, "testdata/engine/serve.py"}, options...), Env: environ(t), Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
 }
 
 // TestEngineEndsWhenReady: the figures are those of the stand-in's constants, and its program is

@@ -46,10 +46,11 @@ def before(name):
         if os.environ.get(variable) != value:
             os.environ[variable] = value
         noted["set"].append("%s=%s" % (variable, value))
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "gpumem", name)
-    if name == "vllm":
-        # What is compiled here, without a GPU to choose kernels by time, is not for runs on one.
-        os.environ["VLLM_CACHE_ROOT"] = cache
+    if name == "vllm" and not os.environ.get("VLLM_CACHE_ROOT"):
+        # What is compiled here, without a GPU to choose kernels by time, is not for runs on one. And
+        # a first start, which compiles, is the one that has to find room.
+        os.environ["VLLM_CACHE_ROOT"] = os.environ["GPUMEM_FIT"] + ".cache"
+        noted["set"].append("VLLM_CACHE_ROOT=(a new folder)")
     for variable in base.pytorch.SETTINGS:
         if base.own.get(variable) is not None:
             os.environ[variable] = base.own.pop(variable)

@@ -130,11 +130,16 @@ func New(notes []*Note) *Answer {
 		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
 		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.Worker.Total, GPUs: len(workers), Utilization: c.Utilization,
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
-		Set: list(head.Set), Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
+		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
 		Weights: w.Worker.Weights, Cache: w.Worker.Cache, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions,
 		available: w.Worker.Available, requested: w.Worker.Requested, plain: plain(head.Cache.Groups),
 	}
 	for _, n := range notes {
+		for _, word := range n.Set { // a child has found what its parent has set
+			if !slices.Contains(a.Set, word) {
+				a.Set = append(a.Set, word)
+			}
+		}
 		for name, value := range n.Options {
 			a.Options = append(a.Options, fmt.Sprintf("%s=%v", name, value))
 		}
@@ -146,8 +151,6 @@ func New(notes []*Note) *Answer {
 	a.derive()
 	return a
 }
-
-func list(words []string) []string { return append([]string{}, words...) }
 
 // plain reports whether all layers keep every token, so that the cache is so many tokens for
 // any length.

@@ -22,7 +22,7 @@ func recorded(t *testing.T, change func(*Note)) []*Note {
 	if change != nil {
 		change(n)
 	}
-	return []*Note{{Engine: "vllm", Options: map[string]any{"load_format": "dummy"}}, n}
+	return []*Note{{Engine: "vllm", Set: []string{"A=1", "B=2"}, Options: map[string]any{"load_format": "dummy"}}, n}
 }
 
 // TestAnswer: the figures of vLLM's own log of that start.
@@ -37,6 +37,9 @@ func TestAnswer(t *testing.T) {
 	const want = "37856 4.62 weights 15.00 activations 0.26 graphs 0.10 outside 0.13 cache 4.62 left 1.83 warm 37856"
 	if got != want || len(a.Doubts) > 0 || !a.Serves || !slices.Equal(a.Options, []string{"load_format=dummy"}) {
 		t.Errorf("got  %s\nwant %s\n%q %q", got, want, a.Doubts, a.Options)
+	}
+	if want := []string{"A=1", "B=2", "VLLM_USE_FLASHINFER_SAMPLER=0", "VLLM_NO_USAGE_STATS=1"}; !slices.Equal(a.Set, want) {
+		t.Errorf("%q, want %q: what each process has set, once", a.Set, want)
 	}
 	// In all they are the card.
 	if sum := a.Weights + a.Activations + a.Graphs + a.Outside + a.Cache + a.Left; sum != a.CardBytes {
