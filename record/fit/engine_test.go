@@ -28,9 +28,14 @@ func TestVLLM(t *testing.T) {
 		t.Skip("SKIPPED: GPUMEM_TEST_VLLM names no Python with vLLM")
 	}
 	env := environ(t)
+	model, err := filepath.Abs("testdata/llama-1b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir()) // here is a torch.py, which Python would import
 	run := func(card string, flags ...string) (*fit.Report, string) {
 		t.Helper()
-		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), "testdata/llama-1b", append([]string{"--enforce-eager", "--max-model-len", "8192"}, flags...))
+		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), model, append([]string{"--enforce-eager", "--max-model-len", "8192"}, flags...))
 		if err != nil {
 			t.Fatal(err)
 		}
