@@ -339,11 +339,14 @@ func needText(rep *advise.Report) string {
 	if n.Wanted > n.Live {
 		live += ", " + size.Format(n.Wanted) + " with what the recorded run was refused"
 	}
-	if n.TooMuch {
-		return live + ", and " + outside + " is needed outside the pool"
+	outside += " is needed outside the pool"
+	if n.Processes > 1 {
+		outside += fmt.Sprintf(" of each of %d processes", n.Processes)
 	}
-	return live + ", but with each setting the pool needs more than is live, for holes and rounded sizes; " +
-		outside + " is needed outside the pool"
+	if n.TooMuch {
+		return live + ", and " + outside
+	}
+	return live + ", but with each setting the pool needs more than is live, for holes and rounded sizes; " + outside
 }
 
 // heldText says what a candidate holds at most, in the framework's words.

@@ -345,7 +345,7 @@ func (a *adviser) tryAll(ctx context.Context, list []*Candidate) error {
 // programs out.
 func (a *adviser) replay(g gpu, p policy.Policy, alone bool) replay.Config {
 	card := a.cfg.Sim
-	card.Context = a.cfg.Context + a.cfg.Constants + g.beside
+	card.Context = a.outside(1) + g.beside // of each process
 	if alone {
 		card.Used, card.Display = 0, 0
 	}
@@ -458,16 +458,20 @@ func (a *adviser) run(ctx context.Context, c *Candidate, g gpu, p policy.Policy)
 	c.DriverSeconds += r.DriverSeconds
 	c.Notes = append(c.Notes, r.Notes...)
 	c.bound = max(c.bound, r.LowerBound)
-	more := uint64(g.processes-1) * a.cfg.Context // each process has its context
-	free := a.cfg.Sim.Total - min(a.cfg.Sim.Total, a.taken(false)-a.beside()+g.beside+more)
+	free := a.cfg.Sim.Total - min(a.cfg.Sim.Total, a.cfg.Sim.Used+a.cfg.Sim.Display+a.outside(g.processes)+g.beside)
 	c.Left = min(c.Left, free-min(free, r.HeldPeak))
 	return nil
 }
 
+// outside returns what so many processes have outside their pools.
+func (a *adviser) outside(processes int) uint64 {
+	return uint64(processes) * (a.cfg.Context + a.cfg.Constants)
+}
+
 // taken returns what is not for the pool: what others hold unless the program is alone,
-// and what the program has beside its pool on the GPU where that is most.
+// and what a process has beside its pool on the GPU where that is most.
 func (a *adviser) taken(alone bool) uint64 {
-	n := a.cfg.Context + a.cfg.Constants + a.beside()
+	n := a.outside(1) + a.beside()
 	if !alone {
 		n += a.cfg.Sim.Used + a.cfg.Sim.Display
 	}

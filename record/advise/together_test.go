@@ -229,11 +229,11 @@ func TestNeed(t *testing.T) {
 		card string
 		want *advise.Need
 	}{
-		{"constants", two, "sim:225MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
-		{"two pools", two, "sim:210MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
-		{"others hold a part", two, "sim:300MiB,used=100MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, TooMuch: true}},
-		{"the second GPU has more", gpus, "sim:150MiB", &advise.Need{Live: 200 * mib, Wanted: 200 * mib, Pools: 1, TooMuch: true}},
-		{"a refused request", refused, "sim:1GiB", &advise.Need{Live: 5120, Wanted: 32<<30 + 1024, Pools: 1, TooMuch: true}},
+		{"constants", two, "sim:225MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, Processes: 1, TooMuch: true}},
+		{"two pools", two, "sim:210MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, Processes: 1, TooMuch: true}},
+		{"others hold a part", two, "sim:300MiB,used=100MiB", &advise.Need{Live: 201 * mib, Wanted: 201 * mib, Pools: 2, Processes: 1, TooMuch: true}},
+		{"the second GPU has more", gpus, "sim:150MiB", &advise.Need{Live: 200 * mib, Wanted: 200 * mib, Pools: 1, Processes: 1, TooMuch: true}},
+		{"a refused request", refused, "sim:1GiB", &advise.Need{Live: 5120, Wanted: 32<<30 + 1024, Pools: 1, Processes: 1, TooMuch: true}},
 		{"it fits", two, "sim:1GiB", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -218,21 +218,23 @@ func escaped(path string) string {
 	return strings.NewReplacer(`[`, `\[`, `*`, `\*`, `?`, `\?`, `\`, `\\`).Replace(path)
 }
 
-// read reads the recordings. Processes that have no allocation and no context are left out.
+// read reads the recordings. There are no processes if none of them has an allocation.
 func (r *ran) read(ctx context.Context) error {
 	var first error
-	r.processes = slices.DeleteFunc(r.processes, func(p *process) bool {
+	for _, p := range r.processes {
 		t, err := formats.Open(ctx, p.record, trace.Options{})
-		if bad := new(trace.Error); errors.As(err, &bad) && ctx.Err() == nil && p.trace == nil && len(p.gpus) > 0 && isEmpty(p.record) {
-			return false // a context alone
+		if bad := new(trace.Error); errors.As(err, &bad) && ctx.Err() == nil && len(p.gpus) > 0 && isEmpty(p.record) {
+			continue // a context alone
 		}
 		if err != nil {
 			first = cmp.Or(first, err)
-			return false
+			continue
 		}
 		p.trace = t
-		return false
-	})
+		if len(r.processes) > 1 && len(p.gpus) == 0 {
+			r.lost = true // of which GPUs its memory is
+		}
+	}
 	if !slices.ContainsFunc(r.processes, func(p *process) bool { return p.trace != nil && p.trace.Allocs > 0 }) && first == nil {
 		r.close()
 		r.processes = nil
