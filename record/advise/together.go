@@ -103,20 +103,9 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 	if err != nil {
 		return nil, gpu{}, err
 	}
-	pool := cfg.Pool
-	if !slices.ContainsFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == pool }) {
-		pool = "" // it is another recording's
-	}
-	gpus, left, err := split(t, pool)
+	gpus, left, err := onlyGPU(t, cfg.Pool)
 	if err != nil {
 		return nil, gpu{}, err
-	}
-	if len(gpus) > 1 {
-		way := "--pool NAME picks it, in all recordings"
-		if cfg.Pool != "" {
-			way = fmt.Sprintf("--pool %s, which holds for all recordings, names none of its pools; --pool %s is one", cfg.Pool, gpus[0].name)
-		}
-		return nil, gpu{}, &trace.Error{File: t.Source, Msg: fmt.Sprintf("the recording is of %d GPUs, and several programs share one; %s", len(gpus), way)}
 	}
 	a := &adviser{cfg: cfg, trace: t, source: source, gpus: gpus}
 	has, err := a.features()
@@ -163,6 +152,24 @@ func leaseFor(ctx context.Context, t *trace.Trace, cfg Config) (*Member, gpu, er
 		own.ours = ours
 	}
 	return own, gpus[0], err
+}
+
+// onlyGPU returns the one GPU of a recording, and what is left out. The pool that is named may be
+// another recording's.
+func onlyGPU(t *trace.Trace, pool string) (gpus []gpu, left []LeftOut, err error) {
+	own := pool
+	if !slices.ContainsFunc(t.Pools, func(p *trace.Pool) bool { return p.Name == pool }) {
+		own = ""
+	}
+	gpus, left, err = split(t, own)
+	if err != nil || len(gpus) == 1 {
+		return gpus, left, err
+	}
+	way := "--pool NAME picks it, in all recordings"
+	if pool != "" {
+		way = fmt.Sprintf("--pool %s, which holds for all recordings, names none of its pools; --pool %s is one", pool, gpus[0].name)
+	}
+	return nil, nil, &trace.Error{File: t.Source, Msg: fmt.Sprintf("the recording is of %d GPUs, and several programs share one; %s", len(gpus), way)}
 }
 
 // lease returns the least memory in which a policy serves the recording, with what is

@@ -46,7 +46,8 @@
 //
 // Files: leaks.go the configuration and the report, curves.go the two passes over the
 // recording, trend.go the decision, describe.go how a place is reported, steps.go the
-// number of steps, site.go stacks as text, live.go what is live at the end.
+// number of steps, passes.go the steps that stacks show, names.go the names of places,
+// live.go what is live at the end, peak.go at the peak.
 package leaks
 
 import (

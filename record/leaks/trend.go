@@ -40,80 +40,106 @@ func spans(g *gathered) []span {
 	return list
 }
 
+// findings are what was found in one pool: the places that leak, each in a part of the run.
+type findings struct {
+	g     *gathered
+	all   span
+	leaky []*place
+	of    []span // of each of these
+	// latest is the latest part of the run in which something leaks. The steps are counted there.
+	latest span
+	clock  clock
+	known  *steps
+}
+
 // judge examines every place. known is the steps that stacks show, nil if they show none.
 func judge(g *gathered, names *names, known *steps) *Report {
 	rep := &Report{Verdict: TooShort, Leaks: []Place{}, Grew: []Place{}}
-	if g.end-g.start < 2*leastBlocks {
+	if g.end-g.start < 2*leastBlocks || known.one() { // what one step keeps, it needs
 		return rep
 	}
-	all := spans(g)
-	var leaky []*place
-	var of []span
-	for _, p := range g.places {
-		for i, s := range all {
-			if p.curve != nil && grows(p, s, i > 0, g.coarse) {
-				leaky, of = append(leaky, p), append(of, s)
-				break
-			}
-		}
-	}
-	// The steps are counted in the latest part of the run in which something leaks.
-	s := all[0]
-	for _, o := range of {
-		if o.from > s.from {
-			s = o
-		}
-	}
-	if known.one() { // what one step keeps, it needs
-		return rep
-	}
-	c := clockOf(g, s)
-	c.steps = known.count(c.steps)
-	if c.steps > 0 && (len(leaky) > 0 || !c.alone) {
-		n := uint64(math.Round(c.steps))
+	f := &findings{g: g, known: known}
+	f.findLeaky()
+	f.clock = clockOf(g, f.latest)
+	f.clock.steps = known.count(f.clock.steps)
+	if f.clock.steps > 0 && (len(f.leaky) > 0 || !f.clock.alone) {
+		n := uint64(math.Round(f.clock.steps))
 		rep.Steps = &n
 	}
-	for i, p := range leaky {
-		one := describe(g, p, of[i], names)
-		if middle := allocs(p.curve, s.low, s.high); c.steps > 0 && middle > 0 {
-			// What it keeps of what it allocates, times its allocations a step:
-			// both counts end alike, so that half a step at an end cancels out.
-			kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
-			n := wholeBlocks(p, kept*allocs(p.curve, s.first, windows)/c.steps)
-			if exact, ok := known.rate(p, c.steps); ok {
-				n = exact
-			}
-			one.BytesPerStep = &n
-		}
+	for i, p := range f.leaky {
+		one := describe(g, p, f.of[i], names)
+		one.BytesPerStep = f.bytesPerStep(p)
 		rep.Leaks = add(rep.Leaks, one)
 	}
-	rep.KeptPart = math.Round(keptPart(g, leaky, s.low, s.high)*1000) / 1000
-	rep.Unnamed = unnamed(g, all[0], leaky)
-	rep.Grew = stopped(g, all[0], leaky, names)
-	regrown := regrown(g, all[0], leaky, rep, c, names)
-	k := rep.KeptPart
+	rep.KeptPart = math.Round(keptPart(g, f.leaky, f.latest.low, f.latest.high)*1000) / 1000
+	rep.Unnamed = unnamed(g, f.all, f.leaky)
+	rep.Grew = stopped(g, f.all, f.leaky, names)
+	regrown := regrown(g, f.all, f.leaky, rep, f.clock, names)
 	switch {
-	case len(leaky) > 0 && known.all(leaky):
+	case len(f.leaky) > 0:
+		rep.Verdict = f.verdict(rep.KeptPart)
+	case regrown && repeats(g, f.all):
 		rep.Verdict = Leak
-	case len(leaky) > 0 && (k > 0.5 && len(leaky) > 1 || k > 0.25 && (g.coarse || len(leaky) > 3)):
-		rep.Verdict = Growth
-	case len(leaky) > 0 && (s.first > 0 && keptPart(g, g.places, 0, s.first) < 0.25 || !repeats(g, s)):
-		// Before it something else was done, and not only loaded.
-		rep.Verdict = Growth
-	case len(leaky) > 0 && !slices.ContainsFunc(leaky, func(p *place) bool { return !perWeight(p, s) }):
-		rep.Verdict = Growth
-	case len(leaky) > 0 || regrown && repeats(g, all[0]):
-		rep.Verdict = Leak
-	case regrown:
-		rep.Verdict = Growth
-	case rep.Unnamed > 0:
+	case regrown || rep.Unnamed > 0:
 		rep.Verdict = Growth
 	case known.few():
 		// A warm-up takes as long.
-	case c.most >= leastLater || keptPart(g, g.places, all[0].low, all[0].high) < 0.05:
+	case f.clock.most >= leastLater || keptPart(g, g.places, f.all.low, f.all.high) < 0.05:
 		rep.Verdict = None
 	}
 	return rep
+}
+
+// findLeaky finds the places that leak, in the whole run or in a later part of it.
+func (f *findings) findLeaky() {
+	run := spans(f.g)
+	f.all, f.latest = run[0], run[0]
+	for _, p := range f.g.places {
+		for i, s := range run {
+			if p.curve == nil || !grows(p, s, i > 0, f.g.coarse) {
+				continue
+			}
+			f.leaky, f.of = append(f.leaky, p), append(f.of, s)
+			if s.from > f.latest.from {
+				f.latest = s
+			}
+			break
+		}
+	}
+}
+
+// bytesPerStep returns what a place that leaks keeps in each step; nil if that is unknown.
+func (f *findings) bytesPerStep(p *place) *uint64 {
+	s := f.latest
+	middle := allocs(p.curve, s.low, s.high)
+	if f.clock.steps == 0 || middle == 0 {
+		return nil
+	}
+	// What it keeps of what it allocates, times its allocations a step: both counts end alike,
+	// so that half a step at an end cancels out.
+	kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
+	n := wholeBlocks(p, kept*allocs(p.curve, s.first, windows)/f.clock.steps)
+	if exact, ok := f.known.rate(p, f.clock.steps); ok {
+		n = exact
+	}
+	return &n
+}
+
+// verdict returns the answer where places leak, which keep a part of all allocations.
+func (f *findings) verdict(kept float64) verdict {
+	if f.known.all(f.leaky) {
+		return Leak
+	}
+	s := f.latest
+	isMany := f.g.coarse || len(f.leaky) > 3
+	isMostKept := kept > 0.5 && len(f.leaky) > 1 || kept > 0.25 && isMany
+	// Before it something else was done, and not only loaded.
+	hasPhases := s.first > 0 && keptPart(f.g, f.g.places, 0, s.first) < 0.25
+	arePerWeight := !slices.ContainsFunc(f.leaky, func(p *place) bool { return !perWeight(p, s) })
+	if isMostKept || hasPhases || arePerWeight || !repeats(f.g, s) {
+		return Growth
+	}
+	return Leak
 }
 
 // perWeight reports whether the survivors of a place have very different sizes, as what

@@ -54,11 +54,32 @@ type outline struct {
 func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *textTable, share int, progress func(part float64)) (*outline, error) {
 	tl := &report.Timeline{Pool: pool.Name, Events: pool.Events - pool.Seeds, Seeds: pool.Seeds}
 	o := &outline{trace: t, pool: pool, texts: texts, timeline: tl}
+	o.weights = newWeights(t.Sites())
+	if err := o.findPeak(ctx, share, progress); err != nil {
+		return nil, err
+	}
+	o.stretches = append(o.stretches, tl.PeakAt, tl.Events)
+	slices.Sort(o.stretches)
+	o.stretches = slices.Compact(o.stretches)
+	o.ends = ends(tl.Events, uint64(max(1, maxBuckets/share)), []uint64{tl.PeakAt}, uint64(peakWindow/share), pool.Seeds > 0)
+	tl.Ends = o.ends
+	if err := o.weighPeak(ctx, progress); err != nil {
+		return nil, err
+	}
+	o.recorded()
+	var err error
+	o.reading, err = category.Read(ctx, t, pool)
+	return o, err
+}
+
+// findPeak finds the peak, the most of each stretch of the run and what was refused, and weighs
+// what is freed.
+func (o *outline) findPeak(ctx context.Context, share int, progress func(part float64)) error {
+	tl, pool := o.timeline, o.pool
 	stretches := min(uint64(max(1, maxStretches/share)), tl.Events)
 	var end, most uint64 // of the stretch
-	o.weights = newWeights(t.Sites())
 	w := pool.Walk()
-	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
+	return w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
 		n, live := pool.Recorded(w.Number), w.Bytes.Cap()
 		kept, _ := w.Kept()
 		tl.Lived = max(tl.Lived, kept.Cap())
@@ -92,17 +113,14 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 			}
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	o.stretches = append(o.stretches, tl.PeakAt, tl.Events)
-	slices.Sort(o.stretches)
-	o.stretches = slices.Compact(o.stretches)
-	o.ends = ends(tl.Events, uint64(max(1, maxBuckets/share)), []uint64{tl.PeakAt}, uint64(peakWindow/share), pool.Seeds > 0)
-	tl.Ends = o.ends
+}
+
+// weighPeak weighs what is live at the peak, and finds the most of each bucket.
+func (o *outline) weighPeak(ctx context.Context, progress func(part float64)) error {
+	tl, pool := o.timeline, o.pool
 	k, highest := 0, uint64(0)
-	w = pool.Walk()
-	err = w.Each(ctx, progress, func(*trace.Event, *trace.Block) {
+	w := pool.Walk()
+	return w.Each(ctx, progress, func(*trace.Event, *trace.Block) {
 		if w.Number < pool.Seeds {
 			return
 		}
@@ -118,12 +136,6 @@ func newOutline(ctx context.Context, t *trace.Trace, pool *trace.Pool, texts *te
 			}
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	o.recorded()
-	o.reading, err = category.Read(ctx, t, pool)
-	return o, err
 }
 
 // isSeed reports whether a block is older than the recording.
@@ -229,21 +241,8 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 	}
 	at := make([]int, o.pool.Slots) // of each slot in Allocations
 	k, next := 0, 0
-	var time, live, blocks, moment uint64
-	begun := false // in the bucket
-	flush := func() {
-		tl.Starts = append(tl.Starts, start(finer, k))
-		tl.Moments = append(tl.Moments, moment)
-		tl.Live, tl.Blocks = append(tl.Live, live), append(tl.Blocks, blocks)
-		if o.trace.Timed {
-			tl.Times = append(tl.Times, time)
-		}
-		for _, g := range groupings {
-			g.flush()
-		}
-		begun = false
-		k++
-	}
+	var most moment // of the bucket
+	begun := false  // in the bucket
 	w := o.pool.Walk()
 	err := w.Each(ctx, progress, func(e *trace.Event, b *trace.Block) {
 		n := o.pool.Recorded(w.Number)
@@ -254,8 +253,8 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 			o.list(a, at, e, n)
 		}
 		if w.Number >= o.pool.Seeds {
-			if now := w.Bytes.Cap(); !begun || now > live {
-				begun, live, blocks, moment, time = true, now, w.Blocks, n, e.Time
+			if now := w.Bytes.Cap(); !begun || now > most.live {
+				begun, most = true, moment{n, e.Time, now, w.Blocks}
 				for _, g := range groupings {
 					g.sample(w.Slots)
 				}
@@ -265,7 +264,12 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 				tl.Lists = append(tl.Lists, o.listAt(w, groupings))
 			}
 			if n == finer[k] {
-				flush()
+				o.addMoment(start(finer, k), most)
+				for _, g := range groupings {
+					g.flush()
+				}
+				begun = false
+				k++
 			}
 		}
 		if e.Refused {
@@ -278,6 +282,19 @@ func (o *outline) bands(ctx context.Context, refusals []uint64, share int, progr
 		tl.Groupings = append(tl.Groupings, g.done())
 	}
 	return err
+}
+
+// moment is what lives after an event.
+type moment struct{ event, time, live, blocks uint64 }
+
+// addMoment adds a bucket by its first event and the moment of it at which the most lives.
+func (o *outline) addMoment(start uint64, m moment) {
+	tl := o.timeline
+	tl.Starts, tl.Moments = append(tl.Starts, start), append(tl.Moments, m.event)
+	tl.Live, tl.Blocks = append(tl.Live, m.live), append(tl.Blocks, m.blocks)
+	if o.trace.Timed {
+		tl.Times = append(tl.Times, m.time)
+	}
 }
 
 // start returns the first event of bucket k.

@@ -7,8 +7,24 @@ import (
 	"gpumem/alloc"
 	"gpumem/alloc/internal/pytorch"
 	"gpumem/alloc/streams"
+	"gpumem/device"
 	"gpumem/device/sim"
 )
+
+// emptyPool is a pool on a device of 100 MiB.
+func emptyPool(t *testing.T, cfg pytorch.Config, tracker func(device.Streams) *streams.Tracker) *pytorch.Allocator {
+	t.Helper()
+	dev, err := sim.New(sim.Config{Total: 100 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Streams = tracker(dev)
+	a, err := pytorch.New(dev, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
 
 // TestRestoredSegments: a pool that begins with given blocks uses the holes between them
 // as if it had made them.
@@ -195,14 +211,7 @@ func TestRestoredSegmentIsOfItsPool(t *testing.T) {
 		{"private, and another pool serves", pytorch.Recorded{Private: 7}, alloc.Request{Bytes: 2 * mib}, 8, false},
 		{"private, and no private pool serves", pytorch.Recorded{Private: 7}, alloc.Request{Bytes: 2 * mib}, 0, false},
 	} {
-		dev, err := sim.New(sim.Config{Total: 100 * mib})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := pytorch.New(dev, pytorch.Config{Streams: streams.Creating(dev)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := emptyPool(t, pytorch.Config{}, streams.Creating)
 		for _, r := range []pytorch.Recorded{{Private: 6}, c.recorded} {
 			if _, err := a.Restore(r, 20*mib); err != nil {
 				t.Fatal(err)
@@ -228,14 +237,7 @@ func TestRestoredSegmentIsOfItsPool(t *testing.T) {
 
 // TestRestoredSegmentOfAnUnknownStream: there is no list that it could be in.
 func TestRestoredSegmentOfAnUnknownStream(t *testing.T) {
-	dev, err := sim.New(sim.Config{Total: 100 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := pytorch.New(dev, pytorch.Config{Streams: streams.New(dev)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := emptyPool(t, pytorch.Config{}, streams.New)
 	if _, err := a.Restore(pytorch.Recorded{Stream: 9}, 20<<20); !errors.Is(err, alloc.ErrBadRequest) {
 		t.Error(err)
 	}
@@ -244,14 +246,7 @@ func TestRestoredSegmentOfAnUnknownStream(t *testing.T) {
 // TestRestoredPrivatePoolHasAUser: it keeps its memory until that is released.
 func TestRestoredPrivatePoolHasAUser(t *testing.T) {
 	const mib = 1 << 20
-	dev, err := sim.New(sim.Config{Total: 100 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := pytorch.New(dev, pytorch.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := emptyPool(t, pytorch.Config{}, streams.Single)
 	for range 2 {
 		if _, err := a.Restore(pytorch.Recorded{Private: 7}, 20*mib); err != nil {
 			t.Fatal(err)
@@ -271,14 +266,7 @@ func TestRestoredPrivatePoolHasAUser(t *testing.T) {
 // TestRestoredSegmentsKeepTheLimit: segments are taken up to it.
 func TestRestoredSegmentsKeepTheLimit(t *testing.T) {
 	const mib = 1 << 20
-	dev, err := sim.New(sim.Config{Total: 100 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := pytorch.New(dev, pytorch.Config{Limit: 50 * mib})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := emptyPool(t, pytorch.Config{Limit: 50 * mib}, streams.Single)
 	for _, c := range []struct {
 		bytes uint64
 		err   error
