@@ -306,6 +306,8 @@ func (j *judge) label(b *block) label {
 		return label{Workspace, j.workspaces[b]}
 	case !b.seed && j.born(b) == load:
 		return label{Parameters, j.outlivesPasses(b)}
+	case j.born(b) == bucket && !b.seed:
+		return label{Gradients, false}
 	case b.seed || b.born < j.start && j.born(b) != update:
 		return j.resident(b)
 	}
@@ -326,7 +328,8 @@ func (j *judge) label(b *block) label {
 	return j.passing(b)
 }
 
-// outlivesPasses reports whether a block lives to the end, or is moved away when all passes are over.
+// outlivesPasses reports whether a block lives to the end, or is freed when all passes are over: a
+// program whose training is a function frees what it has as it returns.
 func (j *judge) outlivesPasses(b *block) bool {
 	n := len(j.phases)
 	return b.died == never || n > 0 && b.died > j.phases[n-1].last
@@ -401,12 +404,13 @@ func (j *judge) isOwnData(b *block) bool {
 func (j *judge) updating(b *block) label {
 	p := j.at(b.born)
 	switch {
-	case b.died == never && j.facts[b.site].byHand && j.repeats[b.site]:
-		return label{Kept, false}
-	case b.died == never:
-		return label{State, !j.facts[b.site].byHand}
 	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
-		return label{Temporaries, true}
+		// Behind the last update of all it may be state that goes as the program ends.
+		return label{Temporaries, b.died <= p.last || j.end(p) < j.last}
+	case j.outlivesPasses(b) && j.facts[b.site].byHand && j.repeats[b.site]:
+		return label{Kept, false}
+	case j.outlivesPasses(b):
+		return label{State, !j.facts[b.site].byHand}
 	case j.blind && j.grads[b.bytes] > 0:
 		return label{Gradients, false}
 	case j.blind:
@@ -604,7 +608,7 @@ func (j *judge) findRepeats() {
 	last, n := map[uint32]*phase{}, map[uint32]int{}
 	for i := range j.blocks {
 		b := &j.blocks[i]
-		if j.blind || b.seed || b.died != never {
+		if j.blind || b.seed || !j.outlivesPasses(b) {
 			continue
 		}
 		if p := j.before(backward, b.born); p != nil && p != last[b.site] {
@@ -623,5 +627,5 @@ func (j *judge) followsFirstBackward(b *block) bool {
 		return false
 	}
 	next := j.after(forward, first.last)
-	return b.died == never && next != nil && b.born < next.first
+	return j.outlivesPasses(b) && next != nil && b.born < next.first
 }
