@@ -95,7 +95,7 @@ func Serve(program, folder string, flags []string) ([]string, error) {
 // libraries take later is a part of the measurement.
 const EngineContext = 512 << 20
 
-// refusal is the report about an engine that was refused memory: its own reason, and the options
+// engineRefused is the report about an engine that was refused memory: its own reason, and the options
 // that it chose for the card, which it is to have on a larger one, too.
 func engineRefused(why string, notes []*engine.Note) *Report {
 	return &Report{Engine: &Engine{Reason: why}, chosen: engine.Chosen(notes)}

@@ -112,7 +112,11 @@ func TestEngineEndsWhenReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := r.Engine
-	if a == nil || !r.Fits || a.Tokens != 2500*16 || a.Weights != 1000<<20 || a.Activations != 100<<20 || a.Cache != 2500<<20 || a.Left != 400<<20 || len(a.Doubts) > 0 {
+	if a == nil {
+		t.Fatalf("no engine: %+v", r)
+	}
+	figures := [...]uint64{a.Tokens, a.Weights, a.Activations, a.Cache, a.Left}
+	if want := [...]uint64{2500 * 16, 1000 << 20, 100 << 20, 2500 << 20, 400 << 20}; figures != want || !r.Fits || len(a.Doubts) > 0 {
 		t.Errorf("%+v", a)
 	}
 	if !slices.Equal(a.Options, []string{"load_format=dummy", "skip_tokenizer_init=true"}) || out.Len() > 0 {

@@ -228,7 +228,9 @@ func TestTemporaryFolder(t *testing.T) {
 			}
 			t.Setenv("TMPDIR", temp)
 			r, err := fit.Run(t.Context(), fit.Config{Command: []string{program, "5", "0", "children"}, Env: env, Sim: sim.Config{Total: 4 << 30}, Context: 1 << 30})
-			if tc.want == "" && (err != nil || len(r.Program.Shares) != 3) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			served := err == nil && len(r.Program.Shares) == 3
+			refused := err != nil && tc.want != "" && strings.Contains(err.Error(), tc.want)
+			if wants := tc.want == ""; wants != served || wants == refused {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 			if left, _ := os.ReadDir(temp); len(left) > 0 {

@@ -90,9 +90,21 @@ func TestFileOfModule(t *testing.T) {
 			if (r.Advice != nil && !r.Advice.Ours) != tc.fits || refused != tc.refused {
 				t.Errorf("advice %+v, refused %q", r.Advice, refused)
 			}
-			if s := r.Summary; s.PeakBytes != m.Total || (s.Refusal == nil) != (tc.refused == "") || s.Refusal != nil && s.Refusal.Where != tc.refused ||
-				(len(s.Settings) > 0) != (s.Fits && !r.FitsAsItIs) || len(s.Contents) != len(r.Peak) || s.SmallestDevice == nil || *s.SmallestDevice < m.Total || s.Card != "4 GiB" {
-				t.Errorf("%+v", s)
+			s, where := r.Summary, ""
+			if s.Refusal != nil {
+				where = s.Refusal.Where
+			}
+			for name, holds := range map[string]bool{
+				"peak":            s.PeakBytes == m.Total,
+				"refusal":         (s.Refusal != nil) == (tc.refused != "") && where == tc.refused,
+				"settings":        (len(s.Settings) > 0) == (s.Fits && !r.FitsAsItIs),
+				"contents":        len(s.Contents) == len(r.Peak),
+				"smallest device": s.SmallestDevice != nil && *s.SmallestDevice >= m.Total,
+				"card":            s.Card == "4 GiB",
+			} {
+				if !holds {
+					t.Errorf("%s of %+v", name, s)
+				}
 			}
 			found := false
 			for _, p := range r.Peak {

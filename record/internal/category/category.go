@@ -1,6 +1,7 @@
 // Package category says what the memory at a recording's peak is for: parameters,
 // gradients, optimizer state, activations kept for the backward pass, temporaries, inputs,
-// a cache of keys and values, workspaces of libraries. What it cannot tell is Unknown.
+// a cache of keys and values, workspaces of libraries, and what the program keeps otherwise. What it
+// cannot tell is Unknown.
 //
 // # What it goes by
 //

@@ -397,14 +397,14 @@ func (j *judge) resident(b *block) label {
 
 // isOwnData reports whether the program's own code made a block that stays and has no gradient.
 func (j *judge) isOwnData(b *block) bool {
-	return j.stays(b) && !j.blind && !b.seed && j.facts[b.site].own && j.grads[b.bytes] == 0
+	return !b.seed && j.isOwn(b) && j.stays(b) && j.grads[b.bytes] == 0
 }
 
 // updating labels what was made in an update.
 func (j *judge) updating(b *block) label {
 	p := j.at(b.born)
 	switch {
-	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
+	case j.goesWith(b, p):
 		// Behind the last update of all it may be state that goes as the program ends.
 		return label{Temporaries, b.died <= p.last || j.end(p) < j.last}
 	case j.outlivesPasses(b) && j.facts[b.site].byHand && j.repeats[b.site]:
@@ -417,6 +417,11 @@ func (j *judge) updating(b *block) label {
 		return label{Inputs, false}
 	}
 	return label{State, false} // one that is replaced
+}
+
+// goesWith reports whether a block is freed in a pass, or before the next block is made.
+func (j *judge) goesWith(b *block, p *phase) bool {
+	return p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p))
 }
 
 // goingBack labels what was made in a backward pass.
@@ -432,7 +437,7 @@ func (j *judge) goingBack(b *block) label {
 		return label{Gradients, j.sizes[b.bytes] > 0 && b.bytes > scalar && (b.died > j.end(p) || j.forgotten[p])}
 	case tip && b.died > p.high && b.died <= p.last:
 		return label{Activations, false}
-	case p != nil && (b.died <= p.last || !j.blind && b.died <= j.end(p)):
+	case j.goesWith(b, p):
 		// What is there for long may be kept for a second derivative.
 		const short = 32
 		return label{Temporaries, b.died-b.born <= short}
@@ -457,7 +462,7 @@ func (j *judge) passing(b *block) label {
 		return label{Temporaries, !j.isOwn(b)}
 	}
 	if !j.blind && j.born(b) != forward && !j.outlivesSteps(b) {
-		if f := j.after(forward, b.born); f != nil && f.first > b.born && b.died > f.first && (next == nil || f.first < next.first) {
+		if j.isForCall(b, next) {
 			return label{Inputs, false}
 		}
 	}
@@ -487,6 +492,15 @@ func (j *judge) passing(b *block) label {
 // a batch.
 func (j *judge) isOwn(b *block) bool {
 	return !j.blind && j.born(b) != forward && j.facts[b.site].own
+}
+
+// isForCall reports whether a block is there as a call of the model begins, before the next backward pass.
+func (j *judge) isForCall(b *block, next *phase) bool {
+	f := j.after(forward, b.born)
+	if f == nil || f.first < b.born || b.died < f.first {
+		return false
+	}
+	return next == nil || f.first < next.first
 }
 
 // outlivesSteps reports whether a block lives through backward passes of several steps that came
@@ -545,6 +559,7 @@ func (j *judge) end(p *phase) uint64 {
 	return j.blocks[i].born - 1
 }
 
+// isWorkspace reports whether findWorkspaces found a block.
 func (j *judge) isWorkspace(b *block) bool {
 	_, is := j.workspaces[b]
 	return is

@@ -94,7 +94,7 @@ func (s score) String() string {
 func (s score) part(n uint64) float64 { return 100 * float64(n) / float64(max(1, s.bytes)) }
 
 func (s score) wrong(n int) string {
-	keys := slices.SortedFunc(maps.Keys(s.pairs), func(a, b string) int { return cmp.Compare(s.pairs[b], s.pairs[a]) })
+	keys := slices.SortedFunc(maps.Keys(s.pairs), func(a, b string) int { return cmp.Or(cmp.Compare(s.pairs[b], s.pairs[a]), cmp.Compare(a, b)) })
 	var out []string
 	for _, k := range keys[:min(n, len(keys))] {
 		out = append(out, fmt.Sprintf("%s %.1f%%", k, s.part(s.pairs[k])))
