@@ -16,6 +16,8 @@ import (
 // for, and how often memory ran out.
 const standInRecording = standInTorch + `
 asked, observers = [], []
+Tensor = type("Tensor", (), {})
+nn, optim = types.SimpleNamespace(Module=type("Module", (), {})), types.SimpleNamespace(Optimizer=type("Optimizer", (), {}))
 def _record_memory_history(enabled="all", *args, **kwargs):
     if isinstance(enabled, bool) and "max_entries" in kwargs or not isinstance(enabled, bool) and "trace_alloc_max_entries" in kwargs:
         raise TypeError("unexpected keyword argument")
@@ -37,7 +39,6 @@ class Tensor:
         self.is_leaf, self.requires_grad, self.grad, self.grad_fn = True, False, None, None
         device = types.SimpleNamespace(type="cuda", index=0)
         self.untyped_storage = lambda: types.SimpleNamespace(data_ptr=lambda: address, nbytes=lambda: 512, device=device)
-nn, optim = types.SimpleNamespace(Module=type("Module", (), {})), types.SimpleNamespace(Optimizer=type("Optimizer", (), {}))
 cuda.memory._snapshot = lambda: {"segments": []}
 `
 
@@ -169,6 +170,18 @@ func TestRecordTorchKeepsTheStatusOfCtrlC(t *testing.T) {
 		t.Errorf("stdout %q, want True; stderr %q", stdout, stderr)
 	}
 	if data, err := os.ReadFile(g.Record); err != nil || !bytes.Contains(data, []byte("list `hist`")) {
+		t.Errorf("the recording: %q, %v", data, err)
+	}
+}
+
+// TestRecordSaysThatTheSearchFailed: the recording is whole without the containers, and it is said.
+func TestRecordSaysThatTheSearchFailed(t *testing.T) {
+	g := Limits{Record: filepath.Join(t.TempDir(), "x.pickle")}
+	_, stderr := script{grant: g, modules: map[string]string{"torch.py": standInRecording + "del Tensor\n"}, code: "import torch; torch.init()"}.run(t)
+	if !strings.HasPrefix(stderr, "gpumem: no container is named in torch: AttributeError: ") {
+		t.Errorf("said %q", stderr)
+	}
+	if data, err := os.ReadFile(g.Record); err != nil || len(data) == 0 {
 		t.Errorf("the recording: %q, %v", data, err)
 	}
 }

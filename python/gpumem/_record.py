@@ -146,10 +146,11 @@ def _write(path: str, use: Any, kept: List[Dict[str, Any]]) -> None:
 
 
 def _kept(torch: Any, error: Optional[BaseException]) -> List[Dict[str, Any]]:
-    """Returns what keeps the program's tensors, nothing if that fails: the recording is whole without it."""
+    """Returns what keeps the program's tensors; nothing if that fails, which it says: the recording is whole without it."""
     try:
         return _keepers.keepers(torch, error)
-    except Exception:
+    except Exception as e:
+        print(f"gpumem.record: what keeps the tensors is not in the recording: {type(e).__name__}: {e}", file=sys.stderr)
         return []
 
 

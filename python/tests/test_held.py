@@ -430,6 +430,13 @@ class Recordings(unittest.TestCase):
             self.record(self.path)
         self.assertEqual(self.left(), (False, [], 3))
 
+    def test_a_search_that_fails_is_said_and_the_recording_is_whole(self):
+        said = io.StringIO()
+        with mock.patch("gpumem._keepers.keepers", side_effect=TypeError("no such frame")), contextlib.redirect_stderr(said):
+            self.record(self.path)
+        self.assertEqual(said.getvalue(), "gpumem.record: what keeps the tensors is not in the recording: TypeError: no such frame\n")
+        self.assertEqual(self.left(), (False, [], 3))
+
     @unittest.skipIf(sys.version_info < (3, 11), "where a generator goes on, an older Python's profile cannot raise within it")
     def test_interrupted_anywhere_at_its_end_the_history_ends_and_the_file_is_whole_or_gone(self):
         """Python looks for a Ctrl-C where a function begins and after one of C; here one arrives at the nth such place, for every n."""

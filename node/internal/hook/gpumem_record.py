@@ -150,7 +150,8 @@ class Torch(object):
             if self.before and self.before[0] == self.allocations():  # what was freed since is the end's, too
                 found = self.before[1] + [keeper for keeper in found if keeper not in self.before[1]]
             return (search.KEY, found) if found else None
-        except Exception:
+        except Exception as error:
+            say("torch", error, "no container is named")
             return None
 
     def search(self):
