@@ -56,7 +56,7 @@ import (
 
 // The start-up file, with its parts.
 //
-//go:embed start.py torch.py tensorflow.py engines.py
+//go:embed start.py torch.py tensorflow.py engines.py vllm.py
 var startUp embed.FS
 
 // writeStart writes the start-up file into a new folder. Its parts have names that no
@@ -66,7 +66,8 @@ func writeStart(folder string) error {
 		return err
 	}
 	for from, to := range map[string]string{
-		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py", "engines.py": "gpumem_fit_engines.py",
+		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py",
+		"engines.py": "gpumem_fit_engines.py", "vllm.py": "gpumem_fit_vllm.py",
 	} {
 		text, err := startUp.ReadFile(from)
 		if err == nil {

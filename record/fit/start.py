@@ -225,7 +225,7 @@ class Finder(simulate.Finder):
     def execute(self, name, module, run):
         if name == "torch" and not engines.found():
             pytorch.before(own)
-        elif name in engines.SETTINGS:
+        elif name in engines.ENGINES:
             engines.before(name)
         elif name == "tensorflow":
             tensorflow.before(take)

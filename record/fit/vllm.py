@@ -1,0 +1,156 @@
+# vLLM in a run of gpumem fit: see engines.py.
+import os
+
+import gpumem_fit_engines as common
+
+SETTINGS = {
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # is compiled by nvcc when it is first used
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def prepare():
+    """What is compiled here, without a GPU to choose kernels by time, is not for runs on one. And
+    a first start, which compiles, is the one that has to find room."""
+    if not os.environ.get("VLLM_CACHE_ROOT"):
+        os.environ["VLLM_CACHE_ROOT"] = os.environ["GPUMEM_FIT"] + ".cache"
+        common.noted["set"].append("VLLM_CACHE_ROOT=(a new folder)")
+
+
+def arguments(kind):
+    """The weights' values are of no use, and neither is a tokenizer. Options that fit varies take
+    the place of the program's."""
+    create = kind.create_engine_config
+
+    def call(self, *args, **named):
+        changed = common.noted.setdefault("options", {})
+        if getattr(self, "load_format", None) != "dummy":
+            self.load_format = changed["load_format"] = "dummy"
+        if not has_tokenizer(self) and not self.skip_tokenizer_init:
+            self.skip_tokenizer_init = changed["skip_tokenizer_init"] = True
+        common.vary(self)
+        common.save()
+        return create(self, *args, **named)
+
+    kind.create_engine_config = call
+
+
+def has_tokenizer(args):
+    folder = getattr(args, "tokenizer", None) or args.model
+    return not os.path.isdir(folder) or any("token" in name for name in os.listdir(folder))
+
+
+def worker(kind):
+    """Notes what a process on a GPU measures."""
+
+    def within(name):
+        """Returns what notes a step of the model runner, which is not all of the worker's."""
+
+        def before(self):
+            run = getattr(self.model_runner, name, None)
+
+            def call(*args, **named):
+                import torch
+
+                torch.cuda.reset_peak_memory_stats()
+                begin = common.memory()
+                result = run(*args, **named)
+                common.noted["stages"].setdefault(name, [begin, common.memory()])
+                if isinstance(result, int):
+                    common.noted.setdefault("results", {})[name] = result
+                return result
+
+            if run is not None:
+                setattr(self.model_runner, name, call)
+            return [common.memory()]
+
+        return before
+
+    def profiled(self, *_):
+        common.noted["worker"] = common.attributes(
+            self, "rank", "local_rank", "requested_memory", "total_consumed", "non_torch_memory",
+            "peak_activation_memory", "cudagraph_memory_estimate", "available_kv_cache_memory_bytes",
+        )
+        common.noted["worker"].update(common.attributes(self.model_runner, "model_memory_usage"))
+        common.noted["worker"]["parameters"] = common.parameters(lambda: self.model_runner.get_model())
+        first = getattr(self, "init_snapshot", None)
+        common.noted["worker"].update(("init_" + k, v) for k, v in common.attributes(first, "free_memory", "total_memory").items())
+
+    def cache(self, config=None, *_):
+        tensors = getattr(config, "kv_cache_tensors", [])
+        common.noted["worker"]["kv_cache_bytes"] = sum(getattr(t, "size", 0) for t in tensors)
+        common.noted["worker"]["num_blocks"] = getattr(config, "num_blocks", 0)
+
+    def warm(self, *_):
+        try:
+            from vllm.compilation.counter import compilation_counter as counter
+
+            common.noted["compiled"] = {name: n for name, n in vars(counter).items() if isinstance(n, int)}
+        except ImportError:
+            pass
+        common.base.touch(common.base.mine(".agrees"))
+
+    common.stage(kind, "load_model")
+    common.stage(kind, "determine_available_memory", profiled, within("profile_run"))
+    common.stage(kind, "initialize_from_config", cache)
+    common.stage(kind, "compile_or_warm_up_model", warm, within("capture_model"))
+
+
+def core(kind):
+    """Ends the program when the engine is ready to serve, or notes why it is not."""
+    init = kind.__init__
+
+    def call(self, config, *args, **named):
+        common.base.touch(common.base.mine(".begun"))  # the processes on GPUs wait for this one
+        common.noted["config"] = options(config)
+        common.save()
+        try:
+            init(self, config, *args, **named)
+        except BaseException as error:
+            common.noted["error"] = "%s: %s" % (type(error).__name__, error)
+            common.save()
+            common.base.remove(common.base.mine(".begun"))
+            raise
+        common.noted["config"] = options(config)
+        common.noted["cache"] = capacity(self, config)
+        common.noted["ready"] = True
+        common.save()
+        common.end()
+
+    kind.__init__ = call
+
+
+def options(config):
+    text = getattr(config.model_config, "hf_text_config", None)
+    return dict(
+        common.attributes(text, "max_position_embeddings"),
+        **common.attributes(config.model_config, "model", "dtype", "quantization", "max_model_len", "enforce_eager"),
+        **common.attributes(config.cache_config, "gpu_memory_utilization", "cache_dtype", "block_size", "num_gpu_blocks", "kv_cache_memory_bytes"),
+        **common.attributes(config.scheduler_config, "max_num_seqs", "max_num_batched_tokens"),
+        **common.attributes(config.parallel_config, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    )
+
+
+def capacity(self, config):
+    """How many tokens the cache has, and how many requests of the greatest length at once, in the
+    engine's own count."""
+    cache, scheduler = config.cache_config, self.scheduler
+    whole = getattr(scheduler, "kv_cache_config", None)
+    groups = getattr(whole, "kv_cache_groups", [])
+    found = common.attributes(cache, "kv_cache_size_tokens", "kv_cache_max_concurrency")
+    found["num_blocks"] = getattr(whole, "num_blocks", 0)
+    found["groups"] = [[type(g.kv_cache_spec).__name__, getattr(g.kv_cache_spec, "block_size", 0)] for g in groups]
+    if "kv_cache_max_concurrency" not in found and groups:
+        from vllm.v1.core import kv_cache_utils
+
+        requests = kv_cache_utils.get_max_concurrency_for_kv_cache_config(config, whole)
+        found["kv_cache_max_concurrency"] = requests
+        found["kv_cache_size_tokens"] = whole.num_blocks // len(groups) * min(g.kv_cache_spec.block_size for g in groups)
+    return found
+
+
+MODULES = {
+    "vllm.engine.arg_utils": lambda module: arguments(module.EngineArgs),
+    "vllm.v1.engine.core": lambda module: core(module.EngineCore),
+    "vllm.v1.worker.gpu_worker": lambda module: worker(module.Worker),
+}
