@@ -250,7 +250,9 @@ func eventRecord(c *call) {
 	c.work(s, func() error { return s.gpu.sim.EventRecord(e.sim, s.sim) })
 }
 
-var elapsed = answer(0, float32(0))
+// elapsed is the time between any two events, in milliseconds. It is not 0, by which programs that time
+// kernels to choose one would divide.
+var elapsed = answer(0, float32(1))
 
 func newEvent(c *call) {
 	ctx := c.current()
