@@ -82,6 +82,7 @@ def memory():
     stats, (free, total) = torch.cuda.memory_stats(), torch.cuda.mem_get_info()
     return {
         "allocated": stats.get("allocated_bytes.all.current", 0),
+        "requested": stats.get("requested_bytes.all.current", 0),
         "reserved": stats.get("reserved_bytes.all.current", 0),
         "peak": stats.get("allocated_bytes.all.peak", 0),
         "free": free,
@@ -154,11 +155,22 @@ def parameters(find):
     """The bytes of the parameters and buffers on GPUs of the model that is found; 0 if they are not known."""
     try:
         model = find()
-        tensors = list(model.parameters()) + list(model.buffers())
+        return storages(list(model.parameters()) + list(model.buffers()))
     except Exception:
         return 0  # of another release
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.is_cuda}
-    return sum(storages.values())
+
+
+def storages(tensors):
+    """The bytes on GPUs of tensors, and of lists of some, of which several may lie in the same memory."""
+
+    def each(of):
+        for t in of:
+            if isinstance(t, (list, tuple)):
+                yield from each(t)
+            elif getattr(t, "is_cuda", False):
+                yield t.untyped_storage()
+
+    return sum({s.data_ptr(): s.nbytes() for s in each(tensors)}.values())
 
 
 def end():

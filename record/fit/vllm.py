@@ -77,8 +77,9 @@ def worker(kind):
         common.noted["worker"].update(("init_" + k, v) for k, v in common.attributes(first, "free_memory", "total_memory").items())
 
     def cache(self, config=None, *_):
-        tensors = getattr(config, "kv_cache_tensors", [])
-        common.noted["worker"]["kv_cache_bytes"] = sum(getattr(t, "size", 0) for t in tensors)
+        # Groups of layers may share memory, so that the sizes of the plan are more than there is.
+        planned = sum(getattr(t, "size", 0) for t in getattr(config, "kv_cache_tensors", []))
+        common.noted["worker"]["kv_cache_bytes"] = common.storages(getattr(self.model_runner, "kv_caches", ())) or planned
         common.noted["worker"]["num_blocks"] = getattr(config, "num_blocks", 0)
 
     def warm(self, *_):

@@ -209,7 +209,11 @@ func (a *Answer) check(w *Note) {
 			a.Doubts = append(a.Doubts, fmt.Sprintf("%s: %s says %s, and its allocator %s", what, a.Engine, size.Format(engine), size.Format(ours)))
 		}
 	}
-	if n := w.Worker.Params; n > 0 {
+	// Loading leaves the parameters, in whole blocks, and what an engine keeps beside them.
+	if taken, ok := w.grown(loading); ok && taken < a.Weights {
+		compare("weights", a.Weights, taken)
+	}
+	if n := w.Worker.Params; n > a.Weights {
 		compare("weights", a.Weights, n)
 	}
 	if taken, ok := w.grown(caching); ok {
@@ -219,8 +223,9 @@ func (a *Answer) check(w *Note) {
 		compare("graphs", a.Graphs, s[1].Reserved-min(s[0].Allocated, s[1].Reserved))
 	}
 	if s := w.Stages[warming]; len(s) == 2 && w.Recorded > 0 {
-		if gap := math.Abs(float64(s[1].Allocated) - float64(w.Recorded)); gap > rounding {
-			a.Doubts = append(a.Doubts, fmt.Sprintf("the recording has %s live when %s is ready, and its allocator %s", size.Format(w.Recorded), a.Engine, size.Format(s[1].Allocated)))
+		live := cmp.Or(s[1].Requested, s[1].Allocated) // the recording has requests
+		if gap := math.Abs(float64(live) - float64(w.Recorded)); gap > rounding {
+			a.Doubts = append(a.Doubts, fmt.Sprintf("the recording has %s live when %s is ready, and its allocator %s", size.Format(w.Recorded), a.Engine, size.Format(live)))
 		}
 	}
 	if s := w.Stages[profiling]; len(s) == 2 && w.Worker.Free > 0 {

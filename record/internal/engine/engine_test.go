@@ -53,9 +53,14 @@ func TestDoubts(t *testing.T) {
 		name, want string
 		change     func(*Note)
 	}{
-		{"weights", "weights: vllm says 16 GiB, and its allocator 14.99 GiB", func(n *Note) { n.Worker.Weights = 16 << 30 }},
+		{"weights", "weights: vllm says 16 GiB, and its allocator 15.14 GiB", func(n *Note) { n.Worker.Weights = 16 << 30 }},
+		{"parameters", "weights: vllm says 15.00 GiB, and its allocator 16 GiB", func(n *Note) { n.Worker.Params = 16 << 30 }},
 		{"cache", "KV cache: vllm says 5 GiB", func(n *Note) { n.Worker.Cache = 5 << 30 }},
 		{"graphs", "graphs: vllm says 1 GiB, and its allocator 110", func(n *Note) { n.Results[capturing] = 1 << 30 }},
+		{"requests", "the recording has 19.84 GiB live when vllm is ready, and its allocator 19.74 GiB", func(n *Note) {
+			s := n.Stages[warming]
+			s[1].Requested = s[1].Allocated - 100<<20
+		}},
 		{"recording", "the recording has 1 GiB live when vllm is ready", func(n *Note) { n.Recorded = 1 << 30 }},
 		{"outside", "outside: 1.13 GiB by the figures of vllm", func(n *Note) { n.Worker.Available -= 1 << 30 }},
 	} {
@@ -65,6 +70,19 @@ func TestDoubts(t *testing.T) {
 				t.Errorf("%q, want %q", a.Doubts, tc.want)
 			}
 		})
+	}
+}
+
+// TestNoDoubtOfWholeBlocks: the allocator's blocks are larger than what was asked for, of weights and in all.
+func TestNoDoubtOfWholeBlocks(t *testing.T) {
+	a := New(recorded(t, func(n *Note) {
+		n.Worker.Params -= 1 << 30
+		s := n.Stages[warming]
+		s[1].Requested = s[1].Allocated - 1<<30
+		n.Recorded = s[1].Requested
+	}))
+	if len(a.Doubts) > 0 {
+		t.Errorf("%q", a.Doubts)
 	}
 }
 

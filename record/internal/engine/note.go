@@ -70,7 +70,8 @@ type worker struct {
 
 // state is the memory of a process at one moment.
 type state struct {
-	Allocated uint64 `json:"allocated"` // by PyTorch's allocator
+	Allocated uint64 `json:"allocated"` // by PyTorch's allocator, in whole blocks
+	Requested uint64 `json:"requested"` // of it, as the program asked for it
 	Reserved  uint64 `json:"reserved"`
 	Peak      uint64 `json:"peak"` // allocated, since it was reset
 	Free      uint64 `json:"free"` // by the driver

@@ -16,7 +16,7 @@ class EngineCore:
         if blocks <= 0:
             raise ValueError("No available memory for the cache blocks.")
         groups = [SimpleNamespace(kv_cache_spec=FullAttentionSpec())]
-        cache = SimpleNamespace(num_blocks=blocks, kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(size=blocks * MiB)])
+        cache = SimpleNamespace(num_blocks=blocks, kv_cache_groups=groups, kv_cache_tensors=2 * [SimpleNamespace(size=blocks * MiB)])
         worker.initialize_from_config(cache)
         worker.compile_or_warm_up_model()
         config.cache_config.kv_cache_size_tokens = 16 * blocks
