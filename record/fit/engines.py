@@ -90,8 +90,20 @@ def memory():
     }
 
 
+def graphs():
+    """The bytes that PyTorch has taken for the pools of graphs, or of others that are apart from its
+    own; None if it does not say which segments are whose."""
+    import torch
+
+    try:
+        return sum(s["total_size"] for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) != (0, 0))
+    except (AttributeError, KeyError):
+        return None  # of an old release
+
+
 def stage(kind, name, after=None, before=lambda _: [memory()]):
-    """Notes memory before and after a method, the first time that it is called."""
+    """Notes memory before and after a method, the first time that it is called. What is called after
+    it has the method's result and arguments."""
     inner = getattr(kind, name, None)
     if inner is None:
         return
@@ -104,7 +116,7 @@ def stage(kind, name, after=None, before=lambda _: [memory()]):
         result = inner(self, *args, **named)
         stages[name].append(memory())
         if after is not None:
-            after(self, *args)
+            after(self, result, *args)
         save()
         return result
 

@@ -53,11 +53,13 @@ def worker(kind):
                 import torch
 
                 torch.cuda.reset_peak_memory_stats()
-                begin = common.memory()
+                begin, apart = common.memory(), common.graphs()
                 result = run(*args, **named)
                 common.noted["stages"].setdefault(name, [begin, common.memory()])
                 if isinstance(result, int):
                     common.noted.setdefault("results", {})[name] = result
+                if apart is not None:
+                    common.noted.setdefault("apart", {})[name] = common.graphs() - apart
                 return result
 
             if run is not None:
@@ -66,17 +68,18 @@ def worker(kind):
 
         return before
 
-    def profiled(self, *_):
+    def profiled(self, available, *_):
         common.noted["worker"] = common.attributes(
             self, "rank", "local_rank", "requested_memory", "total_consumed", "non_torch_memory",
             "peak_activation_memory", "cudagraph_memory_estimate", "available_kv_cache_memory_bytes",
         )
+        common.noted["worker"].setdefault("available_kv_cache_memory_bytes", available)
         common.noted["worker"].update(common.attributes(self.model_runner, "model_memory_usage"))
         common.noted["worker"]["parameters"] = common.parameters(lambda: self.model_runner.get_model())
         first = getattr(self, "init_snapshot", None)
         common.noted["worker"].update(("init_" + k, v) for k, v in common.attributes(first, "free_memory", "total_memory").items())
 
-    def cache(self, config=None, *_):
+    def cache(self, _, config=None, *__):
         # Groups of layers may share memory, so that the sizes of the plan are more than there is.
         planned = sum(getattr(t, "size", 0) for t in getattr(config, "kv_cache_tensors", []))
         common.noted["worker"]["kv_cache_bytes"] = common.storages(getattr(self.model_runner, "kv_caches", ())) or planned
@@ -150,8 +153,21 @@ def capacity(self, config):
     return found
 
 
+def first(kind):
+    """Refuses the engine before the present one, whose figures have other names and another meaning."""
+
+    def refuse(self, *args, **named):
+        version = common.noted.get("version", "")
+        common.noted["error"] = "vllm %s starts its first engine (V0), which fit does not read: V1 is the default from 0.8 on" % version
+        common.save()
+        raise NotImplementedError(common.noted["error"])
+
+    kind.__init__ = refuse
+
+
 MODULES = {
     "vllm.engine.arg_utils": lambda module: arguments(module.EngineArgs),
     "vllm.v1.engine.core": lambda module: core(module.EngineCore),
+    "vllm.worker.worker": lambda module: first(module.Worker),
     "vllm.v1.worker.gpu_worker": lambda module: worker(module.Worker),
 }

@@ -62,6 +62,7 @@ func TestDoubts(t *testing.T) {
 			s[1].Requested = s[1].Allocated - 100<<20
 		}},
 		{"recording", "the recording has 1 GiB live when vllm is ready", func(n *Note) { n.Recorded = 1 << 30 }},
+		{"pools of graphs", "graphs: vllm says 104", func(n *Note) { n.Apart = map[string]int64{capturing: 1 << 20} }},
 		{"outside", "outside: 1.13 GiB by the figures of vllm", func(n *Note) { n.Worker.Available -= 1 << 30 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -81,6 +82,21 @@ func TestNoDoubtOfWholeBlocks(t *testing.T) {
 		s[1].Requested = s[1].Allocated - 1<<30
 		n.Recorded = s[1].Requested
 	}))
+	if len(a.Doubts) > 0 {
+		t.Errorf("%q", a.Doubts)
+	}
+}
+
+// TestGraphsAreThoseOfTheirPools: the engine measures them by the free memory of the card, which is more when PyTorch's
+// cache is released meanwhile, and its allocator's cache may be full before.
+func TestGraphsAreThoseOfTheirPools(t *testing.T) {
+	a := New(recorded(t, func(n *Note) {
+		n.Results[capturing], n.Apart = -1<<30, map[string]int64{capturing: 100 << 20}
+	}))
+	if a.Graphs != 100<<20 || len(a.Doubts) > 0 {
+		t.Errorf("%d, %q", a.Graphs, a.Doubts)
+	}
+	a = New(recorded(t, func(n *Note) { n.Stages[capturing][0].Allocated -= 1 << 30 }))
 	if len(a.Doubts) > 0 {
 		t.Errorf("%q", a.Doubts)
 	}

@@ -19,7 +19,8 @@ type Note struct {
 	Cache   *cache             `json:"cache"`   // the same
 	Worker  *worker            `json:"worker"`  // of a process on a GPU
 	Stages  map[string][]state `json:"stages"`  // memory before and after each step of the start
-	Results map[string]uint64  `json:"results"` // of some of these steps, as the engine has them
+	Results map[string]int64   `json:"results"` // of some of these steps, as the engine has them
+	Apart   map[string]int64   `json:"apart"`   // what PyTorch's pools of graphs grew by in some steps, if it says so
 	Counts  map[string]int     `json:"compiled"`
 	Ready   bool               `json:"ready"`
 	Error   string             `json:"error"` // why it is not ready

@@ -4,6 +4,7 @@ import types
 
 __version__, version = "2.15.0", types.SimpleNamespace(cuda=None)
 allocated = peak = 0
+segments = [{"segment_pool_id": (0, 0), "total_size": 1 << 20}]
 driver = ctypes.CDLL("libcuda.so.1")
 driver.cuInit(0)
 size, device = ctypes.c_size_t(), ctypes.c_int()
@@ -29,6 +30,10 @@ class cuda:
     @staticmethod
     def memory_stats():
         return {"allocated_bytes.all.current": allocated, "reserved_bytes.all.current": allocated, "allocated_bytes.all.peak": peak}
+
+    @staticmethod
+    def memory_snapshot():
+        return segments
 
     @staticmethod
     def mem_get_info():

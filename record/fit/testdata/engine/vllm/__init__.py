@@ -6,6 +6,10 @@ __version__ = "0.0.1"
 
 class LLM:
     def __init__(self, model, **options):
+        if options.pop("first", 0):
+            from vllm.worker.worker import Worker
+
+            Worker()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core import EngineCore
 

@@ -11,8 +11,7 @@ class EngineCore:
     def __init__(self, config):
         worker = Worker(config)
         worker.load_model()
-        worker.determine_available_memory()
-        blocks = worker.available_kv_cache_memory_bytes // MiB  # a block of 16 tokens takes 1 MiB
+        blocks = worker.determine_available_memory() // MiB  # a block of 16 tokens takes 1 MiB
         if blocks <= 0:
             raise ValueError("No available memory for the cache blocks.")
         groups = [SimpleNamespace(kv_cache_spec=FullAttentionSpec())]

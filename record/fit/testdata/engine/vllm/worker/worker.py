@@ -1,0 +1,3 @@
+class Worker:
+    def __init__(self):
+        print("the first engine")
