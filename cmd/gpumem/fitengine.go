@@ -31,7 +31,7 @@ func writeEngine(t *text, rep *fit.Report) {
 	t.Line("weights %s, activations %s, graphs %s, other %s, KV cache %s; the utilization of %.4g leaves %s",
 		size.Format(a.Weights), size.Format(a.Activations), size.Format(a.Graphs), size.Format(a.Outside), size.Format(a.Cache), a.Utilization, size.Format(a.Left))
 	if a.Longest > 0 {
-		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(min(a.Longest, a.Tokens/8)))
+		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(a.Longest8))
 	}
 	for _, d := range a.Doubts {
 		t.Line("Not sure: %s.", d)

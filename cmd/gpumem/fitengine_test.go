@@ -13,7 +13,7 @@ func TestEngineText(t *testing.T) {
 	const gib = 1 << 30
 	serves := fit.Engine{
 		Engine: "vllm", Version: "0.33.0", Serves: true, DType: "bfloat16", CardBytes: 22 * gib, GPUs: 1, Utilization: .9, MaxLen: 8192,
-		Tokens: 27248, Requests: 3.33, Longest: 27248, Weights: 15 * gib, Activations: gib, Graphs: gib / 8, Outside: gib / 4, Cache: 4 * gib, Left: gib, Need: 20 * gib,
+		Tokens: 27248, Requests: 3.33, Longest: 27248, Longest8: 3406, Weights: 15 * gib, Activations: gib, Graphs: gib / 8, Outside: gib / 4, Cache: 4 * gib, Left: gib, Need: 20 * gib,
 		Set: []string{"A=1"}, Options: []string{"load_format=dummy"}, Doubts: []string{"weights: vllm says 15 GiB, and its allocator 14 GiB"},
 		Others: []fit.EngineOther{{Set: "--kv-cache-dtype fp8", Tokens: 54496, Requests: 6.66, Serves: true}},
 		Cards:  []fit.EngineOther{{Card: "L40S", Serves: true, Tokens: 100000, Requests: 12.2}, {Card: "RTX 4060"}},

@@ -144,12 +144,15 @@ def capacity(self, config):
     found = common.attributes(cache, "kv_cache_size_tokens", "kv_cache_max_concurrency")
     found["num_blocks"] = getattr(whole, "num_blocks", 0)
     found["groups"] = [[type(g.kv_cache_spec).__name__, getattr(g.kv_cache_spec, "block_size", 0)] for g in groups]
+    try:
+        from vllm.v1.core.kv_cache_utils import get_max_concurrency_for_kv_cache_config as at_once
+    except ImportError:
+        return found  # of another release
     if "kv_cache_max_concurrency" not in found and groups:
-        from vllm.v1.core import kv_cache_utils
-
-        requests = kv_cache_utils.get_max_concurrency_for_kv_cache_config(config, whole)
-        found["kv_cache_max_concurrency"] = requests
+        found["kv_cache_max_concurrency"] = at_once(config, whole)
         found["kv_cache_size_tokens"] = whole.num_blocks // len(groups) * min(g.kv_cache_spec.block_size for g in groups)
+    if groups:
+        found["longest"] = [longest(config, n, lambda: at_once(config, whole)) for n in (1, 8)]
     return found
 
 
@@ -163,6 +166,23 @@ def first(kind):
         raise NotImplementedError(common.noted["error"])
 
     kind.__init__ = refuse
+
+
+def longest(config, requests, at_once):
+    """The longest context of so many requests at once, by the engine's own count for each length: layers
+    may keep parts of it. 0 if the model does not say how long one may be."""
+    model, low = config.model_config, 0
+    given = model.max_model_len
+    most = getattr(getattr(model, "hf_text_config", None), "max_position_embeddings", 0)
+    high = max(most, given) if most else 0
+    while low < high:
+        model.max_model_len = (low + high + 1) // 2
+        if at_once() >= requests:
+            low = model.max_model_len
+        else:
+            high = model.max_model_len - 1
+    model.max_model_len = given
+    return low
 
 
 MODULES = {

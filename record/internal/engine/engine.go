@@ -48,8 +48,9 @@ type Answer struct {
 	MaxBatched  uint64  `json:"max_num_batched_tokens"`
 
 	Tokens   uint64  `json:"kv_cache_tokens"`
-	Requests float64 `json:"requests"`        // of MaxLen tokens, at once
-	Longest  uint64  `json:"longest_context"` // of one request, by the cache and the model; 0 if unknown
+	Requests float64 `json:"requests"`             // of MaxLen tokens, at once
+	Longest  uint64  `json:"longest_context"`      // of one request, by the cache and the model; 0 if unknown
+	Longest8 uint64  `json:"longest_context_of_8"` // of eight requests at once
 
 	Weights     uint64 `json:"weights_bytes"`
 	Activations uint64 `json:"activation_bytes"` // the peak of the largest batch, above the weights
@@ -147,6 +148,9 @@ func New(notes []*Note) *Answer {
 	slices.Sort(a.Options)
 	a.Options = slices.Compact(a.Options)
 	a.measure(w)
+	if l := head.Cache.Longest; len(l) == 2 {
+		a.Longest, a.Longest8 = l[0], l[1]
+	}
 	a.check(w)
 	a.derive()
 	return a
@@ -189,10 +193,10 @@ func (a *Answer) measure(w *Note) {
 		a.block = a.Cache / a.blocks
 	}
 	if a.plain {
-		a.Longest = a.Tokens
+		a.Longest, a.Longest8 = a.Tokens, a.Tokens/8
 	}
 	if a.positions > 0 {
-		a.Longest = min(a.Longest, a.positions)
+		a.Longest, a.Longest8 = min(a.Longest, a.positions), min(a.Longest8, a.positions)
 	}
 }
 
@@ -227,7 +231,8 @@ func (a *Answer) check(w *Note) {
 	if n := w.Worker.Params; n > a.Weights {
 		compare("weights", a.Weights, n)
 	}
-	if taken, ok := w.grown(caching); ok {
+	// Some buffers are made with the cache.
+	if taken, ok := w.grown(caching); ok && (taken < a.Cache || taken > a.Cache+4*rounding) {
 		compare("KV cache", a.Cache, taken)
 	}
 	if s := w.Stages[capturing]; len(s) == 2 {

@@ -55,6 +55,7 @@ func TestDoubts(t *testing.T) {
 	}{
 		{"weights", "weights: vllm says 16 GiB, and its allocator 15.14 GiB", func(n *Note) { n.Worker.Weights = 16 << 30 }},
 		{"parameters", "weights: vllm says 15.00 GiB, and its allocator 16 GiB", func(n *Note) { n.Worker.Params = 16 << 30 }},
+		{"less cache", "KV cache: vllm says 4 GiB", func(n *Note) { n.Worker.Cache = 4 << 30 }},
 		{"cache", "KV cache: vllm says 5 GiB", func(n *Note) { n.Worker.Cache = 5 << 30 }},
 		{"graphs", "graphs: vllm says 1 GiB, and its allocator 110", func(n *Note) { n.Results[capturing] = 1 << 30 }},
 		{"requests", "the recording has 19.84 GiB live when vllm is ready, and its allocator 19.74 GiB", func(n *Note) {
@@ -78,6 +79,7 @@ func TestDoubts(t *testing.T) {
 func TestNoDoubtOfWholeBlocks(t *testing.T) {
 	a := New(recorded(t, func(n *Note) {
 		n.Worker.Params -= 1 << 30
+		n.Worker.Cache -= 100 << 20 // buffers are made with it
 		s := n.Stages[warming]
 		s[1].Requested = s[1].Allocated - 1<<30
 		n.Recorded = s[1].Requested

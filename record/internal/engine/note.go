@@ -53,6 +53,8 @@ type cache struct {
 	Requests float64 `json:"kv_cache_max_concurrency"` // of the greatest length, at once
 	Blocks   uint64  `json:"num_blocks"`
 	Groups   [][]any `json:"groups"` // the kind of each group of layers, and tokens a block
+	// Longest is the longest context of one request, and of eight at once; empty if unknown.
+	Longest []uint64 `json:"longest"`
 }
 
 // worker is what an engine has measured on a GPU.

@@ -12,7 +12,10 @@ class EngineArgs:
         if self.max_model_len > 100000:
             raise ValueError("max_model_len is larger than the model's")
         return SimpleNamespace(
-            model_config=SimpleNamespace(model=self.model, dtype="torch.bfloat16", quantization=None, max_model_len=self.max_model_len, enforce_eager=True),
+            model_config=SimpleNamespace(
+                model=self.model, dtype="torch.bfloat16", quantization=None, max_model_len=self.max_model_len, enforce_eager=True,
+                hf_text_config=SimpleNamespace(max_position_embeddings=100000),
+            ),
             cache_config=SimpleNamespace(gpu_memory_utilization=self.gpu_memory_utilization, cache_dtype="auto", block_size=16),
             scheduler_config=SimpleNamespace(max_num_seqs=self.max_num_seqs, max_num_batched_tokens=self.max_num_batched_tokens),
             parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1),
