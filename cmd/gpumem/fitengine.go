@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/internal/report"
@@ -36,6 +38,7 @@ func writeEngine(t *text, rep *fit.Report) {
 	for _, d := range a.Doubts {
 		t.Line("Not sure: %s.", d)
 	}
+	writeRanks(t, a.Ranks)
 	if len(a.Others) > 0 {
 		t.section("")
 		tab := report.NewTable("set", ">tokens", ">requests")
@@ -63,6 +66,23 @@ func writeEngine(t *text, rep *fit.Report) {
 	}
 }
 
+// writeRanks writes what lies on each GPU, if that differs. The line before is about the one that bounds the cache.
+func writeRanks(t *text, ranks []fit.EngineFigures) {
+	var rows [][]string
+	for _, f := range ranks {
+		rows = append(rows, formatSizes(f.Weights, f.Activations, f.Graphs, f.Outside, f.Cache, f.Left))
+	}
+	if !slices.ContainsFunc(rows, func(row []string) bool { return !slices.Equal(row, rows[0]) }) {
+		return
+	}
+	tab := report.NewTable("GPU", ">weights", ">activations", ">graphs", ">other", ">KV cache", ">left")
+	for i, row := range rows {
+		tab.Row(append([]string{strconv.Itoa(i)}, row...)...)
+	}
+	t.section("")
+	t.Table(tab)
+}
+
 // writeServes writes the verdict about a card.
 func writeServes(t *text, a *fit.Engine, card uint64) {
 	on := size.Format(a.CardBytes)
@@ -74,8 +94,12 @@ func writeServes(t *text, a *fit.Engine, card uint64) {
 		what += ", " + a.Quantized
 	}
 	if a.Serves {
-		t.Line("Serves: %s tokens of KV cache, %.1f requests of %s at once (%s, on %s)",
-			report.Count(a.Tokens), a.Requests, report.Count(a.MaxLen), what, on)
+		each := ""
+		if a.Replicas > 1 {
+			each = fmt.Sprintf(", in each of %d replicas", a.Replicas)
+		}
+		t.Line("Serves%s: %s tokens of KV cache, %.1f requests of %s at once (%s, on %s)",
+			each, report.Count(a.Tokens), a.Requests, report.Count(a.MaxLen), what, on)
 		return
 	}
 	t.Line("Does not serve on %s: %s", size.Format(card), report.OneLine(a.Reason))

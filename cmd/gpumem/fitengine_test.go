@@ -13,13 +13,16 @@ func TestEngineText(t *testing.T) {
 	const gib = 1 << 30
 	serves := fit.Engine{
 		Engine: "vllm", Version: "0.33.0", Serves: true, DType: "bfloat16", CardBytes: 22 * gib, GPUs: 1, Utilization: .9, MaxLen: 8192,
-		Tokens: 27248, Requests: 3.33, Longest: 27248, Longest8: 3406, Weights: 15 * gib, Activations: gib, Graphs: gib / 8, Outside: gib / 4, Cache: 4 * gib, Left: gib, Need: 20 * gib,
-		Set: []string{"A=1"}, Options: []string{"load_format=dummy"}, Doubts: []string{"weights: vllm says 15 GiB, and its allocator 14 GiB"},
+		Tokens: 27248, Requests: 3.33, Longest: 27248, Longest8: 3406, Need: 20 * gib,
+		Figures: fit.EngineFigures{Weights: 15 * gib, Activations: gib, Graphs: gib / 8, Outside: gib / 4, Cache: 4 * gib, Left: gib},
+		Set:     []string{"A=1"}, Options: []string{"load_format=dummy"}, Doubts: []string{"weights: vllm says 15 GiB, and its allocator 14 GiB"},
 		Others: []fit.EngineOther{{Set: "--kv-cache-dtype fp8", Tokens: 54496, Requests: 6.66, Serves: true}},
 		Cards:  []fit.EngineOther{{Card: "L40S", Serves: true, Tokens: 100000, Requests: 12.2}, {Card: "RTX 4060"}},
 	}
 	refused := serves
 	refused.Serves, refused.Reason, refused.Need, refused.Others, refused.Cards, refused.Doubts = false, "ValueError: No available\nmemory", 18*gib, nil, nil, nil
+	two := serves
+	two.GPUs, two.Replicas, two.Ranks = 2, 2, []fit.EngineFigures{serves.Figures, {Weights: 14 * gib, Activations: gib, Cache: 4 * gib, Left: gib}}
 	value := "8192"
 	for _, tc := range []struct {
 		name, want string
@@ -42,6 +45,19 @@ One request of 8,192 is served from 20 GiB on.
 
 For the simulated GPU: A=1, load_format=dummy.
 `, &fit.Report{Engine: &serves}},
+		{"on two GPUs", `Serves, in each of 2 replicas: 27,248 tokens of KV cache, 3.3 requests of 8,192
+  at once (vllm 0.33.0, bfloat16, on 2 GPUs of 22 GiB)
+weights 15 GiB, activations 1 GiB, graphs 128 MiB, other 256 MiB, KV cache 4
+  GiB; the utilization of 0.9 leaves 1 GiB
+longest context for one request: 27,248; for 8 at once: 3,406
+Not sure: weights: vllm says 15 GiB, and its allocator 14 GiB.
+
+GPU  weights  activations   graphs    other  KV cache   left
+0     15 GiB        1 GiB  128 MiB  256 MiB     4 GiB  1 GiB
+1     14 GiB        1 GiB      0 B      0 B     4 GiB  1 GiB
+
+set                   tokens  requests
+`, &fit.Report{Engine: &two}},
 		{"refused", `card  serves  tokens  requests  of length  weights  activations  KV cache
 L4    yes     27,248       3.3      8,192   15 GiB        1 GiB     4 GiB
 T4    no                            8,192   15 GiB        1 GiB

@@ -21,6 +21,9 @@ import (
 // Engine is the answer about an engine that serves models.
 type Engine = engine.Answer
 
+// EngineFigures is what lies on a GPU of an engine.
+type EngineFigures = engine.Figures
+
 // EngineOther is what another setting or card gives an engine.
 type EngineOther = engine.Other
 

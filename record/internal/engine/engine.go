@@ -52,12 +52,11 @@ type Answer struct {
 	Longest  uint64  `json:"longest_context"`      // of one request, by the cache and the model; 0 if unknown
 	Longest8 uint64  `json:"longest_context_of_8"` // of eight requests at once
 
-	Weights     uint64 `json:"weights_bytes"`
-	Activations uint64 `json:"activation_bytes"` // the peak of the largest batch, above the weights
-	Graphs      uint64 `json:"graph_bytes"`
-	Outside     uint64 `json:"outside_bytes"` // beside PyTorch's pool, and what that holds unused
-	Cache       uint64 `json:"kv_cache_bytes"`
-	Left        uint64 `json:"left_bytes"` // by the utilization; the context of the process lies there
+	// Figures are those of the GPU that has room for the fewest blocks of the cache: of several all have as many.
+	Figures
+	Ranks    []Figures `json:"ranks"`    // of each GPU
+	Replicas int       `json:"replicas"` // which have Tokens and Requests each: data parallelism
+
 	// Need is the smallest card, in bytes, on which one request of MaxLen is served at this
 	// utilization.
 	Need uint64 `json:"smallest_card_bytes"`
@@ -69,11 +68,22 @@ type Answer struct {
 	Cards    []Other  `json:"other_cards"`
 	Doubts   []string `json:"doubts"` // figures that the recording does not bear
 
-	available, requested float64
-	blocks               uint64
-	positions            uint64 // of the model; 0 if unknown
-	block                uint64 // bytes on a GPU
-	plain                bool   // each token takes the same in each layer
+	blocks    uint64
+	positions uint64 // of the model; 0 if unknown
+	plain     bool   // each token takes the same in each layer
+}
+
+// Figures is what lies on a GPU.
+type Figures struct {
+	Weights     uint64 `json:"weights_bytes"`
+	Activations uint64 `json:"activation_bytes"` // the peak of the largest batch, above the weights
+	Graphs      uint64 `json:"graph_bytes"`
+	Outside     uint64 `json:"outside_bytes"` // beside PyTorch's pool, and what that holds unused
+	Cache       uint64 `json:"kv_cache_bytes"`
+	Left        uint64 `json:"left_bytes"` // by the utilization; the context of the process lies there
+
+	available, requested float64 // for the cache, and for all
+	block                uint64  // bytes of one of the cache
 }
 
 // Compiled is the state of the engine's cache of compiled code, which changes what it measures.
@@ -113,9 +123,11 @@ func Refused(notes []*Note) (why string, memory bool) {
 func New(notes []*Note) *Answer {
 	var head *Note
 	var workers []*Note
+	replicas := 0
 	for _, n := range notes {
-		if n.Ready && n.Config != nil && n.Cache != nil && head == nil {
-			head = n
+		if n.Ready && n.Config != nil && n.Cache != nil {
+			head = cmp.Or(head, n)
+			replicas++
 		}
 		if n.Worker != nil {
 			workers = append(workers, n)
@@ -124,16 +136,14 @@ func New(notes []*Note) *Answer {
 	if head == nil || len(workers) == 0 {
 		return nil
 	}
-	// What one GPU has for the cache is what all have, so the least is the answer's.
-	w := slices.MinFunc(workers, func(a, b *Note) int { return cmp.Compare(a.Worker.Available, b.Worker.Available) })
-	c := head.Config
+	slices.SortStableFunc(workers, func(a, b *Note) int { return cmp.Compare(a.Worker.Rank, b.Worker.Rank) })
+	w, c := workers[0], head.Config
 	a := &Answer{
 		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
 		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.Worker.Total, GPUs: len(workers), Utilization: c.Utilization,
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
 		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
-		Weights: w.Worker.Weights, Cache: w.Worker.Cache, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions,
-		available: w.Worker.Available, requested: w.Worker.Requested, plain: plain(head.Cache.Groups),
+		Replicas: replicas, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions, plain: plain(head.Cache.Groups),
 	}
 	for _, n := range notes {
 		for _, word := range n.Set { // a child has found what its parent has set
@@ -147,11 +157,18 @@ func New(notes []*Note) *Answer {
 	}
 	slices.Sort(a.Options)
 	a.Options = slices.Compact(a.Options)
-	a.measure(w)
-	if l := head.Cache.Longest; len(l) == 2 {
-		a.Longest, a.Longest8 = l[0], l[1]
+	for i, n := range workers {
+		f := n.measure(a.blocks)
+		a.Ranks = append(a.Ranks, f)
+		for _, doubt := range f.check(a.Engine, n) {
+			if len(workers) > 1 {
+				doubt = fmt.Sprintf("GPU %d: %s", i, doubt)
+			}
+			a.Doubts = append(a.Doubts, doubt)
+		}
 	}
-	a.check(w)
+	a.Figures = slices.MinFunc(a.Ranks, func(f, g Figures) int { return cmp.Compare(f.room(0), g.room(0)) })
+	a.lengths(head.Cache.Longest)
 	a.derive()
 	return a
 }
@@ -179,24 +196,35 @@ func (n *Note) compiled() Compiled {
 	return NotCompiled
 }
 
-// measure fills what lies on the card.
-func (a *Answer) measure(w *Note) {
+// measure returns what lies on the GPU of a worker, whose cache has so many blocks.
+func (w *Note) measure(blocks uint64) Figures {
+	f := Figures{
+		Weights: w.Worker.Weights, Graphs: uint64(max(0, w.graphs())), Cache: w.Worker.Cache,
+		available: w.Worker.Available, requested: w.Worker.Requested,
+	}
 	if s := w.Stages[running]; len(s) == 2 {
-		a.Activations = s[1].Peak - min(s[0].Allocated, s[1].Peak)
+		f.Activations = s[1].Peak - min(s[0].Allocated, s[1].Peak)
 	}
-	a.Graphs = uint64(max(0, w.graphs()))
 	// The engine takes its estimate of the graphs from the cache, if it makes one.
-	rest := a.requested - a.available - float64(a.Weights) - float64(a.Activations) - float64(max(0, w.Worker.Graphs))
-	a.Outside = uint64(max(0, rest))
-	a.Left = a.CardBytes - min(a.CardBytes, a.Weights+a.Activations+a.Graphs+a.Outside+a.Cache)
-	if a.blocks > 0 {
-		a.block = a.Cache / a.blocks
+	rest := f.requested - f.available - float64(f.Weights) - float64(f.Activations) - float64(max(0, w.Worker.Graphs))
+	f.Outside = uint64(max(0, rest))
+	f.Left = w.Worker.Total - min(w.Worker.Total, f.Weights+f.Activations+f.Graphs+f.Outside+f.Cache)
+	if blocks > 0 {
+		f.block = f.Cache / blocks
 	}
-	if a.plain {
+	return f
+}
+
+// lengths fills the longest contexts, of which the engine's own are for one request and for eight.
+func (a *Answer) lengths(own []uint64) {
+	switch {
+	case len(own) == 2:
+		a.Longest, a.Longest8 = own[0], own[1]
+	case a.plain:
 		a.Longest, a.Longest8 = a.Tokens, a.Tokens/8
-	}
-	if a.positions > 0 {
-		a.Longest, a.Longest8 = min(a.Longest, a.positions), min(a.Longest8, a.positions)
+		if a.positions > 0 {
+			a.Longest, a.Longest8 = min(a.Longest, a.positions), min(a.Longest8, a.positions)
+		}
 	}
 }
 
@@ -217,51 +245,55 @@ const (
 	rounding  = 32 << 20
 )
 
-// check compares the engine's figures with what its allocator and the recording say.
-func (a *Answer) check(w *Note) {
-	compare := func(what string, engine, ours uint64) {
-		if gap := math.Abs(float64(engine) - float64(ours)); gap > rounding && gap > tolerance*float64(engine) {
-			a.Doubts = append(a.Doubts, fmt.Sprintf("%s: %s says %s, and its allocator %s", what, a.Engine, size.Format(engine), size.Format(ours)))
+// check compares the figures of an engine about a GPU with what its allocator and the recording say,
+// and returns what they do not bear.
+func (f *Figures) check(engine string, w *Note) (list []string) {
+	doubt := func(format string, words ...any) { list = append(list, fmt.Sprintf(format, words...)) }
+	compare := func(what string, own, ours uint64) {
+		if gap := math.Abs(float64(own) - float64(ours)); gap > rounding && gap > tolerance*float64(own) {
+			doubt("%s: %s says %s, and its allocator %s", what, engine, size.Format(own), size.Format(ours))
 		}
 	}
 	// Loading leaves the parameters, in whole blocks, and what an engine keeps beside them.
-	if taken, ok := w.grown(loading); ok && taken < a.Weights {
-		compare("weights", a.Weights, taken)
+	if taken, ok := w.grown(loading); ok && taken < f.Weights {
+		compare("weights", f.Weights, taken)
 	}
-	if n := w.Worker.Params; n > a.Weights {
-		compare("weights", a.Weights, n)
+	if n := w.Worker.Params; n > f.Weights {
+		compare("weights", f.Weights, n)
 	}
 	// Some buffers are made with the cache.
-	if taken, ok := w.grown(caching); ok && (taken < a.Cache || taken > a.Cache+4*rounding) {
-		compare("KV cache", a.Cache, taken)
+	if taken, ok := w.grown(caching); ok && (taken < f.Cache || taken > f.Cache+4*rounding) {
+		compare("KV cache", f.Cache, taken)
 	}
 	if s := w.Stages[capturing]; len(s) == 2 {
-		a.checkGraphs(w, s)
+		list = append(list, f.checkGraphs(engine, w, s)...)
 	}
 	if s := w.Stages[warming]; len(s) == 2 && w.Recorded > 0 {
 		live := cmp.Or(s[1].Requested, s[1].Allocated) // the recording has requests
 		if gap := math.Abs(float64(live) - float64(w.Recorded)); gap > rounding {
-			a.Doubts = append(a.Doubts, fmt.Sprintf("the recording has %s live when %s is ready, and its allocator %s", size.Format(w.Recorded), a.Engine, size.Format(live)))
+			doubt("the recording has %s live when %s is ready, and its allocator %s", size.Format(w.Recorded), engine, size.Format(live))
 		}
 	}
 	if s := w.Stages[profiling]; len(s) == 2 && w.Worker.Free > 0 {
 		held := w.Worker.Free - min(s[1].Free, w.Worker.Free)
 		kept := s[1].Allocated - min(s[0].Allocated, s[1].Allocated) // a part of the activations
-		beside := held - min(held, a.Weights+kept)
-		if gap := math.Abs(float64(beside) - float64(a.Outside)); gap > 4*rounding {
-			a.Doubts = append(a.Doubts, fmt.Sprintf("outside: %s by the figures of %s, %s by those of the driver", size.Format(a.Outside), a.Engine, size.Format(beside)))
+		beside := held - min(held, f.Weights+kept)
+		if gap := math.Abs(float64(beside) - float64(f.Outside)); gap > 4*rounding {
+			doubt("outside: %s by the figures of %s, %s by those of the driver", size.Format(f.Outside), engine, size.Format(beside))
 		}
 	}
+	return list
 }
 
 // checkGraphs compares what the graphs take with what PyTorch's allocator grew by in their step. If it
 // does not say for what, that depends on when the engine has emptied the allocator's cache.
-func (a *Answer) checkGraphs(w *Note, s []state) {
+func (f *Figures) checkGraphs(engine string, w *Note, s []state) []string {
 	least, most := s[1].Reserved-min(s[0].Reserved, s[1].Reserved), s[1].Reserved-min(s[0].Allocated, s[1].Reserved)
 	if pools, ok := w.Apart[capturing]; ok && pools >= 0 {
 		least, most = uint64(pools), uint64(pools)
 	}
-	if a.Graphs+rounding < least || a.Graphs > most+rounding {
-		a.Doubts = append(a.Doubts, fmt.Sprintf("graphs: %s says %s, and its allocator %s", a.Engine, size.Format(a.Graphs), size.Format(most)))
+	if f.Graphs+rounding < least || f.Graphs > most+rounding {
+		return []string{fmt.Sprintf("graphs: %s says %s, and its allocator %s", engine, size.Format(f.Graphs), size.Format(most))}
 	}
+	return nil
 }

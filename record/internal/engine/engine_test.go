@@ -104,6 +104,42 @@ func TestGraphsAreThoseOfTheirPools(t *testing.T) {
 	}
 }
 
+// TestStagesOfAPipeline: the second GPU has half of the layers that the first one has, and less for the
+// cache, but room for more blocks: the figures are the first one's, and so is what other cards give.
+func TestStagesOfAPipeline(t *testing.T) {
+	first, second := recorded(t, nil)[1], recorded(t, nil)[1]
+	second.Ready, second.Worker.Rank = false, 1
+	second.Worker.Cache /= 2
+	second.Worker.Available -= 1 << 30
+	second.Worker.Weights -= 4 << 30
+	a := New([]*Note{second, first})
+	weights := []uint64{a.Weights, a.Ranks[0].Weights, a.Ranks[1].Weights}
+	if want := []uint64{first.Worker.Weights, first.Worker.Weights, second.Worker.Weights}; a.GPUs != 2 || a.Replicas != 1 || !slices.Equal(weights, want) {
+		t.Fatalf("%+v", a)
+	}
+	alone := New([]*Note{first})
+	for _, total := range []uint64{a.CardBytes, a.CardBytes + 8<<30} {
+		if got, want := a.with(total, a.Utilization), alone.with(total, a.Utilization); got != want {
+			t.Errorf("%d: %+v, want %+v", total, got, want)
+		}
+	}
+	// On a small card the second has no room, since it has less for the cache.
+	least := a.CardBytes - uint64(second.Worker.Available/a.Utilization)
+	if both, one := a.with(least, a.Utilization), alone.with(least, a.Utilization); both.Tokens != 0 || one.Tokens == 0 {
+		t.Errorf("%+v, %+v", both, one)
+	}
+	if !slices.ContainsFunc(a.Doubts, func(d string) bool { return strings.HasPrefix(d, "GPU 1: outside") }) {
+		t.Errorf("%q", a.Doubts)
+	}
+}
+
+// TestReplicas: each has the tokens of the first.
+func TestReplicas(t *testing.T) {
+	if a := New([]*Note{recorded(t, nil)[1], recorded(t, nil)[1]}); a.Replicas != 2 || a.GPUs != 2 || a.Tokens != 37856 {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestDerivedFollowsTheCard: what another part of the card gives is what it has more, in whole blocks.
 func TestDerivedFollowsTheCard(t *testing.T) {
 	a := New(recorded(t, nil))

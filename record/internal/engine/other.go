@@ -22,15 +22,24 @@ type Other struct {
 	Requests float64 `json:"requests"`
 }
 
+// room returns how many blocks of the cache a GPU has room for that gives the engine more bytes.
+func (f *Figures) room(more float64) float64 {
+	if f.block == 0 {
+		return 0
+	}
+	return math.Floor(max(0, f.available+more) / float64(f.block))
+}
+
 // with returns what another part of a card gives for the cache.
 func (a *Answer) with(total uint64, utilization float64) Other {
-	// As the engine rounds it.
-	bytes := a.available + math.Ceil(float64(total)*utilization) - a.requested
 	o := Other{Bytes: total}
-	if bytes <= 0 || a.block == 0 || a.blocks == 0 {
+	if a.blocks == 0 {
 		return o
 	}
-	blocks := math.Floor(bytes / float64(a.block))
+	blocks := math.Inf(1)
+	for _, f := range a.Ranks {
+		blocks = min(blocks, f.room(math.Ceil(float64(total)*utilization)-f.requested)) // as the engine rounds it
+	}
 	part := blocks / float64(a.blocks)
 	o.Requests = a.Requests * part
 	o.Tokens = uint64(math.Round(float64(a.Tokens) * part))
@@ -40,11 +49,13 @@ func (a *Answer) with(total uint64, utilization float64) Other {
 
 // derive fills what follows by arithmetic.
 func (a *Answer) derive() {
-	if a.block == 0 || a.requested == 0 || a.Requests == 0 || a.Utilization == 0 {
-		return
+	for _, f := range a.Ranks {
+		if f.block == 0 || f.requested == 0 || a.Requests == 0 || a.Utilization == 0 {
+			continue
+		}
+		one := float64(f.Cache) / a.Requests
+		a.Need = max(a.Need, uint64((f.requested-f.available+one)/a.Utilization))
 	}
-	one := float64(a.Cache) / a.Requests
-	a.Need = uint64((a.requested - a.available + one) / a.Utilization)
 }
 
 // keep is what stays free beside the engine at the highest utilization that is advised.
