@@ -177,6 +177,14 @@ func TestVaryEngine(t *testing.T) {
 	}
 }
 
+// TestVaryEngineUnknownOption: neither the command nor the engine has it.
+func TestVaryEngineUnknownOption(t *testing.T) {
+	_, err := fit.RunVary(t.Context(), standIn(t), fit.Vary{Name: "max-modle-len", Values: []string{"1024"}})
+	if err == nil || !strings.HasSuffix(err.Error(), "ValueError: vllm has no option --max-modle-len") {
+		t.Error(err)
+	}
+}
+
 // TestEngineCards: each card has its answer, which is what another one derives.
 func TestEngineCards(t *testing.T) {
 	cards := []fit.SimCard{{Name: "small", Sim: sim.Config{Total: 1200 << 20, CCMajor: 8, CCMinor: 9}}, {Name: "large", Sim: sim.Config{Total: 22 << 30, CCMajor: 8, CCMinor: 9}}}

@@ -113,7 +113,8 @@ def stage(kind, name, after=None, before=lambda _: [memory()]):
         if name in stages:
             return inner(self, *args, **named)
         stages[name] = before(self)
-        result = inner(self, *args, **named)
+        with Refusal():
+            result = inner(self, *args, **named)
         stages[name].append(memory())
         if after is not None:
             after(self, result, *args)
@@ -150,7 +151,27 @@ def attributes(of, *names):
 def vary(arguments):
     """Has options that fit varies take the place of the program's."""
     for name, value in json.loads(os.environ.get("GPUMEM_FIT_ENGINE") or "{}").items():
+        if not hasattr(arguments, name):
+            raise ValueError("%s has no option --%s" % (found(), name.replace("_", "-")))
         setattr(arguments, name, like(getattr(arguments, name), value))
+
+
+class Refusal:
+    """Notes the error that ends its block, as why the engine is not ready."""
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, _):
+        if error is None:
+            return
+        details = getattr(error, "errors", None)  # of pydantic, whose text is of several lines
+        try:
+            text = "; ".join(detail["msg"] for detail in details())
+        except Exception:
+            text = str(error)
+        noted["error"] = "%s: %s" % (kind.__name__, text)
+        save()
 
 
 def like(old, value):

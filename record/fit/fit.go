@@ -411,6 +411,9 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	case exists(r.found + ".python"):
 		return nil, false, errNoStart
 	case r.failed != nil && !refused:
+		if Named(cfg.Command) != "" {
+			r.failed.Last = engine.WithWay(r.failed.Last)
+		}
 		return nil, false, r.failed
 	case refused && on < largest && p.Framework != "jax":
 		return nil, true, nil

@@ -28,9 +28,10 @@ def arguments(kind):
             self.load_format = changed["load_format"] = "dummy"
         if not has_tokenizer(self) and not self.skip_tokenizer_init:
             self.skip_tokenizer_init = changed["skip_tokenizer_init"] = True
-        common.vary(self)
-        common.save()
-        return create(self, *args, **named)
+        with common.Refusal():
+            common.vary(self)
+            common.save()
+            return create(self, *args, **named)
 
     kind.create_engine_config = call
 
@@ -94,6 +95,7 @@ def worker(kind):
             pass
         common.base.touch(common.base.mine(".agrees"))
 
+    common.stage(kind, "init_device", before=lambda _: [])  # before it there is no GPU
     common.stage(kind, "load_model")
     common.stage(kind, "determine_available_memory", profiled, within("profile_run"))
     common.stage(kind, "initialize_from_config", cache)
@@ -109,10 +111,9 @@ def core(kind):
         common.noted["config"] = options(config)
         common.save()
         try:
-            init(self, config, *args, **named)
-        except BaseException as error:
-            common.noted["error"] = "%s: %s" % (type(error).__name__, error)
-            common.save()
+            with common.Refusal():
+                init(self, config, *args, **named)
+        except BaseException:
             common.base.remove(common.base.mine(".begun"))
             raise
         common.noted["config"] = options(config)

@@ -100,6 +100,9 @@ const (
 var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|larger than the available KV cache memory|out of ?memory|` +
 	`less than desired GPU memory utilization|not enough (?:gpu )?memory`)
 
+// elsewhere is the error of a process of an engine that has lost another one, whose error says why.
+var elsewhere = regexp.MustCompile(`(?i)root cause|background process|engine core`)
+
 // Refused returns why an engine did not become ready, and whether for lack of memory. It is ""
 // if none of the processes says so.
 func Refused(notes []*Note) (why string, memory bool) {
@@ -107,15 +110,30 @@ func Refused(notes []*Note) (why string, memory bool) {
 		if n.Error == "" {
 			continue
 		}
-		why = cmp.Or(why, n.Error)
+		if why == "" || elsewhere.MatchString(why) {
+			why = n.Error
+		}
 		if ofMemory.MatchString(n.Error) {
 			return n.Error, true
 		}
 	}
-	if strings.Contains(why, "nvcc") {
-		why += "; FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"
+	return WithWay(why), false
+}
+
+// ways are ways out of errors.
+var ways = []struct{ of, way string }{
+	{"nvcc", "FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"},
+	{"requires a tokenizer", "put the model's tokenizer and processor files beside its config.json, by which images are measured, or serve text alone"},
+}
+
+// WithWay returns an error of an engine, with a way out of it if one is known.
+func WithWay(text string) string {
+	for _, w := range ways {
+		if strings.Contains(text, w.of) {
+			return text + "; " + w.way
+		}
 	}
-	return why, false
+	return text
 }
 
 // New returns the answer of the processes of an engine. It is nil if they are none's, or if

@@ -229,7 +229,17 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q, %t", why, memory)
 		}
 	}
+	lost := &Note{Error: "Exception: WorkerProc initialization failed due to an exception in a background process. See stack trace for root cause."}
+	for _, notes := range [][]*Note{{lost, {Error: "ValueError: heads"}}, {{Error: "ValueError: heads"}, lost}} {
+		if why, _ := Refused(notes); why != "ValueError: heads" {
+			t.Error(why)
+		}
+	}
 	if why, _ := Refused([]*Note{{Error: "RuntimeError: Could not find nvcc"}}); !strings.Contains(why, "--attention-backend TRITON_ATTN") {
+		t.Error(why)
+	}
+	const images = "ValueError: Qwen2_5_VLMultiModalProcessor requires a tokenizer and cannot be initialized when `skip_tokenizer_init=True`."
+	if why := WithWay(images); !strings.HasPrefix(why, images) || !strings.Contains(why, "put the model's tokenizer and processor files beside its config.json") {
 		t.Error(why)
 	}
 	if New([]*Note{{Error: "x"}}) != nil || New(nil) != nil {
