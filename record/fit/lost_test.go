@@ -46,3 +46,17 @@ func TestProcessWithoutItsGPUsIsLost(t *testing.T) {
 		r.close()
 	}
 }
+
+// TestContextAlone: a process that asks PyTorch for its GPU and takes nothing of it is no error beside others.
+func TestContextAlone(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "found.1.torch")
+	if err := os.WriteFile(empty, []byte("\x80\x04}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]]au."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gpus := []usedGPU{{0, 0}}
+	r := &ran{processes: []*process{{pid: 1, record: empty, gpus: gpus}, {pid: 2, record: "../trace/testdata/torch2023.pickle", gpus: gpus}}}
+	defer r.close()
+	if err := r.read(t.Context()); err != nil || r.lost || r.processes[0].trace != nil || r.processes[1].trace == nil {
+		t.Errorf("%v: %+v", err, r)
+	}
+}

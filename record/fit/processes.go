@@ -223,8 +223,8 @@ func (r *ran) read(ctx context.Context) error {
 	var first error
 	for _, p := range r.processes {
 		t, err := formats.Open(ctx, p.record, trace.Options{})
-		if bad := new(trace.Error); errors.As(err, &bad) && ctx.Err() == nil && len(p.gpus) > 0 && isEmpty(p.record) {
-			continue // a context alone
+		if ctx.Err() == nil && p.tookNothing(err) {
+			continue // but a context
 		}
 		if err != nil {
 			first = cmp.Or(first, err)
@@ -240,6 +240,15 @@ func (r *ran) read(ctx context.Context) error {
 		r.processes = nil
 	}
 	return first
+}
+
+// tookNothing reports whether a recording is none, by the error of its reader, since the process took no memory of its GPUs.
+func (p *process) tookNothing(err error) bool {
+	bad := new(trace.Error)
+	if !errors.As(err, &bad) || len(p.gpus) == 0 {
+		return false
+	}
+	return bad.Msg == tape.NoEvents || isEmpty(p.record)
 }
 
 // isEmpty reports whether a recording of the driver's calls has its head alone.

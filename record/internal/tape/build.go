@@ -102,10 +102,13 @@ func (b *Builder) finish() error {
 	}
 	t.PeakLive, t.origin = b.peak.Cap(), b.first
 	if t.Events == 0 {
-		return b.in.Fail("the recording has no events")
+		return b.in.Fail(NoEvents)
 	}
 	return nil
 }
+
+// NoEvents is the message of the error of a recording without events.
+const NoEvents = "the recording has no events"
 
 // PoolBuilder makes one Pool. Its memory is per slot, so per block that was ever
 // live at the same time as others; never per event.
