@@ -19,36 +19,46 @@ import (
 	"gpumem/record/fit"
 )
 
-// TestVLLM starts real vLLM for the config of a model. The answer has the tokens that vLLM itself
-// prints, nothing in it is in doubt, and what it derives for other settings and cards is what
-// vLLM says when it is run so. GPUMEM_TEST_VLLM is the Python of an environment with vLLM.
-func TestVLLM(t *testing.T) {
+// vllm returns what starts real vLLM with the config of a model of testdata/models, for a card or several of it, and returns
+// the answer and what vLLM prints. GPUMEM_TEST_VLLM is the Python of an environment with vLLM.
+func vllm(t *testing.T) func(t *testing.T, model, card string, flags ...string) (*fit.Report, string) {
 	python := os.Getenv("GPUMEM_TEST_VLLM")
 	if python == "" {
 		t.Skip("SKIPPED: GPUMEM_TEST_VLLM names no Python with vLLM")
 	}
 	env := environ(t)
-	model, err := filepath.Abs("testdata/llama-1b")
+	models, err := filepath.Abs("testdata/models")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // here is a torch.py, which Python would import
-	run := func(card string, flags ...string) (*fit.Report, string) {
+	return func(t *testing.T, model, card string, flags ...string) (*fit.Report, string) {
 		t.Helper()
-		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), model, append([]string{"--enforce-eager", "--max-model-len", "8192"}, flags...))
+		flags = append([]string{"--max-model-len", "8192"}, flags...)
+		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), filepath.Join(models, model), flags)
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec, _, err := open.Simulated(card)
+		spec, gpus, err := open.Simulated(card)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		r, err := fit.Run(t.Context(), fit.Config{Command: command, Env: env, Sim: spec.Sim, Context: fit.EngineContext, Stdout: &out, Stderr: &out})
+		r, err := fit.Run(t.Context(), fit.Config{Command: command, Env: env, Sim: spec.Sim, GPUs: gpus, Context: fit.EngineContext, Stdout: &out, Stderr: &out})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out.Bytes())
 		}
 		return r, out.String()
+	}
+}
+
+// TestVLLM: the answer has the tokens that vLLM itself prints, nothing in it is in doubt, and what it derives for other settings
+// and cards is what vLLM says when it is run so.
+func TestVLLM(t *testing.T) {
+	start := vllm(t)
+	run := func(card string, flags ...string) (*fit.Report, string) {
+		t.Helper()
+		return start(t, "llama-1b", card, append(flags, "--enforce-eager")...)
 	}
 	same := func(what string, said, ran uint64) {
 		t.Helper()
@@ -89,6 +99,98 @@ func TestVLLM(t *testing.T) {
 			t.Errorf("on %d: %+v", tc.card, r.Engine)
 		}
 	}
+}
+
+// TestVLLMFamilies: of each kind of model the answer has the figures of vLLM's own log, on each GPU, nothing in it is in doubt,
+// and the tokens that it derives for the highest utilization are those of a run.
+func TestVLLMFamilies(t *testing.T) {
+	start := vllm(t)
+	for _, tc := range []struct {
+		model, card string
+		derived     bool // is compared with a run
+		flags       []string
+	}{
+		{"qwen2.5-7b", "L4", false, nil}, // compiled, with graphs
+		{"mistral-7b-v0.1", "L4", true, []string{"--enforce-eager"}},
+		{"gemma3-1b", "L4", true, []string{"--enforce-eager"}},
+		{"mixtral-8l", "L4", false, []string{"--enforce-eager"}},
+		{"deepseek-v2-lite", "L4*2", true, []string{"--enforce-eager", "-tp", "2"}},
+		{"llama-1b", "L4*2", true, []string{"--enforce-eager", "-pp", "2"}},
+		{"llama-1b", "L4*2", false, []string{"--enforce-eager", "-dp", "2"}},
+		{"qwen2.5-7b-awq", "L4", false, []string{"--enforce-eager"}},
+		{"qwen2.5-7b-gptq", "L4", false, []string{"--enforce-eager"}},
+		{"llama-8b-fp8", "L4", false, []string{"--enforce-eager"}},
+		{"gpt-oss-20b", "L4", false, []string{"--enforce-eager"}},
+		{"granite-4-h-tiny", "L4", true, []string{"--enforce-eager"}},
+	} {
+		t.Run(strings.Join(append([]string{tc.model}, tc.flags...), " "), func(t *testing.T) {
+			r, out := start(t, tc.model, tc.card, tc.flags...)
+			a := r.Engine
+			if !r.Fits || len(a.Doubts) > 0 {
+				t.Errorf("%+v", a)
+			}
+			if n := tokens(out); a.Tokens != n {
+				t.Errorf("%d tokens, vLLM says %d", a.Tokens, n)
+			}
+			if got, want := fmt.Sprintf("%.2f", a.Requests), logged(out, `Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x`)[0]; got != want {
+				t.Errorf("%s requests, vLLM says %s", got, want)
+			}
+			sameFigures(t, a, out)
+			for _, o := range a.Others {
+				if !tc.derived {
+					continue
+				}
+				other, _ := start(t, tc.model, tc.card, append(tc.flags, strings.Fields(o.Set)...)...)
+				if off := math.Abs(float64(other.Engine.Tokens)/float64(o.Tokens) - 1); off > 1e-3 { // a block
+					t.Errorf("%s: %d tokens derived, %d by a run", o.Set, o.Tokens, other.Engine.Tokens)
+				}
+			}
+		})
+	}
+}
+
+// sameFigures compares the figures of each GPU with those of the log. It has weights of each, and of one what is there for the cache.
+func sameFigures(t *testing.T, a *fit.Engine, log string) {
+	t.Helper()
+	const gib = 1 << 30
+	var weights []string
+	for _, f := range a.Ranks {
+		weights = append(weights, fmt.Sprintf("%.2f", float64(f.Weights)/gib))
+		if sum := f.Weights + f.Activations + f.Graphs + f.Outside + f.Cache + f.Left; sum != a.CardBytes {
+			t.Errorf("%+v: %d in all of %d", f, sum, a.CardBytes)
+		}
+	}
+	var own []string
+	for _, word := range logged(log, `Model loading took ([\d.]+) GiB`) {
+		n, _ := strconv.ParseFloat(word, 64)
+		own = append(own, fmt.Sprintf("%.2f", n))
+	}
+	slices.Sort(weights)
+	slices.Sort(own)
+	if !slices.Equal(weights, own) {
+		t.Errorf("weights %s, vLLM says %s", weights, own)
+	}
+	available, _ := strconv.ParseFloat(logged(log, `Available KV cache memory: ([\d.]+) GiB`)[0], 64)
+	if short := available - float64(a.Cache)/gib; short < -.01 || short > .02*available { // whole blocks
+		t.Errorf("KV cache of %d bytes, vLLM has %.2f GiB for it", a.Cache, available)
+	}
+	for _, word := range logged(log, `Graph capturing finished in .* took ([\d.]+) GiB`) {
+		if n, _ := strconv.ParseFloat(word, 64); math.Abs(n-float64(a.Graphs)/gib) > .01 {
+			t.Errorf("graphs of %d bytes, vLLM says %s GiB", a.Graphs, word)
+		}
+	}
+}
+
+// logged returns the figures of the lines of a log, with one of no line if there is none.
+func logged(log, line string) []string {
+	var found []string
+	for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(log, -1) {
+		found = append(found, m[1])
+	}
+	if found == nil {
+		return []string{"-"}
+	}
+	return found
 }
 
 // standIn is a program for a stand-in of vLLM that allocates nothing, with options.

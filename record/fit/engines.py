@@ -24,6 +24,9 @@ MODULES = {module: name for name, engine in ENGINES.items() for module in list(e
 # How long an engine that has ended keeps its process, in seconds, so that its clients end first.
 WAIT = 0.5
 
+# How long a reason is at most, in characters.
+REASON = 600
+
 noted = {}  # of this process
 base = None  # start.py
 
@@ -170,6 +173,8 @@ class Refusal:
             text = "; ".join(detail["msg"] for detail in details())
         except Exception:
             text = str(error)
+        if len(text) > REASON:
+            text = text[:REASON] + "..."  # some list all that they know
         noted["error"] = "%s: %s" % (kind.__name__, text)
         save()
 

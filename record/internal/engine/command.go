@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,8 +56,13 @@ func head(path string) string {
 // Serve returns the command that serves the model of a folder with an engine, by its name or the
 // path of its program. Of the folder config.json is enough.
 func Serve(program, folder string, flags []string) ([]string, error) {
-	if _, err := os.Stat(filepath.Join(folder, "config.json")); err != nil {
+	config := filepath.Join(folder, "config.json")
+	text, err := os.ReadFile(config)
+	if err != nil {
 		return nil, fmt.Errorf("%s: want a folder with the config.json of a model (%w)", folder, err)
+	}
+	if err := json.Unmarshal(text, new(map[string]any)); err != nil {
+		return nil, fmt.Errorf("%s: want a model's configuration, a JSON object (%w)", config, err)
 	}
 	for _, e := range engines {
 		if e.name != filepath.Base(program) {

@@ -276,8 +276,13 @@ func TestServe(t *testing.T) {
 	if _, err := Serve("vllm", folder, nil); err == nil || !strings.Contains(err.Error(), "want a folder with the config.json of a model") {
 		t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{`{"architectures": [`, "[]", "{}"} {
+		if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Serve("vllm", folder, nil); text != "{}" && (err == nil || !strings.Contains(err.Error(), "config.json: want a model's configuration, a JSON object")) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 	program := filepath.Join(t.TempDir(), "vllm")
 	if _, err := Serve(program, folder, nil); err == nil || !strings.Contains(err.Error(), "vllm is not on PATH") {
