@@ -60,11 +60,11 @@ func TestAdviceVerdictGPUs(t *testing.T) {
 				Source: advise.Source{Name: "jax"}, DeviceBytes: 9 * mib, ContextBytes: 2 * mib, GPUs: tc.gpus,
 				Candidates: []*advise.Candidate{jax}, Need: &advise.Need{Live: 10 * mib, Wanted: 10 * mib, Pools: 1, Processes: 1, TooMuch: true},
 			}
-			if got := adviceVerdict(rep); got != tc.want {
+			if got := adviceVerdict(rep, ""); got != tc.want {
 				t.Errorf("%s\nwant %s", got, tc.want)
 			}
 			rep.Need.Processes = 2
-			if got, want := adviceVerdict(rep), strings.TrimSuffix(tc.want, ".")+" of each of 2 processes."; got != want {
+			if got, want := adviceVerdict(rep, ""), strings.TrimSuffix(tc.want, ".")+" of each of 2 processes."; got != want {
 				t.Errorf("%s\nwant %s", got, want)
 			}
 		})

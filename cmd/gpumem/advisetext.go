@@ -16,13 +16,18 @@ import (
 	"gpumem/size"
 )
 
-// writeAdvice writes the answer as text: the verdict, what to set, the table of what was
-// tried, each GPU, a second program, the smallest card, the assumptions.
+// writeAdvice writes the answer as text.
 func writeAdvice(t *text, rep *advise.Report) {
+	writeVerdict(t, rep, "")
+	writeReasons(t, rep)
+}
+
+// writeVerdict writes the verdict, which holds with limits, and what to set.
+func writeVerdict(t *text, rep *advise.Report, limits string) {
 	if g := rep.Grows; g != nil {
 		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes)))
 	}
-	t.Line("%s", adviceVerdict(rep))
+	t.Line("%s", adviceVerdict(rep, limits))
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
 			setAdvice(t, c.Set, c.Call, "in the program: ")
@@ -37,6 +42,11 @@ func writeAdvice(t *text, rep *advise.Report) {
 			t.Line("  during the run: %s", n)
 		}
 	}
+}
+
+// writeReasons writes what the verdict comes from: the peak, the table of what was tried, each
+// GPU, a second program, the smallest card, the assumptions.
+func writeReasons(t *text, rep *advise.Report) {
 	for _, line := range rep.Trace.PeakLines() {
 		t.Line("%s.", strings.ToUpper(line[:1])+line[1:])
 	}
@@ -266,8 +276,9 @@ func defaultsOf(rep *advise.Report) string {
 	}
 }
 
-// adviceVerdict returns the answer in a sentence or two.
-func adviceVerdict(rep *advise.Report) string {
+// adviceVerdict returns the answer in a sentence or two. That it fits holds with limits, which
+// are words such as ", as far as it ran".
+func adviceVerdict(rep *advise.Report, limits string) string {
 	first, defaults := rep.Candidates[0], defaultsOf(rep)
 	each := ""
 	if n := len(rep.GPUs); n > 1 {
@@ -290,7 +301,7 @@ func adviceVerdict(rep *advise.Report) string {
 		if n := rep.Trace.Refused; n > 0 {
 			served += fmt.Sprintf(", also the %s that the recorded run was refused", report.Count(n))
 		}
-		return fmt.Sprintf("It fits%s as it is: with %s %s; %s.", each, defaults, served, heldText(first, rep))
+		return fmt.Sprintf("It fits%s as it is%s: with %s %s; %s.", each, limits, defaults, served, heldText(first, rep))
 	}
 	why := ""
 	if len(first.Set) > 0 { // see advise.Candidate: the first sets nothing, unless it must
@@ -313,12 +324,20 @@ func adviceVerdict(rep *advise.Report) string {
 			some, size.Format(rep.DeviceBytes), othersText(rep.UsedBytes), setting, needText(rep))
 	case rep.Advice.Ours && rep.Title() != "":
 		some = not(func(g *advise.GPU) bool { return g.Advice != nil && !g.Advice.Ours })
-		const format = "It does not fit%s with any setting of %s%s. It fits with this project's pool under the unchanged program:"
-		return fmt.Sprintf(format, some, rep.Title(), why)
+		const format = "It does not fit%s with any setting of %s%s. It fits%s with this project's pool under the unchanged program:"
+		return fmt.Sprintf(format, some, rep.Title(), why, spaced(limits))
 	case rep.Title() == "":
-		return fmt.Sprintf("It does not fit%s with %s%s. It fits with the policy %s.", some, defaults, why, rep.Advice.Policy)
+		return fmt.Sprintf("It does not fit%s with %s%s. It fits%s with the policy %s.", some, defaults, why, spaced(limits), rep.Advice.Policy)
 	}
-	return fmt.Sprintf("It does not fit%s with %s%s. It fits with:", some, defaults, why)
+	return fmt.Sprintf("It does not fit%s with %s%s. It fits%s with:", some, defaults, why, spaced(limits))
+}
+
+// spaced closes words that stand within a sentence.
+func spaced(limits string) string {
+	if limits == "" {
+		return ""
+	}
+	return limits + ","
 }
 
 // othersText says what others hold of the card.
@@ -414,7 +433,7 @@ func pageLines(write func(*text)) (list []string) {
 
 // adviceOnPage returns the answer as the page of a replay shows it.
 func adviceOnPage(rep *advise.Report) *report.Section {
-	s := &report.Section{ID: "set", Title: "What to set", Sentences: []string{adviceVerdict(rep)}}
+	s := &report.Section{ID: "set", Title: "What to set", Sentences: []string{adviceVerdict(rep, "")}}
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
 			s.Lines = pageLines(func(t *text) { setAdvice(t, c.Set, c.Call, "") })

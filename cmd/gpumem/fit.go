@@ -24,6 +24,7 @@ type fitOptions struct {
 	beside       uint64
 	vary         string
 	steps        int
+	assume       string
 	model        string // a folder, which engine serves
 	engine       string
 	cards        []fit.SimCard // of several
@@ -77,6 +78,7 @@ func fitCommand() *cobra.Command {
 		"from the least memory to the most"
 	fs.StringVar(&o.vary, "vary", "", vary)
 	fs.IntVar(&o.steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
+	fs.StringVar(&o.assume, "assume", "", "`NAME=VALUE,...`, in place of zeros: nonzero=PART of the elements (masks, too), unique=PART, item=INTEGER; for PyTorch")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
 	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
@@ -218,8 +220,13 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 	if o.given("steps") {
 		err = cfg.SetSteps(o.steps)
 	}
+	if o.given("assume") && err == nil {
+		if cfg.Assume, err = fit.ParseAssume(o.assume); err != nil {
+			err = fmt.Errorf("--assume: %w", err)
+		}
+	}
 
-	for _, flag := range []string{"full", "quiet", "record", "smallest", "steps", "vary"} {
+	for _, flag := range []string{"assume", "full", "quiet", "record", "smallest", "steps", "vary"} {
 		if err == nil && o.isFile && o.given(flag) {
 			err = fmt.Errorf("--%s is for a program; %s is a file", flag, o.words[0])
 		}

@@ -28,10 +28,6 @@ func writeFit(t *text, rep *fit.Report) {
 			"It needs more, or takes all that it can get.", size.Format(rep.DeviceBytes), size.Format(p.RanOn), size.Format(rep.PeakBytes))
 		return
 	}
-	if why := rep.Program.Ended(); why != "" {
-		t.Line("As far as it ran: it was ended %s. "+
-			"What comes later, such as an evaluation, is not in this answer; --full runs it to its end.", why)
-	}
 	if own := rep.Program.Own; len(own) > 0 {
 		why := ", for JAX refuses both names of a setting at once"
 		if rep.Program.Framework != "jax" {
@@ -39,7 +35,11 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
-	writeAdvice(t, rep.Report)
+	writeVerdict(t, rep.Report, limits(rep.Doubts))
+	for _, d := range rep.Doubts {
+		t.Line("%s", report.OneLine(d.Text))
+	}
+	writeReasons(t, rep.Report)
 	if len(rep.Program.Lines) > 0 {
 		writePlaces(t, "Live at the peak, by line of the program, the largest", rep.Program.Lines)
 	}
@@ -96,6 +96,23 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// limits returns for what a verdict holds, as words behind it.
+func limits(doubts []fit.Doubt) (words string) {
+	for _, d := range doubts {
+		switch d.Kind {
+		case fit.Ended:
+			words += ", as far as it ran"
+		case fit.Sizes:
+			words += ", with the sizes of zeros"
+		case fit.Assumed:
+			if !strings.Contains(words, "assumed") {
+				words += ", with what is assumed"
+			}
+		}
+	}
+	return words
 }
 
 // writeShares writes what each process of a program has of the GPUs.

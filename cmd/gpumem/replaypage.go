@@ -89,7 +89,7 @@ func (o *replayOptions) addAnswers(ctx context.Context, t *trace.Trace, p *repor
 
 func addAdvice(p *report.Page, rep *advise.Report) {
 	outside := fmt.Sprintf("With %s outside the pool, as for a CUDA context and libraries, ", size.Format(rep.ContextBytes))
-	verdict := outside + lowerFirst(adviceVerdict(rep))
+	verdict := outside + lowerFirst(adviceVerdict(rep, ""))
 	if rep.FitsAsItIs {
 		verdict = "Nothing: " + lowerFirst(outside) + "it fits as it is."
 	} else if rep.Trace.Refused == 0 && slices.ContainsFunc(p.Pools[0].Layers, func(l *report.Layer) bool { return l.First == nil }) {

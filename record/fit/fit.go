@@ -56,7 +56,7 @@ import (
 
 // The start-up file, with its parts.
 //
-//go:embed start.py torch.py tensorflow.py engines.py vllm.py
+//go:embed start.py torch.py sizes.py tensorflow.py engines.py vllm.py
 var startUp embed.FS
 
 // writeStart writes the start-up file into a new folder. Its parts have names that no
@@ -66,7 +66,7 @@ func writeStart(folder string) error {
 		return err
 	}
 	for from, to := range map[string]string{
-		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "tensorflow.py": "gpumem_fit_tensorflow.py",
+		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "sizes.py": "gpumem_fit_sizes.py", "tensorflow.py": "gpumem_fit_tensorflow.py",
 		"engines.py": "gpumem_fit_engines.py", "vllm.py": "gpumem_fit_vllm.py",
 	} {
 		text, err := startUp.ReadFile(from)
@@ -96,7 +96,8 @@ type Config struct {
 	// Steps is after how many steps the program is ended, at least 2; 0: it is not. A step is,
 	// under JAX, a run of the compiled function that takes the most memory of those that ran,
 	// and in PyTorch one of an optimizer. In others there are none.
-	Steps int
+	Steps  int
+	Assume Assume // in place of zeros; for PyTorch
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
@@ -146,6 +147,8 @@ type program struct {
 	Repeats bool `json:"repeats"`
 	// Stepped reports that it was ended after Config.Steps steps.
 	Stepped bool `json:"stepped"`
+	// Steps is how many steps ran: of the optimizer with the most, in PyTorch; 0 if it is not known.
+	Steps uint64 `json:"steps,omitempty"`
 	// Own are the memory settings of the framework that the environment or the program
 	// has, NAME=value, or NAME(arguments) of a function that it calls. The answer is
 	// without them.
@@ -163,20 +166,11 @@ type program struct {
 	// size is RanOn. Then nothing fits, and nothing else is known.
 	TooLarge bool `json:"too_large,omitempty"`
 
-	peak  uint64 // by PyTorch's allocator; 0 if it is not known
-	ended bool   // it came to its own end
-	end   uint64 // when, in nanoseconds since 1970
-}
-
-// Ended returns why the program was ended before its end, as text for people; "" if it was not.
-func (p *program) Ended() string {
-	switch {
-	case p.Repeats:
-		return "when its memory repeated"
-	case p.Stepped:
-		return "after the steps that --steps asks for"
-	}
-	return ""
+	peak    uint64     // by PyTorch's allocator; 0 if it is not known
+	ended   bool       // it came to its own end
+	end     uint64     // when, in nanoseconds since 1970
+	sizes   []SizeCall // see Doubt
+	watched bool       // sizes has all calls of a process
 }
 
 // tried is a run of the program for a card, see Config.Smallest.
@@ -224,6 +218,9 @@ func (r *Report) Differences() []string {
 	}
 	switch r.Program.Framework {
 	case "pytorch":
+		if !r.Program.watched {
+			list = append(list, sizesDiffer)
+		}
 		list = append(list, torchDiffers)
 	case "tensorflow":
 		list = append(list, "Threads of TensorFlow take memory in another order in each run, so its peak varies: leave some room.")
@@ -233,14 +230,18 @@ func (r *Report) Differences() []string {
 
 // FailedError is the error of a program that failed for another reason than memory.
 type FailedError struct {
-	Err  error  // how it ended
-	Last string // its exception, or the last line that it wrote to standard error
+	Err   error  // how it ended
+	Last  string // its exception, or the last line that it wrote to standard error
+	Sizes string // a Doubt that may be the reason; "" if there is none
 }
 
 func (e *FailedError) Error() string {
 	text := fmt.Sprintf("the program failed on the simulated GPU, and not for lack of memory (%v)", e.Err)
 	if e.Last != "" {
 		text += ": " + e.Last
+	}
+	if e.Sizes != "" {
+		text += ". " + e.Sizes
 	}
 	return text
 }
@@ -252,9 +253,10 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 
 // The errors of a run whose recording is no answer.
 var (
-	errNotReady = errors.New("the engine did not become ready")
-	errNoStart  = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
-	errNotWhole = errors.New("the recording is not whole: the disk of TMPDIR is full")
+	errNotReady   = errors.New("the engine did not become ready")
+	errNoStart    = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
+	errNotAssumed = errors.New("--assume is for programs of PyTorch 2.5 and later: the sizes of this one are as they were")
+	errNotWhole   = errors.New("the recording is not whole: the disk of TMPDIR is full")
 )
 
 // Run answers. Errors: of the configuration, that the libraries are missing, ErrNoGPU, a
@@ -401,7 +403,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 	}
 	why, short := engine.Refused(notes)
 	if why != "" && !short {
-		return nil, false, &FailedError{errNotReady, why}
+		return nil, false, &FailedError{Err: errNotReady, Last: why}
 	}
 	refused = r.refused() || r.failed.ofMemory() || short
 	if refused && why != "" && on < largest {
@@ -414,6 +416,7 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		if Named(cfg.Command) != "" {
 			r.failed.Last = engine.WithWay(r.failed.Last)
 		}
+		r.failed.Sizes = sizesText(&p, cfg.Assume)
 		return nil, false, r.failed
 	case refused && on < largest && p.Framework != "jax":
 		return nil, true, nil
@@ -427,6 +430,8 @@ func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64)
 		return nil, false, noGPU(p)
 	case cfg.As == "" && r.mixed() != nil:
 		return nil, false, r.mixed()
+	case len(cfg.Assume) > 0 && !p.watched:
+		return nil, false, errNotAssumed
 	}
 
 	t, err := r.join(ctx, cfg)
@@ -495,6 +500,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 		return nil, err
 	}
 	report.Summary = report.summarize()
+	report.Doubts = doubts(&report.Program, cfg.Assume)
 	return report, nil
 }
 
@@ -543,7 +549,8 @@ func readProgram(path string) (program, error) {
 		Framework, Version, Reason string
 		Own                        map[string]*string // no value: a function that it calls
 		Peak                       uint64             `json:"peak_bytes"`
-		Time                       uint64
+		Time, Steps                uint64
+		Sizes                      []SizeCall
 		Programs                   []struct {
 			Compiled
 			Module string
@@ -558,7 +565,7 @@ func readProgram(path string) (program, error) {
 	}
 	p := program{
 		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},
-		peak: f.Peak, ended: f.Reason == "end",
+		peak: f.Peak, ended: f.Reason == "end", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
 	}
 	if p.ended || f.Reason == "failed" {
 		p.end = f.Time
@@ -596,6 +603,8 @@ func (p *program) add(other program) {
 	p.Stepped = p.Stepped || other.Stepped
 	p.Own, p.Compiled = append(p.Own, other.Own...), append(p.Compiled, other.Compiled...)
 	p.peak += other.peak
+	p.Steps = max(p.Steps, other.Steps)
+	p.sizes, p.watched = addCalls(p.sizes, other.sizes), p.watched || other.watched
 	p.sort()
 }
 
@@ -625,7 +634,7 @@ func environment(cfg Config, front, driver, startup string, run [][2]string) ([]
 	}
 	run = append([][2]string{
 		{"GPUMEM_POOL", "elastic"}, {"GPUMEM_POLICY", string(pool)}, {"GPUMEM_REPORT", "0"},
-		{"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)},
+		{"GPUMEM_FIT_FULL", full}, {"GPUMEM_FIT_STEPS", strconv.Itoa(cfg.Steps)}, {"GPUMEM_FIT_ASSUME", cfg.Assume.text()},
 	}, run...)
 	for _, v := range run {
 		own = append(own, simulate.Replace(v[0], v[1], "of a run of fit"))

@@ -363,7 +363,7 @@ func TestSteps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p := r.Program; !p.Stepped || p.Repeats || p.Ended() != "after the steps that --steps asks for" {
+			if p := r.Program; !p.Stepped || p.Repeats || r.Doubts[0].Kind != fit.Ended {
 				t.Errorf("%+v", p)
 			}
 		})

@@ -59,7 +59,7 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 	case ended(err, fmt.Sprintf("%s.%d", r.found, c.Process.Pid)):
 		return nil, nil
 	}
-	return &FailedError{err, tail.line()}, nil
+	return &FailedError{Err: err, Last: tail.line()}, nil
 }
 
 // grace is how long a program may take to end when its processes on GPUs have agreed to.

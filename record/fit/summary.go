@@ -27,7 +27,8 @@ type Summary struct {
 	Refusal *refusal `json:"refused"`
 	// Grows is what each step keeps, for which it fits for so many steps; nil if nothing does.
 	Grows   *advise.Grows `json:"grows"`
-	Differs []string      `json:"differs"`           // how this is not a run on a card
+	Doubts  []Doubt       `json:"doubts"`            // why the answer may not hold, of this program; the gravest first
+	Differs []string      `json:"differs"`           // how this is not a run on a card, whatever the program
 	Largest *string       `json:"largest,omitempty"` // of the values, see RunVary
 }
 
@@ -53,7 +54,7 @@ type refusal struct {
 func summarize(r *advise.Report, peak uint64, parts []item, where string) Summary {
 	s := Summary{
 		Fits: r.Advice != nil, PeakBytes: peak, Outside: r.ContextBytes + r.ConstantBytes, Contents: parts,
-		Settings: settings(r), Differs: []string{}, Grows: r.Grows,
+		Settings: settings(r), Doubts: []Doubt{}, Differs: []string{}, Grows: r.Grows,
 	}
 	if s.Contents == nil {
 		s.Contents = []item{}

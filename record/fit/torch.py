@@ -3,6 +3,8 @@
 import os
 import sys
 
+import gpumem_fit_sizes as sizes
+
 # Settings that would change what is recorded. What the program has is reported.
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
@@ -42,6 +44,8 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
         return
 
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
     def leave_out(function, inner):
         return lambda *args: inner(*args) if engine() else called(own, function, *args)
 
@@ -58,7 +62,10 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
 
     def found(reason, peak):
         version = torch.__version__.split("+")[0]
-        save({"framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [], "peak_bytes": peak})
+        save({
+            "framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [],
+            "peak_bytes": peak, "steps": max(done.values(), default=0), "sizes": sizes.found(),
+        })
 
     def retries():
         # Without any, segments that were released are an emptied cache: see trim.go.
@@ -87,17 +94,15 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         found("begun", 0)
         at_end(write)
         repeats(look, write, SECONDS)
-        if steps():
-            from torch.optim.optimizer import register_optimizer_step_post_hook
+        register_optimizer_step_post_hook(count)
+        if not engine():
+            sizes.watch(torch)
 
-            register_optimizer_step_post_hook(count)
+    done = {}  # how many steps, by optimizer
 
-    done = 0
-
-    def count(*_):
-        nonlocal done
-        done += 1
-        if done >= steps():
+    def count(optimizer, *_):
+        done[id(optimizer)] = done.get(id(optimizer), 0) + 1
+        if steps() and done[id(optimizer)] >= steps():
             agree(write, "steps")
 
     torch.cuda._lazy_call(begin)

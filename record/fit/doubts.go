@@ -1,0 +1,180 @@
+// What is not known of a program on a card, although it ran: the answer carries it.
+
+package fit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gpumem/internal/report"
+)
+
+// The kinds of a Doubt.
+const (
+	Ended   = "ended"   // the program was ended before its end
+	Sizes   = "sizes"   // sizes of its results depend on values of the GPU, which were zeros
+	Read    = "read"    // it read integers of the GPU, which were 0, and may make sizes of them
+	Assumed = "assumed" // such sizes or integers were what Config.Assume says
+)
+
+// Doubt is a reason why the answer about a program may not hold on a card.
+type Doubt struct {
+	Kind  string     `json:"kind"`
+	Text  string     `json:"text"`            // a sentence
+	Calls []SizeCall `json:"calls,omitempty"` // the most frequent first
+}
+
+// SizeCall is a call by which a program gets a size that depends on values of the GPU.
+type SizeCall struct {
+	Name  string `json:"call"`  // nonzero, for masks, too; unique, bincount, repeat_interleave; item for an integer that is read
+	Where string `json:"where"` // FILE:LINE of the program; "" in the backward pass
+	Count uint64 `json:"count"`
+}
+
+// addCalls adds calls of another process.
+func addCalls(list, more []SizeCall) []SizeCall {
+	for _, c := range more {
+		same := func(x SizeCall) bool { return x.Name == c.Name && x.Where == c.Where }
+		if i := slices.IndexFunc(list, same); i >= 0 {
+			list[i].Count += c.Count
+		} else {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b SizeCall) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Where, b.Where), strings.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// Assume is what a run assumes of values of the GPU, by the name of a SizeCall: of nonzero and
+// unique which part of the elements they find, of item which integer is read in place of 0.
+type Assume map[string]string
+
+// ParseAssume reads NAME=VALUE,NAME=VALUE...
+func ParseAssume(s string) (Assume, error) {
+	all := Assume{}
+	for pair := range strings.SplitSeq(s, ",") {
+		name, value, _ := strings.Cut(pair, "=")
+		part, err := strconv.ParseFloat(value, 64)
+		n, bad := strconv.ParseUint(value, 10, 63)
+		switch {
+		case all[name] != "":
+			return nil, fmt.Errorf("%q: %s is given twice", s, name)
+		case name == "item" && bad == nil:
+			value = strconv.FormatUint(n, 10)
+		case (name == "nonzero" || name == "unique") && err == nil && part >= 0 && part <= 1:
+			value = strconv.FormatFloat(part, 'f', -1, 64)
+		default:
+			return nil, fmt.Errorf("%q: want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER", pair)
+		}
+		all[name] = value
+	}
+	return all, nil
+}
+
+// text returns the variable that sizes.py reads.
+func (a Assume) text() string {
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		pairs = append(pairs, name+"="+a[name])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// doubts returns those about a program that was served.
+func doubts(p *program, a Assume) []Doubt {
+	list := []Doubt{}
+	if text := p.endedText(); text != "" {
+		list = append(list, Doubt{Kind: Ended, Text: text})
+	}
+	of := map[string][]SizeCall{} // by the kind of doubt; of what is assumed by name
+	for _, c := range p.sizes {
+		switch {
+		case a[c.Name] != "":
+			of[c.Name] = append(of[c.Name], c)
+		case c.Name == "item":
+			of[Read] = append(of[Read], c)
+		default:
+			of[Sizes] = append(of[Sizes], c)
+		}
+	}
+	add := func(kind, what, text string, calls []SizeCall) {
+		if len(calls) > 0 {
+			list = append(list, Doubt{kind, fmt.Sprintf(text, what), calls})
+		}
+	}
+	add(Sizes, callsText(of[Sizes]), "Sizes from %s were those of zeros.", of[Sizes])
+	for _, name := range []string{"nonzero", "unique"} {
+		add(Assumed, callsText(of[name]), "Sizes from %s were "+a[name]+" of the elements, as --assume says.", of[name])
+	}
+	add(Assumed, placesText(of["item"]), "Integers that it read from the GPU (%s) were "+a["item"]+", as --assume says.", of["item"])
+	add(Read, placesText(of[Read]), "Integers that it read from the GPU (%s) were 0: sizes that it makes of them are those of 0.", of[Read])
+	return list
+}
+
+// sizesText returns what a program that failed got in place of sizes, which may be why it did.
+func sizesText(p *program, a Assume) string {
+	for _, d := range doubts(p, a) {
+		if d.Kind == Sizes {
+			return d.Text + " --assume has others: gpumem fit --help"
+		}
+	}
+	return ""
+}
+
+// endedText says why the program was ended before its end; "" if it was not.
+func (p *program) endedText() string {
+	after := ""
+	if p.Steps > 0 {
+		after = " after " + report.Counted(p.Steps, "step")
+	}
+	switch {
+	case p.Repeats:
+		after += " when its memory repeated"
+	case p.Stepped:
+		after += " as --steps asks for"
+	default:
+		return ""
+	}
+	return "It was ended" + after + ": what comes later, such as an evaluation, is not in this answer; --full runs it to its end."
+}
+
+// callsText names calls with their places.
+func callsText(calls []SizeCall) string {
+	var names, texts []string
+	of := map[string][]SizeCall{}
+	for _, c := range calls {
+		if of[c.Name] == nil {
+			names = append(names, c.Name)
+		}
+		of[c.Name] = append(of[c.Name], c)
+	}
+	for _, name := range names {
+		what := name + "()"
+		if name == "nonzero" {
+			what = "nonzero() or a mask"
+		}
+		texts = append(texts, fmt.Sprintf("%s (%s)", what, placesText(of[name])))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// mostPlaces is how many places a sentence names.
+const mostPlaces = 3
+
+// placesText names the places of calls, and how many came from each.
+func placesText(calls []SizeCall) string {
+	var texts []string
+	for _, c := range calls[:min(mostPlaces, len(calls))] {
+		texts = append(texts, cmp.Or(c.Where, "the backward pass")+", "+report.Counted(c.Count, "call"))
+	}
+	if more := len(calls) - mostPlaces; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %s more", report.Counted(uint64(more), "place")))
+	}
+	return strings.Join(texts, "; ")
+}

@@ -1,0 +1,223 @@
+package fit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"gpumem/device/sim"
+	"gpumem/record/fit"
+)
+
+// doubtsProgram returns the calls that a program of testdata/doubts.py makes, by its comments.
+func doubtsProgram(t *testing.T, name string) (calls []fit.SizeCall) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/doubts.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, comment, within := regexp.MustCompile(`^def (\w+)\(`), regexp.MustCompile(`# (\w+) (\d+)$`), ""
+	for i, line := range strings.Split(string(text), "\n") {
+		if m := head.FindStringSubmatch(line); m != nil {
+			within = m[1]
+		}
+		if m := comment.FindStringSubmatch(line); m != nil && within == name {
+			n, _ := strconv.ParseUint(m[2], 10, 64)
+			calls = append(calls, fit.SizeCall{Name: m[1], Where: "doubts.py:" + strconv.Itoa(i+1), Count: n})
+		}
+	}
+	return calls
+}
+
+// TestDoubts: the answer carries what the start-up files of all processes found, each call once,
+// and nothing where there is nothing. The script writes what the start-up file of PyTorch does.
+func TestDoubts(t *testing.T) {
+	const sizes = `[{"call":"nonzero","where":"moe.py:40","count":3},{"call":"item","where":"a.py:1","count":1},{"call":"nonzero","where":"","count":2},` +
+		`{"call":"unique","where":"b.py:2","count":1},{"call":"nonzero","where":"c.py:1","count":2},{"call":"nonzero","where":"d.py:1","count":1}]`
+	const ended = "what comes later, such as an evaluation, is not in this answer; --full runs it to its end."
+	for _, tc := range []struct {
+		name, reason, more string
+		assume             fit.Assume
+		want               []string // KIND: TEXT
+		differs            bool     // in general, since the calls are not known
+	}{
+		{name: "none", reason: "end", more: `"steps":12,"sizes":[]`},
+		{name: "not known", reason: "end", more: `"steps":12`, differs: true},
+		{name: "repeats", reason: "repeats", more: `"steps":12,"sizes":[]`, want: []string{"ended: It was ended after 12 steps when its memory repeated: " + ended}},
+		{name: "one step", reason: "steps", more: `"steps":1,"sizes":[]`, want: []string{"ended: It was ended after 1 step as --steps asks for: " + ended}},
+		{name: "no steps", reason: "repeats", more: `"sizes":[]`, want: []string{"ended: It was ended when its memory repeated: " + ended}},
+		{name: "sizes", reason: "end", more: `"sizes":` + sizes, want: []string{
+			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more), unique() (b.py:2, 1 call) were those of zeros.",
+			"read: Integers that it read from the GPU (a.py:1, 1 call) were 0: sizes that it makes of them are those of 0.",
+		}},
+		{name: "assumed", reason: "end", more: `"sizes":` + sizes, assume: fit.Assume{"nonzero": "0.25", "item": "7"}, want: []string{
+			"sizes: Sizes from unique() (b.py:2, 1 call) were those of zeros.",
+			"assumed: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more) were 0.25 of the elements, as --assume says.",
+			"assumed: Integers that it read from the GPU (a.py:1, 1 call) were 7, as --assume says.",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle", `FOUND={"framework":"pytorch","version":"2.8.0","reason":"`+tc.reason+`",`+tc.more+`}`)
+			// Another process has made one of the calls, too.
+			const script = `cp "$SNAPSHOT" "$GPUMEM_FIT.$$.torch"; echo "$FOUND" >"$GPUMEM_FIT.$$"; case $FOUND in *moe*)
+				echo '{"framework":"pytorch","version":"2.8.0","reason":"end","sizes":[{"call":"nonzero","where":"moe.py:40","count":1}]}' >"$GPUMEM_FIT.1" ;; esac`
+			r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}, Assume: tc.assume})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, d := range r.Doubts {
+				got = append(got, d.Kind+": "+d.Text)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
+			}
+			if differs := strings.Contains(strings.Join(r.Differs, " "), "nonzero()"); differs != tc.differs {
+				t.Errorf("%q", r.Differs)
+			}
+			if text, err := json.Marshal(r.Summary); err != nil || len(tc.want) == 0 && !strings.Contains(string(text), `"doubts":[]`) {
+				t.Errorf("%s, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestFailedProgramSaysItsSizes: a shape that does not match a mask of zeros is an error of the run alone.
+func TestFailedProgramSaysItsSizes(t *testing.T) {
+	const script = `echo '{"framework":"pytorch","version":"2.8.0","reason":"failed","sizes":[{"call":"nonzero","where":"a.py:4","count":1}]}' >"$GPUMEM_FIT.$$"
+		echo 'RuntimeError: shape mismatch' >&2; exit 1`
+	const want = "(exit status 1): RuntimeError: shape mismatch. Sizes from nonzero() or a mask (a.py:4, 1 call) were those of zeros. --assume has others: gpumem fit --help"
+	_, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: environ(t), Sim: sim.Config{Total: 24 << 30}})
+	if err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Error(err)
+	}
+}
+
+// TestAssumeWantsPyTorch: what cannot be assumed is not answered for as if it was.
+func TestAssumeWantsPyTorch(t *testing.T) {
+	env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle")
+	const script = `cp "$SNAPSHOT" "$GPUMEM_FIT.$$.torch"; echo '{"framework":"pytorch","version":"2.3.0","reason":"end"}' >"$GPUMEM_FIT.$$"`
+	_, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}, Assume: fit.Assume{"item": "1"}})
+	if err == nil || !strings.HasPrefix(err.Error(), "--assume is for programs of PyTorch") {
+		t.Error(err)
+	}
+}
+
+func TestParseAssume(t *testing.T) {
+	for text, want := range map[string]string{
+		"nonzero=.125":                   `map[nonzero:0.125]`,
+		"nonzero=1,unique=0,item=500000": `map[item:500000 nonzero:1 unique:0]`,
+		"nonzero=2":                      `"nonzero=2": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"item=1.5":                       `"item=1.5": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"nonzero=NaN":                    `"nonzero=NaN": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"item=-1":                        `"item=-1": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"bincount=1":                     `"bincount=1": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"":                               `"": want nonzero=PART or unique=PART, from 0 to 1, or item=INTEGER`,
+		"item=1,item=2":                  `"item=1,item=2": item is given twice`,
+	} {
+		a, err := fit.ParseAssume(text)
+		if got := fmt.Sprint(a); err == nil && got != want || err != nil && err.Error() != want {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}
+
+func FuzzParseAssume(f *testing.F) {
+	f.Add("nonzero=.125,item=3")
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := fit.ParseAssume(text)
+		for name, value := range a {
+			// sizes.py splits at these.
+			if err != nil || value == "" || strings.ContainsAny(name+value, "=,") {
+				t.Errorf("%q: %q, %v", text, a, err)
+			}
+		}
+	})
+}
+
+// TestTorchSizes: each call that has a size by values of the GPU is named with its line, whoever
+// makes it, and no other; what is assumed of them is what the program gets. GPUMEM_TEST_TORCH is
+// as in TestTorch.
+func TestTorchSizes(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_TORCH")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_TORCH names no Python with torch for CUDA")
+	}
+	for _, tc := range []struct {
+		name, assume string // the assumption, if there is one
+		kind         string
+		slow         bool
+	}{
+		{name: "mask", assume: "nonzero=.25", kind: fit.Sizes},
+		{name: "select", assume: "nonzero=1", kind: fit.Sizes},
+		{name: "places", assume: "nonzero=.5", kind: fit.Sizes},
+		{name: "where", assume: "nonzero=0.125", kind: fit.Sizes},
+		{name: "experts", assume: "nonzero=.125", kind: fit.Sizes},
+		{name: "unique", assume: "unique=.75", kind: fit.Sizes},
+		{name: "item", assume: "item=300", kind: fit.Read},
+		{name: "lists", kind: fit.Read},
+		{name: "repeated", kind: fit.Sizes},
+		{name: "backward", kind: fit.Sizes},
+		{name: "scripted", assume: "nonzero=.25", kind: fit.Sizes},
+		{name: "compiled", kind: fit.Sizes, slow: true},
+		{name: "losses"},
+	} {
+		assumptions := []string{""}
+		if tc.assume != "" {
+			assumptions = append(assumptions, tc.assume)
+		}
+		for _, assume := range assumptions {
+			t.Run(tc.name+" "+assume, func(t *testing.T) {
+				if tc.slow && testing.Short() {
+					t.Skip("SKIPPED: it compiles")
+				}
+				testTorchSizes(t, python, tc.name, assume, tc.kind)
+			})
+		}
+	}
+}
+
+func testTorchSizes(t *testing.T, python, name, assume, kind string) {
+	var all fit.Assume
+	if assume != "" {
+		var err error
+		if all, err = fit.ParseAssume(assume); err != nil {
+			t.Fatal(err)
+		}
+		kind = fit.Assumed
+	}
+	var out bytes.Buffer
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, "testdata/doubts.py", name}, Env: environ(t), Sim: sim.Config{Total: 4 << 30, CCMajor: 8}, Stdout: &out, Stderr: os.Stderr, Assume: all,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var torch struct {
+		Peak      uint64 `json:"requested_peak_bytes"`
+		Requested uint64 `json:"requested_bytes"`
+		Expected  uint64 `json:"expected_bytes"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &torch); err != nil {
+		t.Fatalf("%v: %s", err, out.Bytes())
+	}
+	if r.PeakBytes != torch.Peak || torch.Requested != torch.Expected {
+		t.Errorf("peak %d, PyTorch's %d; at the end %d, by construction %d", r.PeakBytes, torch.Peak, torch.Requested, torch.Expected)
+	}
+	want := doubtsProgram(t, name)
+	if name == "backward" {
+		want = append([]fit.SizeCall{{Name: "nonzero", Count: 2}}, want...)
+	}
+	switch {
+	case kind == "" && len(r.Doubts) > 0:
+		t.Errorf("%+v", r.Doubts)
+	case kind != "" && (len(r.Doubts) != 1 || r.Doubts[0].Kind != kind || !slices.Equal(r.Doubts[0].Calls, want)):
+		t.Errorf("%+v, want %s of %+v", r.Doubts, kind, want)
+	}
+}
