@@ -18,15 +18,15 @@ import (
 
 // writeAdvice writes the answer as text.
 func writeAdvice(t *text, rep *advise.Report) {
+	if rep.Grows != nil {
+		t.Line("%s", growsText(rep.Grows, size.Format(rep.DeviceBytes), 0))
+	}
 	writeVerdict(t, rep, "")
 	writeReasons(t, rep)
 }
 
 // writeVerdict writes the verdict, which holds with limits, and what to set.
 func writeVerdict(t *text, rep *advise.Report, limits string) {
-	if g := rep.Grows; g != nil {
-		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes)))
-	}
 	t.Line("%s", adviceVerdict(rep, limits))
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
@@ -69,22 +69,19 @@ func writeReasons(t *text, rep *advise.Report) {
 	writeBasis(t, rep)
 }
 
-// growsText says that a program grows, and for how long it fits.
-func growsText(g *advise.Grows, device string) string {
+// growsText says that a program grows, and for how long it fits; with steps other than 0, whether
+// it fits for those.
+func growsText(g *advise.Grows, device string, steps uint64) string {
 	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), report.OneLine(g.Where))
-	if g.FitsSteps != nil {
-		text += fmt.Sprintf(": it fits %s for about %s steps", device, report.Count(round(*g.FitsSteps)))
+	if n := g.FitsSteps; n != nil {
+		text += fmt.Sprintf(": it fits %s for about %s steps", device, report.Count(report.Round(*n)))
+		if steps > 0 && steps > *n {
+			text = fmt.Sprintf("It does not fit for %s steps. ", report.Count(steps)) + text
+		} else if steps > 0 {
+			text = fmt.Sprintf("It fits for %s steps. ", report.Count(steps)) + text
+		}
 	}
 	return text + fmt.Sprintf(". gpumem leaks says more. Of the %s that were recorded:", report.Counted(g.RecordedSteps, "step"))
-}
-
-// round returns a number to two digits, for what is known about.
-func round(n uint64) uint64 {
-	unit := uint64(1)
-	for n/unit >= 100 {
-		unit *= 10
-	}
-	return n / unit * unit
 }
 
 // setAdvice writes what to set: for the environment, and statements for the program behind

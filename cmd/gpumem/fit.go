@@ -79,6 +79,7 @@ func fitCommand() *cobra.Command {
 	fs.StringVar(&o.vary, "vary", "", vary)
 	fs.IntVar(&o.steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
 	fs.StringVar(&o.assume, "assume", "", "`NAME=VALUE,...`, in place of zeros: nonzero=PART of the elements (masks, too), unique=PART, item=INTEGER; for PyTorch")
+	fs.Uint64Var(&cfg.For, "for", 0, "the program is to make `STEPS` steps on the card: one that grows by each may fit for fewer, and then the exit status is 1")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")
 	fs.StringVar(&cfg.Record, "record", "", "keep the recording in a new `FILE`, for replay and advise")
@@ -220,13 +221,16 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 	if o.given("steps") {
 		err = cfg.SetSteps(o.steps)
 	}
+	if o.given("for") && cfg.For == 0 && err == nil {
+		err = errors.New("--for wants 1 or more steps")
+	}
 	if o.given("assume") && err == nil {
 		if cfg.Assume, err = fit.ParseAssume(o.assume); err != nil {
 			err = fmt.Errorf("--assume: %w", err)
 		}
 	}
 
-	for _, flag := range []string{"assume", "full", "quiet", "record", "smallest", "steps", "vary"} {
+	for _, flag := range []string{"assume", "for", "full", "quiet", "record", "smallest", "steps", "vary"} {
 		if err == nil && o.isFile && o.given(flag) {
 			err = fmt.Errorf("--%s is for a program; %s is a file", flag, o.words[0])
 		}

@@ -35,9 +35,14 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
+	if g := rep.Grows; g != nil {
+		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes), rep.For))
+	}
 	writeVerdict(t, rep.Report, limits(rep.Doubts))
 	for _, d := range rep.Doubts {
-		t.Line("%s", report.OneLine(d.Text))
+		if d.Kind != fit.Grows { // which stands first
+			t.Line("%s", report.OneLine(d.Text))
+		}
 	}
 	writeReasons(t, rep.Report)
 	if len(rep.Program.Lines) > 0 {

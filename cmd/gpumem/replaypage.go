@@ -115,7 +115,7 @@ func adviceHeadline(rep *advise.Report) string {
 	switch g := rep.Grows; {
 	case g != nil && g.FitsSteps != nil:
 		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep),
-			device, report.Count(round(*g.FitsSteps)))
+			device, report.Count(report.Round(*g.FitsSteps)))
 	case rep.FitsAsItIs || rep.Trace.Refused > 0 || rep.Title() == "":
 		return ""
 	case rep.Advice == nil:

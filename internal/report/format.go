@@ -52,3 +52,12 @@ func MoreCompute(percent float64) string {
 	}
 	return fmt.Sprintf("%.1f %% more compute", math.Abs(percent))
 }
+
+// Round returns a number to two digits, for what is known about.
+func Round(n uint64) uint64 {
+	unit := uint64(1)
+	for n/unit >= 100 {
+		unit *= 10
+	}
+	return n / unit * unit
+}

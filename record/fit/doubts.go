@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"gpumem/internal/report"
+	"gpumem/size"
 )
 
 // The kinds of a Doubt.
@@ -18,6 +19,8 @@ const (
 	Ended   = "ended"   // the program was ended before its end
 	Sizes   = "sizes"   // sizes of its results depend on values of the GPU, which were zeros
 	Read    = "read"    // it read integers of the GPU, which were 0, and may make sizes of them
+	Grows   = "grows"   // it keeps more in each step, and fits for some
+	Short   = "short"   // too few steps ran to see whether it does
 	Assumed = "assumed" // such sizes or integers were what Config.Assume says
 )
 
@@ -115,6 +118,33 @@ func doubts(p *program, a Assume) []Doubt {
 	add(Assumed, placesText(of["item"]), "Integers that it read from the GPU (%s) were "+a["item"]+", as --assume says.", of["item"])
 	add(Read, placesText(of[Read]), "Integers that it read from the GPU (%s) were 0: sizes that it makes of them are those of 0.", of[Read])
 	return list
+}
+
+// knownSteps is how many steps show whether a program grows.
+const knownSteps = 10
+
+// growth decides about a program that is to make steps, and returns what is not known of them.
+func (r *Report) growth(steps uint64) []Doubt {
+	r.For = steps
+	g := r.Grows
+	switch {
+	case g == nil && steps > 0 && r.Program.Steps < knownSteps:
+		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows in %s steps is not known: %s ran, and ten show it.", report.Count(steps), ranText(r.Program.Steps))}}
+	case g == nil || g.FitsSteps == nil:
+		return nil
+	case steps > *g.FitsSteps:
+		r.Fits = false
+	}
+	const text = "It grows by %s in each step, at %s: it fits for about %s steps."
+	return []Doubt{{Kind: Grows, Text: fmt.Sprintf(text, size.Format(g.BytesPerStep), g.Where, report.Count(report.Round(*g.FitsSteps)))}}
+}
+
+// ranText names how many steps ran.
+func ranText(steps uint64) string {
+	if steps == 0 {
+		return "an unknown number of them"
+	}
+	return report.Count(steps)
 }
 
 // sizesText returns what a program that failed got in place of sizes, which may be why it did.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -83,6 +84,54 @@ func TestDoubts(t *testing.T) {
 			}
 			if text, err := json.Marshal(r.Summary); err != nil || len(tc.want) == 0 && !strings.Contains(string(text), `"doubts":[]`) {
 				t.Errorf("%s, %v", text, err)
+			}
+		})
+	}
+}
+
+// TestGrowth: a program that keeps 1 MiB in each of 64 steps fits 1 GiB for about 1,000, and so not for
+// 2000; whether one that ran for three steps grows is not known.
+func TestGrowth(t *testing.T) {
+	var grows, short strings.Builder
+	for i := range 64 {
+		fmt.Fprintf(&grows, "a t%d 4194304\na k%d 1048576\nf t%d\n", i, i, i)
+	}
+	for i := range 3 {
+		fmt.Fprintf(&short, "a t%d 4194304\nf t%d\n", i, i)
+	}
+	for _, tc := range []struct {
+		name, events string
+		steps, ran   uint64
+		fits         bool
+		want         string // the beginning of its doubt
+	}{
+		{"grows", grows.String(), 0, 64, true, "grows: It grows by 1 MiB in each step, at requests of 1 MiB: it fits for about 1,000 steps."},
+		{"grows, for some steps", grows.String(), 900, 64, true, "grows: It grows by 1 MiB in each step"},
+		{"grows, for more steps", grows.String(), 2000, 64, false, "grows: It grows by 1 MiB in each step"},
+		{"short", short.String(), 0, 3, true, ""},
+		{"short, for some steps", short.String(), 900, 3, true, "short: Whether it grows in 900 steps is not known: 3 ran, and ten show it."},
+		{"unknown, for some steps", short.String(), 900, 0, true, "short: Whether it grows in 900 steps is not known: an unknown number of them ran, and ten show it."},
+		{"long, for some steps", short.String(), 900, 10, true, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			record := filepath.Join(t.TempDir(), "record")
+			if err := os.WriteFile(record, []byte(tc.events), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			script := fmt.Sprintf(`cp "$0" "$GPUMEM_FIT.$$.torch"; echo '{"framework":"pytorch","version":"2.8.0","reason":"end","sizes":[],"steps":%d}' >"$GPUMEM_FIT.$$"`, tc.ran)
+			r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script, record}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, For: tc.steps})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := json.Marshal(r); err != nil || strings.Contains(string(text), `"grows":{"bytes_per_step":1048576,`) != (tc.events == grows.String()) {
+				t.Errorf("%s, %v", text, err)
+			}
+			got := ""
+			for _, d := range r.Doubts {
+				got += d.Kind + ": " + d.Text
+			}
+			if !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") || r.Fits != tc.fits || r.For != tc.steps {
+				t.Errorf("fits %v, %q; want %v, %q", r.Fits, got, tc.fits, tc.want)
 			}
 		})
 	}
@@ -214,10 +263,54 @@ func testTorchSizes(t *testing.T, python, name, assume, kind string) {
 	if name == "backward" {
 		want = append([]fit.SizeCall{{Name: "nonzero", Count: 2}}, want...)
 	}
+	// It keeps what each call finds.
+	r.Doubts = slices.DeleteFunc(r.Doubts, func(d fit.Doubt) bool { return d.Kind == fit.Grows })
 	switch {
 	case kind == "" && len(r.Doubts) > 0:
 		t.Errorf("%+v", r.Doubts)
 	case kind != "" && (len(r.Doubts) != 1 || r.Doubts[0].Kind != kind || !slices.Equal(r.Doubts[0].Calls, want)):
 		t.Errorf("%+v, want %s of %+v", r.Doubts, kind, want)
 	}
+}
+
+// TestTorchEnds: a program whose last step is the largest is answered for as far as it ran, or with
+// --full as it is; one that grows by 1 MiB in each step fits for some.
+func TestTorchEnds(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_TORCH")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_TORCH names no Python with torch for CUDA")
+	}
+	run := func(t *testing.T, name, steps string, cfg fit.Config) (*fit.Report, uint64) {
+		t.Helper()
+		var out bytes.Buffer
+		cfg.Command, cfg.Env, cfg.Sim = []string{python, "testdata/doubts.py", name, steps}, environ(t), sim.Config{Total: 4 << 30, CCMajor: 8}
+		cfg.Stdout, cfg.Stderr = &out, os.Stderr
+		r, err := fit.Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var torch struct {
+			Peak uint64 `json:"requested_peak_bytes"`
+		}
+		_ = json.Unmarshal(out.Bytes(), &torch) // nothing of one that was ended
+		return r, torch.Peak
+	}
+	t.Run("late", func(t *testing.T) {
+		r, _ := run(t, "late", "1000000", fit.Config{})
+		if len(r.Doubts) != 1 || r.Doubts[0].Kind != fit.Ended || r.Program.Steps < 10 || !r.Program.Repeats {
+			t.Errorf("%+v, %+v", r.Doubts, r.Program)
+		}
+		whole, peak := run(t, "late", "60", fit.Config{Full: true})
+		if len(whole.Doubts) > 0 || whole.Program.Steps != 60 || whole.PeakBytes != peak || peak <= r.PeakBytes {
+			t.Errorf("peak %d, PyTorch's %d, as far as it ran %d; %+v", whole.PeakBytes, peak, r.PeakBytes, whole.Doubts)
+		}
+	})
+	t.Run("growing", func(t *testing.T) {
+		for steps, fits := range map[uint64]bool{0: true, 2000: true, 8000: false} {
+			r, peak := run(t, "growing", "40", fit.Config{For: steps})
+			if len(r.Doubts) != 1 || r.Doubts[0].Kind != fit.Grows || r.Grows.BytesPerStep != 1<<20 || r.Fits != fits || r.PeakBytes != peak {
+				t.Errorf("for %d: fits %v, peak %d, PyTorch's %d, %+v", steps, r.Fits, r.PeakBytes, peak, r.Doubts)
+			}
+		}
+	})
 }

@@ -98,6 +98,11 @@ type Config struct {
 	// and in PyTorch one of an optimizer. In others there are none.
 	Steps  int
 	Assume Assume // in place of zeros; for PyTorch
+	// For is how many steps the program is to make on the card; 0: those of the run. One that grows
+	// may fit for fewer.
+	For uint64
+	// Stop, when it is closed, ends the program; the answer is about what ran. nil: it is not ended so.
+	Stop <-chan struct{}
 	// Smallest has the program compiled for and run on the smallest card that the first
 	// run shows, and on smaller ones until it does not fit: a compiler takes less memory
 	// where there is less.
@@ -500,7 +505,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 		return nil, err
 	}
 	report.Summary = report.summarize()
-	report.Doubts = doubts(&report.Program, cfg.Assume)
+	report.Doubts = append(doubts(&report.Program, cfg.Assume), report.growth(cfg.For)...)
 	return report, nil
 }
 

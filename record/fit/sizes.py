@@ -63,8 +63,9 @@ def watch(torch):
     import inspect
 
     global library
-    if not library and "with_keyset" in inspect.signature(torch.library.Library.impl).parameters:
-        library = torch.library.Library("aten", "IMPL")
+    own = sys.modules.get("torch.library")
+    if own and not library and "with_keyset" in inspect.signature(own.Library.impl).parameters:
+        library = own.Library("aten", "IMPL")
         count_calls(torch)
 
 

@@ -25,11 +25,10 @@ type Summary struct {
 	Settings []pair `json:"settings"`
 	// refusal is the request that is the first to be refused as it is; nil if none is.
 	Refusal *refusal `json:"refused"`
-	// Grows is what each step keeps, for which it fits for so many steps; nil if nothing does.
-	Grows   *advise.Grows `json:"grows"`
-	Doubts  []Doubt       `json:"doubts"`            // why the answer may not hold, of this program; the gravest first
-	Differs []string      `json:"differs"`           // how this is not a run on a card, whatever the program
-	Largest *string       `json:"largest,omitempty"` // of the values, see RunVary
+	For     uint64   `json:"for_steps,omitempty"` // see Config; Fits holds for them
+	Doubts  []Doubt  `json:"doubts"`              // why the answer may not hold, of this program; the gravest first
+	Differs []string `json:"differs"`             // how this is not a run on a card, whatever the program
+	Largest *string  `json:"largest,omitempty"`   // of the values, see RunVary
 }
 
 // item is a part of the peak.
@@ -54,7 +53,7 @@ type refusal struct {
 func summarize(r *advise.Report, peak uint64, parts []item, where string) Summary {
 	s := Summary{
 		Fits: r.Advice != nil, PeakBytes: peak, Outside: r.ContextBytes + r.ConstantBytes, Contents: parts,
-		Settings: settings(r), Doubts: []Doubt{}, Differs: []string{}, Grows: r.Grows,
+		Settings: settings(r), Doubts: []Doubt{}, Differs: []string{},
 	}
 	if s.Contents == nil {
 		s.Contents = []item{}

@@ -44,8 +44,6 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         save({"framework": "pytorch", "version": torch.__version__, "reason": "no cuda", "programs": []})
         return
 
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
     def leave_out(function, inner):
         return lambda *args: inner(*args) if engine() else called(own, function, *args)
 
@@ -94,7 +92,9 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         found("begun", 0)
         at_end(write)
         repeats(look, write, SECONDS)
-        register_optimizer_step_post_hook(count)
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if optimizer:
+            optimizer.register_optimizer_step_post_hook(count)
         if not engine():
             sizes.watch(torch)
 
