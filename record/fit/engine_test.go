@@ -299,11 +299,16 @@ func TestEngineCards(t *testing.T) {
 	}
 }
 
-// TestEngineFails: an error that is not of memory is the program's.
+// TestEngineFails: an error that is not of memory is the program's, in one line.
 func TestEngineFails(t *testing.T) {
-	_, err := fit.Run(t.Context(), standIn(t, "max_model_len=200000"))
-	if failed := new(fit.FailedError); !errors.As(err, &failed) || !strings.Contains(err.Error(), "max_model_len is larger than the model's") {
-		t.Error(err)
+	for _, tc := range []struct{ option, want string }{
+		{"max_model_len=200000", "max_model_len is larger than the model's"},
+		{"gpu_memory_utilization=1.5", "(the engine did not become ready): ValidationError: gpu_memory_utilization: Input should be less than or equal to 1"},
+	} {
+		_, err := fit.Run(t.Context(), standIn(t, tc.option))
+		if failed := new(fit.FailedError); !errors.As(err, &failed) || !strings.HasSuffix(err.Error(), tc.want) {
+			t.Error(err)
+		}
 	}
 }
 

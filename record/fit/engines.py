@@ -170,7 +170,7 @@ class Refusal:
             return
         details = getattr(error, "errors", None)  # of pydantic, whose text is of several lines
         try:
-            text = "; ".join(detail["msg"] for detail in details())
+            text = "; ".join(": ".join(list(map(str, d["loc"])) + [d["msg"].replace("Value error, ", "")]) for d in details())
         except Exception:
             text = str(error)
         if len(text) > REASON:

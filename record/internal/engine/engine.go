@@ -123,7 +123,8 @@ func Refused(notes []*Note) (why string, memory bool) {
 // ways are ways out of errors.
 var ways = []struct{ of, way string }{
 	{"nvcc", "FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"},
-	{"requires a tokenizer", "put the model's tokenizer and processor files beside its config.json, by which images are measured, or serve text alone"},
+	{"larger than the number of available GPUs", "two GPUs of a card are --card 'L4*2'"},
+	{"requires a tokenizer", "put the model's tokenizer and processor files beside its config.json, by which images are measured, or serve text alone with --language-model-only"},
 }
 
 // WithWay returns an error of an engine, with a way out of it if one is known.

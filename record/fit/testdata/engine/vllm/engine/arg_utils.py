@@ -1,6 +1,13 @@
 from types import SimpleNamespace
 
 
+class ValidationError(ValueError):
+    """As pydantic's, whose text has several lines."""
+
+    def errors(self):
+        return [{"loc": ("gpu_memory_utilization",), "msg": "Input should be less than or equal to 1"}]
+
+
 class EngineArgs:
     def __init__(self, model, max_model_len=4096, gpu_memory_utilization=0.9, load_format="auto"):
         self.model, self.max_model_len, self.gpu_memory_utilization = model, max_model_len, gpu_memory_utilization
@@ -9,6 +16,8 @@ class EngineArgs:
     def create_engine_config(self):
         if self.load_format != "dummy":
             raise ValueError("there are no weights in %s" % self.model)
+        if self.gpu_memory_utilization > 1:
+            raise ValidationError("1 validation error for CacheConfig\n    For further information visit a page")
         if self.max_model_len > 100000:
             raise ValueError("max_model_len is larger than the model's")
         return SimpleNamespace(
