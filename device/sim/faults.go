@@ -57,7 +57,7 @@ func (d *Device) call(name string, bytes uint64, cost time.Duration) error {
 		return d.refuse(name, bytes, err)
 	}
 	if !d.context {
-		if err := d.ledger.take(d.cfg.Context); err != nil {
+		if err := d.charge(d.cfg.Context); err != nil {
 			return d.refuse(name, bytes, err)
 		}
 		d.context = true

@@ -24,7 +24,7 @@ func CreateFile(path string, devices ...Config) error {
 		}
 		cfg := d.cfg
 		list = append(list, shared.Descriptor{
-			Name: cfg.Name, Total: cfg.Total, Granularity: cfg.Granularity, Used: cfg.Used, Display: cfg.Display, Context: cfg.Context, Host: cfg.Host,
+			Name: cfg.Name, Total: cfg.Total, Granularity: cfg.Granularity, Used: cfg.Used, Display: cfg.Display, Context: cfg.Context, Host: cfg.Host, Beyond: cfg.Beyond,
 			CCMajor: cfg.CCMajor, CCMinor: cfg.CCMinor, NoPages: cfg.NoPages, NoPools: cfg.NoPools, NoManaged: cfg.NoManaged, Unified: cfg.Unified, MIG: cfg.MIG,
 		})
 	}
@@ -34,13 +34,13 @@ func CreateFile(path string, devices ...Config) error {
 // fromDescriptor is the description of a device of a file.
 func fromDescriptor(d shared.Descriptor) Config {
 	return Config{
-		Name: d.Name, Total: d.Total, Granularity: d.Granularity, Display: d.Display, Context: d.Context, Host: d.Host,
+		Name: d.Name, Total: d.Total, Granularity: d.Granularity, Display: d.Display, Context: d.Context, Host: d.Host, Beyond: d.Beyond,
 		CCMajor: d.CCMajor, CCMinor: d.CCMinor, NoPages: d.NoPages, NoPools: d.NoPools, NoManaged: d.NoManaged, Unified: d.Unified, MIG: d.MIG,
 	}
 }
 
 // Join opens device index, from 0, of a file made by [CreateFile]. Of own only
-// the faults, the costs and what becomes of hazards and streams count. Until Close, or the program's end however it
+// the faults, the costs and what becomes of hazards, streams and requests that are not free count. Until Close, or the program's end however it
 // comes, what it holds is listed under this program.
 func Join(path string, index int, own Config) (*Device, error) {
 	f, err := shared.Open(path)
@@ -54,7 +54,7 @@ func Join(path string, index int, own Config) (*Device, error) {
 	}
 	cfg := fromDescriptor(list[index])
 	cfg.Costs, cfg.Faults = own.Costs, own.Faults
-	cfg.Report, cfg.ReuseStreams, cfg.PromptAllocs = own.Report, own.ReuseStreams, own.PromptAllocs
+	cfg.Report, cfg.Exceed, cfg.ReuseStreams, cfg.PromptAllocs = own.Report, own.Exceed, own.ReuseStreams, own.PromptAllocs
 	d, err := New(cfg)
 	if err != nil {
 		_ = f.Close()
@@ -94,6 +94,7 @@ func (d *Device) Wanted() (number, bytes uint64) {
 }
 
 func (c *common) take(n uint64) error    { return c.file.Take(c.index, n) }
+func (c *common) exceed(n uint64) error  { return c.file.Exceed(c.index, n) }
 func (c *common) give(n uint64) error    { return c.file.Give(c.index, n) }
 func (c *common) free() (uint64, error)  { return c.file.Free(c.index) }
 func (c *common) setUsed(n uint64) error { return c.file.SetUsed(c.index, n) }

@@ -17,6 +17,8 @@ type ledger interface {
 	// take holds n more bytes for this program, all or nothing:
 	// device.ErrOutOfMemory if they are not free.
 	take(n uint64) error
+	// exceed is a take that may hold Config.Beyond bytes more than there are.
+	exceed(n uint64) error
 	// give ends holding n bytes, of those taken.
 	give(n uint64) error
 	// free returns the bytes that no program holds.
@@ -39,20 +41,34 @@ type private struct {
 type holdings struct {
 	mu    sync.Mutex
 	total uint64 // without what the display holds
+	more  uint64 // Config.Beyond
 	used  uint64 // by the others that Config.Used imagines
 	held  uint64
 }
 
+func (h *holdings) free() uint64 { return h.total - min(h.total, h.used+h.held) }
+
 func (l *private) free() (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.total - l.used - l.held, nil
+	return l.holdings.free(), nil
 }
 
 func (l *private) take(n uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if n > l.total-l.used-l.held {
+	return l.hold(n, l.holdings.free())
+}
+
+func (l *private) exceed(n uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold(n, l.total+l.more-l.used-l.held)
+}
+
+// hold holds n bytes if that many are free. Caller holds l.mu.
+func (l *private) hold(n, free uint64) error {
+	if n > free {
 		return device.ErrOutOfMemory
 	}
 	l.held += n
@@ -71,7 +87,7 @@ func (l *private) give(n uint64) error {
 func (l *private) setUsed(n uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.used = min(n, l.total-l.held)
+	l.used = min(n, l.total-min(l.held, l.total))
 	return nil
 }
 

@@ -100,7 +100,12 @@ type Config struct {
 	// Report is called with each hazard that Hazards keeps, if it is set, and no call is
 	// refused for a hazard then. The device is locked during the call, so Report must not
 	// use it.
-	Report  func(*Hazard)
+	Report func(*Hazard)
+	// Exceed is called with the bytes of each request that are not free, if it is set. They are
+	// granted where it returns true, as long as no more than Beyond bytes are held that are not
+	// there. The device is locked during the call, so Exceed must not use it.
+	Exceed  func(bytes uint64) bool
+	Beyond  uint64 // bytes
 	Unified bool   // its memory is the host's
 	MIG     string // the slice's name, such as "1g.10gb"; "" means a whole GPU
 	Name    string // "" means "sim:SIZE"
@@ -165,7 +170,7 @@ func New(cfg Config) (*Device, error) {
 		cfg.Name = "sim:" + strings.ReplaceAll(size.Format(cfg.Total), " ", "")
 	}
 	d := &Device{
-		ledger: &private{&holdings{total: cfg.Total - cfg.Display, used: cfg.Used}, 0},
+		ledger: &private{&holdings{total: cfg.Total - cfg.Display, more: cfg.Beyond, used: cfg.Used}, 0},
 		cfg:    cfg,
 		info: device.Info{
 			Name:           cfg.Name,
@@ -272,9 +277,18 @@ func (d *Device) MemInfo() (free, total uint64, err error) {
 	return free, d.cfg.Total, nil
 }
 
+// charge holds n bytes in the ledger. Caller holds d.mu.
+func (d *Device) charge(n uint64) error {
+	err := d.ledger.take(n)
+	if errors.Is(err, device.ErrOutOfMemory) && d.cfg.Beyond > 0 && d.cfg.Exceed != nil && d.cfg.Exceed(n) {
+		return d.ledger.exceed(n)
+	}
+	return err
+}
+
 // take holds n bytes of the device. Caller holds d.mu.
 func (d *Device) take(n uint64) error {
-	if err := d.ledger.take(n); err != nil {
+	if err := d.charge(n); err != nil {
 		return err
 	}
 	d.held += n

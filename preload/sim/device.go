@@ -141,6 +141,7 @@ func (d *driver) find() code {
 		if report {
 			g.spec.Sim.Report = g.logHazard
 		}
+		g.spec.Sim.Exceed = mayExceed
 		g.uuid = spec.UUID(s.Ordinal)
 		d.machine = append(d.machine, g)
 	}
@@ -179,7 +180,14 @@ func (d *driver) see() code {
 const (
 	contentsVar = "GPUMEM_SIM_CONTENTS"
 	hazardsVar  = "GPUMEM_SIM_HAZARDS"
+	beyondVar   = "GPUMEM_SIM_BEYOND"
 )
+
+// mayExceed reports whether a request is granted that is not free.
+func mayExceed(uint64) bool {
+	v, _ := environment(beyondVar)
+	return v == "1" && C.simMayExceed() != 0
+}
 
 // reportsHazards reports whether a hazard only gets a line in the log, and refuses nothing.
 func reportsHazards() (bool, error) {

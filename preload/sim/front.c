@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -96,12 +97,17 @@ static struct copy {
   int (*status)(int, u64 *, u64 *, char *, char *);
   int (*processes)(int, u64 *, u64 *, int);
   int (*attribute)(int, int);
+  int (*beyond)(int, u64 *);
+  void (*refuse)(int);
 } copied;
+
+static void nobody_listens(void);
 
 // forked runs in a child. One whose parent had a copy itself goes on by that, which knows of the fork.
 static void forked(void) {
   pthread_mutex_init(&copying, 0); // its owner is not here
   if (child == NO_CHILD) child = initialised ? REFUSED : MAY_BEGIN;
+  nobody_listens();
 }
 
 static char file[4096]; // of this library: a copy has that of the first
@@ -133,6 +139,8 @@ static void load_copy(void) {
   *(void **)&copied.status = dlsym(lib, "gpumemSimStatus");
   *(void **)&copied.processes = dlsym(lib, "gpumemSimProcesses");
   *(void **)&copied.attribute = dlsym(lib, "gpumemSimAttribute");
+  *(void **)&copied.beyond = dlsym(lib, "gpumemSimBeyond");
+  *(void **)&copied.refuse = dlsym(lib, "gpumemSimRefuse");
 }
 
 // copy returns the copy's functions; those are null where it could not be loaded.
@@ -337,6 +345,84 @@ static void await(u64 number) {
   pthread_mutex_lock(&mu);
   while (done < number) pthread_cond_wait(&change, &mu);
   pthread_mutex_unlock(&mu);
+}
+
+// --- requests beyond the device (GPUMEM_SIM_BEYOND): a thread of the program may refuse them
+
+enum { patience = 5 }; // seconds for an answer
+
+static struct {
+  pthread_mutex_t mu;
+  pthread_cond_t change;
+  int listens, refuses;
+  u64 asked, answered; // how often
+  u64 thread;          // that asked last
+} beyond = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
+
+static void nobody_listens(void) {
+  pthread_mutex_init(&beyond.mu, 0);
+  pthread_cond_init(&beyond.change, 0);
+  beyond.listens = beyond.refuses = 0;
+  beyond.asked = beyond.answered = 0;
+}
+
+static void within(int milliseconds, struct timespec *until) {
+  clock_gettime(CLOCK_REALTIME, until);
+  long n = until->tv_nsec + milliseconds % 1000 * 1000000L;
+  until->tv_sec += milliseconds / 1000 + n / 1000000000L;
+  until->tv_nsec = n % 1000000000L;
+}
+
+// holds_python reports whether the listener, which is Python's, cannot run while this thread waits.
+static int holds_python(void) {
+  int (*holds)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+  return holds && holds();
+}
+
+int simMayExceed(void) {
+  struct timespec until;
+  int python = holds_python();
+  pthread_mutex_lock(&beyond.mu);
+  if (beyond.listens && !python) {
+    u64 number = ++beyond.asked;
+    beyond.thread = (u64)pthread_self();
+    pthread_cond_broadcast(&beyond.change);
+    within(patience * 1000, &until);
+    while (beyond.answered < number && beyond.listens)
+      if (pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) beyond.listens = 0;
+  }
+  int refuses = beyond.refuses;
+  pthread_mutex_unlock(&beyond.mu);
+  return !refuses;
+}
+
+// gpumemSimBeyond waits some milliseconds for a request that the device has no memory for, and
+// returns 1 with the thread that makes it, or 0. That thread waits for gpumemSimRefuse, whose answer
+// counts for those that cannot be asked, too, until the next.
+EXPORT int gpumemSimBeyond(int milliseconds, u64 *thread) {
+  if (child == MAY_BEGIN) return copy()->beyond ? copied.beyond(milliseconds, thread) : 0;
+  struct timespec until;
+  within(milliseconds, &until);
+  pthread_mutex_lock(&beyond.mu);
+  beyond.listens = 1;
+  while (beyond.answered == beyond.asked)
+    if (pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) break;
+  int is = beyond.answered != beyond.asked;
+  if (thread) *thread = is ? beyond.thread : 0;
+  pthread_mutex_unlock(&beyond.mu);
+  return is;
+}
+
+EXPORT void gpumemSimRefuse(int refuses) {
+  if (child == MAY_BEGIN) {
+    if (copy()->refuse) copied.refuse(refuses);
+    return;
+  }
+  pthread_mutex_lock(&beyond.mu);
+  beyond.refuses = refuses;
+  beyond.answered = beyond.asked;
+  pthread_cond_broadcast(&beyond.change);
+  pthread_mutex_unlock(&beyond.mu);
 }
 
 // --- for tests: what a driver does not have

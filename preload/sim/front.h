@@ -59,6 +59,9 @@ void simPeak(const char *line);
 // another PYTHONPATH.
 int simUnprepared(void);
 
+// simMayExceed reports whether a request is granted that the device has no memory for.
+int simMayExceed(void);
+
 // simWarn writes a line to standard error. For settings that cannot be used.
 void simWarn(const char *line);
 

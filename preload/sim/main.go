@@ -36,6 +36,9 @@
 //	GPUMEM_SIM_HAZARDS   refuse or report: what becomes of a call that is a hazard; refuse
 //	                     unless set. With report it goes on, as it does on a GPU, and the
 //	                     first hundred hazards of a device get their lines in the log
+//	GPUMEM_SIM_BEYOND    1: what a device of a file has no memory for is granted, as much as the file says
+//	                     (sim.Config.Beyond), unless a thread of the program refuses it (gpumemSimBeyond).
+//	                     It counts as it is at each such request
 //	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
 //	                     unless set. What does not fit reads as zeros
 //

@@ -65,7 +65,7 @@ func (h *handle) count() (census, error) {
 				return err
 			}
 			// Checked each time, the sum stays far below 2^64.
-			if sums[dev] += n; sums[dev] > h.devs[dev].Total {
+			if sums[dev] += n; sums[dev] > h.devs[dev].most() {
 				return h.Errorf("device %d: the slots hold more than its total: %w", dev, ErrDamaged)
 			}
 			if alive {
@@ -82,7 +82,7 @@ func (h *handle) count() (census, error) {
 		if err != nil {
 			return census{}, err
 		}
-		if sums[dev] > d.Total-d.Display-others {
+		if sums[dev] > d.most()-d.Display-others {
 			return census{}, h.Errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
 		}
 		if h.img.state.dirty.Load() != 0 {
@@ -113,11 +113,11 @@ func (h *handle) used(dev int) (uint64, error) {
 	return h.word(h.img.state.used[dev].Load(), dev, "the sum of what is held")
 }
 
-// word unpacks a sum of a device; what names it for the error. More than the device's
-// total is damage, too.
+// word unpacks a sum of a device; what names it for the error. More than may be held of
+// the device is damage, too.
 func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, error) {
 	n, ok := unpack(w)
-	if !ok || n > h.devs[dev].Total {
+	if !ok || n > h.devs[dev].most() {
 		return 0, h.Errorf("device %d: %s is no sum (%#x): %w", dev, fmt.Sprintf(what, args...), w, ErrDamaged)
 	}
 	return n, nil
@@ -126,7 +126,7 @@ func (h *handle) word(w uint64, dev int, what string, args ...any) (uint64, erro
 // free returns the bytes that no process holds, by the census.
 func (h *handle) free(c *census, dev int) (uint64, error) {
 	others, err := h.others(dev)
-	return h.devs[dev].Total - h.devs[dev].Display - others - c.held[dev], err
+	return h.devs[dev].free(h.devs[dev].Display + others + c.held[dev]), err
 }
 
 // processes lists who of the census holds something of a device, by pid. A

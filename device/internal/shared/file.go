@@ -129,13 +129,23 @@ func (f *File) Devices() []Descriptor { return slices.Clone(f.h.devs) }
 // Take holds n more bytes of a device, all or nothing: device.ErrOutOfMemory if
 // they are not free. Only then does it look for dead processes, so that a take that fits
 // costs the same with one process and with a thousand.
-func (f *File) Take(dev int, n uint64) error {
+func (f *File) Take(dev int, n uint64) error { return f.take(dev, n, 0) }
+
+// Exceed is a Take that may hold what is not there, as much as Descriptor.Beyond.
+func (f *File) Exceed(dev int, n uint64) error {
+	if dev < 0 || dev >= len(f.h.devs) {
+		return f.take(dev, n, 0)
+	}
+	return f.take(dev, n, f.h.devs[dev].Beyond)
+}
+
+func (f *File) take(dev int, n, beyond uint64) error {
 	return f.do(dev, func(own *slot) error {
-		free, used, err := f.room(dev)
+		free, used, err := f.room(dev, beyond)
 		if err == nil && n > free {
 			// Some of it may be held by the dead.
 			if _, err = f.recount(); err == nil {
-				free, used, err = f.room(dev)
+				free, used, err = f.room(dev, beyond)
 			}
 		}
 		if err != nil {
@@ -147,7 +157,7 @@ func (f *File) Take(dev int, n uint64) error {
 		if f.all != nil && used+n > f.all[dev] {
 			// Without the dead.
 			if _, err = f.recount(); err == nil {
-				_, used, err = f.room(dev)
+				_, used, err = f.room(dev, beyond)
 			}
 			if err != nil {
 				return err
@@ -191,7 +201,7 @@ func (f *File) Give(dev int, n uint64) error {
 		if err != nil {
 			return err
 		}
-		_, used, err := f.room(dev)
+		_, used, err := f.room(dev, 0)
 		if err != nil {
 			return err
 		}
@@ -206,9 +216,9 @@ func (f *File) Give(dev int, n uint64) error {
 	})
 }
 
-// room is what is free of a device, and what slots hold of it; the dead may hold
-// some of that.
-func (f *File) room(dev int) (free, used uint64, err error) {
+// room is what is free of a device with some bytes beyond its total, and what slots hold
+// of it; the dead may hold some of that.
+func (f *File) room(dev int, beyond uint64) (free, used uint64, err error) {
 	others, err := f.h.others(dev)
 	if err != nil {
 		return 0, 0, err
@@ -218,10 +228,11 @@ func (f *File) room(dev int) (free, used uint64, err error) {
 		return 0, 0, err
 	}
 	limit := f.h.devs[dev].Total - f.h.devs[dev].Display - others
-	if used > limit {
+	if used > limit+f.h.devs[dev].Beyond {
 		return 0, 0, f.h.Errorf("device %d: more is held than its total: %w", dev, ErrDamaged)
 	}
-	return limit - used, used, nil
+	limit += beyond
+	return limit - min(used, limit), used, nil
 }
 
 // held returns what the own slot holds, in bytes.
@@ -267,7 +278,7 @@ func (f *File) SetUsed(dev int, n uint64) error {
 			return err
 		}
 		d := &f.h.devs[dev]
-		f.h.img.state.others[dev].Store(pack(min(n, d.Total-d.Display-c.held[dev])))
+		f.h.img.state.others[dev].Store(pack(min(n, d.free(d.Display+c.held[dev]))))
 		crashpoint.At("others set")
 		return nil
 	})

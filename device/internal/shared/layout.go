@@ -62,8 +62,8 @@ type fixed struct {
 }
 
 // descriptor is a Descriptor without Used. Texts end at the first zero byte or
-// with their field. Its last bytes are unused and 0: what a later version adds in them
-// must mean, by 0, what this version assumes, or count version up.
+// with their field. beyond was unused and 0 before: a program that does not know it
+// calls a file damaged in which more than the total is held.
 type descriptor struct {
 	total, granularity, display, context uint64
 	ccMajor, ccMinor                     uint32
@@ -71,7 +71,7 @@ type descriptor struct {
 	host                                 uint64
 	name                                 [maxName]byte
 	mig                                  [maxMIG]byte
-	_                                    [8]byte
+	beyond                               uint64
 }
 
 // The bits of descriptor.flags. An unknown one is damage rather than ignored: a device
@@ -225,7 +225,7 @@ func (f *fixed) decode(got int64) ([]Descriptor, error) {
 // encode returns the description as the file has it. d is valid, so that all texts fit.
 func (d Descriptor) encode() descriptor {
 	r := descriptor{
-		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context, host: d.Host,
+		total: d.Total, granularity: d.Granularity, display: d.Display, context: d.Context, host: d.Host, beyond: d.Beyond,
 		ccMajor: uint32(d.CCMajor), ccMinor: uint32(d.CCMinor),
 	}
 	for _, b := range []struct {
@@ -247,7 +247,7 @@ func (r *descriptor) decode() (Descriptor, error) {
 		return Descriptor{}, fmt.Errorf("flags %#x", r.flags)
 	}
 	return Descriptor{
-		Total: r.total, Granularity: r.granularity, Display: r.display, Context: r.context, Host: r.host,
+		Total: r.total, Granularity: r.granularity, Display: r.display, Context: r.context, Host: r.host, Beyond: r.beyond,
 		// More than fits into an int on a small machine is refused as such.
 		CCMajor: int(min(r.ccMajor, 1<<30)), CCMinor: int(min(r.ccMinor, 1<<30)),
 		NoPages: r.flags&flagNoPages != 0, NoPools: r.flags&flagNoPools != 0, Unified: r.flags&flagUnified != 0, NoManaged: r.flags&flagNoManaged != 0,
@@ -261,6 +261,8 @@ func (d *Descriptor) validate() error {
 	switch {
 	case d.Total < 1 || d.Total > MaxTotal:
 		return fmt.Errorf("total %d is not from 1 to %d bytes", d.Total, uint64(MaxTotal))
+	case d.Beyond > MaxTotal-d.Total:
+		return fmt.Errorf("total %d and %d beyond it are more than %d bytes", d.Total, d.Beyond, uint64(MaxTotal))
 	case d.Granularity < 1 || d.Granularity > 1<<40:
 		return fmt.Errorf("granularity %d is not from 1 byte to 1 TiB", d.Granularity)
 	case d.Display > d.Total || d.Used > d.Total-d.Display:
@@ -276,6 +278,12 @@ func (d *Descriptor) validate() error {
 	}
 	return nil
 }
+
+// most is what processes and others may hold together, in bytes.
+func (d *Descriptor) most() uint64 { return d.Total + d.Beyond }
+
+// free is what is there and not used, in bytes.
+func (d *Descriptor) free(used uint64) uint64 { return d.Total - min(used, d.Total) }
 
 // printable reports whether a name may be part of messages and reports, which are lines.
 func printable(s string) bool {

@@ -119,6 +119,7 @@ const (
 type Descriptor struct {
 	Name             string // 1 to 128 bytes, all printable
 	Total            uint64 // bytes, 1 to MaxTotal
+	Beyond           uint64 // bytes that a [File.Exceed] may take although they are not there, with Total at most MaxTotal
 	Granularity      uint64 // bytes, 1 to 1 TiB
 	Used             uint64 // bytes held by others that are no processes of this file, see SetUsed
 	Display          uint64 // bytes that the desktop holds; with Used at most Total
