@@ -102,6 +102,10 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	o.cfg.Env = os.Environ()
 	cfg := o.cfg
 	cfg.Progress = line.show
+	cfg.Again = func(why string) {
+		line.clear()
+		fmt.Fprintf(o.errs, "gpumem fit: %s\n", why)
+	}
 	if o.isFile {
 		rep, err := fit.File(ctx, o.words[0], cfg)
 		line.clear()

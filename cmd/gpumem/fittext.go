@@ -95,8 +95,8 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("For a smaller card the compiler may choose what takes less memory: --smallest runs the program for those, too.")
 	}
 	if rep.Program.RanOn != rep.DeviceBytes {
-		t.Line("It was refused memory on the card, and ran on a simulated GPU of %s to learn what it needs: "+
-			"what the compiler chooses may differ there.", size.Format(rep.Program.RanOn))
+		t.Line("It was refused memory on the card, and ran again on a simulated GPU of %s that shows the card's size, to learn what it needs.",
+			size.Format(rep.Program.RanOn))
 	}
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
@@ -109,6 +109,8 @@ func limits(doubts []fit.Doubt) (words string) {
 		switch d.Kind {
 		case fit.Ended:
 			words += ", as far as it ran"
+		case fit.Caught:
+			words += ", as it went on when it was refused memory"
 		case fit.Sizes:
 			words += ", with the sizes of zeros"
 		case fit.Assumed:

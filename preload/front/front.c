@@ -243,7 +243,7 @@ static u64 bytes(const char *name) {
   if (!*v) return 0;
   while (*p >= '0' && *p <= '9') p++;
   u64 n = strtoull(v, &end, 10);
-  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT, GPUMEM_OUTSIDE and GPUMEM_CONTEXT are numbers of bytes"), wrong = 1;
+  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT, GPUMEM_OUTSIDE, GPUMEM_CONTEXT and GPUMEM_BEYOND are numbers of bytes"), wrong = 1;
   return n;
 }
 
@@ -368,6 +368,7 @@ static int load_pools(void) {
       .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
       .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = outside,
       .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : outside,
+      .beyond = bytes("GPUMEM_BEYOND"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");

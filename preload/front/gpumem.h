@@ -25,6 +25,7 @@ struct gm_settings {
   u64 limit;           // bytes for this process, without a lease; 0 for none
   u64 outside;         // bytes that the context and libraries take
   u64 more;            // bytes that each further context takes
+  u64 beyond;          // bytes that the driver may grant although it says that the GPU has less
   int ordered;         // plain memory is freed in stream order
   int report;          // say at the end what the pool did
 };

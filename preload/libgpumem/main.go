@@ -57,7 +57,7 @@ var (
 	settings struct {
 		libcuda, ledgers, parts string
 		policy                  policy.Policy
-		limit                   uint64
+		limit, beyond           uint64
 		process                 shim.Process
 		ordered, report         bool
 	}
@@ -77,7 +77,8 @@ func gmDeepen() { guest.Grow() }
 func gmInit(s *C.gm_settings) (code C.int) {
 	defer recovered(&code)
 	settings.libcuda, settings.ledgers, settings.parts = C.GoString(s.libcuda), C.GoString(s.ledgers), C.GoString(s.parts)
-	settings.limit, settings.process = uint64(s.limit), shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
+	settings.limit, settings.beyond = uint64(s.limit), uint64(s.beyond)
+	settings.process = shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
 	if text := C.GoString(s.policy); text != "" {
@@ -196,7 +197,7 @@ func gmServe(number C.int) (code C.int) {
 	if err == nil {
 		var p *shim.Pool
 		p, err = shim.Open(dev, shim.Config{
-			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Record: record.w,
+			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Beyond: settings.beyond, Record: record.w,
 			Say:    func(line string) { say("%s", line) },
 			Before: g.last,
 			// The range only grows, so that whenever C reads it all blocks are in it.

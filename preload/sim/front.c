@@ -97,8 +97,8 @@ static struct copy {
   int (*status)(int, u64 *, u64 *, char *, char *);
   int (*processes)(int, u64 *, u64 *, int);
   int (*attribute)(int, int);
-  int (*beyond)(int, u64 *);
-  void (*refuse)(int);
+  u64 (*beyond)(int, u64 *);
+  void (*refuse)(u64, int);
 } copied;
 
 static void nobody_listens(void);
@@ -349,20 +349,23 @@ static void await(u64 number) {
 
 // --- requests beyond the device (GPUMEM_SIM_BEYOND): a thread of the program may refuse them
 
-enum { patience = 5 }; // seconds for an answer
+// How long a request waits for an answer, and for a listener that does something else, which may
+// wait for a lock of this thread, in milliseconds.
+enum { patience = 2000, short_patience = 100 };
 
 static struct {
   pthread_mutex_t mu;
   pthread_cond_t change;
-  int listens, refuses;
+  enum { NOBODY, BUSY, LISTENS } listener;
+  int refuses;
   u64 asked, answered; // how often
   u64 thread;          // that asked last
-} beyond = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, 0, 0, 0};
+} beyond = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NOBODY, 0, 0, 0, 0};
 
 static void nobody_listens(void) {
   pthread_mutex_init(&beyond.mu, 0);
   pthread_cond_init(&beyond.change, 0);
-  beyond.listens = beyond.refuses = 0;
+  beyond.listener = NOBODY, beyond.refuses = 0;
   beyond.asked = beyond.answered = 0;
 }
 
@@ -383,13 +386,17 @@ int simMayExceed(void) {
   struct timespec until;
   int python = holds_python();
   pthread_mutex_lock(&beyond.mu);
-  if (beyond.listens && !python) {
+  if (beyond.listener != NOBODY && !python) {
+    within(short_patience, &until);
+    while (beyond.listener == BUSY && !pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) {}
+  }
+  if (beyond.listener == LISTENS && !python) {
     u64 number = ++beyond.asked;
     beyond.thread = (u64)pthread_self();
     pthread_cond_broadcast(&beyond.change);
-    within(patience * 1000, &until);
-    while (beyond.answered < number && beyond.listens)
-      if (pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) beyond.listens = 0;
+    within(patience, &until);
+    while (beyond.answered < number && !pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) {}
+    if (beyond.answered < number) beyond.answered = number; // nobody waits for it now
   }
   int refuses = beyond.refuses;
   pthread_mutex_unlock(&beyond.mu);
@@ -397,30 +404,33 @@ int simMayExceed(void) {
 }
 
 // gpumemSimBeyond waits some milliseconds for a request that the device has no memory for, and
-// returns 1 with the thread that makes it, or 0. That thread waits for gpumemSimRefuse, whose answer
-// counts for those that cannot be asked, too, until the next.
-EXPORT int gpumemSimBeyond(int milliseconds, u64 *thread) {
+// returns its number, with the thread that makes it, or 0. That thread waits for gpumemSimRefuse, whose
+// answer counts for requests that cannot wait, too. With the number 0 the listener does something
+// else until it calls this again.
+EXPORT u64 gpumemSimBeyond(int milliseconds, u64 *thread) {
   if (child == MAY_BEGIN) return copy()->beyond ? copied.beyond(milliseconds, thread) : 0;
   struct timespec until;
   within(milliseconds, &until);
   pthread_mutex_lock(&beyond.mu);
-  beyond.listens = 1;
+  beyond.listener = LISTENS;
+  pthread_cond_broadcast(&beyond.change);
   while (beyond.answered == beyond.asked)
     if (pthread_cond_timedwait(&beyond.change, &beyond.mu, &until)) break;
-  int is = beyond.answered != beyond.asked;
-  if (thread) *thread = is ? beyond.thread : 0;
+  u64 number = beyond.answered != beyond.asked ? beyond.asked : 0;
+  if (thread) *thread = number ? beyond.thread : 0;
   pthread_mutex_unlock(&beyond.mu);
-  return is;
+  return number;
 }
 
-EXPORT void gpumemSimRefuse(int refuses) {
+EXPORT void gpumemSimRefuse(u64 number, int refuses) {
   if (child == MAY_BEGIN) {
-    if (copy()->refuse) copied.refuse(refuses);
+    if (copy()->refuse) copied.refuse(number, refuses);
     return;
   }
   pthread_mutex_lock(&beyond.mu);
   beyond.refuses = refuses;
-  beyond.answered = beyond.asked;
+  if (number > beyond.answered) beyond.answered = number;
+  if (!number) beyond.listener = BUSY;
   pthread_cond_broadcast(&beyond.change);
   pthread_mutex_unlock(&beyond.mu);
 }

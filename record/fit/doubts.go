@@ -21,6 +21,7 @@ const (
 	Read    = "read"    // it read integers of the GPU, which were 0, and may make sizes of them
 	Grows   = "grows"   // it keeps more in each step, and fits for some
 	Short   = "short"   // too few steps ran to see whether it does
+	Caught  = "caught"  // it was refused memory, and went on
 	Assumed = "assumed" // such sizes or integers were what Config.Assume says
 )
 
@@ -94,6 +95,10 @@ func doubts(p *program, a Assume) []Doubt {
 	list := []Doubt{}
 	if text := p.endedText(); text != "" {
 		list = append(list, Doubt{Kind: Ended, Text: text})
+	}
+	if p.Caught > 0 {
+		list = append(list, Doubt{Kind: Caught, Text: fmt.Sprintf("It was refused memory %s, as on the card, and caught the error (%s): what it did then "+
+			"is in this answer, and not what it would do on another card.", report.Counted(p.Caught, "time"), strings.Join(p.CaughtAt, ", "))})
 	}
 	of := map[string][]SizeCall{} // by the kind of doubt; of what is assumed by name
 	for _, c := range p.sizes {

@@ -14,9 +14,10 @@
 // the lines of the program (torch.py).
 //
 // In that run JAX is never refused memory: the simulated GPU has 1 TiB, and only the compiler
-// receives the card's size. So what JAX needs is known where it does not fit, too. Other
-// programs may be refused memory on the card. They are run again on cards that are twice as
-// large, until they are served.
+// receives the card's size. So what JAX needs is known where it does not fit, too. PyTorch finds
+// the card's size wherever it asks for it, and is served beyond, too, but for requests whose
+// refusal the program would catch (beyond.py). Other programs may be refused memory on the card.
+// They are run a second time, in which all is granted.
 //
 // # What differs from a real GPU
 //
@@ -56,7 +57,7 @@ import (
 
 // The start-up file, with its parts.
 //
-//go:embed start.py torch.py sizes.py tensorflow.py engines.py vllm.py
+//go:embed start.py torch.py beyond.py sizes.py tensorflow.py engines.py vllm.py
 var startUp embed.FS
 
 // writeStart writes the start-up file into a new folder. Its parts have names that no
@@ -66,8 +67,9 @@ func writeStart(folder string) error {
 		return err
 	}
 	for from, to := range map[string]string{
-		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "sizes.py": "gpumem_fit_sizes.py", "tensorflow.py": "gpumem_fit_tensorflow.py",
-		"engines.py": "gpumem_fit_engines.py", "vllm.py": "gpumem_fit_vllm.py",
+		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "beyond.py": "gpumem_fit_beyond.py", "sizes.py": "gpumem_fit_sizes.py",
+		"tensorflow.py": "gpumem_fit_tensorflow.py",
+		"engines.py":    "gpumem_fit_engines.py", "vllm.py": "gpumem_fit_vllm.py",
 	} {
 		text, err := startUp.ReadFile(from)
 		if err == nil {
@@ -115,6 +117,8 @@ type Config struct {
 
 	// Progress, if set, is called with what is being done.
 	Progress func(doing string, part float64)
+	// Again, if set, is called with why the program is about to be started another time.
+	Again func(why string)
 }
 
 // SetSteps sets Steps.
@@ -165,8 +169,13 @@ type program struct {
 	Lines []Place `json:"lines,omitempty"`
 	// Shares is what each process has of each GPU, if there are several.
 	Shares []Share `json:"processes,omitempty"`
-	// RanOn is the size of the simulated GPU on which the program was served, in bytes.
+	// RanOn is the size of the simulated GPU on which the program was served, in bytes: that of the
+	// card if it had one run, in which JAX and PyTorch are served beyond it.
 	RanOn uint64 `json:"ran_on_bytes"`
+	// Caught is how often PyTorch was refused memory as on the card, since the program catches the
+	// error: at CaughtAt, "train.py:12". It is 0 where it was run again and was refused nothing.
+	Caught   uint64   `json:"caught,omitempty"`
+	CaughtAt []string `json:"caught_at,omitempty"`
 	// TooLarge reports that it was refused memory on the largest simulated GPU, too, whose
 	// size is RanOn. Then nothing fits, and nothing else is known.
 	TooLarge bool `json:"too_large,omitempty"`
@@ -176,6 +185,8 @@ type program struct {
 	end     uint64     // when, in nanoseconds since 1970
 	sizes   []SizeCall // see Doubt
 	watched bool       // sizes has all calls of a process
+	// beyond reports that requests beyond the card were granted, but for those that were caught.
+	beyond bool
 }
 
 // tried is a run of the program for a card, see Config.Smallest.
@@ -282,44 +293,62 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
 		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
 	}
-	try := func(cfg Config, on uint64) (*Report, bool, error) {
-		if cfg.Progress != nil {
-			cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
-		}
-		return once(ctx, cfg, dir, front, driver, on)
-	}
-	on, reason := cfg.Sim.Total, ""
-	report, refused, err := try(cfg, on)
-	for err == nil && refused && on < largest {
-		if report != nil && reason == "" {
-			reason, cfg.options = report.Engine.Reason, chosen(report.chosen, cfg.options)
-		}
-		on *= 2
-		report, refused, err = try(cfg, on)
-	}
-	if err == nil && report.Engine != nil {
-		report.Engine.Reason = reason
-		return report, nil
-	}
+	r := runs{ctx, dir, front, driver}
+	report, err := r.served(cfg)
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {
 		return report, err
 	}
 	cfg.Record = ""
 	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
 		cfg.Sim.Total, cfg.Sim.Used, cfg.Sim.Display = advise.Usable(card), 0, 0
-		r, refused, err := try(cfg, cfg.Sim.Total)
+		smaller, refused, err := r.once(cfg, cfg.Sim.Total, false)
 		if err != nil {
 			return nil, err
 		}
 		t := tried{card, outcome{Set: []string{}}}
-		if !refused {
-			t.outcome = r.outcome()
+		if refused == "" {
+			t.outcome = smaller.outcome()
 		}
 		if report.Tried = append(report.Tried, t); !t.Fits {
 			break
 		}
 	}
 	return report, nil
+}
+
+// runs runs a program.
+type runs struct {
+	ctx                context.Context
+	dir, front, driver string // for files, of the pool library, of the simulated driver
+}
+
+// served runs the program until it is served: a second time beyond the card if it was refused
+// memory. An engine, which takes what the card has, is run on larger ones.
+func (r *runs) served(cfg Config) (*Report, error) {
+	on, reason := cfg.Sim.Total, ""
+	report, refused, err := r.once(cfg, on, false)
+	for err == nil && report != nil && refused != "" && on < largest {
+		if reason == "" {
+			reason, cfg.options = report.Engine.Reason, chosen(report.chosen, cfg.options)
+		}
+		on *= 2
+		cfg.again(fmt.Sprintf("%s; starting the engine again on a simulated GPU of %s to learn what it needs", refused, size.Format(on)))
+		report, refused, err = r.once(cfg, on, false)
+	}
+	if err == nil && report == nil {
+		cfg.again(refused + "; running it again on a simulated GPU of 1 TiB that shows the card's size, to learn what it needs")
+		report, _, err = r.once(cfg, on, true)
+	}
+	if err == nil && report.Engine != nil {
+		report.Engine.Reason = reason
+	}
+	return report, err
+}
+
+func (cfg *Config) again(why string) {
+	if cfg.Again != nil {
+		cfg.Again(why)
+	}
 }
 
 // check finds what is wrong before the run, which may take long, and returns the folders of
@@ -386,72 +415,99 @@ func folders(env []string) (front, driver string, err error) {
 	return filepath.Dir(driver), driver, nil
 }
 
-// once runs the program on a GPU of a size. refused reports that it was refused memory.
-func once(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (report *Report, refused bool, err error) {
-	r, err := runOn(ctx, cfg, dir, front, driver, on)
+// once runs the program on a GPU of a size, of which it is granted more than there is if beyond is
+// set. refused is how it was refused memory, if it was.
+func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refused string, err error) {
+	if cfg.Progress != nil {
+		cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
+	}
+	r, err := rs.start(cfg, on, beyond)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	defer r.close()
 	p, err := r.program()
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
-	err = r.read(ctx)
+	err = r.read(rs.ctx)
 	notes, bad := r.engineNotes()
 	if bad != nil {
-		return nil, false, bad
+		return nil, "", bad
 	}
 	if a := engine.New(notes); a != nil && err == nil {
 		p.RanOn = on
-		return answerEngine(cfg, p, r, a), false, nil
+		return answerEngine(cfg, p, r, a), "", nil
 	}
 	why, short := engine.Refused(notes)
 	if why != "" && !short {
-		return nil, false, &FailedError{Err: errNotReady, Last: why}
+		return nil, "", &FailedError{Err: errNotReady, Last: why}
 	}
-	refused = r.refused() || r.failed.ofMemory() || short
-	if refused && why != "" && on < largest {
-		return engineRefused(why, notes), true, nil
+	refused = r.refusal(p, short)
+	if refused != "" && why != "" && on < largest {
+		return engineRefused(why, notes), refused, nil
+	}
+	if p.RanOn = on; beyond {
+		p.RanOn = largest
 	}
 	switch {
 	case exists(r.found + ".python"):
-		return nil, false, errNoStart
-	case r.failed != nil && !refused:
+		return nil, "", errNoStart
+	case r.failed != nil && refused == "":
 		if Named(cfg.Command) != "" {
 			r.failed.Last = engine.WithWay(r.failed.Last)
 		}
 		r.failed.Sizes = sizesText(&p, cfg.Assume)
-		return nil, false, r.failed
-	case refused && on < largest && p.Framework != "jax":
-		return nil, true, nil
-	case refused:
-		return tooLarge(cfg, p, r.largestTrace()), false, nil
+		return nil, "", r.failed
+	case refused != "" && !beyond && !p.servedBeyond():
+		return nil, refused, nil
+	case refused != "":
+		return tooLarge(cfg, p, r.largestTrace()), "", nil
 	case err != nil:
-		return nil, false, err
-	case r.lost:
-		return nil, false, errNotWhole
-	case len(r.processes) == 0:
-		return nil, false, noGPU(p)
-	case cfg.As == "" && r.mixed() != nil:
-		return nil, false, r.mixed()
-	case len(cfg.Assume) > 0 && !p.watched:
-		return nil, false, errNotAssumed
+		return nil, "", err
 	}
-
-	t, err := r.join(ctx, cfg)
-	if err != nil {
-		return nil, false, err
-	}
-	defer t.Close()
-	p.RanOn = on
-	report, err = answer(ctx, cfg, p, t, r)
-	return report, false, err
+	report, err = rs.answer(cfg, p, r)
+	return report, "", err
 }
 
-// runOn runs the program on a GPU of a size, in a new folder in dir.
-func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64) (*ran, error) {
-	folder, err := os.MkdirTemp(dir, "run")
+// refusal returns how a run ended for lack of memory, as text for people; "" if it did not. A
+// refusal that the program has caught is none if it came to a good end.
+func (r *ran) refusal(p program, short bool) string {
+	switch {
+	case r.failed != nil && p.Caught > 0:
+		return fmt.Sprintf("the program caught that it was refused memory (%s), and failed all the same", strings.Join(p.CaughtAt, ", "))
+	case r.refused() || r.failed.ofMemory() || short:
+		return "the program was refused memory on the card"
+	}
+	return ""
+}
+
+// servedBeyond reports whether the program was refused nothing that the simulated GPU of 1 TiB had.
+func (p *program) servedBeyond() bool { return p.Framework == "jax" || p.beyond && p.Caught == 0 }
+
+// answer is the report about a run that was served.
+func (rs *runs) answer(cfg Config, p program, r *ran) (*Report, error) {
+	switch {
+	case r.lost:
+		return nil, errNotWhole
+	case len(r.processes) == 0:
+		return nil, noGPU(p)
+	case cfg.As == "" && r.mixed() != nil:
+		return nil, r.mixed()
+	case len(cfg.Assume) > 0 && !p.watched:
+		return nil, errNotAssumed
+	}
+	t, err := r.join(rs.ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	return answer(rs.ctx, cfg, p, t, r)
+}
+
+// start runs the program on a GPU of a size, in a new folder, see once.
+func (rs *runs) start(cfg Config, on uint64, beyond bool) (*ran, error) {
+	folder, err := os.MkdirTemp(rs.dir, "run")
 	if err != nil {
 		return nil, err
 	}
@@ -468,14 +524,18 @@ func runOn(ctx context.Context, cfg Config, dir, front, driver string, on uint64
 	if err != nil {
 		return nil, err
 	}
-	env, err := environment(cfg, front, driver, startup, [][2]string{
+	own := [][2]string{
 		{"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
-		{"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))}, {"GPUMEM_FIT_ENGINE", cfg.engineOptions()},
-	})
+		{"GPUMEM_BEYOND", fmt.Sprint(largest)}, {"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))}, {"GPUMEM_FIT_ENGINE", cfg.engineOptions()},
+	}
+	if beyond {
+		own = append(own, [2]string{"GPUMEM_SIM_BEYOND", "1"}, [2]string{"GPUMEM_FIT_BEYOND", "1"})
+	}
+	env, err := environment(cfg, rs.front, rs.driver, startup, own)
 	if err != nil {
 		return nil, err
 	}
-	if r.failed, err = execute(ctx, cfg, env, r); err != nil {
+	if r.failed, err = execute(rs.ctx, cfg, env, r); err != nil {
 		return nil, err
 	}
 	return r, r.find()
@@ -556,6 +616,9 @@ func readProgram(path string) (program, error) {
 		Peak                       uint64             `json:"peak_bytes"`
 		Time, Steps                uint64
 		Sizes                      []SizeCall
+		Beyond                     bool
+		Caught                     uint64
+		CaughtAt                   []string `json:"caught_at"`
 		Programs                   []struct {
 			Compiled
 			Module string
@@ -571,6 +634,7 @@ func readProgram(path string) (program, error) {
 	p := program{
 		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},
 		peak: f.Peak, ended: f.Reason == "end", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
+		beyond: f.Beyond, Caught: f.Caught, CaughtAt: f.CaughtAt,
 	}
 	if p.ended || f.Reason == "failed" {
 		p.end = f.Time
@@ -597,6 +661,8 @@ func (p *program) sort() {
 	p.Compiled = slices.CompactFunc(p.Compiled, func(a, b Compiled) bool { a.path, b.path = "", ""; return a == b })
 	slices.Sort(p.Own)
 	p.Own = slices.Compact(p.Own)
+	slices.Sort(p.CaughtAt)
+	p.CaughtAt = slices.Compact(p.CaughtAt)
 }
 
 // add adds what another process found.
@@ -610,6 +676,8 @@ func (p *program) add(other program) {
 	p.peak += other.peak
 	p.Steps = max(p.Steps, other.Steps)
 	p.sizes, p.watched = addCalls(p.sizes, other.sizes), p.watched || other.watched
+	p.beyond = p.beyond || other.beyond
+	p.Caught, p.CaughtAt = p.Caught+other.Caught, append(p.CaughtAt, other.CaughtAt...)
 	p.sort()
 }
 

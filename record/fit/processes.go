@@ -71,7 +71,7 @@ func (r *ran) cards(cfg Config, name string, total uint64) (string, error) {
 	// All features, for the pool that records maps pages.
 	one := sim.Config{Total: total, CCMajor: cfg.Sim.CCMajor, CCMinor: cfg.Sim.CCMinor, Name: cfg.Sim.Name}
 	if total != largest { // there a program is not refused anything
-		one.Used, one.Display, one.Context = cfg.Sim.Used, cfg.Sim.Display, cfg.Context
+		one.Used, one.Display, one.Context, one.Beyond = cfg.Sim.Used, cfg.Sim.Display, cfg.Context, largest-min(total, largest)
 	}
 	if known, err := card.Find(strings.TrimPrefix(cfg.Sim.Name, "sim:")); err == nil {
 		one.Name = known.DriverName() // some programs go by it

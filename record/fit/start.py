@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 
+import gpumem_fit_beyond as beyond
 import gpumem_fit_engines as engines
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
@@ -97,6 +98,7 @@ def remove(path):
 writing, ended = threading.RLock(), []
 ends = []  # what is called when the program ends, however Python ends
 again = []  # what a child does that was forked
+threads = []  # that are not the program's
 failed = False  # sys.exit was called with an error
 
 
@@ -105,7 +107,7 @@ def after_fork():
     global writing, failed
     started()
     writing, failed = threading.RLock(), False
-    del ended[:], ends[:]
+    del ended[:], ends[:], threads[:], beyond.refused_at[:]
     for begin in again:
         begin()
 
@@ -225,14 +227,16 @@ class Finder(simulate.Finder):
     def execute(self, name, module, run):
         if name == "torch" and not engines.found():
             pytorch.before(own)
+            beyond.before()
         elif name in engines.ENGINES:
             engines.before(name)
+            beyond.strict()
         elif name == "tensorflow":
             tensorflow.before(take)
         run(module)
         simulate.prepare(name, module)
         if name == "torch" and hasattr(module, "version"):  # else it is a file of the program's with that name
-            pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine, engines.found)
+            pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine, engines.found, threads)
         elif name == "tensorflow":
             tensorflow.after(module, called, save)
         elif name == "jax":
@@ -425,17 +429,19 @@ def watch(jax):
         count(lambda reason: write(bridge, reason))
 
 
-def repeats(look, write, seconds=SECONDS):
+def repeats(look, write, seconds=SECONDS, wait=None):
     """Watches memory in a thread. It ends the program when memory repeats. look returns the
-    peak, and how many allocations there were."""
+    peak, and how many allocations there were. wait waits some seconds."""
     import time
+
+    wait = wait or time.sleep
 
     full = os.environ.get("GPUMEM_FIT_FULL") == "1"
 
     def watch():
         peak, before, since, found = 0, 0, time.monotonic(), False
         while True:
-            time.sleep(0.05)
+            wait(0.05)
             reason = agreed()
             if reason:
                 stop(write, reason)
@@ -462,6 +468,7 @@ def repeats(look, write, seconds=SECONDS):
 
     thread = threading.Thread(target=watch)
     thread.daemon = True
+    threads.append(thread)
     thread.start()
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 
+import gpumem_fit_beyond as beyond
 import gpumem_fit_sizes as sizes
 
 # Settings that would change what is recorded. What the program has is reported.
@@ -33,11 +34,12 @@ def before(own):
             own[name] = os.environ.pop(name)
 
 
-def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine):
+def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine, threads):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
     ends the program when its memory does, at_end calls write when the program ends, agree
-    ends it after as many steps of its optimizers as steps returns, mine names files, and engine
-    returns the name of an engine, whose own settings are a part of what it measures."""
+    ends it after as many steps of its optimizers as steps returns, mine names files, engine
+    returns the name of an engine, whose own settings are a part of what it measures, and threads
+    are those of fit."""
     import pickle
 
     if not torch.version.cuda:
@@ -54,7 +56,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
     def write(reason):
         path = mine(".torch")
         with open(path + ".part", "wb") as file:
-            pickle.dump(dict(torch.cuda.memory._snapshot(), num_alloc_retries=retries()), file)
+            pickle.dump(dict(snapshot(), num_alloc_retries=retries()), file)
         os.replace(path + ".part", path)
         found(reason, max(peak, look()[0]))
 
@@ -63,7 +65,18 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         save({
             "framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [],
             "peak_bytes": peak, "steps": max(done.values(), default=0), "sizes": sizes.found(),
+            "beyond": beyond.listening(), "caught": caught() if beyond.refused_at else 0, "caught_at": beyond.refused_at,
         })
+
+    def caught():
+        return sum(torch.cuda.memory_stats(i)["num_ooms"] for i in range(torch.cuda.device_count()))
+
+    def snapshot():
+        """PyTorch's, without the requests whose refusal the program has caught."""
+        whole = torch.cuda.memory._snapshot()
+        if beyond.refused_at:
+            whole["device_traces"] = [[e for e in trace if e["action"] != "oom"] for trace in whole["device_traces"]]
+        return whole
 
     def retries():
         # Without any, segments that were released are an emptied cache: see trim.go.
@@ -91,7 +104,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine)
         open(mine(".open"), "w").close()  # there is to be a snapshot
         found("begun", 0)
         at_end(write)
-        repeats(look, write, SECONDS)
+        repeats(look, write, SECONDS, beyond.waiting(getattr(torch.cuda, "OutOfMemoryError", RuntimeError), threads))
         optimizer = sys.modules.get("torch.optim.optimizer")
         if optimizer:
             optimizer.register_optimizer_step_post_hook(count)

@@ -77,7 +77,7 @@ type Account interface {
 // What it takes is counted in the account first, so that a refusal of the lease is
 // one of the device, which every policy knows how to meet.
 //
-// Its total is the lease's limit where that is less.
+// Its total is the lease's limit where that is less, or what the driver grants where that is more.
 //
 // An event is never recorded in a stream in which a graph is being captured: it would
 // become a part of the graph, and to ask for it would spoil the capture. See late.
@@ -90,6 +90,7 @@ type Account interface {
 type gpu struct {
 	Driver
 	info    device.Info
+	total   uint64 // that the program sees, in bytes
 	account Account
 	ordered bool // plain memory is freed in stream order; else what is freed is out of use, and a mark in stream 0 has passed already
 
@@ -132,18 +133,19 @@ func newGPU(d Driver, c Config) *gpu {
 	g.blocks, g.charged = c.Charges.blocks, &c.Charges.sum
 	g.blocks.atLeast(max(g.info.Page, g.info.Granularity))
 	limit, _ := c.Account.Limit()
-	g.info.Total = min(g.info.Total, limit)
+	g.total = min(g.info.Total, limit)
+	g.info.Total = g.total + min(c.Beyond, limit-g.total)
 	return g
 }
 
-// Info is the driver's, with no more than the lease as the total.
+// Info is the driver's, with no more than the lease as the total, and no less than it may grant.
 func (g *gpu) Info() device.Info { return g.info }
 
 // MemInfo is what the driver has free and the lease leaves of it.
 func (g *gpu) MemInfo() (free, total uint64, err error) {
 	free, _, err = g.Driver.MemInfo()
 	_, left := g.account.Limit()
-	return min(free, left), g.info.Total, err
+	return min(free, left), g.total, err
 }
 
 // Want and Wanted pass through the lease's account.

@@ -93,8 +93,10 @@ type Config struct {
 	// Ordered says that the program frees plain memory in the order of its one
 	// stream.
 	Ordered bool
-	Record  *trace.Writer // of every allocation and free; nil for none
-	Say     func(string)  // one line for a person; nil discards it
+	// Beyond is how many bytes more than its total the driver may grant. The program sees the total.
+	Beyond uint64
+	Record *trace.Writer // of every allocation and free; nil for none
+	Say    func(string)  // one line for a person; nil discards it
 	// Before are the figures of an earlier pool of this process on the GPU, which count on.
 	Before Figures
 	// Addresses is called with the lowest address that a block ever had and the one behind
@@ -385,7 +387,7 @@ func (p *Pool) retry(r gpumem.Request, err error, seen uint64) (gpumem.Block, er
 	if !errors.Is(err, gpumem.ErrOutOfMemory) {
 		return gpumem.Block{}, err
 	}
-	if r.Bytes > p.Total() || errors.Is(err, alloc.ErrNever) { // whatever is released
+	if r.Bytes > p.dev.info.Total || errors.Is(err, alloc.ErrNever) { // whatever is released
 		return p.pool.Request(context.Background(), r)
 	}
 	var b gpumem.Block
@@ -627,7 +629,7 @@ func (p *Pool) Info() (free, total uint64, err error) {
 }
 
 // Total is cuDeviceTotalMem: at most the lease's limit.
-func (p *Pool) Total() uint64 { return p.dev.info.Total }
+func (p *Pool) Total() uint64 { return p.dev.total }
 
 // StreamDestroyed is called before the program destroys a stream.
 func (p *Pool) StreamDestroyed(stream uint64) error {

@@ -1,0 +1,235 @@
+"""Asks beyond.py, whose path is the argument, whether functions would catch an error: each says so
+in its name. Prints what is wrong."""
+import contextlib
+import importlib.util
+import sys
+import threading
+
+spec = importlib.util.spec_from_file_location("beyond", sys.argv[1])
+beyond = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(beyond)
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+ERRORS = (ValueError, OutOfMemoryError)
+found = []
+
+
+def ask():
+    found.append(beyond.catching(threading.get_ident(), OutOfMemoryError, []))
+
+
+def log(error):
+    print(error)
+
+
+def catches_by_name():
+    try:
+        ask()
+    except OutOfMemoryError:
+        pass
+
+
+def catches_a_base():
+    try:
+        ask()
+    except (KeyError, RuntimeError) as error:
+        log(error)
+
+
+def catches_all():
+    try:
+        ask()
+    except:
+        pass
+
+
+def catches_by_a_variable():
+    try:
+        ask()
+    except ERRORS:
+        pass
+
+
+def catches_by_a_local_variable():
+    errors = OutOfMemoryError
+    try:
+        ask()
+    except errors:
+        pass
+
+
+def catches_by_its_text():
+    try:
+        ask()
+    except RuntimeError as error:
+        if "out of memory" in str(error):
+            return None
+        raise
+
+
+def catches_in_the_caller():
+    for _ in range(1):
+        try:
+            return [passes_nothing_by() for _ in range(1)]
+        except Exception:
+            continue
+
+
+def passes_nothing_by():
+    ask()
+
+
+def catches_behind_another():
+    try:
+        try:
+            ask()
+        except OutOfMemoryError as error:
+            log(error)
+            raise
+        finally:
+            log
+    except RuntimeError:
+        pass
+
+
+def catches_by_suppress():
+    with contextlib.suppress(ValueError, RuntimeError):
+        ask()
+
+
+def decorated(function):
+    return function
+
+
+@decorated
+@decorated
+def catches_in_a_decorated():
+    try:
+        (lambda: ask())()
+    except Exception:
+        pass
+
+
+def passes():
+    ask()
+
+
+def passes_another_error():
+    try:
+        ask()
+    except (ValueError, KeyError):
+        pass
+
+
+def passes_it_on():
+    try:
+        ask()
+    except Exception as error:
+        log(error)
+        raise
+
+
+def passes_it_on_before_all():
+    try:
+        ask()
+    except OutOfMemoryError:
+        raise
+    except Exception:
+        pass
+
+
+def passes_it_on_in_both_branches():
+    try:
+        ask()
+    except RuntimeError as error:
+        if "memory" in str(error):
+            raise MemoryError() from error
+        else:
+            raise
+
+
+def passes_to_the_end_of_the_program():
+    try:
+        ask()
+    except Exception as error:
+        log(error)
+        sys.exit(1)
+
+
+def passes_behind_the_statement():
+    try:
+        log
+    except Exception:
+        pass
+    ask()
+
+
+def passes_in_a_handler():
+    try:
+        raise ValueError()
+    except Exception:
+        ask()
+
+
+def passes_a_function_made_within():
+    try:
+        def function():
+            ask()
+    except Exception:
+        pass
+    function()
+
+
+def passes_an_unknown_name():
+    try:
+        ask()
+    except missing.Error:
+        pass
+
+
+def passes_finally():
+    try:
+        ask()
+    finally:
+        log
+
+
+for name, function in sorted(globals().copy().items()):
+    if not name.startswith(("catches_", "passes")) or name == "passes_nothing_by":
+        continue
+    del found[:]
+    function()
+    if len(found) != 1 or (found[0] is not None) != name.startswith("catches"):
+        print("%s: %s" % (name, found))
+
+try:
+    ask()
+except Exception:
+    pass
+if found[-1] is None or not found[-1].startswith("catching.py:"):
+    print("the program itself: %s" % found[-1])
+
+# Another thread asks, for which the main thread waits.
+import concurrent.futures
+
+
+def catches_of_another_thread():
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        return pool.submit(ask).result()
+    except RuntimeError:
+        pass
+
+
+def passes_of_another_thread():
+    concurrent.futures.ThreadPoolExecutor(1).submit(ask).result()
+
+
+catches_of_another_thread()
+passes_of_another_thread()
+if found[-2] is None or found[-1] is not None:
+    print("another thread: %s" % found[-2:])
