@@ -35,6 +35,9 @@ func writeEngine(t *text, rep *fit.Report) {
 	if a.Longest > 0 {
 		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(a.Longest8))
 	}
+	if s := a.Second; s != nil {
+		t.Line("a start that finds compiled code: activations %s, %s tokens, %.1f requests at once", size.Format(s.Activations), report.Count(s.Tokens), s.Requests)
+	}
 	for _, d := range a.Doubts {
 		t.Line("Not sure: %s.", d)
 	}

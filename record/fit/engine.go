@@ -168,9 +168,12 @@ func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error)
 func engineDifferences(a *Engine) []string {
 	list := []string{"Other is buffers of the engine, and what lies outside of PyTorch's pool: start-up logs of cards have .01 to .06 GiB of the latter on one GPU " +
 		"and .2 to 1.4 GiB with several, of which the simulated GPU shows little."}
+	if a.Captured > 0 {
+		list = append(list, fmt.Sprintf("What the driver takes for %d graphs is not in the answer: start-up logs of cards have .1 to .3 MiB for each, an older one 1.3.", a.Captured))
+	}
 	switch a.Compiled {
 	case engine.Cold:
-		list = append(list, "Measured with a cold compile cache: a start that finds compiled code measures smaller activations.")
+		list = append(list, "Measured with a cold compile cache, as in a first start, in which PyTorch also takes memory to time kernels.")
 	case engine.Warm:
 		list = append(list, "Measured with a warm compile cache: a first start, which compiles, measures larger activations.")
 	}

@@ -222,6 +222,9 @@ func TestEngineEndsWhenReady(t *testing.T) {
 	if want := [...]uint64{2500 * 16, 1000 << 20, 100 << 20, 64 << 20, 2500 << 20, 336 << 20, 78976, 8960}; figures != want || !r.Fits || len(a.Doubts) > 0 {
 		t.Errorf("%+v", a)
 	}
+	if s := a.Second; s == nil || s.Activations != 30<<20 || s.Tokens != 2570*16 {
+		t.Errorf("a second start: %+v", s)
+	}
 	if !slices.Equal(a.Options, []string{"load_format=dummy", "skip_tokenizer_init=true"}) || out.Len() > 0 {
 		t.Errorf("%q, it printed %q", a.Options, out.String())
 	}

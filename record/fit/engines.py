@@ -104,6 +104,44 @@ def graphs():
         return None  # of an old release
 
 
+# The functions of PyTorch in which a compiler times kernels with tensors of its own, once: what it has found
+# is read from its cache afterwards.
+TIMING = {"generate_and_run_autotune_block", "benchmark_all_configs"}
+
+
+def events():
+    """The events of PyTorch's recording on this GPU so far."""
+    import torch
+
+    try:
+        return torch.cuda.memory._snapshot()["device_traces"][torch.cuda.current_device()]
+    except (AttributeError, KeyError, IndexError):
+        return []
+
+
+def once(trace, first):
+    """By how much the peak of the requests since an event would be lower without the tensors with which
+    a compiler times kernels."""
+    sizes, timed = {}, set()
+    live, most = [0, 0], [0, 0]
+    for i, event in enumerate(trace):
+        at = event["addr"]
+        if event["action"] == "alloc":
+            sizes[at] = grows = event["size"]
+            if any(f["name"] in TIMING for f in event.get("frames") or ()):
+                timed.add(at)
+            else:
+                timed.discard(at)
+        elif event["action"] == "free_completed" and at in sizes:
+            grows = -sizes.pop(at)
+        else:
+            continue
+        if i >= first:
+            live = [live[0] + grows, live[1] if at in timed else live[1] + grows]
+            most = [max(most[0], live[0]), max(most[1], live[1])]
+    return most[0] - most[1]
+
+
 def stage(kind, name, after=None, before=lambda _: [memory()]):
     """Notes memory before and after a method, the first time that it is called. What is called after
     it has the method's result and arguments."""

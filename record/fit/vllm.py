@@ -11,10 +11,13 @@ SETTINGS = {
 
 def prepare():
     """What is compiled here, without a GPU to choose kernels by time, is not for runs on one. And
-    a first start, which compiles, is the one that has to find room."""
-    if not os.environ.get("VLLM_CACHE_ROOT"):
-        os.environ["VLLM_CACHE_ROOT"] = os.environ["GPUMEM_FIT"] + ".cache"
-        common.noted["set"].append("VLLM_CACHE_ROOT=(a new folder)")
+    a first start, which compiles, is the one that has to find room. PyTorch's own cache counts as vLLM's."""
+    if os.environ.get("VLLM_CACHE_ROOT"):
+        return
+    for variable in ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR"):
+        if not os.environ.get(variable):
+            os.environ[variable] = os.environ["GPUMEM_FIT"] + ".cache"
+            common.noted["set"].append("%s=(a new folder)" % variable)
 
 
 def arguments(kind):
@@ -54,11 +57,12 @@ def worker(kind):
                 import torch
 
                 torch.cuda.reset_peak_memory_stats()
-                begin, apart = common.memory(), common.graphs()
+                begin, apart, first = common.memory(), common.graphs(), len(common.events())
                 result = run(*args, **named)
                 common.noted["stages"].setdefault(name, [begin, common.memory()])
                 if isinstance(result, int):
                     common.noted.setdefault("results", {})[name] = result
+                common.noted.setdefault("once", {})[name] = common.once(common.events(), first)
                 if apart is not None:
                     common.noted.setdefault("apart", {})[name] = common.graphs() - apart
                 return result

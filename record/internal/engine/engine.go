@@ -62,11 +62,13 @@ type Answer struct {
 	Need uint64 `json:"smallest_card_bytes"`
 
 	Compiled Compiled `json:"compile_cache"`
-	Set      []string `json:"set"`     // for the simulated GPU, NAME=value
-	Options  []string `json:"options"` // of the engine, NAME=value, that are not the program's
-	Others   []Other  `json:"other_settings"`
-	Cards    []Other  `json:"other_cards"`
-	Doubts   []string `json:"doubts"` // figures that the recording does not bear
+	// Second is a start after this one, which finds compiled code; nil if that is the same.
+	Second  *Second  `json:"second_start,omitempty"`
+	Set     []string `json:"set"`     // for the simulated GPU, NAME=value
+	Options []string `json:"options"` // of the engine, NAME=value, that are not the program's
+	Others  []Other  `json:"other_settings"`
+	Cards   []Other  `json:"other_cards"`
+	Doubts  []string `json:"doubts"` // figures that the recording does not bear
 
 	blocks    uint64
 	positions uint64 // of the model; 0 if unknown
@@ -79,9 +81,11 @@ type Figures struct {
 	Activations uint64 `json:"activation_bytes"` // the peak of the largest batch, above the weights
 	Graphs      uint64 `json:"graph_bytes"`
 	Outside     uint64 `json:"outside_bytes"` // beside PyTorch's pool, and what that holds unused
+	Captured    uint64 `json:"graphs_captured"`
 	Cache       uint64 `json:"kv_cache_bytes"`
 	Left        uint64 `json:"left_bytes"` // by the utilization; the context of the process lies there
 
+	once                 uint64  // of the activations, what a compiler took to time kernels
 	available, requested float64 // for the cache, and for all
 	block                uint64  // bytes of one of the cache
 }
@@ -95,6 +99,13 @@ const (
 	Cold        Compiled = "cold"
 	Warm        Compiled = "warm"
 )
+
+// Second is what differs in a start that finds compiled code.
+type Second struct {
+	Activations uint64  `json:"activation_bytes"`
+	Tokens      uint64  `json:"kv_cache_tokens"`
+	Requests    float64 `json:"requests"`
+}
 
 // ofMemory are the errors of engines that have not found memory enough.
 var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|larger than the available KV cache memory|out of ?memory|` +
@@ -125,6 +136,7 @@ var ways = []struct{ of, way string }{
 	{"nvcc", "FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"},
 	{"larger than the number of available GPUs", "two GPUs of a card are --card 'L4*2'"},
 	{"requires a tokenizer", "put the model's tokenizer and processor files beside its config.json, by which images are measured, or serve text alone with --language-model-only"},
+	{"load image processor", "put the model's tokenizer and processor files beside its config.json, by which images are measured, or serve text alone with --language-model-only"},
 }
 
 // WithWay returns an error of an engine, with a way out of it if one is known.
@@ -219,10 +231,12 @@ func (n *Note) compiled() Compiled {
 func (w *Note) measure(blocks uint64) Figures {
 	f := Figures{
 		Weights: w.Worker.Weights, Graphs: uint64(max(0, w.graphs())), Cache: w.Worker.Cache,
+		Captured:  uint64(max(0, w.Counts["num_cudagraph_captured"])),
 		available: w.Worker.Available, requested: w.Worker.Requested,
 	}
 	if s := w.Stages[running]; len(s) == 2 {
 		f.Activations = s[1].Peak - min(s[0].Allocated, s[1].Peak)
+		f.once = min(w.Once[running], f.Activations)
 	}
 	// The engine takes its estimate of the graphs from the cache, if it makes one.
 	rest := f.requested - f.available - float64(f.Weights) - float64(f.Activations) - float64(max(0, w.Worker.Graphs))

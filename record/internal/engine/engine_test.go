@@ -151,6 +151,17 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// TestSecondStart: what a compiler takes to time kernels a start with compiled code has for the cache.
+func TestSecondStart(t *testing.T) {
+	a := New(recorded(t, func(n *Note) { n.Once = map[string]uint64{running: 100 << 20} }))
+	if s := a.Second; s == nil || s.Activations != a.Activations-100<<20 || s.Tokens-a.Tokens != 100<<20/(128<<10) {
+		t.Errorf("%+v of %+v", s, a)
+	}
+	if a = New(recorded(t, nil)); a.Second != nil {
+		t.Errorf("%+v", a.Second)
+	}
+}
+
 // TestDerivedFollowsTheCard: what another part of the card gives is what it has more, in whole blocks.
 func TestDerivedFollowsTheCard(t *testing.T) {
 	a := New(recorded(t, nil))
@@ -176,17 +187,21 @@ func TestDerivedFollowsTheCard(t *testing.T) {
 // TestSettings: the highest utilization leaves the context, the graphs and a reserve.
 func TestSettings(t *testing.T) {
 	for _, tc := range []struct {
-		context uint64
-		want    string
-	}{{512 << 20, "--gpu-memory-utilization 0.96 45040"}, {1 << 30, "--gpu-memory-utilization 0.93 39648"}, {2 << 30, ""}} {
-		a := New(recorded(t, nil))
+		context  uint64
+		captured int // graphs
+		want     string
+	}{
+		{512 << 20, 0, "--gpu-memory-utilization 0.96 45040"}, {1 << 30, 0, "--gpu-memory-utilization 0.93 39648"}, {2 << 30, 0, ""},
+		{512 << 20, 1718, "--gpu-memory-utilization 0.94 41456"}, // of which the driver takes 430 MiB
+	} {
+		a := New(recorded(t, func(n *Note) { n.Counts["num_cudagraph_captured"] = tc.captured }))
 		a.Settings(tc.context)
 		got := ""
 		for _, o := range a.Others {
 			got += fmt.Sprint(o.Set, " ", o.Tokens)
 		}
 		if got != tc.want {
-			t.Errorf("context %d: got %q, want %q", tc.context, got, tc.want)
+			t.Errorf("context %d, %d graphs: got %q, want %q", tc.context, tc.captured, got, tc.want)
 		}
 	}
 }

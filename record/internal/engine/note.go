@@ -21,6 +21,7 @@ type Note struct {
 	Stages  map[string][]state `json:"stages"`  // memory before and after each step of the start
 	Results map[string]int64   `json:"results"` // of some of these steps, as the engine has them
 	Apart   map[string]int64   `json:"apart"`   // what PyTorch's pools of graphs grew by in some steps, if it says so
+	Once    map[string]uint64  `json:"once"`    // of the peak of some steps, what a compiler took to time kernels
 	Counts  map[string]int     `json:"compiled"`
 	Ready   bool               `json:"ready"`
 	Error   string             `json:"error"` // why it is not ready

@@ -32,13 +32,18 @@ func (f *Figures) room(more float64) float64 {
 
 // with returns what another part of a card gives for the cache.
 func (a *Answer) with(total uint64, utilization float64) Other {
+	return a.given(total, func(f *Figures) float64 { return math.Ceil(float64(total)*utilization) - f.requested }) // as the engine rounds it
+}
+
+// given returns what the cache is on cards of a size where each GPU gives the engine more bytes.
+func (a *Answer) given(total uint64, more func(*Figures) float64) Other {
 	o := Other{Bytes: total}
 	if a.blocks == 0 {
 		return o
 	}
 	blocks := math.Inf(1)
 	for _, f := range a.Ranks {
-		blocks = min(blocks, f.room(math.Ceil(float64(total)*utilization)-f.requested)) // as the engine rounds it
+		blocks = min(blocks, f.room(more(&f)))
 	}
 	part := blocks / float64(a.blocks)
 	o.Requests = a.Requests * part
@@ -49,6 +54,10 @@ func (a *Answer) with(total uint64, utilization float64) Other {
 
 // derive fills what follows by arithmetic.
 func (a *Answer) derive() {
+	if a.once > 0 {
+		o := a.given(a.CardBytes, func(f *Figures) float64 { return float64(f.once) })
+		a.Second = &Second{Activations: a.Activations - a.once, Tokens: o.Tokens, Requests: o.Requests}
+	}
 	for _, f := range a.Ranks {
 		if f.block == 0 || f.requested == 0 || a.Requests == 0 || a.Utilization == 0 {
 			continue
@@ -61,6 +70,10 @@ func (a *Answer) derive() {
 // keep is what stays free beside the engine at the highest utilization that is advised.
 const keep = 256 << 20
 
+// perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .27 MiB in all
+// start-up logs of cards but one, which has 1.3 (docs/evidence/serving.md). The simulated driver takes nothing.
+const perGraph = 256 << 10
+
 // Settings fills what other flags of the engine give on this card, of which a process takes
 // context bytes beside the engine's measurement. What changes the measurement, such as the type of
 // the cache, by which an engine chooses its kernels of attention, is not among them.
@@ -68,7 +81,7 @@ func (a *Answer) Settings(context uint64) {
 	if a.block == 0 {
 		return
 	}
-	taken := context + a.Graphs + keep
+	taken := context + a.Graphs + a.Captured*perGraph + keep
 	most := math.Floor(100*float64(a.CardBytes-min(taken, a.CardBytes))/float64(a.CardBytes)) / 100
 	if most > a.Utilization {
 		o := a.with(a.CardBytes, most)
