@@ -30,8 +30,8 @@ func writeEngine(t *text, rep *fit.Report) {
 	}
 	a := rep.Engine
 	writeServes(t, a, rep.DeviceBytes)
-	t.Line("weights %s, activations %s, graphs %s, other %s, KV cache %s; the utilization of %.4g leaves %s",
-		size.Format(a.Weights), size.Format(a.Activations), size.Format(a.Graphs), size.Format(a.Outside), size.Format(a.Cache), a.Utilization, size.Format(a.Left))
+	t.Line("weights %s, %sgraphs %s, other %s, KV cache %s; %s %.4g leaves %s", size.Format(a.Weights), activations(a), size.Format(a.Graphs),
+		size.Format(a.Outside), size.Format(a.Cache), a.Part, a.Utilization, size.Format(a.Left))
 	if a.Longest > 0 {
 		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(a.Longest8))
 	}
@@ -86,6 +86,14 @@ func writeRanks(t *text, ranks []fit.EngineFigures) {
 	t.Table(tab)
 }
 
+// activations are none where an engine does not measure them.
+func activations(a *fit.Engine) string {
+	if a.Activations == 0 {
+		return ""
+	}
+	return "activations " + size.Format(a.Activations) + ", "
+}
+
 // writeServes writes the verdict about a card.
 func writeServes(t *text, a *fit.Engine, card uint64) {
 	on := size.Format(a.CardBytes)
@@ -106,8 +114,8 @@ func writeServes(t *text, a *fit.Engine, card uint64) {
 		return
 	}
 	t.Line("Does not serve on %s: %s", size.Format(card), report.OneLine(a.Reason))
-	t.Line("It ran on %s to learn what it needs: GPUs of %s serve one request of %s (%s, utilization %.4g).",
-		on, size.Format(a.Need), report.Count(a.MaxLen), what, a.Utilization)
+	t.Line("It ran on %s to learn what it needs: GPUs of %s serve one request of %s (%s, %s %.4g).",
+		on, size.Format(a.Need), report.Count(a.MaxLen), what, a.Part, a.Utilization)
 }
 
 func engineTable(first string) *report.Table {

@@ -12,7 +12,7 @@ import (
 func TestEngineText(t *testing.T) {
 	const gib = 1 << 30
 	serves := fit.Engine{
-		Engine: "vllm", Version: "0.33.0", Serves: true, DType: "bfloat16", CardBytes: 22 * gib, GPUs: 1, Utilization: .9, MaxLen: 8192,
+		Engine: "vllm", Version: "0.33.0", Serves: true, DType: "bfloat16", CardBytes: 22 * gib, GPUs: 1, Utilization: .9, Part: "gpu-memory-utilization", MaxLen: 8192,
 		Tokens: 27248, Requests: 3.33, Longest: 27248, Longest8: 3406, Need: 20 * gib,
 		Figures: fit.EngineFigures{Weights: 15 * gib, Activations: gib, Graphs: gib / 8, Outside: gib / 4, Cache: 4 * gib, Left: gib},
 		Set:     []string{"A=1"}, Options: []string{"load_format=dummy"}, Doubts: []string{"weights: vllm says 15 GiB, and its allocator 14 GiB"},
@@ -31,7 +31,7 @@ func TestEngineText(t *testing.T) {
 		{"serves", `Serves: 27,248 tokens of KV cache, 3.3 requests of 8,192 at once (vllm 0.33.0,
   bfloat16, on 22 GiB)
 weights 15 GiB, activations 1 GiB, graphs 128 MiB, other 256 MiB, KV cache 4
-  GiB; the utilization of 0.9 leaves 1 GiB
+  GiB; gpu-memory-utilization 0.9 leaves 1 GiB
 longest context for one request: 27,248; for 8 at once: 3,406
 Not sure: weights: vllm says 15 GiB, and its allocator 14 GiB.
 
@@ -48,7 +48,7 @@ For the simulated GPU: A=1, load_format=dummy.
 		{"on two GPUs", `Serves, in each of 2 replicas: 27,248 tokens of KV cache, 3.3 requests of 8,192
   at once (vllm 0.33.0, bfloat16, on 2 GPUs of 22 GiB)
 weights 15 GiB, activations 1 GiB, graphs 128 MiB, other 256 MiB, KV cache 4
-  GiB; the utilization of 0.9 leaves 1 GiB
+  GiB; gpu-memory-utilization 0.9 leaves 1 GiB
 longest context for one request: 27,248; for 8 at once: 3,406
 Not sure: weights: vllm says 15 GiB, and its allocator 14 GiB.
 
@@ -64,7 +64,7 @@ T4    no                            8,192   15 GiB        1 GiB
 
 Does not serve on 14 GiB: ValueError: No available; memory
 It ran on 22 GiB to learn what it needs: GPUs of 18 GiB serve one request of
-  8,192 (vllm 0.33.0, bfloat16, utilization 0.9).
+  8,192 (vllm 0.33.0, bfloat16, gpu-memory-utilization 0.9).
 `, &fit.Report{Engine: &refused, Ran: []fit.RanCard{{Card: "L4", Engine: &serves}, {Card: "T4", Engine: &refused}}}},
 		{"varied", `max-model-len  serves  tokens  requests  of length  weights  activations  KV cache
 8192           yes     27,248       3.3      8,192   15 GiB        1 GiB     4 GiB

@@ -196,11 +196,17 @@ func logged(log, line string) []string {
 // standIn is a program for a stand-in of vLLM that allocates nothing, with options.
 func standIn(t *testing.T, options ...string) fit.Config {
 	t.Helper()
+	return standInOf(t, "serve.py", options...)
+}
+
+// standInOf is the same for the program of another engine.
+func standInOf(t *testing.T, program string, options ...string) fit.Config {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("SKIPPED: there is no python3 on PATH")
 	}
-	return fit.Config{Command: append([]string{python, "testdata/engine/serve.py"}, options...), Env: environ(t), Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
+	return fit.Config{Command: append([]string{python, "testdata/engine/" + program}, options...), Env: environ(t), Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
 }
 
 // TestEngineEndsWhenReady: the figures are those of the stand-in's constants, and its program is
@@ -227,6 +233,43 @@ func TestEngineEndsWhenReady(t *testing.T) {
 	}
 	if !slices.Equal(a.Options, []string{"load_format=dummy", "skip_tokenizer_init=true"}) || out.Len() > 0 {
 		t.Errorf("%q, it printed %q", a.Options, out.String())
+	}
+}
+
+// TestSGLang: the figures are those of the stand-in's constants, the fraction is what it chooses by the
+// card, and what follows for another fraction is what a run gives.
+func TestSGLang(t *testing.T) {
+	run := func(card uint64, options ...string) *fit.Engine {
+		t.Helper()
+		cfg := standInOf(t, "serve_sglang.py", options...)
+		cfg.Sim.Total = card << 20
+		r, err := fit.Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Engine == nil || r.Fits != r.Engine.Serves {
+			t.Fatalf("%+v", r)
+		}
+		return r.Engine
+	}
+	a := run(4000)
+	figures := [...]uint64{a.Tokens, a.Weights, a.Graphs, a.Outside, a.Cache, a.Left}
+	if want := [...]uint64{2600 * 16, 1000 << 20, 64 << 20, 50 << 20, 2600 << 20, 286 << 20}; figures != want || len(a.Doubts) > 0 || a.Activations > 0 {
+		t.Errorf("%d, %+v", figures, a)
+	}
+	if a.Utilization != .9 || a.Requests != 8 || !slices.Equal(a.Options, []string{"load_format=dummy", "skip_tokenizer_init=true"}) {
+		t.Errorf("%+v", a)
+	}
+	if a = run(4000, "mem_fraction_static=0.8"); a.Tokens != 2200*16 {
+		t.Errorf("%+v", a)
+	}
+	a = run(1200)
+	if a.Serves || !strings.Contains(a.Reason, "leave no GPU memory for the KV cache") || a.CardBytes != 2400<<20 {
+		t.Errorf("%+v", a)
+	}
+	// 4096 tokens take 256 MiB, a third stays free, as on the smaller card, and the rest of a block.
+	if need := a.Need >> 20; need != 1884 {
+		t.Errorf("it needs %d MiB", need)
 	}
 }
 

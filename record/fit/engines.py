@@ -14,9 +14,10 @@
 import json
 import os
 
+import gpumem_fit_sglang as sglang
 import gpumem_fit_vllm as vllm
 
-ENGINES = {"vllm": vllm}
+ENGINES = {"sglang": sglang, "vllm": vllm}
 
 # The engines' modules that are changed when they are imported, and the engine of each.
 MODULES = {module: name for name, engine in ENGINES.items() for module in list(engine.MODULES) + [name]}
@@ -142,21 +143,21 @@ def once(trace, first):
     return most[0] - most[1]
 
 
-def stage(kind, name, after=None, before=lambda _: [memory()]):
-    """Notes memory before and after a method, the first time that it is called. What is called after
-    it has the method's result and arguments."""
-    inner = getattr(kind, name, None)
+def stage(kind, name, after=None, before=lambda _: [memory()], step=None):
+    """Notes memory before and after a method, the first time that it is called, as that of a step: its
+    own name, or the one that note.go has for it. What is called after it has the method's result and arguments."""
+    inner, step = getattr(kind, name, None), step or name
     if inner is None:
         return
 
     def call(self, *args, **named):
         stages = noted.setdefault("stages", {})
-        if name in stages:
+        if step in stages:
             return inner(self, *args, **named)
-        stages[name] = before(self)
+        stages[step] = before(self)
         with Refusal():
             result = inner(self, *args, **named)
-        stages[name].append(memory())
+        stages[step].append(memory())
         if after is not None:
             after(self, result, *args)
         save()
@@ -187,6 +188,10 @@ def attributes(of, *names):
         if value is not None:
             values[name] = value if isinstance(value, (bool, int, float, str)) else str(value)
     return values
+
+
+def has_tokenizer(folder):
+    return not os.path.isdir(folder) or any("token" in name for name in os.listdir(folder))
 
 
 def vary(arguments):

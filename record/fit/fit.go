@@ -57,7 +57,7 @@ import (
 
 // The start-up file, with its parts.
 //
-//go:embed start.py torch.py beyond.py sizes.py tensorflow.py engines.py vllm.py
+//go:embed *.py
 var startUp embed.FS
 
 // writeStart writes the start-up file into a new folder. Its parts have names that no
@@ -66,12 +66,16 @@ func writeStart(folder string) error {
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return err
 	}
-	for from, to := range map[string]string{
-		"start.py": "sitecustomize.py", "torch.py": "gpumem_fit_torch.py", "beyond.py": "gpumem_fit_beyond.py", "sizes.py": "gpumem_fit_sizes.py",
-		"tensorflow.py": "gpumem_fit_tensorflow.py",
-		"engines.py":    "gpumem_fit_engines.py", "vllm.py": "gpumem_fit_vllm.py",
-	} {
-		text, err := startUp.ReadFile(from)
+	files, err := startUp.ReadDir(".")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		to := "gpumem_fit_" + f.Name()
+		if f.Name() == "start.py" {
+			to = "sitecustomize.py" // which Python imports
+		}
+		text, err := startUp.ReadFile(f.Name())
 		if err == nil {
 			err = os.WriteFile(filepath.Join(folder, to), text, 0o600)
 		}
@@ -181,6 +185,7 @@ type program struct {
 	TooLarge bool `json:"too_large,omitempty"`
 
 	peak    uint64     // by PyTorch's allocator; 0 if it is not known
+	forCPU  bool       // its framework is built without CUDA
 	ended   bool       // it came to its own end
 	end     uint64     // when, in nanoseconds since 1970
 	sizes   []SizeCall // see Doubt
@@ -633,7 +638,7 @@ func readProgram(path string) (program, error) {
 	}
 	p := program{
 		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},
-		peak: f.Peak, ended: f.Reason == "end", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
+		peak: f.Peak, ended: f.Reason == "end", forCPU: f.Reason == "no cuda", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
 		beyond: f.Beyond, Caught: f.Caught, CaughtAt: f.CaughtAt,
 	}
 	if p.ended || f.Reason == "failed" {
@@ -668,7 +673,7 @@ func (p *program) sort() {
 // add adds what another process found.
 func (p *program) add(other program) {
 	if p.Framework == "" {
-		p.Framework, p.Version = other.Framework, other.Version
+		p.Framework, p.Version, p.forCPU = other.Framework, other.Version, other.forCPU
 	}
 	p.Repeats = p.Repeats || other.Repeats
 	p.Stepped = p.Stepped || other.Stepped

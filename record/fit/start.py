@@ -20,6 +20,7 @@ import threading
 
 import gpumem_fit_beyond as beyond
 import gpumem_fit_engines as engines
+import gpumem_fit_kernels as kernels
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
 import gpumem_simulate as simulate
@@ -222,7 +223,7 @@ os.kill, os.killpg = kill, kill_group
 class Finder(simulate.Finder):
     """Acts before and after a framework, or a module of an engine, is imported."""
 
-    names = simulate.Finder.names + tuple(engines.MODULES)
+    names = simulate.Finder.names + tuple(engines.MODULES) + tuple(kernels.MODULES)
 
     def execute(self, name, module, run):
         if name == "torch" and not engines.found():
@@ -243,6 +244,8 @@ class Finder(simulate.Finder):
             watch(module)
         elif name in engines.MODULES:
             engines.after(name, module)
+        elif name in kernels.MODULES:
+            kernels.MODULES[name](module)
 
 
 def settle():

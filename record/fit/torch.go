@@ -31,7 +31,7 @@ func ended(failed error, found string) bool {
 // noGPU returns the error of a program that took no GPU memory, with the reason if it is
 // known.
 func noGPU(p program) error {
-	if p.Framework == "pytorch" {
+	if p.forCPU {
 		return fmt.Errorf("%w: its PyTorch %s is built without CUDA", ErrNoGPU, p.Version)
 	}
 	return ErrNoGPU

@@ -29,7 +29,7 @@ def arguments(kind):
         changed = common.noted.setdefault("options", {})
         if getattr(self, "load_format", None) != "dummy":
             self.load_format = changed["load_format"] = "dummy"
-        if not has_tokenizer(self) and not self.skip_tokenizer_init:
+        if not common.has_tokenizer(getattr(self, "tokenizer", None) or self.model) and not self.skip_tokenizer_init:
             self.skip_tokenizer_init = changed["skip_tokenizer_init"] = True
         with common.Refusal():
             common.vary(self)
@@ -37,11 +37,6 @@ def arguments(kind):
             return create(self, *args, **named)
 
     kind.create_engine_config = call
-
-
-def has_tokenizer(args):
-    folder = getattr(args, "tokenizer", None) or args.model
-    return not os.path.isdir(folder) or any("token" in name for name in os.listdir(folder))
 
 
 def worker(kind):

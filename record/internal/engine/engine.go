@@ -42,7 +42,8 @@ type Answer struct {
 	CardBytes uint64 `json:"card_bytes"` // as programs see it
 	GPUs      int    `json:"gpus"`
 
-	Utilization float64 `json:"gpu_memory_utilization"`
+	Utilization float64 `json:"gpu_memory_utilization"` // or by what name the engine has it: Part
+	Part        string  `json:"utilization_flag"`
 	MaxLen      uint64  `json:"max_model_len"`
 	MaxSeqs     uint64  `json:"max_num_seqs"`
 	MaxBatched  uint64  `json:"max_num_batched_tokens"`
@@ -70,6 +71,8 @@ type Answer struct {
 	Cards   []Other  `json:"other_cards"`
 	Doubts  []string `json:"doubts"` // figures that the recording does not bear
 
+	kind      kind
+	fixed     bool // the utilization was given, and is no choice of the engine by the card
 	blocks    uint64
 	positions uint64 // of the model; 0 if unknown
 	plain     bool   // each token takes the same in each layer
@@ -87,6 +90,7 @@ type Figures struct {
 
 	once                 uint64  // of the activations, what a compiler took to time kernels
 	available, requested float64 // for the cache, and for all
+	taken                float64 // before the engine began, if the utilization is a part of the rest; else 0
 	block                uint64  // bytes of one of the cache
 }
 
@@ -108,7 +112,7 @@ type Second struct {
 }
 
 // ofMemory are the errors of engines that have not found memory enough.
-var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|larger than the available KV cache memory|out of ?memory|` +
+var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|leave no gpu memory for the kv cache|larger than the available KV cache memory|out of ?memory|` +
 	`less than desired GPU memory utilization|not enough (?:gpu )?memory`)
 
 // elsewhere is the error of a process of an engine that has lost another one, whose error says why.
@@ -175,6 +179,11 @@ func New(notes []*Note) *Answer {
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
 		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
 		Replicas: replicas, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions, plain: plain(head.Cache.Groups),
+		kind: kindOf(head.Engine),
+	}
+	a.Part = a.kind.part
+	if a.kind.ofFree && !a.plain {
+		a.blocks = 0 // tokens do not follow from bytes
 	}
 	for _, n := range notes {
 		for _, word := range n.Set { // a child has found what its parent has set
@@ -182,6 +191,7 @@ func New(notes []*Note) *Answer {
 				a.Set = append(a.Set, word)
 			}
 		}
+		a.fixed = a.fixed || n.Given[strings.ReplaceAll(a.Part, "-", "_")] != nil
 		for name, value := range n.Options {
 			a.Options = append(a.Options, fmt.Sprintf("%s=%v", name, value))
 		}
@@ -190,6 +200,9 @@ func New(notes []*Note) *Answer {
 	a.Options = slices.Compact(a.Options)
 	for i, n := range workers {
 		f := n.measure(a.blocks)
+		if a.kind.ofFree {
+			f.ofFree(n, a.blocks)
+		}
 		a.Ranks = append(a.Ranks, f)
 		for _, doubt := range f.check(a.Engine, n) {
 			if len(workers) > 1 {
@@ -211,7 +224,7 @@ func plain(groups [][]any) bool {
 		return false
 	}
 	kind, _ := groups[0][0].(string)
-	return kind == "FullAttentionSpec" || kind == "MLAAttentionSpec"
+	return slices.Contains([]string{"FullAttentionSpec", "MLAAttentionSpec", "MHATokenToKVPool", "MLATokenToKVPool"}, kind)
 }
 
 // compiled returns the state of the cache of compiled code.
@@ -246,6 +259,14 @@ func (w *Note) measure(blocks uint64) Figures {
 		f.block = f.Cache / blocks
 	}
 	return f
+}
+
+// ofFree fills what lies on the GPU of a worker of an engine that goes by free memory.
+func (f *Figures) ofFree(w *Note, blocks uint64) {
+	held := w.Worker.Free - min(w.Worker.End, w.Worker.Free)
+	f.Outside = held - min(held, f.Weights+f.Graphs+f.Cache)
+	f.Left = w.Worker.Total - min(w.Worker.Total, held)
+	f.available, f.taken = float64(blocks*f.block), float64(w.Worker.Total)-float64(w.Worker.Free)
 }
 
 // lengths fills the longest contexts, of which the engine's own are for one request and for eight.
@@ -288,14 +309,14 @@ func (f *Figures) check(engine string, w *Note) (list []string) {
 		}
 	}
 	// Loading leaves the parameters, in whole blocks, and what an engine keeps beside them.
-	if taken, ok := w.grown(loading); ok && taken < f.Weights {
+	if taken, ok := w.grown(loading); ok && taken < f.Weights && w.Worker.End == 0 { // else libraries are loaded, too
 		compare("weights", f.Weights, taken)
 	}
 	if n := w.Worker.Params; n > f.Weights {
 		compare("weights", f.Weights, n)
 	}
 	// Some buffers are made with the cache.
-	if taken, ok := w.grown(caching); ok && (taken < f.Cache || taken > f.Cache+4*rounding) {
+	if taken, ok := w.grown(caching); ok && (taken < f.Cache || taken > f.Cache+w.Worker.Table+4*rounding) {
 		compare("KV cache", f.Cache, taken)
 	}
 	if s := w.Stages[capturing]; len(s) == 2 {

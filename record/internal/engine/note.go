@@ -15,6 +15,7 @@ type Note struct {
 	Version string             `json:"version"`
 	Set     []string           `json:"set"`     // environment variables, NAME=value
 	Options map[string]any     `json:"options"` // of the engine, that are not the program's own
+	Given   map[string]any     `json:"given"`   // of those that an engine else chooses by the card, what it was given
 	Config  *config            `json:"config"`  // of the process that has the scheduler
 	Cache   *cache             `json:"cache"`   // the same
 	Worker  *worker            `json:"worker"`  // of a process on a GPU
@@ -68,6 +69,8 @@ type worker struct {
 	Available float64 `json:"available_kv_cache_memory_bytes"`
 	Total     uint64  `json:"init_total_memory"`
 	Free      uint64  `json:"init_free_memory"`
+	End       uint64  `json:"end_free_memory"`     // when it is ready, where the engine goes by free memory; else 0
+	Table     uint64  `json:"request_table_bytes"` // beside the KV cache
 	Cache     uint64  `json:"kv_cache_bytes"`
 	Blocks    uint64  `json:"num_blocks"`
 }

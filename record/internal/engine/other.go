@@ -30,9 +30,14 @@ func (f *Figures) room(more float64) float64 {
 	return math.Floor(max(0, f.available+more) / float64(f.block))
 }
 
+// part returns the bytes that the engine may take of a card.
+func (f *Figures) part(total uint64, utilization float64) float64 {
+	return math.Ceil((float64(total) - f.taken) * utilization) // as the engine rounds it
+}
+
 // with returns what another part of a card gives for the cache.
 func (a *Answer) with(total uint64, utilization float64) Other {
-	return a.given(total, func(f *Figures) float64 { return math.Ceil(float64(total)*utilization) - f.requested }) // as the engine rounds it
+	return a.given(total, func(f *Figures) float64 { return f.part(total, utilization) - f.requested })
 }
 
 // given returns what the cache is on cards of a size where each GPU gives the engine more bytes.
@@ -49,6 +54,10 @@ func (a *Answer) given(total uint64, more func(*Figures) float64) Other {
 	o.Requests = a.Requests * part
 	o.Tokens = uint64(math.Round(float64(a.Tokens) * part))
 	o.Serves = o.Requests >= 1-1e-9 // which the division may lose
+	if a.kind.ofFree {
+		o.Requests = min(float64(o.Tokens)/float64(a.MaxLen), float64(a.MaxSeqs))
+		o.Serves = o.Tokens > 0 // shorter requests are served, too
+	}
 	return o
 }
 
@@ -63,35 +72,70 @@ func (a *Answer) derive() {
 			continue
 		}
 		one := float64(f.Cache) / a.Requests
-		a.Need = max(a.Need, uint64((f.requested-f.available+one)/a.Utilization))
+		if a.kind.ofFree { // it does not serve more requests than that, however short
+			one = float64(f.Cache) / float64(a.Tokens) * float64(a.MaxLen)
+		}
+		a.Need = max(a.Need, uint64((f.requested-f.available+one)/a.Utilization+f.taken))
 	}
 }
 
-// keep is what stays free beside the engine at the highest utilization that is advised.
-const keep = 256 << 20
+// keep is what stays free beside the engine at the highest utilization that is advised; one that does
+// not measure the activations of its largest batch has to have room for them, too.
+const (
+	keep            = 256 << 20
+	keepActivations = 2 << 30
+)
 
 // perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .27 MiB in all
 // start-up logs of cards but one, which has 1.3 (docs/evidence/serving.md). The simulated driver takes nothing.
 const perGraph = 256 << 10
 
 // Settings fills what other flags of the engine give on this card, of which a process takes
-// context bytes beside the engine's measurement. What changes the measurement, such as the type of
-// the cache, by which an engine chooses its kernels of attention, is not among them.
+// context bytes beside the engine's measurement. What changes the measurement is not among them.
 func (a *Answer) Settings(context uint64) {
 	if a.block == 0 {
 		return
 	}
-	taken := context + a.Graphs + a.Captured*perGraph + keep
-	most := math.Floor(100*float64(a.CardBytes-min(taken, a.CardBytes))/float64(a.CardBytes)) / 100
-	if most > a.Utilization {
+	most := float64(a.CardBytes-min(context+a.Graphs+a.Captured*perGraph+keep, a.CardBytes)) / float64(a.CardBytes)
+	if a.kind.ofFree {
+		most = a.Utilization + (float64(a.Left)-a.taken-keepActivations)/(float64(a.CardBytes)-a.taken)
+	}
+	if most = math.Floor(100*most) / 100; most > a.Utilization {
 		o := a.with(a.CardBytes, most)
-		o.Set = fmt.Sprintf("--gpu-memory-utilization %.2f", most)
+		o.Set = fmt.Sprintf("--%s %.2f", a.Part, most)
 		a.Others = append(a.Others, o)
+	}
+	if a.kind.ofFree && strings.HasSuffix(a.CacheType, "float16") {
+		a.Others = append(a.Others, a.halved())
 	}
 }
 
-// large is where the engine chooses another batch by the size of the card, in bytes.
-const large = 70 << 30
+// halved returns what half as large tokens give an engine whose cache is what is free, whatever they are.
+func (a *Answer) halved() Other {
+	half := *a
+	half.Ranks = slices.Clone(a.Ranks)
+	for i := range half.Ranks {
+		half.Ranks[i].block /= 2
+	}
+	o := half.with(a.CardBytes, a.Utilization)
+	o.Set = "--kv-cache-dtype fp8_e4m3"
+	return o
+}
+
+// sameBatch reports whether the engine chooses the same batch for a card of another size.
+func (a *Answer) sameBatch(total uint64) bool {
+	return !slices.ContainsFunc(a.kind.sizes, func(gib uint64) bool { return (total >= gib<<30) != (a.CardBytes >= gib<<30) })
+}
+
+// utilization returns the part of another card that the engine takes: unless it was given, what is not
+// in it is as large as on this card, in thousandths.
+func (a *Answer) utilization(total uint64) float64 {
+	if a.fixed || !a.kind.ofFree {
+		return a.Utilization
+	}
+	kept := (1 - a.Utilization) * float64(a.CardBytes)
+	return math.Round(1000*(1-kept/float64(total))) / 1000
+}
 
 // OtherCards fills what other cards of a compute capability give, the smallest first; those of
 // the same size are one. Those on which the engine would choose another batch, or other kernels,
@@ -100,14 +144,13 @@ func (a *Answer) OtherCards(major, minor int) {
 	names := map[uint64][]string{}
 	for _, c := range card.All() {
 		total := c.Least()
-		sameBatch := (total >= large) == (a.CardBytes >= large)
 		isOther := c.CCMajor == major && c.CCMinor == minor && total != a.CardBytes && !strings.HasSuffix(c.Name, "laptop")
-		if isOther && sameBatch {
+		if isOther && a.sameBatch(total) {
 			names[total] = append(names[total], c.Title())
 		}
 	}
 	for _, total := range slices.Sorted(maps.Keys(names)) {
-		o := a.with(total, a.Utilization)
+		o := a.with(total, a.utilization(total))
 		o.Card = strings.Join(names[total], ", ")
 		a.Cards = append(a.Cards, o)
 	}

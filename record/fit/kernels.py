@@ -1,0 +1,62 @@
+# Kernels that are compiled when they are first used, in a run of gpumem fit. They do nothing on the
+# simulated GPU, so that they are not compiled: FlashInfer's and SGLang's, which want nvcc, and those
+# written in CuTe. What they work in is allocated by their callers, and is as on a card.
+
+
+class Nothing(object):
+    """Stands for a compiled function, and for a module of them."""
+
+    def __call__(self, *_, **__):
+        return None
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, _):
+        return self
+
+
+class Compiler(object):
+    """Stands for cutlass.cute.compile, which takes options in brackets."""
+
+    def __call__(self, *_, **__):
+        return Nothing()
+
+    def __getitem__(self, _):
+        return self
+
+
+def specification(module):
+    for name in ("JitSpec", "CudaJitSpec"):
+        kind = getattr(module, name, None)
+        if kind is not None:
+            kind.build_and_load = lambda *_, **__: Nothing()
+
+
+class Any(object):
+    """Equals whatever it is compared with."""
+
+    __hash__ = None
+
+    def __eq__(self, _):
+        return True
+
+    def __ne__(self, _):
+        return False
+
+
+def lengths(module):
+    """FlashInfer compares the rows that it is given with lengths that a kernel has added up."""
+    for kind in vars(module).values():
+        if isinstance(kind, type) and hasattr(kind, "plan"):
+            kind._qo_indptr_last = property(lambda _: Any(), lambda *_: None)
+
+
+MODULES = {
+    "flashinfer.prefill": lengths,
+    "flashinfer.jit.core": specification,
+    "sglang.kernels.jit.utils.compile.loader": lambda module: setattr(module, "load_jit", lambda *_, **__: Nothing()),
+    "cutlass.cute": lambda module: setattr(module, "compile", Compiler()),
+}

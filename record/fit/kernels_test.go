@@ -1,0 +1,46 @@
+package fit_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"gpumem/device/sim"
+	"gpumem/record/fit"
+)
+
+// TestKernelsAreNotCompiled: what would be compiled when it is first used is not, is called, and does
+// nothing; lengths that kernels have added up pass for those that are given.
+func TestKernelsAreNotCompiled(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3 on PATH")
+	}
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"flashinfer/__init__.py":     "",
+		"flashinfer/jit/__init__.py": "",
+		"flashinfer/jit/core.py":     "class JitSpec:\n    def build_and_load(self):\n        raise RuntimeError('no nvcc')\n",
+		"flashinfer/prefill.py": "class Wrapper:\n    def plan(self):\n        self._qo_indptr_last = 0\n" +
+			"    def run(self, rows):\n        if rows != self._qo_indptr_last:\n            raise ValueError(rows)\n",
+		"cutlass/__init__.py":      "",
+		"cutlass/cute/__init__.py": "def compile(*_):\n    raise RuntimeError('no compiler')\n",
+		"serve.py": "from cutlass import cute\nfrom flashinfer.jit.core import JitSpec\nfrom flashinfer.prefill import Wrapper\n" +
+			"assert JitSpec().build_and_load().plan(1, n=2) is None\nassert cute.compile(print)(1) is None\nassert cute.compile['O3'](print)(1) is None\n" +
+			"w = Wrapper()\nw.plan()\nw.run(4096)\n",
+	} {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, filepath.Join(folder, "serve.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	if !errors.Is(err, fit.ErrNoGPU) {
+		t.Error(err) // it came to its end, and took no memory
+	}
+}
