@@ -250,12 +250,17 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 			repeat(to.row(row, width), pattern)
 		case pattern != nil:
 			c.fill(a, width, pattern)
+			c.written.add(a, width)
 		case to.host == nil && from.host == nil:
 			c.copy(a, b, width)
 		case to.host == nil:
 			c.write(a, from.row(row, width))
+			c.written.add(a, width)
 		case from.host == nil:
 			c.read(b, to.row(row, width))
+			if width <= numberBytes && rows == 1 && !c.written.has(b, width) {
+				clear(to.row(row, width))
+			}
 		default:
 			copy(to.row(row, width), from.row(row, width))
 		}
@@ -264,6 +269,35 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 		c.thread.wait = C.u64(s.job)
 		must(s.gpu.sim.StreamSynchronize(s.sim))
 	}
+}
+
+// numberBytes is the most that a number takes.
+const numberBytes = 8
+
+// written is what the program last wrote, to tell its numbers from those of kernels. A number that
+// is read back is 0 if it may be a kernel's: what lies there is older, and would be taken for a
+// length. It is none of a kernel's if nothing was launched since it was written.
+type written struct {
+	launches uint64 // of kernels
+	ranges   [16]struct{ addr, bytes, launches uint64 }
+	next     int
+}
+
+// add notes that the program wrote a range.
+func (w *written) add(addr, bytes uint64) {
+	r := &w.ranges[w.next%len(w.ranges)]
+	r.addr, r.bytes, r.launches = addr, bytes, w.launches
+	w.next++
+}
+
+// has reports whether a range is as the program wrote it.
+func (w *written) has(addr, bytes uint64) bool {
+	for _, r := range w.ranges {
+		if r.launches == w.launches && addr >= r.addr && addr+bytes <= r.addr+r.bytes {
+			return true
+		}
+	}
+	return false
 }
 
 // repeat fills p with a pattern.

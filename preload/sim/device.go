@@ -50,6 +50,7 @@ type driver struct {
 	blocks    blocks
 	host      map[uint64]*hostBlock // memory of the host that the driver knows, by address
 	contents  contents
+	written   written
 	nextPlace uint64        // of contents of physical memory
 	past      []*sim.Hazard // of devices that were closed
 }

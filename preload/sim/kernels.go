@@ -44,6 +44,7 @@ func global(c *call) {
 // launch is work in the stream that argument i is. Which memory it uses is not known.
 func launch(i int) handler {
 	return func(c *call) {
+		c.written.launches++
 		if s := c.stream(i); s.capture == nil {
 			c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, nil, nil) })
 		}

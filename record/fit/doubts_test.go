@@ -16,10 +16,10 @@ import (
 	"gpumem/record/fit"
 )
 
-// doubtsProgram returns the calls that a program of testdata/doubts.py makes, by its comments.
-func doubtsProgram(t *testing.T, name string) (calls []fit.SizeCall) {
+// doubtsProgram returns the calls that a program of a file of testdata makes, by its comments.
+func doubtsProgram(t *testing.T, file, name string) (calls []fit.SizeCall) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/doubts.py")
+	text, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func doubtsProgram(t *testing.T, name string) (calls []fit.SizeCall) {
 		}
 		if m := comment.FindStringSubmatch(line); m != nil && within == name {
 			n, _ := strconv.ParseUint(m[2], 10, 64)
-			calls = append(calls, fit.SizeCall{Name: m[1], Where: "doubts.py:" + strconv.Itoa(i+1), Count: n})
+			calls = append(calls, fit.SizeCall{Name: m[1], Where: file + ":" + strconv.Itoa(i+1), Count: n})
 		}
 	}
 	return calls
@@ -259,7 +259,7 @@ func testTorchSizes(t *testing.T, python, name, assume, kind string) {
 	if r.PeakBytes != torch.Peak || torch.Requested != torch.Expected {
 		t.Errorf("peak %d, PyTorch's %d; at the end %d, by construction %d", r.PeakBytes, torch.Peak, torch.Requested, torch.Expected)
 	}
-	want := doubtsProgram(t, name)
+	want := doubtsProgram(t, "doubts.py", name)
 	if name == "backward" {
 		want = append([]fit.SizeCall{{Name: "nonzero", Count: 2}}, want...)
 	}
@@ -313,4 +313,46 @@ func TestTorchEnds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestJAXSizes: a size of what kernels write is that of zeros, and named, and one that the program
+// wrote is as it is. GPUMEM_TEST_JAX is as in TestJAX.
+func TestJAXSizes(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_JAX")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_JAX names no Python with jax and its CUDA plugin")
+	}
+	for _, tc := range []struct {
+		name, kind, want string // kept rows
+		assume           fit.Assume
+	}{
+		{name: "mask", kind: fit.Sizes, want: "[0, 0]"},
+		{name: "mask", kind: fit.Assumed, want: "[1024, 1024]", assume: fit.Assume{"nonzero": "0.25"}},
+		{name: "nonzero", kind: fit.Read, want: "[0, 0]"},
+		{name: "item", kind: fit.Read, want: "[0, 0]"},
+		{name: "item", kind: fit.Assumed, want: "[300, 300]", assume: fit.Assume{"item": "300"}},
+		{name: "repeated", kind: fit.Read, want: "[0, 0]"},
+		{name: "written", want: "[4096, 5, 7]"},
+		{name: "compiled", want: "[100, 100]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out bytes.Buffer
+			r, err := fit.Run(t.Context(), fit.Config{
+				Command: []string{python, "testdata/doubts_jax.py", tc.name}, Env: environ(t), Sim: sim.Config{Total: 4 << 30}, Stdout: &out, Stderr: os.Stderr, Assume: tc.assume,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.TrimSpace(out.String()); got != tc.want {
+				t.Errorf("kept %s, want %s", got, tc.want)
+			}
+			want := doubtsProgram(t, "doubts_jax.py", tc.name)
+			switch {
+			case tc.kind == "" && len(r.Doubts) > 0:
+				t.Errorf("%+v", r.Doubts)
+			case tc.kind != "" && (len(r.Doubts) != 1 || r.Doubts[0].Kind != tc.kind || !slices.Equal(r.Doubts[0].Calls, want)):
+				t.Errorf("%+v, want %s of %+v", r.Doubts, tc.kind, want)
+			}
+		})
+	}
 }

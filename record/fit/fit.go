@@ -237,11 +237,11 @@ func (r *Report) Differences() []string {
 	if len(r.Peaks) > 1 {
 		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
 	}
+	if !r.Program.watched && r.Program.Framework != "" {
+		list = append(list, sizesDiffer)
+	}
 	switch r.Program.Framework {
 	case "pytorch":
-		if !r.Program.watched {
-			list = append(list, sizesDiffer)
-		}
 		list = append(list, torchDiffers)
 	case "tensorflow":
 		list = append(list, "Threads of TensorFlow take memory in another order in each run, so its peak varies: leave some room.")
@@ -276,7 +276,7 @@ var ErrNoGPU = errors.New("the program took no GPU memory")
 var (
 	errNotReady   = errors.New("the engine did not become ready")
 	errNoStart    = errors.New("the program's Python has read no start-up file, so JAX and PyTorch were not prepared: run it without -I, -E and -S, and add to PYTHONPATH instead of replacing it")
-	errNotAssumed = errors.New("--assume is for programs of PyTorch 2.5 and later: the sizes of this one are as they were")
+	errNotAssumed = errors.New("--assume is for programs of JAX and of PyTorch from 2.5 on: the sizes of this one are as they were")
 	errNotWhole   = errors.New("the recording is not whole: the disk of TMPDIR is full")
 )
 

@@ -1,7 +1,8 @@
 # Sizes that depend on values of the GPU, which are zeros in a run of gpumem fit: which calls of a
-# PyTorch program make them, from which line, and how often. What is assumed of them is used.
+# PyTorch or JAX program make them, from which line, and how often. What is assumed of them is used.
 #
 #   GPUMEM_FIT_ASSUME  NAME=VALUE,...; nonzero and unique: a part of the elements, item: an integer
+import functools
 import os
 import sys
 import threading
@@ -19,12 +20,16 @@ OPERATORS = {
     "repeat_interleave.Tensor": "repeat_interleave",
 }
 
+# How many integers that a program of JAX puts on a GPU are kept.
+SMALL = 1 << 16
+
 # Generated code, which has no line of the program.
 GENERATED = ("<frozen", "<eval_with_key")
 
 calls = {}  # how many, by name and line
 within = threading.local()  # of an operator: the integer that it reads
-library = None
+library = None  # of PyTorch's operators
+watched = False
 
 
 def assumed():
@@ -34,15 +39,20 @@ def assumed():
 
 def found():
     """None if it is not known."""
-    return library and [{"call": name, "where": line, "count": count} for (name, line), count in list(calls.items())]
+    return [{"call": name, "where": line, "count": count} for (name, line), count in list(calls.items())] if watched else None
 
 
-def line(folder):
+def note(name, folders):
+    key = name, line(folders)
+    calls[key] = calls.get(key, 0) + 1
+
+
+def line(folders):
     """The line of the program that is being run; "" in the backward pass, which has none."""
     frame = sys._getframe()
     while frame is not None:
         path = frame.f_code.co_filename
-        if not path.startswith((folder,) + GENERATED) and "torchinductor" not in path:
+        if not path.startswith(folders + GENERATED + (__file__,)) and "torchinductor" not in path:
             return "%s:%d" % (os.path.basename(path), frame.f_lineno)
         frame = frame.f_back
     return ""
@@ -62,20 +72,17 @@ def watch(torch):
     """Has the calls counted from now on, in releases that can."""
     import inspect
 
-    global library
+    global library, watched
     own = sys.modules.get("torch.library")
     if own and not library and "with_keyset" in inspect.signature(own.Library.impl).parameters:
-        library = own.Library("aten", "IMPL")
+        library, watched = own.Library("aten", "IMPL"), True
         count_calls(torch)
 
 
 def count_calls(torch):
     folder, assume = os.path.dirname(torch.__file__) + os.sep, assumed()
+    folders = (folder,)
     tolist = torch.Tensor.tolist
-
-    def note(name):
-        key = name, line(folder)
-        calls[key] = calls.get(key, 0) + 1
 
     def countable(tensor):
         return not (tensor.dtype == torch.bool or tensor.dtype.is_floating_point or tensor.dtype.is_complex)
@@ -88,13 +95,13 @@ def count_calls(torch):
         value = tensor.cpu().item()
         if value != 0 or not countable(tensor):
             return value
-        note("item")
+        note("item", folders)
         return assume.get("item", value)
 
     def read_list(self):
         values = tolist(self)
         if self.is_cuda and countable(self) and self.numel() and zero(values):
-            note("item")
+            note("item", folders)
         return values
 
     def count(operator, name):
@@ -102,7 +109,7 @@ def count_calls(torch):
             rest = keys.remove(torch._C.DispatchKey.BackendSelect)
             if not keys.has(torch._C.DispatchKey.CUDA):
                 return operator.redispatch(rest, tensor, *args, **named)
-            note(name)
+            note(name, folders)
             part = assume.get(name)
             within.size = assume.get("item", 0) if part is None else round(part * tensor.numel())
             try:
@@ -121,10 +128,64 @@ def count_calls(torch):
         return torch.empty((tensor.dim(), within.size), dtype=indices.dtype, device=indices.device).t()
 
     torch.Tensor.tolist = read_list
-    hide(folder, line, note, countable, read, read_list, zero, resized)
+    hide(folder, line, note, zero, countable, read, read_list, resized)
     for operator, name in OPERATORS.items():
         packet, overload = operator.split(".")
         count(getattr(getattr(torch.ops.aten, packet), overload), name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is one already
         library.impl("_local_scalar_dense", read, "CUDA")
+
+
+def watch_jax(jax):
+    """Has the integers and masks counted that are read of GPUs, by which JAX knows a size: under
+    jit there is none. They are zeros, but for those that the program wrote, which would be what lay
+    there before."""
+    global watched
+    from jax._src import array
+    from jax._src.interpreters import pxla
+
+    numpy, assume = sys.modules["numpy"], assumed()
+    folders = tuple(os.path.dirname(m.__file__) + os.sep for m in (jax, numpy))
+    value, make = array.ArrayImpl._value, jax.numpy.array
+    watched = True
+
+    def marked(function, source):
+        """Keeps the small integers that a function puts on a GPU."""
+        @functools.wraps(function)
+        def write(*args, **named):
+            result = function(*args, **named)
+            try:
+                of = source(args)
+                small = isinstance(result, array.ArrayImpl) and result.dtype.kind in "ib" and result.size <= SMALL
+                if small and not any(isinstance(x, array.ArrayImpl) for x in jax.tree.leaves(of)):
+                    result._gpumem_fit_value = numpy.asarray(of, result.dtype).reshape(result.shape)
+            except Exception:
+                pass  # of several devices, or no numbers
+            return result
+
+        return write
+
+    def read(self):
+        found = getattr(self, "_gpumem_fit_value", None)
+        if found is not None:
+            return found
+        found = value.fget(self)
+        on_gpu = any(d.platform in ("gpu", "cuda") for d in self.sharding.device_set)
+        if not on_gpu or not found.size or found.dtype.kind not in "ib" or found.dtype.kind == "b" and not found.ndim:
+            return found
+        zeros = found.copy()
+        zeros.fill(0)
+        if zeros.dtype.kind == "b":
+            note("nonzero", folders)
+            zeros.reshape(-1)[: round(assume.get("nonzero", 0) * zeros.size)] = True
+        else:
+            note("item", folders)
+            zeros += assume.get("item", 0)
+        return zeros
+
+    array.ArrayImpl._value = property(read)
+    pxla.batched_device_put = marked(pxla.batched_device_put, lambda args: args[2][0] if len(args[2]) == 1 else None)
+    for module in list(sys.modules.values()):
+        if getattr(module, "array", None) is make:  # which copies what it puts there
+            module.array = marked(make, lambda args: args[0])

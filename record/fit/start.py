@@ -21,6 +21,7 @@ import threading
 import gpumem_fit_beyond as beyond
 import gpumem_fit_engines as engines
 import gpumem_fit_kernels as kernels
+import gpumem_fit_sizes as sizes
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
 import gpumem_simulate as simulate
@@ -302,7 +303,10 @@ def write(bridge, reason):
         return
     for executable in backend.live_executables():  # compiled by an earlier run, and kept in a cache
         note(executable)
-    save({"framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own, "programs": list(programs.values())})
+    save({
+        "framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own,
+        "programs": list(programs.values()), "sizes": sizes.found(),
+    })
 
 
 def known(name, version):
@@ -427,6 +431,10 @@ def watch(jax):
 
     begin()
     again.append(begin_again)
+    try:
+        sizes.watch_jax(jax)
+    except (AttributeError, ImportError):
+        pass  # another release: it is not known
     jax.monitoring.register_event_duration_secs_listener(compiled)
     if steps():
         count(lambda reason: write(bridge, reason))

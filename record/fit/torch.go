@@ -65,9 +65,8 @@ func lines(ctx context.Context, t *trace.Trace, pool string) ([]Place, error) {
 	return list, err
 }
 
-// How a run of PyTorch differs from one on a card. The first is left out where each call is known,
-// see Doubt.
-const (
-	sizesDiffer  = "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it."
-	torchDiffers = "Convolutions had no workspace of cuDNN."
-)
+// torchDiffers is how a run of PyTorch differs from one on a card.
+const torchDiffers = "Convolutions had no workspace of cuDNN."
+
+// sizesDiffer is how a run of a framework does where its calls are not known, see Doubt.
+const sizesDiffer = "What depends on values of the GPU, such as nonzero() or a mask, has the size that zeros give it."
