@@ -115,8 +115,11 @@ func runFit(ctx context.Context, o *fitOptions) error {
 		return o.answer(rep, rep.Fits, func(t *text) { writeFitFile(t, rep) })
 	}
 
-	// A second signal does not keep the first one from removing what the run has made.
-	context.AfterFunc(ctx, func() { signal.Notify(make(chan os.Signal, 1), ending...) })
+	if o.vary == "" && len(o.cards) == 0 && fit.Named(cfg.Command) == "" {
+		ctx, cfg.Stop = stoppable(ctx)
+	} else { // a second signal does not keep the first one from removing what the run has made
+		context.AfterFunc(ctx, func() { signal.Notify(make(chan os.Signal, 1), ending...) })
+	}
 	if !o.quiet {
 		cfg.Stdout, cfg.Stderr = o.errs, o.errs // the answer alone is on stdout
 	}
@@ -138,6 +141,24 @@ func runFit(ctx context.Context, o *fitOptions) error {
 		return rep.NotKept
 	}
 	return err
+}
+
+// stoppable returns a context that outlives the first Ctrl-C, which closes stop: the program ends,
+// and the answer is about what ran. A second one, or another signal, ends the context.
+func stoppable(ctx context.Context) (run context.Context, stop <-chan struct{}) {
+	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, ending...)
+		var c caught
+		if errors.As(context.Cause(ctx), &c) && c.Signal == syscall.SIGINT {
+			close(stopped)
+			<-again
+		}
+		cancel(context.Cause(ctx))
+	})
+	return run, stopped
 }
 
 // fillCommand sets the command.

@@ -253,6 +253,9 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 			c.written.add(a, width)
 		case to.host == nil && from.host == nil:
 			c.copy(a, b, width)
+			if c.written.has(b, width) {
+				c.written.add(a, width)
+			}
 		case to.host == nil:
 			c.write(a, from.row(row, width))
 			c.written.add(a, width)
@@ -292,6 +295,9 @@ func (w *written) add(addr, bytes uint64) {
 
 // has reports whether a range is as the program wrote it.
 func (w *written) has(addr, bytes uint64) bool {
+	if w.launches == 0 {
+		return true
+	}
 	for _, r := range w.ranges {
 		if r.launches == w.launches && addr >= r.addr && addr+bytes <= r.addr+r.bytes {
 			return true

@@ -164,19 +164,24 @@ func sizesText(p *program, a Assume) string {
 
 // endedText says why the program was ended before its end; "" if it was not.
 func (p *program) endedText() string {
-	after := ""
-	if p.Steps > 0 {
-		after = " after " + report.Counted(p.Steps, "step")
-	}
+	why := ""
 	switch {
 	case p.Repeats:
-		after += " when its memory repeated"
+		why = " when its memory repeated"
 	case p.Stepped:
-		after += " as --steps asks for"
+		why = " as --steps asks for"
+	case p.Interrupted:
+		why = " by Ctrl-C"
 	default:
 		return ""
 	}
-	return "It was ended" + after + ": what comes later, such as an evaluation, is not in this answer; --full runs it to its end."
+	if p.Steps > 0 {
+		why = " after " + report.Counted(p.Steps, "step") + why
+	}
+	if !p.Interrupted {
+		why += "; --full runs it to its end"
+	}
+	return "What came later, such as an evaluation, is not in this answer: it was ended" + why + "."
 }
 
 // callsText names calls with their places.

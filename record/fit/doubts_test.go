@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"gpumem/device/sim"
@@ -41,7 +42,7 @@ func doubtsProgram(t *testing.T, file, name string) (calls []fit.SizeCall) {
 func TestDoubts(t *testing.T) {
 	const sizes = `[{"call":"nonzero","where":"moe.py:40","count":3},{"call":"item","where":"a.py:1","count":1},{"call":"nonzero","where":"","count":2},` +
 		`{"call":"unique","where":"b.py:2","count":1},{"call":"nonzero","where":"c.py:1","count":2},{"call":"nonzero","where":"d.py:1","count":1}]`
-	const ended = "what comes later, such as an evaluation, is not in this answer; --full runs it to its end."
+	const ended = "ended: What came later, such as an evaluation, is not in this answer: it was ended "
 	for _, tc := range []struct {
 		name, reason, more string
 		assume             fit.Assume
@@ -50,9 +51,9 @@ func TestDoubts(t *testing.T) {
 	}{
 		{name: "none", reason: "end", more: `"steps":12,"sizes":[]`},
 		{name: "not known", reason: "end", more: `"steps":12`, differs: true},
-		{name: "repeats", reason: "repeats", more: `"steps":12,"sizes":[]`, want: []string{"ended: It was ended after 12 steps when its memory repeated: " + ended}},
-		{name: "one step", reason: "steps", more: `"steps":1,"sizes":[]`, want: []string{"ended: It was ended after 1 step as --steps asks for: " + ended}},
-		{name: "no steps", reason: "repeats", more: `"sizes":[]`, want: []string{"ended: It was ended when its memory repeated: " + ended}},
+		{name: "repeats", reason: "repeats", more: `"steps":12,"sizes":[]`, want: []string{ended + "after 12 steps when its memory repeated; --full runs it to its end."}},
+		{name: "one step", reason: "steps", more: `"steps":1,"sizes":[]`, want: []string{ended + "after 1 step as --steps asks for; --full runs it to its end."}},
+		{name: "no steps", reason: "repeats", more: `"sizes":[]`, want: []string{ended + "when its memory repeated; --full runs it to its end."}},
 		{name: "sizes", reason: "end", more: `"sizes":` + sizes, want: []string{
 			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more), unique() (b.py:2, 1 call) were those of zeros.",
 			"read: Integers that it read from the GPU (a.py:1, 1 call) were 0: sizes that it makes of them are those of 0.",
@@ -284,7 +285,10 @@ func TestTorchEnds(t *testing.T) {
 		t.Helper()
 		var out bytes.Buffer
 		cfg.Command, cfg.Env, cfg.Sim = []string{python, "testdata/doubts.py", name, steps}, environ(t), sim.Config{Total: 4 << 30, CCMajor: 8}
-		cfg.Stdout, cfg.Stderr = &out, os.Stderr
+		cfg.Stderr = os.Stderr
+		if cfg.Stdout == nil {
+			cfg.Stdout = &out
+		}
 		r, err := fit.Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -303,6 +307,13 @@ func TestTorchEnds(t *testing.T) {
 		whole, peak := run(t, "late", "60", fit.Config{Full: true})
 		if len(whole.Doubts) > 0 || whole.Program.Steps != 60 || whole.PeakBytes != peak || peak <= r.PeakBytes {
 			t.Errorf("peak %d, PyTorch's %d, as far as it ran %d; %+v", whole.PeakBytes, peak, r.PeakBytes, whole.Doubts)
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		stop := make(chan struct{})
+		r, _ := run(t, "growing", "1000000", fit.Config{Stop: stop, Stdout: started{sync.OnceFunc(func() { close(stop) })}})
+		if len(r.Doubts) != 2 || r.Doubts[0].Kind != fit.Ended || r.Doubts[1].Kind != fit.Grows || r.Program.Steps < 30 || r.Grows.BytesPerStep != 1<<20 {
+			t.Errorf("%+v, %+v", r.Doubts, r.Program)
 		}
 	})
 	t.Run("growing", func(t *testing.T) {

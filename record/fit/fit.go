@@ -125,6 +125,19 @@ type Config struct {
 	Again func(why string)
 }
 
+// stopped reports whether Stop is closed.
+func (cfg *Config) stopped() bool {
+	select {
+	case <-cfg.Stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// errStopped is the error of a run that Config.Stop ended before there was anything to answer.
+var errStopped = fmt.Errorf("stopped before it took GPU memory: %w", context.Canceled)
+
 // SetSteps sets Steps.
 func (cfg *Config) SetSteps(n int) error {
 	if n < 2 || cfg.Full {
@@ -160,6 +173,8 @@ type program struct {
 	Repeats bool `json:"repeats"`
 	// Stepped reports that it was ended after Config.Steps steps.
 	Stepped bool `json:"stepped"`
+	// Interrupted reports that it was ended by Config.Stop.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// Steps is how many steps ran: of the optimizer with the most, in PyTorch; 0 if it is not known.
 	Steps uint64 `json:"steps,omitempty"`
 	// Own are the memory settings of the framework that the environment or the program
@@ -304,7 +319,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return report, err
 	}
 	cfg.Record = ""
-	for card := *report.SmallestCard; card != 0; card = advise.Smaller(card) {
+	for card := *report.SmallestCard; card != 0 && !cfg.stopped(); card = advise.Smaller(card) {
 		cfg.Sim.Total, cfg.Sim.Used, cfg.Sim.Display = advise.Usable(card), 0, 0
 		smaller, refused, err := r.once(cfg, cfg.Sim.Total, false)
 		if err != nil {
@@ -332,13 +347,16 @@ type runs struct {
 func (r *runs) served(cfg Config) (*Report, error) {
 	on, reason := cfg.Sim.Total, ""
 	report, refused, err := r.once(cfg, on, false)
-	for err == nil && report != nil && refused != "" && on < largest {
+	for err == nil && report != nil && refused != "" && on < largest && !cfg.stopped() {
 		if reason == "" {
 			reason, cfg.options = report.Engine.Reason, chosen(report.chosen, cfg.options)
 		}
 		on *= 2
 		cfg.again(fmt.Sprintf("%s; starting the engine again on a simulated GPU of %s to learn what it needs", refused, size.Format(on)))
 		report, refused, err = r.once(cfg, on, false)
+	}
+	if err == nil && refused != "" && cfg.stopped() {
+		return nil, errStopped
 	}
 	if err == nil && report == nil {
 		cfg.again(refused + "; running it again on a simulated GPU of 1 TiB that shows the card's size, to learn what it needs")
@@ -444,6 +462,10 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 		p.RanOn = on
 		return answerEngine(cfg, p, r, a), "", nil
 	}
+	if r.stopped && len(notes) > 0 {
+		return nil, "", errStopped // before it was ready
+	}
+	p.Interrupted = r.stopped
 	why, short := engine.Refused(notes)
 	if why != "" && !short {
 		return nil, "", &FailedError{Err: errNotReady, Last: why}
@@ -495,6 +517,8 @@ func (rs *runs) answer(cfg Config, p program, r *ran) (*Report, error) {
 	switch {
 	case r.lost:
 		return nil, errNotWhole
+	case len(r.processes) == 0 && r.stopped:
+		return nil, errStopped
 	case len(r.processes) == 0:
 		return nil, noGPU(p)
 	case cfg.As == "" && r.mixed() != nil:

@@ -345,6 +345,40 @@ func TestInterruptedRunLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestStoppedRunIsAnsweredFor: what ran until then is, as far as it is recorded, and nothing is left.
+func TestStoppedRunIsAnsweredFor(t *testing.T) {
+	env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle")
+	program := standin.Compile(t, "testdata/program.c")
+	for _, tc := range []struct {
+		name, script string
+		peak         uint64 // 0: there is no answer
+	}{
+		{"nothing", "echo; sleep 1000 & sleep 1000", 0},
+		{"memory of a program that has ended", `"$0" 300; echo; sleep 1000 & sleep 1000`, 300 << 20},
+		{"a program that the signal ends", `"$0" 300; echo; sleep .2; exit 130`, 300 << 20},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			temp := t.TempDir()
+			t.Setenv("TMPDIR", temp)
+			stop := make(chan struct{})
+			once := sync.OnceFunc(func() { close(stop) })
+			r, err := fit.Run(t.Context(), fit.Config{
+				Command: []string{"sh", "-c", tc.script, program}, Env: env, Sim: sim.Config{Total: 4 << 30}, Stop: stop, Stdout: started{once}, Stderr: io.Discard,
+			})
+			if tc.peak == 0 {
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			} else if err != nil || r.PeakBytes != tc.peak || !r.Program.Interrupted || r.Doubts[0].Kind != fit.Ended {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if left, _ := os.ReadDir(temp); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
 // TestSteps ends a program after as many steps as it is to make. The program makes them without
 // end.
 func TestSteps(t *testing.T) {

@@ -31,12 +31,16 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 	mark := "GPUMEM_FIT=" + r.found
 	group(c, mark)
 	c.WaitDelay = time.Second // processes that it has left may hold its streams
+	agreed := make(chan struct{})
 	go func() {
-		if r.agreed(run) {
+		defer close(agreed)
+		if r.agreed(run, cfg) {
 			end()
 		}
 	}()
 	err = c.Run()
+	end()
+	<-agreed
 	sweep(mark)
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
@@ -46,13 +50,15 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 	if isExit && terminal(os.Stdin) && interrupted(exit) {
 		select { // the same Ctrl-C ends ctx
 		case <-ctx.Done():
+		case <-cfg.Stop:
 		case <-time.After(time.Second):
 		}
 	}
+	r.stopped = r.stopped || err != nil && cfg.stopped()
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case err == nil || exists(r.found+".stop"):
+	case err == nil || r.stopped || exists(r.found+".stop"):
 		return nil, nil
 	case !isExit:
 		return nil, err // not started
@@ -65,10 +71,14 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 // grace is how long a program may take to end when its processes on GPUs have agreed to.
 const grace = 10 * time.Second
 
-// agreed waits until the processes have agreed to end, which start.py says by a file, and have
-// had the time to. What waits for their results would wait for ever.
-func (r *ran) agreed(ctx context.Context) bool {
+// agreed waits until the processes have agreed to end, which start.py says by a file, or are to be
+// stopped, and have had the time to. What waits for their results would wait for ever.
+func (r *ran) agreed(ctx context.Context, cfg Config) bool {
 	for !exists(r.found + ".stop") {
+		if cfg.stopped() {
+			r.stopped = r.stop() == nil
+			break
+		}
 		if !pause(ctx) {
 			return false
 		}
@@ -87,6 +97,12 @@ func (r *ran) agreed(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// stop has the processes end, as if they had agreed to.
+func (r *ran) stop() error {
+	part := r.file("stop")
+	return errors.Join(os.WriteFile(part, []byte("interrupted"), 0o600), os.Rename(part, r.found+".stop"))
 }
 
 // pause waits a moment; false if ctx has ended.

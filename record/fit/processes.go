@@ -43,6 +43,7 @@ type ran struct {
 	folder    string
 	found     string // the names of what the start-up file wrote begin so
 	failed    *FailedError
+	stopped   bool          // by Config.Stop
 	processes []*process    // that used a GPU, by their numbers
 	members   []tape.Member // those, of several
 	lost      bool          // something of a recording is

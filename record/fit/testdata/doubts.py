@@ -129,7 +129,9 @@ def growing(x, n):
     """Keeps a MiB in each step."""
     layer = nn.Linear(WIDTH, WIDTH).cuda()
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
-    for _ in range(steps):
+    for i in range(steps):
+        if i == 30 and steps > 1000:
+            print(flush=True)
         y = layer(x[:1024])
         y.sum().backward()
         optimizer.step()

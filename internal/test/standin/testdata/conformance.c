@@ -621,6 +621,32 @@ static void promptAllocs(void) {
   WANT(CU(cuStreamDestroy_v2, a), OK);
 }
 
+// A number is 0 if a kernel ran since the program wrote it, for it may be the kernel's, and no
+// other: what is larger, or was copied, filled or written since.
+static void numbers(void) {
+  ptr s = stream(1);
+  u64 p, a[2] = {7, 9}, got[2];
+  WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
+  WANT(CU(cuMemcpyHtoD_v2, p, a, sizeof a), OK);
+  WANT(CU(cuMemcpyDtoH_v2, got, p + 8, (size_t)8), OK);
+  WANT(got[0], 9);
+  WANT(CU(cuLaunchKernel, (ptr)1, 1, 1, 1, 1, 1, 1, 0, s, (ptr)0, (ptr)0), OK);
+  WANT(CU(cuMemcpyDtoH_v2, got, p + 8, (size_t)8), OK);
+  WANT(got[0], 0);
+  WANT(CU(cuMemcpyDtoH_v2, got, p, sizeof got), OK);
+  WANT(got[0] == 7 && got[1] == 9, 1);
+  WANT(CU(cuMemcpyHtoD_v2, p, a, sizeof a), OK);
+  WANT(CU(cuMemcpyDtoD_v2, p + 64, p, (size_t)8), OK);
+  WANT(CU(cuMemcpyDtoHAsync_v2, got, p + 64, (size_t)8, s), OK);
+  WANT(got[0], 7);
+  WANT(CU(cuMemsetD32_v2, p, 3, (size_t)2), OK);
+  WANT(CU(cuMemcpyDtoH_v2, got, p, (size_t)4), OK);
+  WANT((unsigned)got[0], 3);
+  WANT(CU(cuStreamSynchronize, s), OK);
+  WANT(CU(cuMemFree_v2, p), OK);
+  WANT(CU(cuStreamDestroy_v2, s), OK);
+}
+
 // With GPUMEM_SIM_HAZARDS=report, which the caller sets for this one alone, a hazard refuses
 // nothing.
 static void reports(void) {
@@ -778,7 +804,7 @@ int main(int argc, char **argv) {
   struct { const char *name; void (*run)(void); } all[] = {
     {"before_init", beforeInit}, {"devices", devices}, {"contexts", contexts}, {"threads", threads}, {"memory", memory},
     {"pointers", pointers}, {"copies", copies}, {"pages", pages}, {"pools", pools}, {"streams", streams}, {"captures", captures},
-    {"conditionals", conditionals}, {"graph_memory", graphMemory}, {"host_memory", hostMemory}, {"hazards", hazards}, {"prompt_allocs", promptAllocs}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
+    {"conditionals", conditionals}, {"graph_memory", graphMemory}, {"host_memory", hostMemory}, {"hazards", hazards}, {"prompt_allocs", promptAllocs}, {"numbers", numbers}, {"names", names}, {"faults", faults}, {"many_threads", manyThreads}, {"forks", forks}, {"signals", signals},
     {"reports", reports}, // by name alone
   };
   signal(SIGUSR1, handler);
