@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -255,10 +256,23 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 		}
 	}
 
-	for _, flag := range []string{"assume", "for", "full", "quiet", "record", "smallest", "steps", "vary"} {
-		if err == nil && o.isFile && o.given(flag) {
-			err = fmt.Errorf("--%s is for a program; %s is a file", flag, o.words[0])
-		}
+	if err == nil {
+		err = o.checkProgramFlags()
 	}
 	return values, err
+}
+
+// checkProgramFlags refuses what is for programs where there is none, and for those that end by
+// themselves.
+func (o *fitOptions) checkProgramFlags() error {
+	engine := fit.Named(o.cfg.Command)
+	for _, flag := range []string{"assume", "for", "full", "quiet", "record", "smallest", "steps", "vary"} {
+		switch {
+		case o.isFile && o.given(flag):
+			return fmt.Errorf("--%s is for a program; %s is a file", flag, o.words[0])
+		case engine != "" && slices.Contains([]string{"assume", "for", "full", "steps"}, flag) && o.given(flag):
+			return fmt.Errorf("--%s is for programs that make steps; %s is ended when it is ready to serve", flag, engine)
+		}
+	}
+	return nil
 }

@@ -22,6 +22,7 @@ const (
 	Grows   = "grows"   // it keeps more in each step, and fits for some
 	Short   = "short"   // too few steps ran to see whether it does
 	Caught  = "caught"  // it was refused memory, and went on
+	Steps   = "steps"   // it made no step that Config.Steps could count
 	Assumed = "assumed" // such sizes or integers were what Config.Assume says
 )
 
@@ -90,8 +91,8 @@ func (a Assume) text() string {
 	return strings.Join(pairs, ",")
 }
 
-// doubts returns those about a program that was served.
-func doubts(p *program, a Assume) []Doubt {
+// doubts returns those about a program that was served, which was to make steps, or 0.
+func doubts(p *program, a Assume, steps int) []Doubt {
 	list := []Doubt{}
 	if text := p.endedText(); text != "" {
 		list = append(list, Doubt{Kind: Ended, Text: text})
@@ -99,6 +100,10 @@ func doubts(p *program, a Assume) []Doubt {
 	if p.Caught > 0 {
 		list = append(list, Doubt{Kind: Caught, Text: fmt.Sprintf("It was refused memory %s, as on the card, and caught the error (%s): what it did then "+
 			"is in this answer, and not what it would do on another card.", report.Counted(p.Caught, "time"), strings.Join(p.CaughtAt, ", "))})
+	}
+	if steps > 0 && p.Steps == 0 && !p.Stepped {
+		const text = "No step was seen that --steps could count: runs of JAX's largest function or of a tf.function, or updates of an optimizer of PyTorch."
+		list = append(list, Doubt{Kind: Steps, Text: text})
 	}
 	of := map[string][]SizeCall{} // by the kind of doubt; of what is assumed by name
 	for _, c := range p.sizes {
@@ -154,7 +159,7 @@ func ranText(steps uint64) string {
 
 // sizesText returns what a program that failed got in place of sizes, which may be why it did.
 func sizesText(p *program, a Assume) string {
-	for _, d := range doubts(p, a) {
+	for _, d := range doubts(p, a, 0) {
 		if d.Kind == Sizes {
 			return d.Text + " --assume has others: gpumem fit --help"
 		}

@@ -46,6 +46,7 @@ func TestDoubts(t *testing.T) {
 	for _, tc := range []struct {
 		name, reason, more string
 		assume             fit.Assume
+		steps              int      // that are asked for
 		want               []string // KIND: TEXT
 		differs            bool     // in general, since the calls are not known
 	}{
@@ -54,6 +55,11 @@ func TestDoubts(t *testing.T) {
 		{name: "repeats", reason: "repeats", more: `"steps":12,"sizes":[]`, want: []string{ended + "after 12 steps when its memory repeated; --full runs it to its end."}},
 		{name: "one step", reason: "steps", more: `"steps":1,"sizes":[]`, want: []string{ended + "after 1 step as --steps asks for; --full runs it to its end."}},
 		{name: "no steps", reason: "repeats", more: `"sizes":[]`, want: []string{ended + "when its memory repeated; --full runs it to its end."}},
+		{name: "steps", reason: "end", more: `"steps":12,"sizes":[]`, steps: 20},
+		{name: "no step to count", reason: "repeats", more: `"sizes":[]`, steps: 20, want: []string{
+			ended + "when its memory repeated; --full runs it to its end.",
+			"steps: No step was seen that --steps could count: runs of JAX's largest function or of a tf.function, or updates of an optimizer of PyTorch.",
+		}},
 		{name: "sizes", reason: "end", more: `"sizes":` + sizes, want: []string{
 			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more), unique() (b.py:2, 1 call) were those of zeros.",
 			"read: Integers that it read from the GPU (a.py:1, 1 call) were 0: sizes that it makes of them are those of 0.",
@@ -69,7 +75,7 @@ func TestDoubts(t *testing.T) {
 			// Another process has made one of the calls, too.
 			const script = `cp "$SNAPSHOT" "$GPUMEM_FIT.$$.torch"; echo "$FOUND" >"$GPUMEM_FIT.$$"; case $FOUND in *moe*)
 				echo '{"framework":"pytorch","version":"2.8.0","reason":"end","sizes":[{"call":"nonzero","where":"moe.py:40","count":1}]}' >"$GPUMEM_FIT.1" ;; esac`
-			r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}, Assume: tc.assume})
+			r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}, Assume: tc.assume, Steps: tc.steps})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +160,7 @@ func TestAssumeWantsPyTorch(t *testing.T) {
 	env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle")
 	const script = `cp "$SNAPSHOT" "$GPUMEM_FIT.$$.torch"; echo '{"framework":"pytorch","version":"2.3.0","reason":"end"}' >"$GPUMEM_FIT.$$"`
 	_, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}, Assume: fit.Assume{"item": "1"}})
-	if err == nil || !strings.HasPrefix(err.Error(), "--assume is for programs of PyTorch") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--assume is for programs of JAX and of PyTorch") {
 		t.Error(err)
 	}
 }

@@ -101,7 +101,8 @@ type Config struct {
 	Full    bool       // the program runs to its end, also when memory repeats
 	// Steps is after how many steps the program is ended, at least 2; 0: it is not. A step is,
 	// under JAX, a run of the compiled function that takes the most memory of those that ran,
-	// and in PyTorch one of an optimizer. In others there are none.
+	// in TensorFlow one of the tf.function that ran most, and in PyTorch one of an optimizer. In
+	// others there are none.
 	Steps  int
 	Assume Assume // in place of zeros; for PyTorch
 	// For is how many steps the program is to make on the card; 0: those of the run. One that grows
@@ -175,7 +176,7 @@ type program struct {
 	Stepped bool `json:"stepped"`
 	// Interrupted reports that it was ended by Config.Stop.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Steps is how many steps ran: of the optimizer with the most, in PyTorch; 0 if it is not known.
+	// Steps is how many steps ran, see Config; 0 if it is not known, as under JAX without Config.Steps.
 	Steps uint64 `json:"steps,omitempty"`
 	// Own are the memory settings of the framework that the environment or the program
 	// has, NAME=value, or NAME(arguments) of a function that it calls. The answer is
@@ -594,7 +595,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 		return nil, err
 	}
 	report.Summary = report.summarize()
-	report.Doubts = append(doubts(&report.Program, cfg.Assume), report.growth(cfg.For)...)
+	report.Doubts = append(doubts(&report.Program, cfg.Assume, cfg.Steps), report.growth(cfg.For)...)
 	return report, nil
 }
 

@@ -385,6 +385,7 @@ func TestSteps(t *testing.T) {
 	for _, tc := range []struct{ name, variable, command string }{
 		{"jax", "GPUMEM_TEST_JAX", "../../internal/test/standin/python/jax_step.py 100000000"},
 		{"pytorch", "GPUMEM_TEST_TORCH", "testdata/torch_programs.py dense 1 1000000"},
+		{"tensorflow", "GPUMEM_TEST_TENSORFLOW", "../../internal/test/standin/python/tensorflow_step.py 1000000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			python := os.Getenv(tc.variable)
@@ -400,7 +401,27 @@ func TestSteps(t *testing.T) {
 			if p := r.Program; !p.Stepped || p.Repeats || r.Doubts[0].Kind != fit.Ended {
 				t.Errorf("%+v", p)
 			}
+			if p := r.Program; p.Steps != 3 || p.Framework != tc.name {
+				t.Errorf("%+v", p)
+			}
 		})
+	}
+}
+
+// TestTensorFlowRepeats: one that runs without end is ended when its memory repeats.
+func TestTensorFlowRepeats(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_TENSORFLOW")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_TENSORFLOW names no Python with TensorFlow for CUDA")
+	}
+	r, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, "../../internal/test/standin/python/tensorflow_step.py", "100000000"}, Env: environ(t), Sim: sim.Config{Total: 4 << 30}, Stderr: os.Stderr,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := r.Program; !p.Repeats || p.Steps < 10 || r.PeakBytes < 4<<20 {
+		t.Errorf("%+v, peak %d", p, r.PeakBytes)
 	}
 }
 

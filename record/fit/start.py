@@ -240,7 +240,7 @@ class Finder(simulate.Finder):
         if name == "torch" and hasattr(module, "version"):  # else it is a file of the program's with that name
             pytorch.after(module, own, called, save, repeats, at_end, steps, agree, mine, engines.found, threads)
         elif name == "tensorflow":
-            tensorflow.after(module, called, save)
+            tensorflow.after(module, called, save, repeats, at_end, steps, agree)
         elif name == "jax":
             watch(module)
         elif name in engines.MODULES:
@@ -305,7 +305,7 @@ def write(bridge, reason):
         note(executable)
     save({
         "framework": "jax", "version": sys.modules["jax"].__version__, "reason": reason, "own": own,
-        "programs": list(programs.values()), "sizes": sizes.found(),
+        "programs": list(programs.values()), "sizes": sizes.found(), "steps": ran,
     })
 
 
@@ -370,6 +370,9 @@ def steps():
     return int(os.environ.get("GPUMEM_FIT_STEPS", "0"))
 
 
+ran = 0  # steps of JAX, if they are counted
+
+
 def count(write):
     """Ends the program when the compiled function that takes the most memory of those that ran
     has run as often as there are to be steps."""
@@ -379,14 +382,17 @@ def count(write):
     inner, seen = pxla.ExecuteReplicated.__call__, {}
 
     def call(self, *args):
+        global ran
         results = inner(self, *args)
         if id(self) not in seen:
             needs = self.xla_executable.get_compiled_memory_stats()
             seen[id(self)] = [needs.argument_size_in_bytes + needs.output_size_in_bytes + needs.temp_size_in_bytes, 0, self]
         function = seen[id(self)]
         function[1] += 1
-        if function[1] >= steps() and function[0] >= max(f[0] for f in seen.values()):
-            agree(write, "steps")
+        if function[0] >= max(f[0] for f in seen.values()):
+            ran = function[1]
+            if ran >= steps():
+                agree(write, "steps")
         return results
 
     pxla.ExecuteReplicated.__call__ = call

@@ -25,16 +25,21 @@ def before(take):
     take(SETTINGS, own)
 
 
-def after(tensorflow, called, save):
+def after(tensorflow, called, save, repeats, at_end, steps, agree):
     from tensorflow.python.client.session import BaseSession
     from tensorflow.python.eager.context import Context
 
     def note(function, *args, **named):
         called(own, function, *args, **named)
-        write()
+        write("begun")
 
-    def write():
-        save({"framework": "tensorflow", "version": tensorflow.__version__, "own": own, "programs": []})
+    def write(reason):
+        save({
+            "framework": "tensorflow", "version": tensorflow.__version__, "reason": reason, "own": own, "programs": [],
+            "steps": max(ran.values(), default=0),
+        })
+
+    ran = {}  # how often, by tf.function
 
     configure, growth, session = Context.set_logical_device_configuration, Context.set_memory_growth, BaseSession.__init__
 
@@ -68,4 +73,35 @@ def after(tensorflow, called, save):
 
     Context.set_logical_device_configuration, Context.set_memory_growth = set_logical_device_configuration, set_memory_growth
     BaseSession.__init__ = begin
-    write()
+    write("begun")
+    count(tensorflow, ran, write, repeats, at_end, steps, agree)
+
+
+def count(tensorflow, ran, write, repeats, at_end, steps, agree):
+    """Counts runs of each tf.function, which are steps, and ends the program after as many as are
+    asked for, or when its memory repeats."""
+    try:
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+    except ImportError:
+        return  # another release
+
+    inner = Function.__call__
+
+    def look():
+        gpus = ["GPU:%d" % i for i in range(len(tensorflow.config.list_logical_devices("GPU")))]
+        return sum(tensorflow.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus), sum(ran.values())
+
+    @functools.wraps(inner)
+    def call(self, *args, **named):
+        eager = tensorflow.executing_eagerly()  # else another one is being traced
+        results = inner(self, *args, **named)
+        if eager:
+            if not ran:
+                at_end(write)
+                repeats(look, write)
+            ran[id(self)] = ran.get(id(self), 0) + 1
+            if steps() and ran[id(self)] >= steps():
+                agree(write, "steps")
+        return results
+
+    Function.__call__ = call
