@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"gpumem/internal/report"
@@ -35,7 +36,8 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
-	if g := rep.Grows; g != nil {
+	grows := slices.ContainsFunc(rep.Doubts, func(d fit.Doubt) bool { return d.Kind == fit.Grows })
+	if g := rep.Grows; g != nil && (grows || g.FitsSteps == nil) {
 		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes), rep.For))
 	}
 	writeVerdict(t, rep.Report, limits(rep.Doubts))

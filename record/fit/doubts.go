@@ -130,8 +130,13 @@ func doubts(p *program, a Assume, steps int) []Doubt {
 	return list
 }
 
-// knownSteps is how many steps show whether a program grows.
-const knownSteps = 10
+const (
+	// knownSteps is how many steps show whether a program grows.
+	knownSteps = 10
+	// endless is more steps than programs make: one that fits for them does not grow by what matters,
+	// such as a loss that is kept.
+	endless = 100_000_000
+)
 
 // growth decides about a program that is to make steps, and returns what is not known of them.
 func (r *Report) growth(steps uint64) []Doubt {
@@ -140,7 +145,7 @@ func (r *Report) growth(steps uint64) []Doubt {
 	switch {
 	case g == nil && steps > 0 && r.Program.Steps < knownSteps:
 		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows in %s steps is not known: %s ran, and ten show it.", report.Count(steps), ranText(r.Program.Steps))}}
-	case g == nil || g.FitsSteps == nil:
+	case g == nil || g.FitsSteps == nil || *g.FitsSteps > max(endless, steps):
 		return nil
 	case steps > *g.FitsSteps:
 		r.Fits = false

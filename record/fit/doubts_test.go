@@ -99,8 +99,9 @@ func TestDoubts(t *testing.T) {
 // TestGrowth: a program that keeps 1 MiB in each of 64 steps fits 1 GiB for about 1,000, and so not for
 // 2000; whether one that ran for three steps grows is not known.
 func TestGrowth(t *testing.T) {
-	var grows, short strings.Builder
+	var grows, short, small strings.Builder
 	for i := range 64 {
+		fmt.Fprintf(&small, "a t%d 4194304\na k%d 4\nf t%d\n", i, i, i)
 		fmt.Fprintf(&grows, "a t%d 4194304\na k%d 1048576\nf t%d\n", i, i, i)
 	}
 	for i := range 3 {
@@ -115,6 +116,8 @@ func TestGrowth(t *testing.T) {
 		{"grows", grows.String(), 0, 64, true, "grows: It grows by 1 MiB in each step, at requests of 1 MiB: it fits for about 1,000 steps."},
 		{"grows, for some steps", grows.String(), 900, 64, true, "grows: It grows by 1 MiB in each step"},
 		{"grows, for more steps", grows.String(), 2000, 64, false, "grows: It grows by 1 MiB in each step"},
+		{"grows by 4 bytes", small.String(), 0, 64, true, ""},
+		{"grows by 4 bytes, for more steps", small.String(), 400_000_000, 64, false, "grows: It grows by 4 B in each step"},
 		{"short", short.String(), 0, 3, true, ""},
 		{"short, for some steps", short.String(), 900, 3, true, "short: Whether it grows in 900 steps is not known: 3 ran, and ten show it."},
 		{"unknown, for some steps", short.String(), 900, 0, true, "short: Whether it grows in 900 steps is not known: an unknown number of them ran, and ten show it."},
