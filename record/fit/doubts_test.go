@@ -158,6 +158,16 @@ func TestFailedProgramSaysItsSizes(t *testing.T) {
 	}
 }
 
+// TestEndedBeforeItWrote: what was ended before it wrote why has the doubt all the same.
+func TestEndedBeforeItWrote(t *testing.T) {
+	const script = `cp "$SNAPSHOT" "$GPUMEM_FIT.$$.torch"; echo '{"framework":"pytorch","version":"2.8.0","reason":"begun"}' >"$GPUMEM_FIT.$$"; printf repeats >"$GPUMEM_FIT.stop"; sleep 1000`
+	env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle")
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script}, Env: env, Sim: sim.Config{Total: 24 << 30}})
+	if err != nil || len(r.Doubts) != 1 || r.Doubts[0].Kind != fit.Ended {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestAssumeWantsPyTorch: what cannot be assumed is not answered for as if it was.
 func TestAssumeWantsPyTorch(t *testing.T) {
 	env := append(environ(t), "SNAPSHOT=../trace/testdata/torch2023.pickle")

@@ -69,7 +69,7 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 }
 
 // grace is how long a program may take to end when its processes on GPUs have agreed to.
-const grace = 10 * time.Second
+const grace = time.Minute
 
 // agreed waits until the processes have agreed to end, which start.py says by a file, or are to be
 // stopped, and have had the time to. What waits for their results would wait for ever.

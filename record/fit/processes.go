@@ -211,6 +211,10 @@ func (r *ran) program() (program, error) {
 	for _, p := range append(users, others...) {
 		all.add(p)
 	}
+	// One that was ended before it had written all has not said why.
+	reason, _ := os.ReadFile(r.found + ".stop")
+	all.Repeats = all.Repeats || string(reason) == "repeats"
+	all.Stepped = all.Stepped || string(reason) == "steps"
 	return all, nil
 }
 
