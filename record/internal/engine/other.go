@@ -86,8 +86,9 @@ const (
 	keepActivations = 2 << 30
 )
 
-// perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .27 MiB in all
-// start-up logs of cards but one, which has 1.3 (docs/evidence/serving.md). The simulated driver takes nothing.
+// perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .3 MiB in start-up
+// logs of cards with hundreds of them, but one, which has 1.3 (docs/evidence/serving.md). What few take,
+// .1 GiB, is a part of keep. The simulated driver takes nothing.
 const perGraph = 256 << 10
 
 // Settings fills what other flags of the engine give on this card, of which a process takes
