@@ -116,7 +116,6 @@ func TestVLLMFamilies(t *testing.T) {
 		{"mixtral-8l", "L4", false, []string{"--enforce-eager"}},
 		{"deepseek-v2-lite", "L4*2", true, []string{"--enforce-eager", "-tp", "2"}},
 		{"llama-1b", "L4*2", true, []string{"--enforce-eager", "-pp", "2"}},
-		{"llama-1b", "L4*2", false, []string{"--enforce-eager", "-dp", "2"}},
 		{"qwen2.5-7b-awq", "L4", false, []string{"--enforce-eager"}},
 		{"qwen2.5-7b-gptq", "L4", false, []string{"--enforce-eager"}},
 		{"llama-8b-fp8", "L4", false, []string{"--enforce-eager"}},
