@@ -171,6 +171,9 @@ func engineDifferences(a *Engine) []string {
 	if a.Captured > 0 {
 		list = append(list, fmt.Sprintf("What the driver takes for %d graphs is not in the answer: start-up logs of cards have .1 to .3 MiB for each, an older one 1.3.", a.Captured))
 	}
+	if a.Activations == 0 {
+		list = append(list, fmt.Sprintf("%s does not measure activations: those of captured graphs are in the graphs, and others come out of what is left.", a.Engine))
+	}
 	switch a.Compiled {
 	case engine.Cold:
 		list = append(list, "Measured with a cold compile cache, as in a first start, in which PyTorch also takes memory to time kernels.")
