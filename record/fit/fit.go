@@ -189,6 +189,8 @@ type program struct {
 	Lines []Place `json:"lines,omitempty"`
 	// Shares is what each process has of each GPU, if there are several.
 	Shares []Share `json:"processes,omitempty"`
+	// Notes are what the libraries of the simulated GPU say about their figures, a sentence each.
+	Notes []string `json:"notes,omitempty"`
 	// RanOn is the size of the simulated GPU on which the program was served, in bytes: that of the
 	// card if it had one run, in which JAX and PyTorch are served beyond it.
 	RanOn uint64 `json:"ran_on_bytes"`
@@ -256,6 +258,7 @@ func (r *Report) Differences() []string {
 	if !r.Program.watched && r.Program.Framework != "" {
 		list = append(list, sizesDiffer)
 	}
+	list = append(list, r.Program.Notes...)
 	switch r.Program.Framework {
 	case "pytorch":
 		list = append(list, torchDiffers)
@@ -555,7 +558,7 @@ func (rs *runs) start(cfg Config, on uint64, beyond bool) (*ran, error) {
 		return nil, err
 	}
 	own := [][2]string{
-		{"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
+		{"GPUMEM_SIM_NOTES", r.file("notes")}, {"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
 		{"GPUMEM_BEYOND", fmt.Sprint(largest)}, {"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))}, {"GPUMEM_FIT_ENGINE", cfg.engineOptions()},
 	}
 	if beyond {

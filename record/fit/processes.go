@@ -215,7 +215,15 @@ func (r *ran) program() (program, error) {
 	reason, _ := os.ReadFile(r.found + ".stop")
 	all.Repeats = all.Repeats || string(reason) == "repeats"
 	all.Stepped = all.Stepped || string(reason) == "steps"
-	return all, nil
+	text, err := os.ReadFile(r.file("notes"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	all.Notes = slices.Compact(slices.Sorted(strings.Lines(string(text))))
+	for i, line := range all.Notes {
+		all.Notes[i] = strings.TrimSpace(line)
+	}
+	return all, err
 }
 
 // escaped returns a path as a pattern for itself.

@@ -13,9 +13,9 @@ __attribute__((visibility("default"))) uint64_t cudnnGetCudartVersion(void) { re
 __attribute__((visibility("default"))) const char *cudnnGetErrorString(int s) { return s ? "not supported on the simulated GPU" : "ok"; }
 
 
-// The interface before graphs: no workspace, nothing kept for the way back. Recurrent layers keep
-// what is not documented, so there are none.
-enum { NOT_SUPPORTED = 3000 };
+// The interface before graphs: no workspace, nothing kept for the way back.
+enum { BAD_PARAMETER = 2000, NOT_SUPPORTED = 3000 };
+#include "rnn.h"
 #define P void *
 FN cudnnGetConvolutionForwardWorkspaceSize(P h, P x, P w, P c, P y, int algo, size_t *n) { *n = 0; return 0; }
 FN cudnnGetConvolutionBackwardDataWorkspaceSize(P h, P w, P y, P c, P x, int algo, size_t *n) { *n = 0; return 0; }
@@ -31,7 +31,6 @@ FN cudnnGetConvolutionBackwardFilterAlgorithm_v7(P h, P x, P y, P c, P w, int n,
 FN cudnnFindConvolutionForwardAlgorithmEx(P h, P a, P b, P d, P e, P c, P f, P g, int n, int *got, P r) { return algorithm(got, r); }
 FN cudnnFindConvolutionBackwardDataAlgorithmEx(P h, P a, P b, P d, P e, P c, P f, P g, int n, int *got, P r) { return algorithm(got, r); }
 FN cudnnFindConvolutionBackwardFilterAlgorithmEx(P h, P a, P b, P d, P e, P c, P f, P g, int n, int *got, P r) { return algorithm(got, r); }
-FN cudnnSetRNNDescriptor_v8(void) { return NOT_SUPPORTED; }
 FN cudnnGetCTCLossWorkspaceSize(void) { return NOT_SUPPORTED; }
 FN cudnnGetCTCLossWorkspaceSize_v8(void) { return NOT_SUPPORTED; }
 

@@ -1,6 +1,6 @@
 // A stand-in for libcusolver.so.11 (CUDA 12) and libcusolver.so.12 (CUDA 13): handles, and workspaces of 0 bytes.
 
-#include <stdio.h>
+#include "note.h"
 
 #define FN __attribute__((visibility("default"))) int
 
@@ -17,5 +17,5 @@ FN cusolverGetVersion(int *v) { *v = 1000 * version[0] + 100 * version[1] + vers
 // On a card a factorization may want a workspace as large as its matrix.
 void given(void) {
   static _Atomic int said;
-  if (!said++) fputs("gpumem: cuSOLVER's workspaces are unknown, and count 0 bytes on the simulated GPU\n", stderr);
+  note(&said, "cuSOLVER's workspaces are unknown, and count 0 bytes.");
 }
