@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -44,6 +45,38 @@ func TestProcessWithoutItsGPUsIsLost(t *testing.T) {
 			t.Errorf("%d processes, the GPUs of %d known: lost %v", tc.processes, tc.known, r.lost)
 		}
 		r.close()
+	}
+}
+
+// TestDamagedLine: a line of whole.PID that was cut or overwritten was read as zeros: as GPU 0, or as an end in 1970.
+func TestDamagedLine(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		ok         bool
+	}{
+		{"whole", "gpu 0 aa 1790000000000000000\ngpu 12 bb 1790000000000000001\nend 1790000000000000002\n", true},
+		{"another run's GPU", "gpu 0 cc 1790000000000000000\n", true},
+		{"no text", "", true},
+		{"a time that is cut", "gpu 0 aa 17900000\n", false},
+		{"an end that is cut", "gpu 0 aa 1790000000000000000\nend 1790000000000000002", false},
+		{"no time", "gpu 0 aa\n", false},
+		{"no number", "gpu x aa 1790000000000000000\n", false},
+		{"zeros", "\x00\x00\x00\x00\n", false},
+		{"another word", "gpus 0 aa 1790000000000000000\n", false},
+		{"a blank line", "\n", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			folder := t.TempDir()
+			r := &ran{folder: folder, found: filepath.Join(folder, "found"), uuids: []string{"aa", "bb"}}
+			for name, text := range map[string]string{"record.7": "", "whole.7": tc.text} {
+				if err := os.WriteFile(r.file(name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.find(); (err == nil) != tc.ok || err != nil && !strings.Contains(err.Error(), "process 7: whole.7 is damaged") {
+				t.Error(err)
+			}
+		})
 	}
 }
 

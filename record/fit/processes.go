@@ -15,8 +15,6 @@
 package fit
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -24,6 +22,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,8 +139,10 @@ func (r *ran) open(p *process) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		p.note(r, strings.Fields(lines.Text()))
+	for line := range strings.Lines(string(text)) {
+		if !p.note(r, line) {
+			return fmt.Errorf("whole.%d is damaged: %q is no line of it", p.pid, line)
+		}
 	}
 	is, err := readProgram(own)
 	p.end, p.peak, p.framework = max(p.end, is.end), is.peak, is.Framework
@@ -160,28 +161,35 @@ func (p *process) isCut() bool {
 	return p.peak > most
 }
 
-// note reads a line of whole.PID.
-func (p *process) note(r *ran, words []string) {
-	if len(words) < 2 {
-		return
+// noteLine is a line of whole.PID, see fit_note in front.c. A time has 19 digits until 2286.
+var noteLine = regexp.MustCompile(`^(?:end|gpu ([0-9]{1,2}) ([0-9a-f]+)) ([1-9][0-9]{18})\n$`)
+
+// note reads a line of whole.PID. It returns false for what is none.
+func (p *process) note(r *ran, line string) bool {
+	words := noteLine.FindStringSubmatch(line)
+	if words == nil {
+		return false
 	}
-	when, _ := strconv.ParseUint(words[len(words)-1], 10, 64)
-	switch {
-	case words[0] == "end":
+	when, err := strconv.ParseUint(words[3], 10, 64)
+	if err != nil {
+		return false
+	}
+	if words[1] == "" {
 		p.end = when
-	case words[0] == "gpu" && len(words) == 4:
-		own, _ := strconv.Atoi(words[1])
-		number := slices.Index(r.uuids, words[2])
-		if number < 0 {
-			return // none of the run's
-		}
-		if p.begin == 0 {
-			p.begin = when
-		}
-		if used := (usedGPU{own, number % (len(r.uuids) / 2)}); !slices.Contains(p.gpus, used) {
-			p.gpus = append(p.gpus, used)
-		}
+		return true
 	}
+	own, _ := strconv.Atoi(words[1]) // two digits
+	number := slices.Index(r.uuids, words[2])
+	if number < 0 {
+		return true // none of the run's
+	}
+	if p.begin == 0 {
+		p.begin = when
+	}
+	if used := (usedGPU{own, number % (len(r.uuids) / 2)}); !slices.Contains(p.gpus, used) {
+		p.gpus = append(p.gpus, used)
+	}
+	return true
 }
 
 // program returns what the start-up files of all processes found. The framework is that of a
