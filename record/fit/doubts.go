@@ -23,6 +23,7 @@ const (
 	Short   = "short"   // too few steps ran to see whether it does
 	Caught  = "caught"  // it was refused memory, and went on
 	Steps   = "steps"   // it made no step that Config.Steps could count
+	Watched = "watched" // PyTorch frees something of it when a thread next looks
 	Assumed = "assumed" // such sizes or integers were what Config.Assume says
 )
 
@@ -104,6 +105,10 @@ func doubts(p *program, a Assume, steps int) []Doubt {
 	if steps > 0 && p.Steps == 0 && !p.Stepped {
 		const text = "No step was seen that --steps could count: runs of JAX's largest function or of a tf.function, or updates of an optimizer of PyTorch."
 		list = append(list, Doubt{Kind: Steps, Text: text})
+	}
+	if p.buckets > 0 {
+		list = append(list, Doubt{Kind: Watched, Text: fmt.Sprintf("DistributedDataParallel's first buckets, %s, were free in the second step. "+
+			"PyTorch frees them when its thread that watches NCCL next looks, each .1 s: where that is later, as much more is live in that step.", size.Format(p.buckets))})
 	}
 	of := map[string][]SizeCall{} // by the kind of doubt; of what is assumed by name
 	for _, c := range p.sizes {

@@ -209,7 +209,8 @@ type program struct {
 	sizes   []SizeCall // see Doubt
 	watched bool       // sizes has all calls of a process
 	// beyond reports that requests beyond the card were granted, but for those that were caught.
-	beyond bool
+	beyond  bool
+	buckets uint64 // bytes of the gradients' buckets of DistributedDataParallel, of the process with the most
 }
 
 // tried is a run of the program for a card, see Config.Smallest.
@@ -253,7 +254,7 @@ func (r *Report) Differences() []string {
 		"No kernel was chosen by a measurement, so workspaces of libraries may differ.",
 	}
 	if len(r.Peaks) > 1 {
-		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted, and belongs into --beside.")
+		list = append(list, "Nothing was sent between the GPUs: what NCCL takes of them is not counted (.2 to 1.4 GiB in start-up logs of vLLM on several cards), and belongs into --beside.")
 	}
 	if !r.Program.watched && r.Program.Framework != "" {
 		list = append(list, sizesDiffer)
@@ -652,6 +653,7 @@ func readProgram(path string) (program, error) {
 		Beyond                     bool
 		Caught                     uint64
 		CaughtAt                   []string `json:"caught_at"`
+		Buckets                    uint64
 		Programs                   []struct {
 			Compiled
 			Module string
@@ -667,7 +669,7 @@ func readProgram(path string) (program, error) {
 	p := program{
 		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},
 		peak: f.Peak, ended: f.Reason == "end", forCPU: f.Reason == "no cuda", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
-		beyond: f.Beyond, Caught: f.Caught, CaughtAt: f.CaughtAt,
+		beyond: f.Beyond, Caught: f.Caught, CaughtAt: f.CaughtAt, buckets: f.Buckets,
 	}
 	if p.ended || f.Reason == "failed" {
 		p.end = f.Time
@@ -710,6 +712,7 @@ func (p *program) add(other program) {
 	p.Steps = max(p.Steps, other.Steps)
 	p.sizes, p.watched = addCalls(p.sizes, other.sizes), p.watched || other.watched
 	p.beyond = p.beyond || other.beyond
+	p.buckets = max(p.buckets, other.buckets)
 	p.Caught, p.CaughtAt = p.Caught+other.Caught, append(p.CaughtAt, other.CaughtAt...)
 	p.sort()
 }

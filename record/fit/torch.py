@@ -23,6 +23,9 @@ FUNCTIONS = {
 # to a kilobyte with its stack.
 EVENTS = 1 << 20
 
+# How long PyTorch's thread that watches NCCL may take to look again, in seconds: it does each 0.1.
+WATCH = 0.5
+
 # Without kernels a step takes milliseconds, so that memory repeats sooner than under JAX,
 # which compiles in between.
 SECONDS = 2
@@ -32,6 +35,39 @@ def before(own):
     for name in SETTINGS:
         if name in os.environ:
             own[name] = os.environ.pop(name)
+
+
+def settle_buckets(torch):
+    """Has DistributedDataParallel wait twice, before and after it makes its buckets anew in the
+    second step: the thread that watches NCCL keeps the first ones until it next looks. On a card a
+    step takes longer than that, and here it takes no time. Returns how many bytes the buckets have,
+    of all models."""
+    import functools
+    import time
+
+    reducer = getattr(getattr(torch._C, "_distributed_c10d", None), "Reducer", None)
+    parallel = getattr(getattr(getattr(torch, "nn", None), "parallel", None), "DistributedDataParallel", None)
+    if not hasattr(reducer, "_rebuild_buckets") or parallel is None:
+        return lambda: 0
+    rebuild, begin, calls, sizes = reducer._rebuild_buckets, parallel.__init__, {}, []
+
+    @getattr(torch, "_disable_dynamo", lambda f: f)
+    def rebuild_buckets(self):
+        calls[id(self)] = calls.get(id(self), 0) + 1
+        if calls[id(self)] != 2:
+            return rebuild(self)
+        time.sleep(WATCH)
+        rebuilt = rebuild(self)
+        time.sleep(WATCH)
+        return rebuilt
+
+    @functools.wraps(begin)
+    def init(self, *args, **named):
+        begin(self, *args, **named)
+        sizes.append(sum(p.numel() * p.element_size() for p in self.module.parameters() if p.requires_grad and p.is_cuda))
+
+    reducer._rebuild_buckets, parallel.__init__ = rebuild_buckets, init
+    return lambda: sum(sizes)
 
 
 def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine, threads):
@@ -53,6 +89,8 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
         if hasattr(torch._C, name):
             setattr(torch._C, name, leave_out(function, getattr(torch._C, name)))
 
+    buckets = settle_buckets(torch)
+
     def write(reason):
         path = mine(".torch")
         with open(path + ".part", "wb") as file:
@@ -65,7 +103,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
         save({
             "framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [],
             "peak_bytes": peak, "steps": max(done.values(), default=0), "sizes": sizes.found(),
-            "beyond": beyond.listening(), "caught": caught() if beyond.refused_at else 0, "caught_at": beyond.refused_at,
+            "beyond": beyond.listening(), "caught": caught() if beyond.refused_at else 0, "caught_at": beyond.refused_at, "buckets": buckets(),
         })
 
     def caught():
