@@ -60,6 +60,14 @@ func TestDoubts(t *testing.T) {
 			ended + "when its memory repeated; --full runs it to its end.",
 			"steps: No step was seen that --steps could count: runs of JAX's largest function or of a tf.function, or updates of an optimizer of PyTorch.",
 		}},
+		{name: "caught", reason: "end", more: `"sizes":[],"beyond":true,"caught":4,"caught_at":["train.py:8","memory.py:150"]`, want: []string{
+			"caught: It was refused memory 4 times, as on the card, and caught the error (memory.py:150, train.py:8): " +
+				"what it did then is in this answer, and not what it would do on another card.",
+		}},
+		{name: "buckets", reason: "end", more: `"sizes":[],"buckets":134217728`, want: []string{
+			"watched: DistributedDataParallel's first buckets, 128 MiB, were free in the second step. PyTorch frees them when its thread that watches NCCL " +
+				"next looks, each .1 s: where that is later, as much more is live in that step.",
+		}},
 		{name: "sizes", reason: "end", more: `"sizes":` + sizes, want: []string{
 			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more), unique() (b.py:2, 1 call) were those of zeros.",
 			"read: Integers that it read from the GPU (a.py:1, 1 call) were 0: sizes that it makes of them are those of 0.",

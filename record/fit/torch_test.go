@@ -106,3 +106,19 @@ func TestTorchWithoutCUDA(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTorchRecurrent: an LSTM of cuDNN failed; it keeps what cuDNN was seen to keep, and the answer says that this is estimated.
+func TestTorchRecurrent(t *testing.T) {
+	python := os.Getenv("GPUMEM_TEST_TORCH")
+	if python == "" {
+		t.Skip("SKIPPED: GPUMEM_TEST_TORCH names no Python with torch for CUDA")
+	}
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "testdata/recurrent.py"}, Env: environ(t), Sim: sim.Config{Total: 16 << 30}, Stderr: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(s string) bool { return strings.Contains(s, "cuDNN's recurrent layers are estimated") }
+	if r.PeakBytes < 736e6 || !slices.ContainsFunc(r.Differs, said) {
+		t.Errorf("%d MiB, %q", r.PeakBytes>>20, r.Differs)
+	}
+}
