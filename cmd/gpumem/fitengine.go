@@ -29,6 +29,10 @@ func writeEngine(t *text, rep *fit.Report) {
 		t.section("")
 	}
 	a := rep.Engine
+	if a.RefusedOn > 0 {
+		writeRefused(t, a, rep.DeviceBytes)
+		return
+	}
 	writeServes(t, a, rep.DeviceBytes)
 	t.Line("weights %s, %sgraphs %s, other %s, KV cache %s; %s %.4g leaves %s", size.Format(a.Weights), activations(a), size.Format(a.Graphs),
 		size.Format(a.Outside), size.Format(a.Cache), a.Part, a.Utilization, size.Format(a.Left))
@@ -118,6 +122,14 @@ func writeServes(t *text, a *fit.Engine, card uint64) {
 		on, size.Format(a.Need), report.Count(a.MaxLen), what, a.Part, a.Utilization)
 }
 
+// writeRefused writes the verdict about an engine that did not serve on any card.
+func writeRefused(t *text, a *fit.Engine, card uint64) {
+	t.Line("Does not serve on %s: %s", size.Format(card), report.OneLine(a.Reason))
+	if a.RefusedOn > card {
+		t.Line("Nor on %s, so what it needs is not known: %s", size.Format(a.RefusedOn), report.OneLine(a.LastReason))
+	}
+}
+
 func engineTable(first string) *report.Table {
 	return report.NewTable(first, "serves", ">tokens", ">requests", ">of length", ">weights", ">activations", ">KV cache")
 }
@@ -127,6 +139,9 @@ func engineRow(tab *report.Table, first string, a *fit.Engine) {
 	sizes := formatSizes(a.Weights, a.Activations, a.Cache)
 	if !a.Serves { // the rest is of a larger card
 		row[2], row[3], sizes[2] = "", "", ""
+	}
+	if a.RefusedOn > 0 { // or there is none
+		row[4], sizes[0], sizes[1] = "", "", ""
 	}
 	tab.Row(append(row, sizes...)...)
 }

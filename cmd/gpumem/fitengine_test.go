@@ -66,6 +66,9 @@ Does not serve on 14 GiB: ValueError: No available; memory
 It ran on 22 GiB to learn what it needs: GPUs of 18 GiB serve one request of
   8,192 (vllm 0.33.0, bfloat16, gpu-memory-utilization 0.9).
 `, &fit.Report{Engine: &refused, Ran: []fit.RanCard{{Card: "L4", Engine: &serves}, {Card: "T4", Engine: &refused}}}},
+		{"refused on every card", `Does not serve on 14 GiB: ValueError: No memory
+Nor on 1 TiB, so what it needs is not known: OutOfMemoryError: CUDA
+`, &fit.Report{Engine: &fit.Engine{Reason: "ValueError: No memory", RefusedOn: 1 << 40, LastReason: "OutOfMemoryError: CUDA"}}},
 		{"varied", `max-model-len  serves  tokens  requests  of length  weights  activations  KV cache
 8192           yes     27,248       3.3      8,192   15 GiB        1 GiB     4 GiB
 The rest of this answer is for max-model-len=8192.

@@ -98,10 +98,14 @@ func Serve(program, folder string, flags []string) ([]string, error) {
 // libraries take later is a part of the measurement.
 const EngineContext = 512 << 20
 
-// engineRefused is the report about an engine that was refused memory: its own reason, and the options
-// that it chose for the card, which it is to have on a larger one, too.
-func engineRefused(why string, notes []*engine.Note) *Report {
-	return &Report{Engine: &Engine{Reason: why}, chosen: engine.Chosen(notes)}
+// engineRefused is the report about an engine that was refused memory on a simulated GPU: its own reason,
+// and the options that it chose for the card, which it is to have on a larger one, too.
+func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on uint64) *Report {
+	r := tooLarge(cfg, p, nil)
+	r.Program.RanOn, r.Program.TooLarge = on, on == largest
+	r.Engine, r.chosen = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes)
+	r.Differs = r.Differences()
+	return r
 }
 
 // engineOptions returns the options that go before an engine's own, as JSON.
@@ -153,7 +157,7 @@ func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error)
 			return nil, fmt.Errorf("for %s: %w", c.Name, err)
 		}
 		if r.Engine == nil {
-			return nil, fmt.Errorf("for %s: the program started no engine", c.Name)
+			return nil, fmt.Errorf("for %s: no engine was seen to become ready, nor why it did not", c.Name)
 		}
 		ran = append(ran, RanCard{c.Name, r.Engine})
 		if best == nil || r.Fits && !best.Fits {

@@ -286,6 +286,21 @@ func TestEngineRefused(t *testing.T) {
 	}
 }
 
+// TestEngineRefusedOnEveryCard: it is started three times, also for several cards, and has its first and its last reason.
+func TestEngineRefusedOnEveryCard(t *testing.T) {
+	cfg := standIn(t, "never=1")
+	again := 0
+	cfg.Again = func(string) { again++ }
+	r, err := fit.RunCards(t.Context(), cfg, []fit.SimCard{{Name: "one", Sim: cfg.Sim}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "RuntimeError: CUDA out of memory. Tried to allocate 2 TiB"
+	if a := r.Engine; r.Fits || a.Serves || a.Reason != why || a.LastReason != why || a.RefusedOn != 1<<40 || a.Need != 0 || again != 2 || len(r.Ran) != 1 {
+		t.Errorf("%d times, %+v", again, a)
+	}
+}
+
 // TestEngineOfReleasesThatAreNotRead: the first engine of vLLM, which older releases have, is refused by its name.
 func TestEngineOfReleasesThatAreNotRead(t *testing.T) {
 	_, err := fit.Run(t.Context(), standIn(t, "first=1"))
@@ -347,10 +362,13 @@ func TestEngineCards(t *testing.T) {
 // TestEngineFails: an error that is not of memory is the program's, in one line.
 func TestEngineFails(t *testing.T) {
 	for _, tc := range []struct{ option, want string }{
+		{"host=1", "OSError: [Errno 12] out of memory (fork)"}, // and no other card is tried
 		{"max_model_len=200000", "max_model_len is larger than the model's"},
 		{"gpu_memory_utilization=1.5", "(the engine did not become ready): ValidationError: gpu_memory_utilization: Input should be less than or equal to 1"},
 	} {
-		_, err := fit.Run(t.Context(), standIn(t, tc.option))
+		cfg := standIn(t, tc.option)
+		cfg.Again = func(why string) { t.Error(why) }
+		_, err := fit.Run(t.Context(), cfg)
 		if failed := new(fit.FailedError); !errors.As(err, &failed) || !strings.HasSuffix(err.Error(), tc.want) {
 			t.Error(err)
 		}

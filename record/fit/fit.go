@@ -350,27 +350,47 @@ type runs struct {
 // served runs the program until it is served: a second time beyond the card if it was refused
 // memory. An engine, which takes what the card has, is run on larger ones.
 func (r *runs) served(cfg Config) (*Report, error) {
-	on, reason := cfg.Sim.Total, ""
-	report, refused, err := r.once(cfg, on, false)
-	for err == nil && report != nil && refused != "" && on < largest && !cfg.stopped() {
-		if reason == "" {
-			reason, cfg.options = report.Engine.Reason, chosen(report.chosen, cfg.options)
-		}
-		on *= 2
-		cfg.again(fmt.Sprintf("%s; starting the engine again on a simulated GPU of %s to learn what it needs", refused, size.Format(on)))
-		report, refused, err = r.once(cfg, on, false)
-	}
-	if err == nil && refused != "" && cfg.stopped() {
+	report, refused, err := r.once(cfg, cfg.Sim.Total, false)
+	switch {
+	case err == nil && refused != "" && cfg.stopped():
 		return nil, errStopped
+	case err == nil && report != nil && refused != "":
+		return r.larger(cfg, report, refused)
 	}
 	if err == nil && report == nil {
 		cfg.again(refused + "; running it again on a simulated GPU of 1 TiB that shows the card's size, to learn what it needs")
-		report, _, err = r.once(cfg, on, true)
-	}
-	if err == nil && report.Engine != nil {
-		report.Engine.Reason = reason
+		report, _, err = r.once(cfg, cfg.Sim.Total, true)
 	}
 	return report, err
+}
+
+// larger runs an engine that was refused memory on a card of twice the size, where it chooses most as on
+// this one, and else on the largest.
+func (r *runs) larger(cfg Config, first *Report, refused string) (*Report, error) {
+	report, err := first, error(nil)
+	cfg.options = chosen(first.chosen, cfg.options)
+	for _, on := range []uint64{min(2*cfg.Sim.Total, largest), largest} {
+		if on <= report.Engine.RefusedOn {
+			continue
+		}
+		cfg.again(fmt.Sprintf("%s; starting the engine again on a simulated GPU of %s to learn what it needs", refused, size.Format(on)))
+		if report, refused, err = r.once(cfg, on, false); err != nil {
+			return nil, err
+		}
+		if refused != "" && cfg.stopped() {
+			return nil, errStopped
+		}
+		if report == nil { // it was refused memory, and did not say why
+			report = engineRefused(cfg, first.Program, refused, nil, on)
+		}
+		if report.Engine == nil || refused == "" {
+			break
+		}
+	}
+	if report.Engine != nil {
+		report.Engine.Reason = first.Engine.Reason
+	}
+	return report, nil
 }
 
 func (cfg *Config) again(why string) {
@@ -476,8 +496,8 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 		return nil, "", &FailedError{Err: errNotReady, Last: why}
 	}
 	refused = r.refusal(p, short)
-	if refused != "" && why != "" && on < largest {
-		return engineRefused(why, notes), refused, nil
+	if refused != "" && why != "" {
+		return engineRefused(cfg, p, why, notes, on), refused, nil
 	}
 	if p.RanOn = on; beyond {
 		p.RanOn = largest

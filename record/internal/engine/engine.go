@@ -34,7 +34,12 @@ type Answer struct {
 	Serves  bool   `json:"serves"`
 	// Reason is the engine's own word why it does not serve; "" if it does. Then the figures
 	// are those of a larger card, of CardBytes.
-	Reason    string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// RefusedOn is the largest card that it was tried on, which it has refused for LastReason; 0 if one
+	// has served. Then there are no figures.
+	RefusedOn  uint64 `json:"refused_on_bytes,omitempty"`
+	LastReason string `json:"last_reason,omitempty"`
+
 	Model     string `json:"model"`
 	DType     string `json:"dtype"`
 	Quantized string `json:"quantization,omitempty"`
@@ -111,9 +116,12 @@ type Second struct {
 	Requests    float64 `json:"requests"`
 }
 
-// ofMemory are the errors of engines that have not found memory enough.
-var ofMemory = regexp.MustCompile(`(?i)no available memory for the cache blocks|leave no gpu memory for the kv cache|larger than the available KV cache memory|out of ?memory|` +
-	`less than desired GPU memory utilization|not enough (?:gpu )?memory`)
+// ofMemory are the errors of engines that have not found GPU memory enough.
+var ofMemory = regexp.MustCompile(`(?is)no available memory for the cache blocks|leave no gpu memory for the kv cache|larger than the available KV cache memory|` +
+	`less than desired GPU memory utilization|not enough (?:gpu )?memory|(?:cuda|hip|gpu|nccl|cublas).*out.?of.?memory|out.?of.?memory.*(?:cuda|gpu)`)
+
+// ofHost are errors of memory of the host.
+var ofHost = regexp.MustCompile(`(?i)^(?:OSError|BlockingIOError|MemoryError)\b|bad_alloc|errno 12\b|ENOMEM|cannot allocate memory|CPUAllocator`)
 
 // elsewhere is the error of a process of an engine that has lost another one, whose error says why.
 var elsewhere = regexp.MustCompile(`(?i)root cause|background process|engine core`)
@@ -128,7 +136,7 @@ func Refused(notes []*Note) (why string, memory bool) {
 		if why == "" || elsewhere.MatchString(why) {
 			why = n.Error
 		}
-		if ofMemory.MatchString(n.Error) {
+		if ofMemory.MatchString(n.Error) && !ofHost.MatchString(n.Error) {
 			return n.Error, true
 		}
 	}
@@ -151,6 +159,17 @@ func WithWay(text string) string {
 		}
 	}
 	return text
+}
+
+// RefusedAnswer returns the answer of an engine that served on no card, up to one of a size.
+func RefusedAnswer(notes []*Note, reason string, on uint64) *Answer {
+	a := &Answer{
+		Reason: reason, RefusedOn: on, LastReason: reason, Set: []string{}, Options: []string{}, Ranks: []Figures{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
+	}
+	for _, n := range notes {
+		a.Engine, a.Version = cmp.Or(a.Engine, n.Engine), cmp.Or(a.Version, n.Version)
+	}
+	return a
 }
 
 // New returns the answer of the processes of an engine. It is nil if they are none's, or if

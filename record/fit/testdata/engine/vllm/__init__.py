@@ -3,6 +3,11 @@ import os
 
 __version__ = "0.0.1"
 
+FAILURES = {
+    "host": OSError(12, "out of memory (fork)"),
+    "never": RuntimeError("CUDA out of memory. Tried to allocate 2 TiB"),
+}
+
 
 class LLM:
     def __init__(self, model, **options):
@@ -12,6 +17,8 @@ class LLM:
             Worker()
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.core import EngineCore
+
+        EngineCore.fails = [error for name, error in FAILURES.items() if options.pop(name, 0)]
 
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
         args = EngineArgs(model, **options)
