@@ -87,7 +87,7 @@ func TestContextAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	gpus := []usedGPU{{0, 0}}
-	r := &ran{processes: []*process{{pid: 1, record: empty, gpus: gpus}, {pid: 2, record: "../trace/testdata/torch2023.pickle", gpus: gpus}}}
+	r := &ran{processes: []*process{{pid: 1, record: empty}, {pid: 2, record: "../trace/testdata/torch2023.pickle", gpus: gpus}}}
 	defer r.close()
 	if err := r.read(t.Context()); err != nil || r.lost || r.processes[0].trace != nil || r.processes[1].trace == nil {
 		t.Errorf("%v: %+v", err, r)

@@ -266,10 +266,11 @@ func (r *ran) read(ctx context.Context) error {
 // tookNothing reports whether a recording is none, by the error of its reader, since the process took no memory of its GPUs.
 func (p *process) tookNothing(err error) bool {
 	bad := new(trace.Error)
-	if !errors.As(err, &bad) || len(p.gpus) == 0 {
+	if !errors.As(err, &bad) {
 		return false
 	}
-	return bad.Msg == tape.NoEvents || isEmpty(p.record)
+	// PyTorch may be asked for a GPU without a context there.
+	return bad.Msg == tape.NoEvents && strings.HasSuffix(p.record, ".torch") || len(p.gpus) > 0 && isEmpty(p.record)
 }
 
 // isEmpty reports whether a recording of the driver's calls has its head alone.
