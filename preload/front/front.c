@@ -211,7 +211,9 @@ static void forked(void) {
 // the time in nanoseconds since 1970:
 //
 //	gpu NUMBER UUID TIME    the process uses this GPU from then on
+//	refused TIME            the driver had no memory for a context
 //	end TIME                its end, if it ends by exit
+//	gone TIME               by others: it has ended, however it did
 static void fit_note(const char *what, int create) {
   char path[4096], line[128];
   struct timespec now;
@@ -1330,7 +1332,10 @@ static int take_context(int d) {
   return gm.gmTakeContext(d);
 }
 
-static void took_context(int d, ptr context) { gm.gmTookContext(d, (u64)context); }
+static void took_context(int d, int code, ptr context) {
+  if (code == CU_OUT_OF_MEMORY) fit_note("refused", 0);
+  gm.gmTookContext(d, code ? 0 : (u64)context);
+}
 
 // MADE is a call of the driver's that makes a context on GPU d.
 #define MADE(c, d, call) \
@@ -1340,7 +1345,7 @@ static void took_context(int d, ptr context) { gm.gmTookContext(d, (u64)context)
     if (bypassed() || !is_there(d)) return call; \
     if ((code_ = take_context(d))) return code_; \
     code_ = call; \
-    took_context(d, code_ ? 0 : *c); \
+    took_context(d, code_, *c); \
     return code_; \
   } while (0)
 
@@ -1466,7 +1471,7 @@ API cuDevicePrimaryCtxRetain(ptr *c, int d) {
   int made = !gpus[d].primary;
   if (!made || !(code = take_context(d))) {
     code = r.cuDevicePrimaryCtxRetain(c, d);
-    if (made) took_context(d, code ? 0 : *c);
+    if (made) took_context(d, code, *c);
     if (!code) gpus[d].retained++, gpus[d].primary = *c;
   }
   pthread_mutex_unlock(&primaries[d]);

@@ -569,7 +569,7 @@ func (rs *runs) start(cfg Config, on uint64, beyond bool) (*ran, error) {
 	if err := writeStart(startup); err != nil {
 		return nil, err
 	}
-	r := &ran{folder: folder, found: filepath.Join(folder, "found")}
+	r := &ran{folder: folder, found: filepath.Join(folder, "found"), gone: map[int]uint64{}}
 	gpus, err := r.cards(cfg, "gpus", on)
 	if err != nil {
 		return nil, err

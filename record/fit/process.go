@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -31,16 +32,16 @@ func execute(ctx context.Context, cfg Config, env []string, r *ran) (failed *Fai
 	mark := "GPUMEM_FIT=" + r.found
 	group(c, mark)
 	c.WaitDelay = time.Second // processes that it has left may hold its streams
-	agreed := make(chan struct{})
-	go func() {
-		defer close(agreed)
+	var watches sync.WaitGroup
+	watches.Go(func() { r.watchEnds(run) })
+	watches.Go(func() {
 		if r.agreed(run, cfg) {
 			end()
 		}
-	}()
+	})
 	err = c.Run()
 	end()
-	<-agreed
+	watches.Wait()
 	sweep(mark)
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
@@ -106,11 +107,13 @@ func (r *ran) stop() error {
 }
 
 // pause waits a moment; false if ctx has ended.
-func pause(ctx context.Context) bool {
+func pause(ctx context.Context) bool { return pauseFor(ctx, 100*time.Millisecond) }
+
+func pauseFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(d):
 		return true
 	}
 }

@@ -26,10 +26,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpumem/device/card"
 	"gpumem/device/open"
 	"gpumem/device/sim"
+	"gpumem/internal/procstat"
 	"gpumem/record/formats"
 	"gpumem/record/internal/tape"
 	"gpumem/record/internal/torch"
@@ -42,11 +44,12 @@ type ran struct {
 	folder    string
 	found     string // the names of what the start-up file wrote begin so
 	failed    *FailedError
-	stopped   bool          // by Config.Stop
-	processes []*process    // that used a GPU, by their numbers
-	members   []tape.Member // those, of several
-	lost      bool          // something of a recording is
-	uuids     []string      // of the GPUs, in hexadecimal; twice, see cards
+	stopped   bool           // by Config.Stop
+	processes []*process     // that used a GPU, by their numbers
+	members   []tape.Member  // those, of several
+	gone      map[int]uint64 // when they were seen to have ended, however they did, see watchEnds
+	lost      bool           // something of a recording is
+	uuids     []string       // of the GPUs, in hexadecimal; twice, see cards
 }
 
 // process is one process of the program that used a GPU.
@@ -55,6 +58,8 @@ type process struct {
 	record     string // its recording; "" if it has none
 	gpus       []usedGPU
 	begin, end uint64 // nanoseconds since 1970: its first GPU, its end; 0 if unknown
+	gone       uint64 // its end at the latest, however it ended; 0 if unknown, and after all had agreed to end
+	refused    bool   // it was refused a context
 	trace      *trace.Trace
 	framework  string // "" if it is not known
 	peak       uint64 // by PyTorch\'s allocator; 0 if it is not known
@@ -144,8 +149,9 @@ func (r *ran) open(p *process) error {
 			return fmt.Errorf("whole.%d is damaged: %q is no line of it", p.pid, line)
 		}
 	}
+	p.isGone(r, r.gone[p.pid])
 	is, err := readProgram(own)
-	p.end, p.peak, p.framework = max(p.end, is.end), is.peak, is.Framework
+	p.end, p.peak, p.framework = cmp.Or(max(p.end, is.end), p.gone), is.peak, is.Framework
 	return err
 }
 
@@ -162,7 +168,7 @@ func (p *process) isCut() bool {
 }
 
 // noteLine is a line of whole.PID, see fit_note in front.c. A time has 19 digits until 2286.
-var noteLine = regexp.MustCompile(`^(?:end|gpu ([0-9]{1,2}) ([0-9a-f]+)) ([1-9][0-9]{18})\n$`)
+var noteLine = regexp.MustCompile(`^(?:(end|gone|refused)|gpu ([0-9]{1,2}) ([0-9a-f]+)) ([1-9][0-9]{18})\n$`)
 
 // note reads a line of whole.PID. It returns false for what is none.
 func (p *process) note(r *ran, line string) bool {
@@ -170,16 +176,23 @@ func (p *process) note(r *ran, line string) bool {
 	if words == nil {
 		return false
 	}
-	when, err := strconv.ParseUint(words[3], 10, 64)
+	when, err := strconv.ParseUint(words[4], 10, 64)
 	if err != nil {
 		return false
 	}
-	if words[1] == "" {
+	switch words[1] {
+	case "end":
 		p.end = when
 		return true
+	case "gone":
+		p.isGone(r, when)
+		return true
+	case "refused":
+		p.refused = true
+		return true
 	}
-	own, _ := strconv.Atoi(words[1]) // two digits
-	number := slices.Index(r.uuids, words[2])
+	own, _ := strconv.Atoi(words[2]) // two digits
+	number := slices.Index(r.uuids, words[3])
 	if number < 0 {
 		return true // none of the run's
 	}
@@ -191,6 +204,33 @@ func (p *process) note(r *ran, line string) bool {
 	}
 	return true
 }
+
+// isGone notes that the process was seen to have ended. One that has agreed to end would have gone on.
+func (p *process) isGone(r *ran, when uint64) {
+	is, err := os.Stat(r.found + ".stop")
+	if when == 0 || err == nil && when >= uint64(is.ModTime().UnixNano()) {
+		return
+	}
+	p.gone = min(when, cmp.Or(p.gone, when))
+}
+
+// watchEnds notes when processes that use a GPU are gone, until ctx ends: of one that is killed or
+// crashes nothing else may say it.
+func (r *ran) watchEnds(ctx context.Context) {
+	for alive := true; alive; alive = pauseFor(ctx, lookEvery) {
+		list, _ := filepath.Glob(escaped(r.file("whole")) + ".*")
+		for _, path := range list {
+			pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Ext(path), "."))
+			if is, ok := procstat.Read(pid); err == nil && r.gone[pid] == 0 && (!ok || is.Ended()) {
+				r.gone[pid] = uint64(time.Now().UnixNano())
+			}
+		}
+	}
+}
+
+// lookEvery is how long a process that is gone may be taken to hold its memory, where no other
+// process of the program knows better.
+const lookEvery = 20 * time.Millisecond
 
 // program returns what the start-up files of all processes found. The framework is that of a
 // process that used a GPU, if one did.
@@ -298,8 +338,9 @@ func (r *ran) mixed() error {
 		strings.Join(names, " and "), names[0])
 }
 
+// refused reports whether a process was refused memory of a GPU, or a context.
 func (r *ran) refused() bool {
-	return slices.ContainsFunc(r.processes, func(p *process) bool { return p.trace != nil && p.trace.Refused > 0 })
+	return slices.ContainsFunc(r.processes, func(p *process) bool { return p.refused || p.trace != nil && p.trace.Refused > 0 })
 }
 
 // largestTrace returns the recording with the highest peak; nil if there is none.

@@ -14,6 +14,7 @@
 #   GPUMEM_FIT.PID.agrees   it may be ended, as far as it is concerned
 #   GPUMEM_FIT.PID.ask      it is about to be ended by a signal, and is to write before
 #   GPUMEM_FIT.stop         all agree: each ends itself
+import functools
 import os
 import sys
 import threading
@@ -188,7 +189,10 @@ def path_of(pid):
 
 def alive(path):
     """Whether the process of a file runs: one that was killed has left its files."""
-    pid = path[len(os.environ["GPUMEM_FIT"]) + 1 :].split(".")[0]
+    return runs(path[len(os.environ["GPUMEM_FIT"]) + 1 :].split(".")[0])
+
+
+def runs(pid):
     try:
         with open("/proc/%s/stat" % pid) as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -219,6 +223,47 @@ def kill_group(group, number, kill=os.killpg):
 
 
 os.kill, os.killpg = kill, kill_group
+
+
+def gone(pid):
+    """Notes that a process has ended, however it did: see fit_note in front.c of the pool library."""
+    import time
+
+    try:
+        if runs(pid):
+            return
+        file = os.open("%s.%s" % (os.environ["GPUMEM_RECORD_WHOLE"], pid), os.O_WRONLY | os.O_APPEND)
+        os.write(file, b"gone %d\n" % time.time_ns())
+        os.close(file)
+    except (KeyError, OSError):
+        pass  # it used no GPU
+
+
+def all_gone():
+    """What is gone when this process begins had no memory beside it."""
+    import glob
+
+    base = os.environ.get("GPUMEM_RECORD_WHOLE", "")
+    for path in glob.glob(glob.escape(base) + ".[0-9]*") if base else []:
+        gone(path[len(base) + 1 :])
+
+
+def waits(wait):
+    """Has wait, a function of os, note the child whose end it returns."""
+
+    @functools.wraps(wait)
+    def call(*args, **named):
+        result = wait(*args, **named)
+        if result[0]:
+            gone(result[0])
+        return result
+
+    return call
+
+
+for _name in ("wait", "waitpid", "wait3", "wait4"):
+    if hasattr(os, _name):
+        setattr(os, _name, waits(getattr(os, _name)))
 
 
 class Finder(simulate.Finder):
@@ -490,6 +535,7 @@ def repeats(look, write, seconds=SECONDS, wait=None):
 
 
 engines.base = sys.modules[__name__]
+all_gone()
 _here = os.path.dirname(__file__)
 sys.path[:] = [folder for folder in sys.path if folder != _here]
 simulate.preload(os.environ["GPUMEM_SIM_FOLDER"])
