@@ -117,7 +117,9 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	}
 
 	if o.vary == "" && len(o.cards) == 0 && fit.Named(cfg.Command) == "" {
-		ctx, cfg.Stop = stoppable(ctx)
+		ctx, cfg.Stop = stoppable(ctx, func() {
+			fmt.Fprintln(o.errs, "gpumem fit: ending the program, then the answer about what ran; Ctrl-C again gives up")
+		})
 	} else { // a second signal does not keep the first one from removing what the run has made
 		context.AfterFunc(ctx, func() { signal.Notify(make(chan os.Signal, 1), ending...) })
 	}
@@ -144,9 +146,9 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	return err
 }
 
-// stoppable returns a context that outlives the first Ctrl-C, which closes stop: the program ends,
-// and the answer is about what ran. A second one, or another signal, ends the context.
-func stoppable(ctx context.Context) (run context.Context, stop <-chan struct{}) {
+// stoppable returns a context that outlives the first Ctrl-C, which calls say and closes stop: the program
+// ends, and the answer is about what ran. A second one, or another signal, ends the context.
+func stoppable(ctx context.Context, say func()) (run context.Context, stop <-chan struct{}) {
 	run, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stopped := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -154,6 +156,7 @@ func stoppable(ctx context.Context) (run context.Context, stop <-chan struct{}) 
 		signal.Notify(again, ending...)
 		var c caught
 		if errors.As(context.Cause(ctx), &c) && c.Signal == syscall.SIGINT {
+			say()
 			close(stopped)
 			<-again
 		}

@@ -2,6 +2,7 @@
 # that uses a GPU. start.py has the rest.
 import os
 import sys
+from types import SimpleNamespace
 
 import gpumem_fit_beyond as beyond
 import gpumem_fit_sizes as sizes
@@ -70,6 +71,20 @@ def settle_buckets(torch):
     return lambda: sum(sizes)
 
 
+def without_compiler(torch, take):
+    """Calls take without PyTorch's compiler, which a snapshot would import to look for lines of
+    compiled code where the program has not: seconds, in which the program goes on."""
+    if "torch._inductor" in sys.modules:
+        return take()
+    none = SimpleNamespace(stack_frames_for_code=lambda *_: None)
+    torch._inductor = compiler = SimpleNamespace(codecache=SimpleNamespace(PyCodeCache=none))
+    try:
+        return take()
+    finally:
+        if torch._inductor is compiler:  # else it was imported in the meantime
+            del torch._inductor
+
+
 def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine, threads):
     """Begins when the program has its first GPU memory. save writes what was found, repeats
     ends the program when its memory does, at_end calls write when the program ends, agree
@@ -92,11 +107,11 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
     buckets = settle_buckets(torch)
 
     def write(reason):
-        path = mine(".torch")
+        path, top = mine(".torch"), look()[0]  # before the snapshot: the program goes on
         with open(path + ".part", "wb") as file:
             pickle.dump(dict(snapshot(), num_alloc_retries=retries()), file)
         os.replace(path + ".part", path)
-        found(reason, max(peak, look()[0]))
+        found(reason, top)
 
     def found(reason, peak):
         version = torch.__version__.split("+")[0]
@@ -111,7 +126,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
 
     def snapshot():
         """PyTorch's, without the requests whose refusal the program has caught."""
-        whole = torch.cuda.memory._snapshot()
+        whole = without_compiler(torch, torch.cuda.memory._snapshot)
         if beyond.refused_at:
             whole["device_traces"] = [[e for e in trace if e["action"] != "oom"] for trace in whole["device_traces"]]
         return whole

@@ -1,6 +1,7 @@
 # What start.py uses of PyTorch. Its snapshot is that of a file, while it records.
 import os as _os
 import pickle as _pickle
+import sys as _sys
 from types import SimpleNamespace as _N
 
 __version__ = "2.8.0"
@@ -16,7 +17,12 @@ def _record(enabled="all", **_):
     _recording = enabled is not None
 
 
+def __getattr__(name):
+    raise AttributeError(name) if name != "_inductor" else AssertionError("the compiler is imported, which takes seconds")
+
+
 def _snapshot():
+    assert _sys.modules["torch"]._inductor.codecache.PyCodeCache.stack_frames_for_code(__file__, 1) is None
     with open(_os.environ["SNAPSHOT"], "rb") as file:
         return _pickle.load(file) if _recording else {"segments": [], "device_traces": []}
 
