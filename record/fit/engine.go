@@ -3,6 +3,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,16 +28,21 @@ type EngineFigures = engine.Figures
 // EngineOther is what another setting or card gives an engine.
 type EngineOther = engine.Other
 
-// engineNotes returns what the processes of an engine have noted, each with what its recording has
-// live at its end.
-func (r *ran) engineNotes() (list []*engine.Note, err error) {
+// engineNotes returns what the processes of an engine on GPUs of a size have noted, each with what its
+// recording has live at its end. The error is about the first note that cannot be read.
+func (r *ran) engineNotes(on uint64) (list []*engine.Note, bad error) {
 	paths, err := filepath.Glob(escaped(r.found) + ".*.engine")
 	for _, path := range paths {
+		pid := strings.TrimSuffix(strings.TrimPrefix(path, r.found+"."), ".engine")
 		n, err := engine.Read(path)
 		if err != nil {
-			return nil, err
+			bad = cmp.Or(bad, fmt.Errorf("what process %s of the engine has noted: %w", pid, err))
+			continue
 		}
-		pid := strings.TrimSuffix(strings.TrimPrefix(path, r.found+"."), ".engine")
+		if n == nil { // it was removed meanwhile
+			continue
+		}
+		n.On = on
 		for _, p := range r.processes {
 			if fmt.Sprint(p.pid) == pid && p.trace != nil && !p.segments {
 				n.Recorded = endLive(p.trace)
@@ -44,7 +50,7 @@ func (r *ran) engineNotes() (list []*engine.Note, err error) {
 		}
 		list = append(list, n)
 	}
-	return list, err
+	return list, cmp.Or(bad, err)
 }
 
 func endLive(t *trace.Trace) (sum uint64) {
@@ -54,9 +60,9 @@ func endLive(t *trace.Trace) (sum uint64) {
 	return sum
 }
 
-// answerEngine is the report about an engine that became ready.
+// answerEngine is the report about an engine that became ready on a GPU of p.RanOn.
 func answerEngine(cfg Config, p program, r *ran, a *Engine) *Report {
-	if a.CardBytes == cfg.Sim.Total {
+	if p.RanOn == cfg.Sim.Total {
 		a.Settings(cfg.Context)
 	} else {
 		a.Serves = false

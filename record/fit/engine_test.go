@@ -301,6 +301,40 @@ func TestEngineRefusedOnEveryCard(t *testing.T) {
 	}
 }
 
+// TestEngineOddFigures: it serves on the card that there is, and what cannot be read is named.
+func TestEngineOddFigures(t *testing.T) {
+	cfg := standIn(t, "max_model_len=4097")
+	r, err := fit.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := r.Engine
+	if !r.Fits || a.CardBytes != cfg.Sim.Total || a.Tokens != 2500*16 || math.Abs(a.Requests-40000./4097) > .01 {
+		t.Errorf("%+v", a)
+	}
+	for _, want := range []string{
+		"kv_cache_max_concurrency: the engine says Infinity", "max_position_embeddings: the engine says 1.5", "the GPU has 4194304000 bytes, and vllm says 4194299904",
+	} {
+		if !slices.ContainsFunc(a.Doubts, func(d string) bool { return strings.HasPrefix(d, want) }) {
+			t.Errorf("%q, want %q", a.Doubts, want)
+		}
+	}
+}
+
+// TestEngineNoteNotWhole: the process is named, but the program's own error goes first.
+func TestEngineNoteNotWhole(t *testing.T) {
+	cfg := standIn(t)
+	for _, tc := range []struct{ then, want string }{
+		{"", "of the engine has noted: it is not whole"},
+		{"; raise ValueError('of its own')", "ValueError: of its own"},
+	} {
+		cfg.Command = []string{cfg.Command[0], "-c", "import os; open('%s.%d.engine' % (os.environ['GPUMEM_FIT'], os.getpid()), 'w').write('{')" + tc.then}
+		if _, err := fit.Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Error(err)
+		}
+	}
+}
+
 // TestEngineOfReleasesThatAreNotRead: the first engine of vLLM, which older releases have, is refused by its name.
 func TestEngineOfReleasesThatAreNotRead(t *testing.T) {
 	_, err := fit.Run(t.Context(), standIn(t, "first=1"))

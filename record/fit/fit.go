@@ -476,14 +476,14 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 	defer r.close()
 	p, err := r.program()
 	if err != nil {
-		return nil, "", err
+		return nil, "", r.failure(err)
 	}
 	err = r.read(rs.ctx)
-	notes, bad := r.engineNotes()
-	if bad != nil {
-		return nil, "", bad
-	}
+	notes, bad := r.engineNotes(on)
 	if a := engine.New(notes); a != nil && err == nil {
+		if bad != nil {
+			a.Doubts = append(a.Doubts, bad.Error())
+		}
 		p.RanOn = on
 		return answerEngine(cfg, p, r, a), "", nil
 	}
@@ -511,6 +511,8 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 		}
 		r.failed.Sizes = sizesText(&p, cfg.Assume)
 		return nil, "", r.failed
+	case refused == "" && bad != nil:
+		return nil, "", bad
 	case refused != "" && !beyond && !p.servedBeyond():
 		return nil, refused, nil
 	case refused != "":
@@ -592,7 +594,15 @@ func (rs *runs) start(cfg Config, on uint64, beyond bool) (*ran, error) {
 	if r.failed, err = execute(rs.ctx, cfg, env, r); err != nil {
 		return nil, err
 	}
-	return r, r.find()
+	return r, r.failure(r.find())
+}
+
+// failure returns the error about a run whose files cannot be read: that of the program goes first.
+func (r *ran) failure(err error) error {
+	if err != nil && r.failed != nil && !r.failed.ofMemory() {
+		return r.failed
+	}
+	return err
 }
 
 // answer is the report about a program that was served, by the recording of its processes.
@@ -684,7 +694,9 @@ func readProgram(path string) (program, error) {
 		return program{Compiled: []Compiled{}}, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &f)
+		if err = json.Unmarshal(text, &f); err != nil {
+			err = fmt.Errorf("what a process has noted in %s: it is not whole: %w", filepath.Base(path), err)
+		}
 	}
 	p := program{
 		Framework: f.Framework, Version: f.Version, Repeats: f.Reason == "repeats", Stepped: f.Reason == "steps", Compiled: []Compiled{},

@@ -131,7 +131,7 @@ def options(config):
         **common.attributes(config.model_config, "model", "dtype", "quantization", "max_model_len", "enforce_eager"),
         **common.attributes(config.cache_config, "gpu_memory_utilization", "cache_dtype", "block_size", "num_gpu_blocks", "kv_cache_memory_bytes"),
         **common.attributes(config.scheduler_config, "max_num_seqs", "max_num_batched_tokens"),
-        **common.attributes(config.parallel_config, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+        **common.attributes(config.parallel_config, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
     )
 
 

@@ -22,6 +22,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpumem/size"
@@ -194,7 +195,7 @@ func New(notes []*Note) *Answer {
 	w, c := workers[0], head.Config
 	a := &Answer{
 		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
-		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.Worker.Total, GPUs: len(workers), Utilization: c.Utilization,
+		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.card(), GPUs: len(workers), Utilization: c.Utilization,
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
 		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
 		Replicas: replicas, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions, plain: plain(head.Cache.Groups),
@@ -222,12 +223,18 @@ func New(notes []*Note) *Answer {
 		if a.kind.ofFree {
 			f.ofFree(n, a.blocks)
 		}
-		a.Ranks = append(a.Ranks, f)
-		for _, doubt := range f.check(a.Engine, n) {
+		for _, doubt := range append(f.check(a.Engine, n), f.bound(a.Engine, n)...) {
 			if len(workers) > 1 {
 				doubt = fmt.Sprintf("GPU %d: %s", i, doubt)
 			}
 			a.Doubts = append(a.Doubts, doubt)
+		}
+		a.Ranks = append(a.Ranks, f)
+	}
+	a.Doubts = append(a.Doubts, a.checkCount(head)...)
+	for _, n := range notes {
+		for _, odd := range n.odd {
+			a.Doubts = append(a.Doubts, odd+", which is taken as unknown")
 		}
 	}
 	a.Figures = slices.MinFunc(a.Ranks, func(f, g Figures) int { return cmp.Compare(f.room(0), g.room(0)) })
@@ -273,7 +280,7 @@ func (w *Note) measure(blocks uint64) Figures {
 	// The engine takes its estimate of the graphs from the cache, if it makes one.
 	rest := f.requested - f.available - float64(f.Weights) - float64(f.Activations) - float64(max(0, w.Worker.Graphs))
 	f.Outside = uint64(max(0, rest))
-	f.Left = w.Worker.Total - min(w.Worker.Total, f.Weights+f.Activations+f.Graphs+f.Outside+f.Cache)
+	f.Left = w.card() - min(w.card(), f.Weights+f.Activations+f.Graphs+f.Outside+f.Cache)
 	if blocks > 0 {
 		f.block = f.Cache / blocks
 	}
@@ -284,8 +291,8 @@ func (w *Note) measure(blocks uint64) Figures {
 func (f *Figures) ofFree(w *Note, blocks uint64) {
 	held := w.Worker.Free - min(w.Worker.End, w.Worker.Free)
 	f.Outside = held - min(held, f.Weights+f.Graphs+f.Cache)
-	f.Left = w.Worker.Total - min(w.Worker.Total, held)
-	f.available, f.taken = float64(blocks*f.block), float64(w.Worker.Total)-float64(w.Worker.Free)
+	f.Left = w.card() - min(w.card(), held)
+	f.available, f.taken = float64(blocks*f.block), float64(w.card())-float64(min(w.card(), w.Worker.Free))
 }
 
 // lengths fills the longest contexts, of which the engine's own are for one request and for eight.
@@ -334,6 +341,9 @@ func (f *Figures) check(engine string, w *Note) (list []string) {
 	if n := w.Worker.Params; n > f.Weights {
 		compare("weights", f.Weights, n)
 	}
+	if missing := w.uncompared(); len(missing) > 0 {
+		doubt("what the allocator of %s had before and after %s is not known, so it is compared with nothing", engine, strings.Join(missing, ", "))
+	}
 	// Some buffers are made with the cache.
 	if taken, ok := w.grown(caching); ok && (taken < f.Cache || taken > f.Cache+w.Worker.Table+4*rounding) {
 		compare("KV cache", f.Cache, taken)
@@ -360,6 +370,17 @@ func (f *Figures) check(engine string, w *Note) (list []string) {
 	return list
 }
 
+// uncompared returns the steps that are not known, of those that figures are compared with.
+func (n *Note) uncompared() (steps []string) {
+	if _, ok := n.grown(loading); !ok && n.Worker.End == 0 {
+		steps = append(steps, loading)
+	}
+	if _, ok := n.grown(caching); !ok {
+		steps = append(steps, caching)
+	}
+	return steps
+}
+
 // checkGraphs compares what the graphs take with what PyTorch's allocator grew by in their step. If it
 // does not say for what, that depends on when the engine has emptied the allocator's cache.
 func (f *Figures) checkGraphs(engine string, w *Note, s []state) []string {
@@ -371,4 +392,67 @@ func (f *Figures) checkGraphs(engine string, w *Note, s []state) []string {
 		return []string{fmt.Sprintf("graphs: %s says %s, and its allocator %s", engine, size.Format(f.Graphs), size.Format(most))}
 	}
 	return nil
+}
+
+// card returns the size of the GPU of a worker.
+func (n *Note) card() uint64 { return cmp.Or(n.On, n.Worker.Total) }
+
+// bound returns which figures the GPU has no room for, from which nothing is derived then.
+func (f *Figures) bound(engine string, w *Note) (list []string) {
+	if w.Worker.Total != w.card() {
+		list = append(list, fmt.Sprintf("the GPU has %d bytes, and %s says %d", w.card(), engine, w.Worker.Total))
+	}
+	for _, x := range []struct {
+		what  string
+		bytes float64
+	}{
+		{"weights", float64(f.Weights)}, {"KV cache", float64(f.Cache)}, {"what is available for the cache", f.available}, {"its part of the GPU", f.requested},
+	} {
+		if x.bytes < 0 || x.bytes > float64(w.card()) {
+			f.block = 0
+			list = append(list, fmt.Sprintf("%s: %s says %.4g bytes, of a GPU of %s", x.what, engine, x.bytes, size.Format(w.card())))
+		}
+	}
+	return list
+}
+
+// leastPart is the smallest part of a card that an engine is taken to be given.
+const leastPart = .001
+
+// checkCount compares the engine's count of its cache with the blocks that it has, and sets what it
+// cannot be.
+func (a *Answer) checkCount(head *Note) (list []string) {
+	doubt := func(format string, words ...any) { list = append(list, fmt.Sprintf(format, words...)) }
+	if a.Utilization < leastPart || a.Utilization > 1 {
+		doubt("%s: %s says %.4g, which is no part of a card", a.Part, a.Engine, a.Utilization)
+		a.Utilization = 0
+	}
+	blocks := head.Cache.Blocks
+	if holds := head.blockTokens(a.plain); blocks > 0 && holds > 0 {
+		if own := float64(a.Tokens); own > float64(blocks+1)*holds || a.plain && a.MaxLen >= uint64(holds) && 2*own < float64(blocks)*holds {
+			doubt("tokens: %s says %d, of %d blocks of at most %.0f", a.Engine, a.Tokens, blocks, holds)
+		}
+	}
+	if most := float64(max(1, cmp.Or(blocks, a.Tokens))); a.Requests <= 0 || a.Requests > most {
+		own := a.Requests
+		if a.Requests = 0; a.MaxLen > 0 {
+			a.Requests = min(most, float64(a.Tokens)/float64(a.MaxLen))
+		}
+		doubt("requests: %s says %.4g at once, so they are the tokens by the length", a.Engine, own)
+	}
+	return list
+}
+
+// blockTokens returns how many tokens a block of the cache holds at most; 0 if it is not known. Where layers
+// keep a part of the context it is a request's.
+func (n *Note) blockTokens(plain bool) float64 {
+	shared := float64(max(1, n.Config.Decoding)) * float64(max(1, n.Config.Prefilling))
+	if !plain {
+		return float64(n.Config.MaxLen) * shared
+	}
+	if group := n.Cache.Groups[0]; len(group) > 1 {
+		tokens, _ := strconv.ParseFloat(fmt.Sprint(group[1]), 64) // 0 if it is none
+		return tokens * shared
+	}
+	return 0
 }

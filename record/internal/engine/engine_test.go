@@ -3,8 +3,10 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +65,17 @@ func TestDoubts(t *testing.T) {
 			s[1].Requested = s[1].Allocated - 100<<20
 		}},
 		{"recording", "the recording has 1 GiB live when vllm is ready", func(n *Note) { n.Recorded = 1 << 30 }},
+		{"tokens", "tokens: vllm says 1000000000000000, of 2366 blocks of at most 16", func(n *Note) { n.Cache.Tokens = 1e15 }},
+		{"few tokens", "tokens: vllm says 16000, of 2366 blocks of at most 16", func(n *Note) { n.Cache.Tokens = 16000 }},
+		{"tokens of parts of the context", "tokens: vllm says 1000000000000000, of 2366 blocks of at most 8192", func(n *Note) {
+			n.Cache.Tokens, n.Cache.Groups = 1e15, append(n.Cache.Groups, n.Cache.Groups[0])
+		}},
+		{"requests", "requests: vllm says 1e+308 at once", func(n *Note) { n.Cache.Requests = 1e308 }},
+		{"large utilization", "gpu-memory-utilization: vllm says 1e+300, which is no part of a card", func(n *Note) { n.Config.Utilization = 1e300 }},
+		{"small utilization", "gpu-memory-utilization: vllm says 1e-300", func(n *Note) { n.Config.Utilization = 1e-300 }},
+		{"available", "what is available for the cache: vllm says 1e+308 bytes", func(n *Note) { n.Worker.Available = 1e308 }},
+		{"no steps", "what the allocator of vllm had before and after load_model, initialize_from_config is not known", func(n *Note) { n.Stages = nil }},
+		{"card", "the GPU has 23563264328 bytes, and vllm says 23563264327", func(n *Note) { n.On = n.Worker.Total + 1 }},
 		{"outside", "outside: 1.13 GiB by the figures of vllm", func(n *Note) { n.Worker.Available -= 1 << 30 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,6 +84,46 @@ func TestDoubts(t *testing.T) {
 				t.Errorf("%q, want %q", a.Doubts, tc.want)
 			}
 		})
+	}
+}
+
+// TestOddFigures: a whole number may be written as a float. What is no number is unknown and named, unless no answer is without it.
+func TestOddFigures(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "llama-8b-l4.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, value string
+		doubt       string
+		err         string
+	}{
+		{name: "max_num_seqs", value: "256.0"},
+		{name: "max_num_seqs", value: "-1", doubt: "max_num_seqs: the engine says -1, which is taken as unknown"},
+		{name: "max_num_seqs", value: `"256"`, doubt: "max_num_seqs: the engine says 256, which is taken as unknown"},
+		{name: "kv_cache_max_concurrency", value: "Infinity", doubt: "kv_cache_max_concurrency: the engine says Infinity, which is taken as unknown"},
+		{name: "kv_cache_size_tokens", value: "NaN", err: "kv_cache_size_tokens: the engine says NaN"},
+		{name: "kv_cache_size_tokens", value: "1.5", err: "kv_cache_size_tokens: the engine says 1.5"},
+	} {
+		t.Run(tc.name+" "+tc.value, func(t *testing.T) {
+			odd := regexp.MustCompile(`"`+tc.name+`": *[\d.]+`).ReplaceAll(text, []byte(`"`+tc.name+`": `+tc.value))
+			n, err := parse(odd)
+			if err != nil || tc.err != "" {
+				if fmt.Sprint(err) != tc.err {
+					t.Error(err)
+				}
+				return
+			}
+			a := New([]*Note{n})
+			if got := slices.Contains(a.Doubts, tc.doubt); got != (tc.doubt != "") || a.Tokens != 37856 || math.Abs(a.Requests-4.62) > .01 {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	for _, text := range []string{"", string(text[:100]), "[]", `{"worker": 1}`} {
+		if _, err := parse([]byte(text)); err == nil {
+			t.Errorf("%.20q is a note", text)
+		}
 	}
 }
 
@@ -330,15 +383,20 @@ func FuzzNote(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
+	f.Add([]byte(`{"ready":true,"config":{"gpu_memory_utilization":1e-300},"cache":{"num_blocks":1,"kv_cache_max_concurrency":1e308},` +
+		`"worker":{"requested_memory":1e308,"available_kv_cache_memory_bytes":1e308,"kv_cache_bytes":1}}`))
 	f.Add([]byte(`{"ready":true,"config":{},"cache":{"groups":[[]]},"worker":{}}`))
-	f.Fuzz(func(_ *testing.T, text []byte) {
-		n := new(Note)
-		if json.Unmarshal(text, n) != nil {
+	f.Fuzz(func(t *testing.T, text []byte) {
+		n, err := parse(text)
+		if err != nil {
 			return
 		}
 		if a := New([]*Note{n}); a != nil {
 			a.Settings(1 << 29)
 			a.OtherCards(8, 9)
+			if _, err := json.Marshal(a); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

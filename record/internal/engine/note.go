@@ -3,10 +3,18 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math"
 	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Note is what one process of an engine has noted. Sizes are bytes.
@@ -29,6 +37,10 @@ type Note struct {
 
 	// Recorded is what the recording of the process has live at its end; 0 if there is none.
 	Recorded uint64 `json:"-"`
+	// On is the size of the simulated GPUs; 0 if it is not known.
+	On uint64 `json:"-"`
+
+	odd []string // what is there and is no such figure, which is taken as unknown: "name: the engine says -1"
 }
 
 // config has the engine's own names.
@@ -47,6 +59,8 @@ type config struct {
 	Tensor      int     `json:"tensor_parallel_size"`
 	Pipeline    int     `json:"pipeline_parallel_size"`
 	Data        int     `json:"data_parallel_size"`
+	Decoding    uint64  `json:"decode_context_parallel_size"` // GPUs that share the cache of a request
+	Prefilling  uint64  `json:"prefill_context_parallel_size"`
 }
 
 // cache is the engine's own count of its KV cache.
@@ -110,9 +124,151 @@ func Read(path string) (*Note, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	n := new(Note)
-	if err == nil {
-		err = json.Unmarshal(text, n)
+	if err != nil {
+		return nil, err
 	}
-	return n, err
+	return parse(text)
+}
+
+// words are the strings of JSON, and the numbers that Python writes and JSON has not.
+var words = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|-?Infinity|NaN`)
+
+// parse reads a note. What is odd in it is unknown, but for what no answer is without.
+func parse(text []byte) (*Note, error) {
+	text = words.ReplaceAllFunc(text, func(word []byte) []byte {
+		if word[0] == '"' {
+			return word
+		}
+		return fmt.Appendf(nil, "%q", word)
+	})
+	var from map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&from); err != nil {
+		return nil, fmt.Errorf("it is not whole: %w", err)
+	}
+	n := new(Note)
+	n.odd = fill(reflect.ValueOf(n).Elem(), from, "")
+	slices.Sort(n.odd)
+	for _, odd := range n.odd {
+		name, _, _ := strings.Cut(odd, ":")
+		if slices.Contains(needed, name) {
+			return nil, errors.New(odd)
+		}
+	}
+	return n, nil
+}
+
+// needed are figures without which there is no answer.
+var needed = []string{"config", "cache", "worker", "max_model_len", "kv_cache_size_tokens", "model_memory_usage", "kv_cache_bytes"}
+
+// fill sets a value to what JSON has, and returns what is no such value.
+func fill(to reflect.Value, from any, name string) (odd []string) {
+	if from == nil {
+		return nil
+	}
+	ok := true
+	switch to.Kind() {
+	case reflect.Interface:
+		to.Set(reflect.ValueOf(from))
+	case reflect.Pointer:
+		value := reflect.New(to.Type().Elem())
+		if odd = fill(value.Elem(), from, name); isObject(from) {
+			to.Set(value)
+		}
+	case reflect.Struct, reflect.Map:
+		var object map[string]any
+		if object, ok = from.(map[string]any); ok {
+			odd = fillObject(to, object)
+		}
+	case reflect.Slice:
+		var list []any
+		list, ok = from.([]any)
+		values := reflect.MakeSlice(to.Type(), len(list), len(list))
+		for i, x := range list {
+			odd = append(odd, fill(values.Index(i), x, name)...)
+		}
+		if len(odd) == 0 && ok {
+			to.Set(values)
+		}
+	default:
+		ok = fillPlain(to, from)
+	}
+	if !ok {
+		return []string{fmt.Sprintf("%s: the engine says %.60v", name, from)}
+	}
+	return odd
+}
+
+func isObject(from any) bool {
+	_, ok := from.(map[string]any)
+	return ok
+}
+
+// fillObject sets the fields of a struct, or a map, by their names.
+func fillObject(to reflect.Value, from map[string]any) (odd []string) {
+	if to.Kind() == reflect.Struct {
+		for i := range to.NumField() {
+			if name := to.Type().Field(i).Tag.Get("json"); name != "" && name != "-" {
+				odd = append(odd, fill(to.Field(i), from[name], name)...)
+			}
+		}
+		return odd
+	}
+	to.Set(reflect.MakeMap(to.Type()))
+	for name, x := range from {
+		value := reflect.New(to.Type().Elem()).Elem()
+		if bad := fill(value, x, name); len(bad) > 0 {
+			odd = append(odd, bad...)
+			continue
+		}
+		to.SetMapIndex(reflect.ValueOf(name), value)
+	}
+	return odd
+}
+
+// fillPlain sets a word, a truth or a number, of which a whole one may be written as a float.
+func fillPlain(to reflect.Value, from any) bool {
+	switch x := from.(type) {
+	case string:
+		if to.Kind() == reflect.String {
+			to.SetString(x)
+			return true
+		}
+	case bool:
+		if to.Kind() == reflect.Bool {
+			to.SetBool(x)
+			return true
+		}
+	case json.Number:
+		return fillNumber(to, string(x))
+	}
+	return false
+}
+
+func fillNumber(to reflect.Value, text string) bool {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return false // it is too large
+	}
+	isWhole := f == math.Trunc(f) && math.Abs(f) < 1<<62
+	switch {
+	case to.CanFloat():
+		to.SetFloat(f)
+	case to.CanInt() && isWhole:
+		to.SetInt(int64(f))
+	case to.CanUint() && isWhole && f >= 0:
+		to.SetUint(uint64(f))
+	default:
+		return false
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // more exact than a float
+		switch {
+		case to.CanInt():
+			to.SetInt(n)
+		case to.CanUint():
+			to.SetUint(uint64(n))
+		}
+	}
+	return true
 }

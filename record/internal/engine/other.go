@@ -94,7 +94,7 @@ const perGraph = 256 << 10
 // Settings fills what other flags of the engine give on this card, of which a process takes
 // context bytes beside the engine's measurement. What changes the measurement is not among them.
 func (a *Answer) Settings(context uint64) {
-	if a.block == 0 {
+	if a.block == 0 || a.Utilization == 0 {
 		return
 	}
 	most := float64(a.CardBytes-min(context+a.Graphs+a.Captured*perGraph+keep, a.CardBytes)) / float64(a.CardBytes)
@@ -142,6 +142,9 @@ func (a *Answer) utilization(total uint64) float64 {
 // the same size are one. Those on which the engine would choose another batch, or other kernels,
 // want a run.
 func (a *Answer) OtherCards(major, minor int) {
+	if a.Utilization == 0 { // it is not known
+		return
+	}
 	names := map[uint64][]string{}
 	for _, c := range card.All() {
 		total := c.Least()

@@ -18,6 +18,7 @@ func freely(change func(*Note)) []*Note {
 			Requested: 15564424273.788, Weights: 2527068160, Params: 2505183232, Total: 23563264327, Free: 23024296263, End: 6378026598,
 			Cache: 397869 * token, Table: 4097 * 8196 * 4,
 		},
+		Stages:  map[string][]state{caching: {{Allocated: 2527068160}, {Allocated: 2527068160 + 397869*token}}},
 		Results: map[string]int64{capturing: 467664896},
 	}
 	if change != nil {

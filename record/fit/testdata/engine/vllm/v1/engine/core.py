@@ -24,4 +24,7 @@ class EngineCore:
         worker.compile_or_warm_up_model()
         config.cache_config.kv_cache_size_tokens = 16 * blocks
         config.cache_config.kv_cache_max_concurrency = 16 * blocks / config.model_config.max_model_len
+        if config.model_config.max_model_len == 4097:  # odd figures
+            config.cache_config.kv_cache_max_concurrency = float("inf")
+            config.model_config.hf_text_config.max_position_embeddings = 1.5
         self.scheduler = SimpleNamespace(kv_cache_config=cache)

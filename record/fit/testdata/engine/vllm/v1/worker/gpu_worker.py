@@ -45,6 +45,8 @@ class Worker:
     def __init__(self, config):
         self.config, self.model_runner, self.rank = config, Runner(), 0
         self.init_snapshot = SimpleNamespace(free_memory=torch.total, total_memory=torch.total)
+        if config.model_config.max_model_len == 4097:  # odd figures
+            self.init_snapshot.total_memory -= 4096
         self.requested_memory = int(torch.total * config.cache_config.gpu_memory_utilization)
 
     def load_model(self):
