@@ -19,7 +19,7 @@ import (
 // writeAdvice writes the answer as text.
 func writeAdvice(t *text, rep *advise.Report) {
 	if rep.Grows != nil {
-		t.Line("%s", growsText(rep.Grows, size.Format(rep.DeviceBytes), 0))
+		t.Line("%s", growsText(rep.Grows, rep.Advice != nil, size.Format(rep.DeviceBytes), 0))
 	}
 	writeVerdict(t, rep, "")
 	writeReasons(t, rep)
@@ -69,19 +69,28 @@ func writeReasons(t *text, rep *advise.Report) {
 	writeBasis(t, rep)
 }
 
-// growsText says that a program grows, and for how long it fits; with steps other than 0, whether
-// it fits for those.
-func growsText(g *advise.Grows, device string, steps uint64) string {
+// growsText says that a program grows, and for how long it fits, if it
+// fits at all; with steps other than 0, whether it fits for those.
+func growsText(g *advise.Grows, fits bool, device string, steps uint64) string {
 	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), report.OneLine(g.Where))
-	if n := g.FitsSteps; n != nil {
-		text += fmt.Sprintf(": it fits %s for about %s steps", device, report.Count(report.Round(*n)))
-		if steps > 0 && steps > *n {
-			text = fmt.Sprintf("It does not fit for %s steps. ", report.Count(steps)) + text
-		} else if steps > 0 {
-			text = fmt.Sprintf("It fits for %s steps. ", report.Count(steps)) + text
-		}
+	seen := report.Counted(g.RecordedSteps, "step")
+	n := g.FitsSteps
+	switch {
+	case n != nil:
+		text += fmt.Sprintf(": if it goes on as in the %s that were seen, it fits %s for about %s steps", seen, device, report.Count(report.Round(*n)))
+	case fits:
+		text += fmt.Sprintf(". What it needs at the peaks of the %s that were seen did not grow evenly, or too few ran: for how many it fits %s is unknown", seen, device)
 	}
-	return text + fmt.Sprintf(". gpumem leaks says more. Of the %s that were recorded:", report.Counted(g.RecordedSteps, "step"))
+	switch {
+	case steps == 0 || !fits:
+	case n == nil && steps > g.RecordedSteps:
+		text = fmt.Sprintf("Whether it fits for %s steps is unknown. ", report.Count(steps)) + text
+	case n != nil && steps > *n:
+		text = fmt.Sprintf("It does not fit for %s steps, if it goes on so. ", report.Count(steps)) + text
+	default:
+		text = fmt.Sprintf("It fits for %s steps. ", report.Count(steps)) + text
+	}
+	return text + fmt.Sprintf(". gpumem leaks says more. Of the %s that were recorded:", seen)
 }
 
 // setAdvice writes what to set: for the environment, and statements for the program behind

@@ -37,8 +37,8 @@ func writeFit(t *text, rep *fit.Report) {
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
 	grows := slices.ContainsFunc(rep.Doubts, func(d fit.Doubt) bool { return d.Kind == fit.Grows })
-	if g := rep.Grows; g != nil && (grows || g.FitsSteps == nil) {
-		t.Line("%s", growsText(g, size.Format(rep.DeviceBytes), rep.For))
+	if g := rep.Grows; g != nil && (grows || rep.Advice == nil) {
+		t.Line("%s", growsText(g, rep.Advice != nil, size.Format(rep.DeviceBytes), rep.For))
 	}
 	writeVerdict(t, rep.Report, limits(rep.Doubts))
 	for _, d := range rep.Doubts {

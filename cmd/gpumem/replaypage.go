@@ -116,6 +116,8 @@ func adviceHeadline(rep *advise.Report) string {
 	case g != nil && g.FitsSteps != nil:
 		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep),
 			device, report.Count(report.Round(*g.FitsSteps)))
+	case g != nil && rep.Advice != nil:
+		return fmt.Sprintf("%s grows by %s in each step: for how many steps it fits %s is unknown", name, size.Format(g.BytesPerStep), device)
 	case rep.FitsAsItIs || rep.Trace.Refused > 0 || rep.Title() == "":
 		return ""
 	case rep.Advice == nil:

@@ -174,7 +174,8 @@ type Candidate struct {
 	CardBrief []string `json:"-"`
 
 	bound   uint64 // what any allocator must hold at the peak
-	options        // how it is set
+	ran     policy.Policy
+	options // how it is set
 }
 
 // Range is a limit as it is written in a setting: the least with which nothing is refused,
@@ -390,6 +391,7 @@ func (a *adviser) try(ctx context.Context, c *Candidate) error {
 	if err != nil {
 		return err
 	}
+	c.ran = here.policy
 	c.Policy, c.Set, c.Call, c.Brief, c.CardSet = here.policy.Spec, append([]string{}, here.set...), here.call, here.brief, []string{}
 	c.Fits, c.Left = true, ^uint64(0)
 	for _, g := range a.gpus {

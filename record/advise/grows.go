@@ -4,8 +4,14 @@ package advise
 
 import (
 	"context"
+	"errors"
+	"math"
 
+	"gpumem/alloc"
+	"gpumem/device"
+	"gpumem/policy"
 	"gpumem/record/leaks"
+	"gpumem/record/replay"
 	"gpumem/record/trace"
 	"gpumem/size"
 )
@@ -16,9 +22,20 @@ type Grows struct {
 	Where        string `json:"where"` // the line that keeps the most, or the size of its requests
 	// RecordedSteps is the number of steps of the recording, in which this advice is right.
 	RecordedSteps uint64 `json:"recorded_steps"`
-	// FitsSteps is about the number of steps for which it fits the card with the advice;
-	// nil if nothing fits.
+	// PeakPerStep is by how much more each step needs at its peak, with what the pool cannot use
+	// between the blocks; nil if that was not the same all along, or if too few steps were recorded.
+	PeakPerStep *uint64 `json:"peak_bytes_per_step"`
+	// FitsSteps is about the number of steps for which it fits the card with the advice, if it goes
+	// on as it was recorded; nil if nothing fits or PeakPerStep is.
 	FitsSteps *uint64 `json:"fits_steps"`
+}
+
+// growth is what grows on a GPU, and where in the recording.
+type growth struct {
+	Grows
+	of       gpu
+	from, to uint64 // the events that allocated the first and the last that is kept, of the pool that is replayed
+	block    uint64 // the mean of what is kept at once
 }
 
 // grows returns what grows on the GPU where that is most; nil if nothing does for certain.
@@ -26,7 +43,7 @@ func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 	if rep.Instant {
 		return nil, nil
 	}
-	var most *Grows
+	var most *growth
 	for _, g := range a.gpus {
 		one, err := a.growsOn(ctx, g)
 		if err != nil {
@@ -39,19 +56,19 @@ func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 	if most.BytesPerStep == 0 {
 		return nil, nil
 	}
-	if c := rep.Advice; c != nil {
-		taken := size.Add(a.taken(false), c.UsedPeak)
-		n := most.RecordedSteps + (rep.DeviceBytes-min(rep.DeviceBytes, taken))/most.BytesPerStep
-		most.FitsSteps = &n
+	if rep.Advice != nil {
+		if err := a.extend(ctx, most, rep.Advice); err != nil {
+			return nil, err
+		}
 	}
-	return most, nil
+	return &most.Grows, nil
 }
 
 // growsOn adds up what grows in the pools of a GPU, of a joined recording in each process.
-func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
-	sum := &Grows{}
+func (a *adviser) growsOn(ctx context.Context, g gpu) (*growth, error) {
+	sum := &growth{of: g}
 	most := uint64(0) // that one line keeps
-	add := func(t *trace.Trace, pool string) error {
+	add := func(t *trace.Trace, pool string, replayed bool) error {
 		found, err := leaks.Find(ctx, t, leaks.Config{Pool: pool})
 		if err != nil || found.Verdict != leaks.Leak || found.Steps == nil {
 			return err
@@ -61,8 +78,13 @@ func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
 				continue
 			}
 			sum.BytesPerStep = size.Add(sum.BytesPerStep, *l.BytesPerStep)
-			if *l.BytesPerStep > most {
-				most, sum.Where, sum.RecordedSteps = *l.BytesPerStep, l.Site, *found.Steps
+			if *l.BytesPerStep <= most {
+				continue
+			}
+			most, sum.Where, sum.RecordedSteps = *l.BytesPerStep, l.Site, *found.Steps
+			sum.from, sum.to, sum.block = 0, 0, *l.BytesPerStep
+			if replayed && !l.Regrows {
+				sum.from, sum.to, sum.block = l.FirstEvent, l.GrowsToEvent, max(sum.block, l.Bytes/max(l.Blocks, 1))
 			}
 		}
 		return nil
@@ -72,7 +94,7 @@ func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
 			if of.Joint != g.name || m.Trace == nil || !m.Has(of.Pool) {
 				continue
 			}
-			if err := add(m.Trace, of.Pool); err != nil {
+			if err := add(m.Trace, of.Pool, false); err != nil {
 				return nil, err
 			}
 		}
@@ -81,9 +103,149 @@ func (a *adviser) growsOn(ctx context.Context, g gpu) (*Grows, error) {
 		return sum, nil
 	}
 	for _, pool := range g.pools {
-		if err := add(a.trace, pool); err != nil {
+		if err := add(a.trace, pool, pool == g.name); err != nil {
 			return nil, err
 		}
 	}
 	return sum, nil
+}
+
+const (
+	// quarters is the number of parts of the steps whose peaks are compared. The first part, which has
+	// a warm-up, is left out.
+	quarters = 4
+	// slots is the number of parts of each whose least memory that lies free between blocks is compared,
+	// each of a step at least, and looks how often each quarter is looked at for that.
+	slots = leastEven / quarters
+	looks = 64
+	// segment is what PyTorch takes of the GPU for a block that is not large, and spare the part of the
+	// steps, one in so many, that is left out for what else lies free.
+	segment = 20 << 20
+	spare   = 50
+	// leastEven is the least steps that show whether memory grows evenly.
+	leastEven = 20
+)
+
+// extend finds for how many steps a candidate serves what grows, if the peaks of the steps grew evenly.
+// What is kept is not what is needed: a list that is concatenated anew has the old and the new one at once.
+func (a *adviser) extend(ctx context.Context, g *growth, c *Candidate) error {
+	if g.RecordedSteps < leastEven {
+		return nil
+	}
+	p := newPeaks(g.from, g.to)
+	cfg := a.replay(g.of, c.ran, false)
+	cfg.Hooks = append(cfg.Hooks, p.hook)
+	if p.to == 0 {
+		pools, err := a.trace.Choose(g.of.name)
+		if err != nil {
+			return err
+		}
+		p.from, p.to = 1, max(pools[0].Events, 1)
+	}
+	ran, err := replay.Run(ctx, a.trace, cfg)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	former, later := p.most[2]-min(p.most[1], p.most[2]), p.most[3]-min(p.most[2], p.most[3])
+	part := max(former, later)
+	if part-min(former, later) > part/10+g.block {
+		return nil
+	}
+	processes := uint64(max(1, len(a.cfg.Members)))
+	more := p.lostMore()
+	perStep := max(g.BytesPerStep, (part*quarters+g.RecordedSteps-1)/g.RecordedSteps) + processes*more*quarters/2/g.RecordedSteps
+	free := a.cfg.Sim.Total - min(a.cfg.Sim.Total, a.cfg.Sim.Used+a.cfg.Sim.Display+a.outside(g.of.processes)+g.of.beside)
+	if c.Range == nil && p.limit > 0 { // else the limit may be raised
+		free = min(free, p.limit)
+	}
+	held := min(ran.Results[0].HeldPeak, p.all+processes*p.mostLost)
+	if c.ran.Kind == policy.Caching {
+		held += segment
+	}
+	extra := (free - min(free, held)) / perStep
+	n := g.RecordedSteps + extra - (extra+spare-1)/spare
+	g.PeakPerStep, g.FitsSteps = &perStep, &n
+	return nil
+}
+
+// peaks follows what the steps from one event to another need.
+type peaks struct {
+	from, to uint64
+	most     [quarters]uint64         // in blocks, of each part
+	all      uint64                   // of all the run
+	looked   uint64                   // how often it was looked at
+	lost     [quarters * slots]uint64 // least that is free beside blocks, where the pool cannot give it back for larger ones
+	mostLost uint64
+	limit    uint64 // of the pool
+}
+
+func (p *peaks) hook(pass *replay.Pass) replay.Hook {
+	return replay.Hook{
+		Event: func(*trace.Event, alloc.Block) error {
+			p.all = max(p.all, pass.Used)
+			n := pass.Event - min(pass.Event, pass.Pool.Seeds)
+			if n < p.from || n > p.to {
+				return nil
+			}
+			at, all := n-p.from, p.to-p.from+1
+			quarter := at * quarters / all
+			p.most[quarter] = max(p.most[quarter], pass.Used)
+			if at >= p.looked*all/(quarters*looks) {
+				p.looked++
+				one, slot := lost(pass), at*slots*quarters/all
+				p.lost[slot] = min(p.lost[slot], one)
+				p.mostLost = max(p.mostLost, one)
+			}
+			return nil
+		},
+		End: func() error {
+			s := pass.Stats()
+			if p.limit = s.BytesLimit; pass.Policy.Kind == policy.BFC && pass.Policy.Preallocate && !pass.Policy.Grows() {
+				p.limit = s.PoolBytes // it may have got less
+			}
+			return nil
+		},
+	}
+}
+
+func newPeaks(from, to uint64) *peaks {
+	p := &peaks{from: from, to: to}
+	for i := range p.lost {
+		p.lost[i] = math.MaxUint64
+	}
+	return p
+}
+
+// lostMore returns how much more is lost in the last quarter than in the second.
+func (p *peaks) lostMore() uint64 {
+	var mean [quarters]uint64
+	for i, n := range p.lost {
+		if n < math.MaxUint64 {
+			mean[i/slots] += n / slots
+		}
+	}
+	return mean[3] - min(mean[1], mean[3])
+}
+
+// lost returns what is free in segments that have blocks.
+func lost(pass *replay.Pass) (sum uint64) {
+	if pass.Policy.Kind != policy.Caching || pass.Allocator == nil {
+		return 0
+	}
+	free, isUsed := map[int]uint64{}, map[int]bool{}
+	pass.Allocator.Walk(func(c alloc.Chunk) bool {
+		if c.Live {
+			isUsed[c.Region] = true
+		} else {
+			free[c.Region] += c.Size
+		}
+		return true
+	})
+	for region := range isUsed {
+		sum += free[region]
+	}
+	return sum
 }

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,13 +111,107 @@ func TestWhatGrowsFitsForATime(t *testing.T) {
 		{"beside constants", Config{Sim: card(2<<30, 0), Constants: 256 * mib}, 1791},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if g := advised(t, tr, test.cfg).Grows; g == nil || g.FitsSteps == nil || *g.FitsSteps != test.steps {
-				t.Errorf("%+v, want %d steps", g, test.steps)
+			if g := advised(t, tr, test.cfg).Grows; g == nil || g.FitsSteps == nil || *g.FitsSteps > test.steps || *g.FitsSteps < test.steps*19/20-25 {
+				t.Errorf("%+v, want a little less than %d steps", g, test.steps)
 			}
 		})
 	}
 	if g := advised(t, tr, Config{Sim: card(mib, 0)}).Grows; g == nil || g.FitsSteps != nil {
 		t.Errorf("on a card that is too small: %+v", g)
+	}
+}
+
+// stepping is a recording of steps of a program, each of which does something between a batch and its free.
+func stepping(t *testing.T, steps uint64, step func(alloc, free func(id, bytes uint64), i uint64)) *trace.Trace {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := trace.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := uint64(0)
+	call := func(do func(trace.Call) error, site string) func(id, n uint64) {
+		return func(id, n uint64) {
+			at += 1000
+			if err := do(trace.Call{Pool: "GPU_0", ID: id, Bytes: n, Site: site, Time: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	batch, keep, free := call(w.Alloc, "batch (train.py:1)"), call(w.Alloc, "keep (train.py:2)"), call(w.Free, "")
+	for i := range steps {
+		batch(1, 4*mib)
+		step(keep, free, i)
+		free(1, 0)
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := formats.Read(t.Context(), &out, "a program", trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	return tr
+}
+
+// What is said of more steps than were recorded holds for a recording of as many, and is not much
+// too little; of what does not grow evenly nothing is said.
+func TestStepsThatFitDoFit(t *testing.T) {
+	keeps := func(n uint64, every uint64) func(alloc, free func(id, bytes uint64), i uint64) {
+		return func(alloc, _ func(id, bytes uint64), i uint64) {
+			if i%every == 0 {
+				alloc(10+i, n)
+			}
+		}
+	}
+	again := func(alloc, free func(id, bytes uint64), i uint64) { // the old one, the new one and a piece
+		alloc(5, 5*mib)
+		alloc(10+i, (i+1)*5*mib)
+		free(5, 0)
+		if i > 0 {
+			free(9+i, 0)
+		}
+	}
+	more := func(alloc, _ func(id, bytes uint64), i uint64) { alloc(10+i, (i+1)*100_000) }
+	for _, tc := range []struct {
+		name  string
+		as    string
+		total uint64 // MiB of the card
+		steps uint64
+		step  func(alloc, free func(id, bytes uint64), i uint64)
+		none  bool
+	}{
+		{"in each step", "pytorch", 4096, 60, keeps(5*mib, 1), false},
+		{"in each step, in segments of 2 MiB", "pytorch", 4096, 60, keeps(700_000, 1), false},
+		{"in each step, two in a segment", "pytorch", 4096, 60, keeps(7*mib, 1), false},
+		{"in every third step, in segments of its own", "pytorch", 4096, 60, keeps(15*mib, 3), false},
+		{"a list that is concatenated", "pytorch", 4096, 60, again, false},
+		{"in each step, on a card that is nearly full", "pytorch", 1536 + 400, 60, keeps(5*mib, 1), false},
+		{"a list that is concatenated, on a card that is nearly full", "pytorch", 1536 + 800, 60, again, false},
+		{"in JAX's pool", "jax", 4096, 60, keeps(5*mib, 1), false},
+		{"ever more", "pytorch", 4096, 60, more, true},
+		{"too few steps", "pytorch", 4096, 15, keeps(5*mib, 1), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := Config{Sim: sim.Config{Total: tc.total * mib}, Context: 1536 * mib, As: tc.as}
+			g := advised(t, stepping(t, tc.steps, tc.step), cfg).Grows
+			if g == nil || (g.FitsSteps == nil) != tc.none {
+				t.Fatalf("%+v", g)
+			}
+			if tc.none {
+				return
+			}
+			each := tc.steps / g.RecordedSteps // steps of the program
+			n := *g.FitsSteps * each
+			t.Logf("%d steps, %+v", n, g)
+			if r := advised(t, stepping(t, n, tc.step), cfg); !r.FitsAsItIs {
+				t.Errorf("%d steps do not fit", n)
+			}
+			if r := advised(t, stepping(t, n+n/10+10, tc.step), cfg); r.FitsAsItIs {
+				t.Errorf("%d steps fit, too", n+n/10+10)
+			}
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"gpumem/internal/report"
+	"gpumem/record/advise"
 	"gpumem/size"
 )
 
@@ -140,7 +141,7 @@ const (
 	knownSteps = 10
 	// endless is more steps than programs make: one that fits for them does not grow by what matters,
 	// such as a loss that is kept.
-	endless = 100_000_000
+	endless = 1_000_000
 )
 
 // growth decides about a program that is to make steps, and returns what is not known of them.
@@ -150,13 +151,36 @@ func (r *Report) growth(steps uint64) []Doubt {
 	switch {
 	case g == nil && steps > 0 && r.Program.Steps < knownSteps:
 		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows in %s steps is not known: %s ran, and ten show it.", report.Count(steps), ranText(r.Program.Steps))}}
-	case g == nil || g.FitsSteps == nil || *g.FitsSteps > max(endless, steps):
+	case g == nil || r.Advice == nil || about(g, r.DeviceBytes) > max(endless, steps):
 		return nil
-	case steps > *g.FitsSteps:
+	}
+	if steps > max(known(g), r.Program.Steps) {
 		r.Fits = false
 	}
-	const text = "It grows by %s in each step, at %s: it fits for about %s steps."
-	return []Doubt{{Kind: Grows, Text: fmt.Sprintf(text, size.Format(g.BytesPerStep), g.Where, report.Count(report.Round(*g.FitsSteps)))}}
+	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), g.Where)
+	seen := report.Counted(g.RecordedSteps, "step")
+	if g.FitsSteps == nil {
+		const unknown = "%s; what it needs at the peaks of the %s that were seen did not grow evenly, or too few ran: for how many it fits is unknown."
+		return []Doubt{{Kind: Grows, Text: fmt.Sprintf(unknown, text, seen)}}
+	}
+	const known = "%s: if it goes on as in the %s that were seen, it fits for about %s steps."
+	return []Doubt{{Kind: Grows, Text: fmt.Sprintf(known, text, seen, report.Count(report.Round(*g.FitsSteps)))}}
+}
+
+// known returns for how many steps a program that grows is known to fit, if it goes on as it ran.
+func known(g *advise.Grows) uint64 {
+	if g.FitsSteps != nil {
+		return *g.FitsSteps
+	}
+	return g.RecordedSteps
+}
+
+// about returns an order of it, also where it is unknown.
+func about(g *advise.Grows, card uint64) uint64 {
+	if g.FitsSteps != nil {
+		return *g.FitsSteps
+	}
+	return card / max(g.BytesPerStep, 1)
 }
 
 // ranText names how many steps ran.
