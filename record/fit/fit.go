@@ -318,6 +318,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if strings.ContainsAny(dir, ",:") { // which end a word in lists of folders and of a device
 		return nil, fmt.Errorf("folder %s: its name has a comma or colon; set TMPDIR to one without", dir)
 	}
+	defer guard(dir)()
 	r := runs{ctx, dir, front, driver}
 	report, err := r.served(cfg)
 	if err != nil || !cfg.Smallest || report.SmallestCard == nil {

@@ -27,6 +27,35 @@ func group(c *exec.Cmd, mark string) {
 	}
 }
 
+// guardian waits until its standard input ends, as it does with this process, however that ends. Then it
+// kills what has a variable of the runs of folder $0, and removes the folder.
+const guardian = `trap '' HUP INT TERM
+read -r end
+for i in 1 2 3; do
+  for e in /proc/[0-9]*/environ; do
+    grep -qF "GPUMEM_FIT=$0/" "$e" || continue
+    e=${e%/environ}
+    kill -9 "${e#/proc/}"
+  done
+  rm -rf -- "$0" && break
+done`
+
+// guard has all processes of runs in a folder, which is an absolute path, killed, and the folder
+// removed, if this process is killed before it calls done. Without a shell it does nothing.
+func guard(folder string) (done func()) {
+	c := exec.Command("sh", "-c", guardian, folder)
+	c.Dir, c.SysProcAttr = "/", &syscall.SysProcAttr{Setsid: true} // Ctrl-C is not for it
+	in, err := c.StdinPipe()
+	if err != nil || c.Start() != nil {
+		return func() {}
+	}
+	return func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+		_ = in.Close()
+	}
+}
+
 // terminal reports whether a file is a terminal.
 func terminal(f *os.File) bool {
 	var group int32

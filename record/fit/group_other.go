@@ -7,8 +7,9 @@ import (
 	"os/exec"
 )
 
-// group and sweep do nothing: the simulated driver is for Linux.
-func group(*exec.Cmd, string) {}
-func sweep(string)            {}
+// group, sweep and guard do nothing: the simulated driver is for Linux.
+func group(*exec.Cmd, string)    {}
+func sweep(string)               {}
+func guard(string) (done func()) { return func() {} }
 
 func terminal(*os.File) bool { return false }
