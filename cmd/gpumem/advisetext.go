@@ -215,8 +215,17 @@ func writeBasis(t *text, rep *advise.Report) {
 	if n := rep.ConstantBytes; n > 0 {
 		t.Line("%s of constants lie outside the pool, too.", size.Format(n))
 	}
-	t.Line("Assumed: %s outside the pool, for the CUDA context, code and libraries (--beside), "+
-		"and another run that requests no more than this one.", size.Format(rep.ContextBytes))
+	t.Line("%s", assumedText(rep))
+}
+
+// assumedText says what is assumed beside the recording.
+func assumedText(rep *advise.Report) string {
+	pool := "the pool"
+	if n := rep.Need; n != nil && n.Processes > 1 {
+		pool += fmt.Sprintf(" of each of %d processes", n.Processes)
+	}
+	return fmt.Sprintf("Assumed: %s outside %s, for the CUDA context, code and libraries (--beside), "+
+		"and another run that requests no more than this one.", size.Format(rep.ContextBytes), pool)
 }
 
 // leftOutText says of pools that are not in the answer what they are.

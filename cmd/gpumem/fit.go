@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gpumem/device/open"
+	"gpumem/device/sim"
 	"gpumem/record/advise"
 	"gpumem/record/fit"
 	"gpumem/size"
@@ -38,7 +39,10 @@ func fitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fit [flags] -- COMMAND ARGS...",
 		Short: "Find whether a program fits a GPU, without the GPU",
-		Args: func(_ *cobra.Command, words []string) error {
+		Args: func(cmd *cobra.Command, words []string) error {
+			if cmd.Flags().Changed("model") && o.model == "" {
+				return errors.New("--model: want a folder with the config.json of a model")
+			}
 			if o.model == "" && (len(words) == 0 || words[0] == "") {
 				return errors.New("fit needs a COMMAND, a MODULE or a TRACE; gpumem fit --help has examples")
 			}
@@ -96,6 +100,9 @@ func runFit(ctx context.Context, o *fitOptions) error {
 	values, err := o.fillConfig()
 	if err != nil {
 		return err
+	}
+	if o.engineDefault() {
+		fmt.Fprintf(o.errs, "gpumem fit: for a card of 24 GiB; --card names another\n")
 	}
 	signal.Ignore(syscall.SIGPIPE) // the recording is removed, also where the output has no reader
 	line := newProgress(o.errs)
@@ -165,6 +172,11 @@ func stoppable(ctx context.Context, say func()) (run context.Context, stop <-cha
 	return run, stopped
 }
 
+// engineDefault reports whether an engine, which takes minutes, is about to run for a card that nobody named.
+func (o *fitOptions) engineDefault() bool {
+	return !o.isFile && !o.given("card") && !o.given("device") && fit.Named(o.cfg.Command) != ""
+}
+
 // fillCommand sets the command.
 func (o *fitOptions) fillCommand() (err error) {
 	if o.cfg.Command = o.words; o.model != "" {
@@ -190,13 +202,22 @@ func (o *fitOptions) fillCards() error {
 			return fmt.Errorf("--card: %w", err)
 		}
 		c := fit.SimCard{Name: name, GPUs: n}
-		if c.Sim, c.Context, err = simulated(spec, o.beside, o.given("beside")); err != nil {
+		if c.Sim, c.Context, err = o.simulated(spec); err != nil {
 			return err
 		}
 		o.cards = append(o.cards, c)
 	}
 	o.card = names[0]
 	return nil
+}
+
+// simulated returns the card of a specification, and what lies on it beside the pool, for which it has room.
+func (o *fitOptions) simulated(spec open.Spec) (card sim.Config, context uint64, err error) {
+	card, context, err = simulated(spec, o.beside, o.given("beside"))
+	if err == nil && !o.isFile && context > card.Total {
+		err = fmt.Errorf("--beside: %s outside the pool is more than the card's %s", size.Format(context), size.Format(card.Total))
+	}
+	return card, context, err
 }
 
 // oneCard reads the card, and sets how many there are.
@@ -241,7 +262,7 @@ func (o *fitOptions) fillConfig() (values fit.Vary, err error) {
 		}
 	}
 
-	if cfg.Sim, cfg.Context, err = simulated(spec, o.beside, o.given("beside")); err != nil {
+	if cfg.Sim, cfg.Context, err = o.simulated(spec); err != nil {
 		return values, err
 	}
 	if err := advise.Check(advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cfg.As}); err != nil {

@@ -130,7 +130,7 @@ func writeShares(t *text, shares []fit.Share) {
 		return
 	}
 	t.section("")
-	t.Line("Several processes use the GPUs, each with its own pool and context. What one released when another asked for it was free:")
+	t.Line("Several processes use the GPUs, each with its own pool and context. What one has released to the driver another can take.")
 	tab := report.NewTable("GPU", "process", ">live at its peak", ">at the GPU's peak")
 	apart := map[string][2]uint64{} // of each GPU: the sum of the peaks, and what was live at once
 	var gpus []string

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"gpumem/record/advise"
@@ -35,5 +36,18 @@ func TestAdviceHeadline(t *testing.T) {
 		if got := adviceHeadline(r); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
+	}
+}
+
+// TestAssumedOfProcesses: what lies outside the pool of one process does so for each that there is at once.
+func TestAssumedOfProcesses(t *testing.T) {
+	for n, want := range map[int]string{0: "1 GiB outside the pool, ", 1: "1 GiB outside the pool, ", 3: "1 GiB outside the pool of each of 3 processes, "} {
+		rep := &advise.Report{ContextBytes: 1 << 30, Need: &advise.Need{Processes: n}}
+		if got := assumedText(rep); !strings.Contains(got, want) {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+	if got := assumedText(&advise.Report{}); strings.Contains(got, "each") {
+		t.Error(got)
 	}
 }

@@ -205,6 +205,7 @@ type program struct {
 	peak    uint64     // by PyTorch's allocator; 0 if it is not known
 	forCPU  bool       // its framework is built without CUDA
 	ended   bool       // it came to its own end
+	name    string     // of the process, see start.py
 	end     uint64     // when, in nanoseconds since 1970
 	sizes   []SizeCall // see Doubt
 	watched bool       // sizes has all calls of a process
@@ -443,12 +444,22 @@ func (cfg *Config) checkVisible() error {
 // noProgram returns the error of a word that names no program, with what was meant.
 func noProgram(word string, err error) error {
 	switch {
+	case exists(filepath.Join(word, modelConfig)):
+		return ofModel(word, word)
 	case !exists(word):
 		return fmt.Errorf("%s: no such file, and no such program on PATH (%w)", word, err)
 	case strings.HasSuffix(word, ".py"):
 		return pythonProgram(word)
 	}
 	return err
+}
+
+// modelConfig is the file of a model's folder that says what it is.
+const modelConfig = "config.json"
+
+// ofModel returns the error of a word that names a model and no program.
+func ofModel(word, folder string) error {
+	return fmt.Errorf("%s is of a model: gpumem fit --model %s starts an engine that serves it", word, folder)
 }
 
 // pythonProgram returns the error of a Python program that is named without its Python.
@@ -677,6 +688,7 @@ func keep(record, to string) error {
 func readProgram(path string) (program, error) {
 	var f struct {
 		Framework, Version, Reason string
+		Name                       string
 		Own                        map[string]*string // no value: a function that it calls
 		Peak                       uint64             `json:"peak_bytes"`
 		Time, Steps                uint64
@@ -704,6 +716,7 @@ func readProgram(path string) (program, error) {
 		peak: f.Peak, ended: f.Reason == "end", forCPU: f.Reason == "no cuda", Steps: f.Steps, sizes: f.Sizes, watched: f.Sizes != nil,
 		beyond: f.Beyond, Caught: f.Caught, CaughtAt: f.CaughtAt, buckets: f.Buckets,
 	}
+	p.name = f.Name
 	if p.ended || f.Reason == "failed" {
 		p.end = f.Time
 	}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +114,8 @@ func File(ctx context.Context, path string, cfg Config) (*FileReport, error) {
 	switch {
 	case strings.HasSuffix(path, ".py") && !known:
 		return nil, pythonProgram(path)
+	case filepath.Base(path) == modelConfig && !known:
+		return nil, ofModel(path, filepath.Dir(path))
 	case bytes.HasPrefix(bytes.TrimSpace(head), []byte("module @")):
 		return nil, in.Fail("is StableHLO, which XLA has not compiled; jitted.lower(...).compile().as_text() is a module, " +
 			"and XLA_FLAGS=--xla_dump_to=DIR writes them")

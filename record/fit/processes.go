@@ -62,6 +62,7 @@ type process struct {
 	refused    bool   // it was refused a context
 	trace      *trace.Trace
 	framework  string // "" if it is not known
+	name       string // of its own beside its number, such as its rank; "" if there is none
 	peak       uint64 // by PyTorch\'s allocator; 0 if it is not known
 	segments   bool   // the recording of a PyTorch program is of the driver's calls
 }
@@ -151,7 +152,7 @@ func (r *ran) open(p *process) error {
 	}
 	p.isGone(r, r.gone[p.pid])
 	is, err := readProgram(own)
-	p.end, p.peak, p.framework = cmp.Or(max(p.end, is.end), p.gone), is.peak, is.Framework
+	p.end, p.peak, p.framework, p.name = cmp.Or(max(p.end, is.end), p.gone), is.peak, is.Framework, is.name
 	return err
 }
 
@@ -389,7 +390,11 @@ const segmentsNote = "a process of PyTorch was ended from outside before it coul
 
 // member returns the process for a joined recording.
 func (p *process) member() tape.Member {
-	m := tape.Member{Name: fmt.Sprint("process ", p.pid), Trace: p.trace, Begins: p.begin, Ends: p.end}
+	name := fmt.Sprint("process ", p.pid)
+	if p.name != "" {
+		name += " (" + p.name + ")"
+	}
+	m := tape.Member{Name: name, Trace: p.trace, Begins: p.begin, Ends: p.end}
 	own := "GPU_%d"
 	if p.trace != nil && p.trace.Format == torch.Format.Name {
 		own = "cuda:%d"

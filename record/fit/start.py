@@ -360,11 +360,22 @@ def known(name, version):
         save({"framework": name, "version": version, "reason": "begun", "own": own, "programs": []})
 
 
+def name():
+    """What tells this process from the others of the program; "" if there is nothing."""
+    process = sys.modules.get("multiprocessing.process")
+    own = process.current_process().name if process else "MainProcess"
+    words = [] if own == "MainProcess" else [str(own)]
+    for variable, text in (("RANK", "rank %s"), ("PYTEST_XDIST_WORKER", "%s")):
+        if variable in os.environ:
+            words.append(text % os.environ[variable])
+    return ascii(", ".join(words))[1:-1][:60]
+
+
 def save(found):
     import json
     import time
 
-    found["time"] = time.time_ns()
+    found["time"], found["name"] = time.time_ns(), name()
     with open(mine(".part"), "w") as file:
         json.dump(found, file)
     os.replace(mine(".part"), mine())

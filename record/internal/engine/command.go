@@ -4,7 +4,9 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,11 +82,20 @@ func head(path string) string {
 	return string(text[:n])
 }
 
+// hubName is what models are called on a hub: OWNER/NAME.
+var hubName = regexp.MustCompile(`^\w[\w.-]*/[\w.-]+$`)
+
 // Serve returns the command that serves the model of a folder with an engine, by its name or the
 // path of its program. Of the folder config.json is enough.
 func Serve(program, folder string, flags []string) ([]string, error) {
+	if len(flags) > 0 && !strings.HasPrefix(flags[0], "-") {
+		return nil, fmt.Errorf("behind -- stand flags of the engine alone, such as --max-model-len 8192, and not %q", flags[0])
+	}
 	config := filepath.Join(folder, "config.json")
 	text, err := os.ReadFile(config)
+	if err != nil && hubName.MatchString(folder) && errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such folder, and models of a hub are not fetched: download its config.json into a folder, and name that", folder)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: want a folder with the config.json of a model (%w)", folder, err)
 	}
