@@ -77,9 +77,11 @@ func growsText(g *advise.Grows, fits bool, device string, steps uint64) string {
 	n := g.FitsSteps
 	switch {
 	case n != nil:
-		text += fmt.Sprintf(": if it goes on as in the %s that were seen, it fits %s for about %s steps", seen, device, report.Count(report.Round(*n)))
+		about := report.Count(report.Round(*n))
+		text += fmt.Sprintf(": if it goes on as in the %s that were seen, it fits %s for about %s steps", seen, device, about)
 	case fits:
-		text += fmt.Sprintf(". What it needs at the peaks of the %s that were seen did not grow evenly, or too few ran: for how many it fits %s is unknown", seen, device)
+		text += fmt.Sprintf(". What it needs at the peaks of the %s that were seen did not grow evenly, "+
+			"or too few ran: for how many it fits %s is unknown", seen, device)
 	}
 	switch {
 	case steps == 0 || !fits:

@@ -160,7 +160,8 @@ func (r *Report) growth(steps uint64) []Doubt {
 	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), g.Where)
 	seen := report.Counted(g.RecordedSteps, "step")
 	if g.FitsSteps == nil {
-		const unknown = "%s; what it needs at the peaks of the %s that were seen did not grow evenly, or too few ran: for how many it fits is unknown."
+		const unknown = "%s; what it needs at the peaks of the %s that were seen did not grow evenly, " +
+			"or too few ran: for how many it fits is unknown."
 		return []Doubt{{Kind: Grows, Text: fmt.Sprintf(unknown, text, seen)}}
 	}
 	const known = "%s: if it goes on as in the %s that were seen, it fits for about %s steps."

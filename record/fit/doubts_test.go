@@ -242,6 +242,7 @@ func TestTorchSizes(t *testing.T) {
 		{name: "experts", assume: "nonzero=.125", kind: fit.Sizes},
 		{name: "unique", assume: "unique=.75", kind: fit.Sizes},
 		{name: "item", assume: "item=300", kind: fit.Read},
+		{name: "counted", assume: "item=300", kind: fit.Read},
 		{name: "lists", kind: fit.Read},
 		{name: "repeated", kind: fit.Sizes},
 		{name: "backward", kind: fit.Sizes},

@@ -64,6 +64,11 @@ def hide(folder, *functions):
         f.__code__ = f.__code__.replace(co_filename=os.path.join(folder, "_dynamo", "gpumem_fit_sizes.py"))
 
 
+def is_given(name, args, named):
+    """Whether the program says the size, or as bincount's minlength what it mostly is."""
+    return bool(name == "bincount" and (args[1] if len(args) > 1 else named.get("minlength"))) or named.get("output_size") is not None
+
+
 def zero(value):
     return all(map(zero, value)) if isinstance(value, list) else value == 0
 
@@ -82,7 +87,7 @@ def watch(torch):
 def count_calls(torch):
     folder, assume = os.path.dirname(torch.__file__) + os.sep, assumed()
     folders = (folder,)
-    tolist = torch.Tensor.tolist
+    tolist, integer = torch.Tensor.tolist, torch.Tensor.__int__
 
     def countable(tensor):
         return not (tensor.dtype == torch.bool or tensor.dtype.is_floating_point or tensor.dtype.is_complex)
@@ -104,12 +109,21 @@ def count_calls(torch):
             note("item", folders)
         return values
 
+    def read_int(self):
+        """A size that was made in floats; its value is read by item."""
+        value = integer(self)
+        if self.is_cuda and self.dtype.is_floating_point and value == 0:
+            note("item", folders)
+            value = assume.get("item", value)
+        return value
+
     def count(operator, name):
         def call(keys, tensor, *args, **named):
             rest = keys.remove(torch._C.DispatchKey.BackendSelect)
             if not keys.has(torch._C.DispatchKey.CUDA):
                 return operator.redispatch(rest, tensor, *args, **named)
-            note(name, folders)
+            if not is_given(name, args, named):
+                note(name, folders)
             part = assume.get(name)
             within.size = assume.get("item", 0) if part is None else round(part * tensor.numel())
             try:
@@ -127,8 +141,8 @@ def count_calls(torch):
             return indices.resize_(within.size, tensor.dim())
         return torch.empty((tensor.dim(), within.size), dtype=indices.dtype, device=indices.device).t()
 
-    torch.Tensor.tolist = read_list
-    hide(folder, line, note, zero, countable, read, read_list, resized)
+    torch.Tensor.tolist, torch.Tensor.__int__ = read_list, read_int
+    hide(folder, line, note, is_given, zero, countable, read, read_list, read_int, resized)
     for operator, name in OPERATORS.items():
         packet, overload = operator.split(".")
         count(getattr(getattr(torch.ops.aten, packet), overload), name)

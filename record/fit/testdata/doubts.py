@@ -85,6 +85,13 @@ def lists(x, n):
     return 8
 
 
+def counted(x, n):
+    """A size that is made in floats."""
+    for _ in range(steps):
+        kept.append(rows(int((x[:, 0] > 0).float().sum())))  # item 2
+    return steps * n * ROW
+
+
 def repeated(x, n):
     counts = torch.ones(ROWS, dtype=torch.long, device="cuda")
     for _ in range(steps):
@@ -119,9 +126,12 @@ def compiled(x, n):
 
 
 def losses(x, n):
-    """Reads no size: a loss, whether a value is finite, and an integer that lies on the GPU as it was written."""
+    """Reads no size: a loss, whether a value is finite, an integer that lies on the GPU as it was
+    written, and what has its size from the program."""
+    counts = torch.ones(4, dtype=torch.long, device="cuda")
     for _ in range(steps):
         float(x.sum()), bool(x.isfinite().all()), torch.tensor(7).cuda().item()
+        torch.repeat_interleave(counts, output_size=8), torch.bincount(counts, minlength=8), torch.bincount(counts, None, 8)
     return 0
 
 
@@ -167,5 +177,5 @@ if __name__ == "__main__":
 
     pairs = dict(pair.split("=") for pair in os.environ.get("GPUMEM_FIT_ASSUME", "").split(",") if pair)
     part = float(pairs.get("unique" if name == "unique" else "nonzero", 0))
-    found = truth(int(pairs["item"]) if name == "item" and "item" in pairs else round(part * ROWS))
+    found = truth(int(pairs["item"]) if name in ("item", "counted") and "item" in pairs else round(part * ROWS))
     print(json.dumps(found))
