@@ -212,6 +212,7 @@ func standInOf(t *testing.T, program string, options ...string) fit.Config {
 // ended before it serves.
 func TestEngineEndsWhenReady(t *testing.T) {
 	cfg := standIn(t)
+	cfg.Env = append(cfg.Env, "PYTORCH_ALLOC_CONF=a", "TEST_ALLOC_CONF=a") // which is its own
 	var out bytes.Buffer
 	cfg.Stdout = &out
 	r, err := fit.Run(t.Context(), cfg)
@@ -318,6 +319,23 @@ func TestEngineOddFigures(t *testing.T) {
 		if !slices.ContainsFunc(a.Doubts, func(d string) bool { return strings.HasPrefix(d, want) }) {
 			t.Errorf("%q, want %q", a.Doubts, want)
 		}
+	}
+}
+
+// TestPackageOfEngineIsNoEngine: a program that only imports it, as one that trains may, runs as others do.
+func TestPackageOfEngineIsNoEngine(t *testing.T) {
+	cfg := standIn(t)
+	const program = `
+import os, sys
+sys.path.insert(0, "testdata/engine")
+os.environ["PYTORCH_ALLOC_CONF"] = "a"
+import vllm, vllm.engine.arg_utils, vllm.v1.engine.core, torch
+import gpumem_fit_engines as engines
+sys.exit("%s, beyond %s, settings %s" % (engines.found(), os.environ.get("GPUMEM_SIM_BEYOND"), os.environ.get("PYTORCH_ALLOC_CONF")))
+`
+	cfg.Command = []string{cfg.Command[0], "-c", program}
+	if _, err := fit.Run(t.Context(), cfg); err == nil || !strings.HasSuffix(err.Error(), ": None, beyond 1, settings None") {
+		t.Error(err)
 	}
 }
 

@@ -7,6 +7,7 @@
 #   MODULES    its modules that are changed when they are imported, with the function that does it
 #
 #   GPUMEM_FIT_ENGINE      options of the engine in place of the program's own, as JSON
+#   GPUMEM_FIT_SERVES      the engine that this process, or one that started it, has begun to start
 #   GPUMEM_FIT.PID.engine  what a process of an engine has noted, as JSON
 #
 # The figures are those of the engine's own objects. Beside each stands what PyTorch's allocator
@@ -33,22 +34,39 @@ base = None  # start.py
 
 
 def found():
-    """The engine of this process; None if there is none."""
-    return noted.get("engine")
+    """The engine of this process; None if there is none. A program that only imports an engine's package, as
+    some that train do, is none."""
+    return os.environ.get("GPUMEM_FIT_SERVES")
 
 
 def before(name):
-    """Sets what the engine needs, before it is imported. The settings of PyTorch's allocator that
-    start.py has taken out are an engine's own: they belong to what it measures."""
+    """Sets what the engine needs, before it is imported."""
     noted["engine"], noted["set"] = name, []
     for variable, value in ENGINES[name].SETTINGS.items():
         if os.environ.get(variable) != value:
             os.environ[variable] = value
         noted["set"].append("%s=%s" % (variable, value))
     ENGINES[name].prepare()
+    if found():
+        begin()
+
+
+begun = False
+
+
+def begin():
+    """Begins when an engine is made, or in a process that one has started. It fills the card that it finds. The
+    settings of PyTorch's allocator that start.py has taken out are an engine's own: they belong to what it measures."""
+    global begun
+    if begun:
+        return
+    begun, os.environ["GPUMEM_FIT_SERVES"] = True, noted["engine"]
+    base.beyond.strict()
     for variable in base.pytorch.SETTINGS:
         if base.own.get(variable) is not None:
             os.environ[variable] = base.own.pop(variable)
+    follow()
+    base.again.append(follow)
 
 
 def let_others_end():
@@ -151,6 +169,7 @@ def stage(kind, name, after=None, before=lambda _: [memory()], step=None):
         return
 
     def call(self, *args, **named):
+        begin()
         stages = noted.setdefault("stages", {})
         if step in stages:
             return inner(self, *args, **named)
@@ -173,8 +192,6 @@ def after(name, module):
         return
     if name in ENGINES:
         noted["version"] = getattr(module, "__version__", "")
-        follow()
-        base.again.append(follow)
     change = ENGINES[MODULES[name]].MODULES.get(name)
     if change is not None:
         change(module)

@@ -28,6 +28,7 @@ package fit
 import (
 	"cmp"
 	"context"
+	"debug/elf"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -417,7 +418,7 @@ func (cfg *Config) check() (front, driver string, err error) {
 	if front, driver, err = folders(cfg.Env); err != nil {
 		return "", "", err
 	}
-	if err := library.Check(path); err != nil {
+	if err := errors.Join(library.Check(path), checkDriver(driver)); err != nil {
 		return "", "", err
 	}
 	if cfg.Record == "" {
@@ -439,6 +440,24 @@ func (cfg *Config) checkVisible() error {
 		return nil
 	}
 	return fmt.Errorf("%s=%s hides the simulated GPUs, of which there are %d: unset it, or name them from 0 on", open.VisibleVar, value, n)
+}
+
+// checkDriver refuses a simulated driver that was built before the start-up file that is to call it.
+func checkDriver(folder string) error {
+	path := filepath.Join(folder, "libcuda.so.1")
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("simulated driver %s: %w", path, err)
+	}
+	defer f.Close()
+	symbols, err := f.DynamicSymbols()
+	if err == nil && !slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == "gpumemSimBeyond" }) {
+		err = errors.New("it is of an older release than this gpumem: set GPUMEM_LIB to libraries of the same one")
+	}
+	if err != nil {
+		return fmt.Errorf("simulated driver %s: %w", path, err)
+	}
+	return nil
 }
 
 // noProgram returns the error of a word that names no program, with what was meant.

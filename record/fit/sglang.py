@@ -28,6 +28,7 @@ def arguments(kind):
     resolve = getattr(kind, name)
 
     def call(self, *args, **named):
+        common.begin()
         with common.Refusal():
             if not getattr(self, "_resolution_finished", False):
                 change(self)
@@ -81,6 +82,7 @@ def scheduler(kind):
     init = kind.__init__
 
     def call(self, args, *rest, **named):
+        common.begin()
         common.base.touch(common.base.mine(".begun"))
         common.noted["config"] = options(args)
         common.save()

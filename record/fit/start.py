@@ -277,7 +277,6 @@ class Finder(simulate.Finder):
             beyond.before()
         elif name in engines.ENGINES:
             engines.before(name)
-            beyond.strict()
         elif name == "tensorflow":
             tensorflow.before(take)
         run(module)

@@ -26,6 +26,7 @@ def arguments(kind):
     create = kind.create_engine_config
 
     def call(self, *args, **named):
+        common.begin()
         changed = common.noted.setdefault("options", {})
         if getattr(self, "load_format", None) != "dummy":
             self.load_format = changed["load_format"] = "dummy"
@@ -106,6 +107,7 @@ def core(kind):
     init = kind.__init__
 
     def call(self, config, *args, **named):
+        common.begin()
         common.base.touch(common.base.mine(".begun"))  # the processes on GPUs wait for this one
         common.noted["config"] = options(config)
         common.save()
@@ -160,6 +162,7 @@ def first(kind):
     """Refuses the engine before the present one, whose figures have other names and another meaning."""
 
     def refuse(self, *args, **named):
+        common.begin()
         version = common.noted.get("version", "")
         common.noted["error"] = "vllm %s starts its first engine (V0), which fit does not read: V1 is the default from 0.8 on" % version
         common.save()

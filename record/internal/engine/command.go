@@ -92,7 +92,7 @@ func Serve(program, folder string, flags []string) ([]string, error) {
 		return nil, fmt.Errorf("behind -- stand flags of the engine alone, such as --max-model-len 8192, and not %q", flags[0])
 	}
 	config := filepath.Join(folder, "config.json")
-	text, err := os.ReadFile(config)
+	text, err := readConfig(config)
 	if err != nil && hubName.MatchString(folder) && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: no such folder, and models of a hub are not fetched: download its config.json into a folder, and name that", folder)
 	}
@@ -112,6 +112,23 @@ func Serve(program, folder string, flags []string) ([]string, error) {
 		return slices.Concat([]string{program}, e.serve, []string{folder}, flags), nil
 	}
 	return nil, fmt.Errorf("engine %q is not known; known are %s", program, Known())
+}
+
+// mostConfig is the size of the largest configuration that is read. Those of models have kilobytes.
+const mostConfig = 64 << 20
+
+// readConfig reads a configuration, which may be anything.
+func readConfig(path string) ([]byte, error) {
+	is, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !is.Mode().IsRegular():
+		return nil, errors.New("config.json is no regular file")
+	case is.Size() > mostConfig:
+		return nil, fmt.Errorf("config.json has %d bytes", is.Size())
+	}
+	return os.ReadFile(path)
 }
 
 // Chosen returns the options that an engine chose by the size of the card, by their names.

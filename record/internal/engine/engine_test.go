@@ -360,6 +360,13 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	endless := t.TempDir()
+	if err := os.Symlink("/dev/zero", filepath.Join(endless, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve("vllm", endless, nil); err == nil || !strings.Contains(err.Error(), "config.json is no regular file") {
+		t.Error(err)
+	}
 	program := filepath.Join(t.TempDir(), "vllm")
 	if _, err := Serve(program, folder, nil); err == nil || !strings.Contains(err.Error(), "vllm is not on PATH") {
 		t.Error(err)

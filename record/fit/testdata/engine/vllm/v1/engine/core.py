@@ -1,3 +1,4 @@
+import os
 from types import SimpleNamespace
 
 from vllm.v1.worker.gpu_worker import MiB, Worker
@@ -11,6 +12,8 @@ class EngineCore:
     fails = []
 
     def __init__(self, config):
+        assert "GPUMEM_SIM_BEYOND" not in os.environ  # it is refused what the card has no room for
+        assert os.environ.get("PYTORCH_ALLOC_CONF") == os.environ.get("TEST_ALLOC_CONF")
         for error in self.fails:
             raise error
         worker = Worker(config)
