@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpumem/device/sim"
+	"gpumem/internal/test/standin"
 	"gpumem/record/fit"
 )
 
@@ -20,6 +21,25 @@ func TestCatching(t *testing.T) {
 	out, err := exec.Command(python, "testdata/catching.py", "beyond.py").CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRefusedBesideServed: a process that was refused on the card is run again, also where another one is of a framework that is
+// served beyond it.
+func TestRefusedBesideServed(t *testing.T) {
+	program := standin.Compile(t, "testdata/program.c")
+	for _, other := range []string{`{"framework":"jax"}`, `{"framework":"pytorch","beyond":true}`} {
+		again := 0
+		r, err := fit.Run(t.Context(), fit.Config{
+			Command: []string{"sh", "-c", `echo "$1" >"$GPUMEM_FIT.$$"; "$0" 3000`, program, other}, Env: environ(t), Sim: sim.Config{Total: 2 << 30},
+			Again: func(string) { again++ },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := r.Program; p.TooLarge || p.RanOn != 1<<40 || r.PeakBytes != 3000<<20 || again != 1 {
+			t.Errorf("beside %s: too large %v, ran on %d, peak %d, %d times again", other, p.TooLarge, p.RanOn, r.PeakBytes, again)
+		}
 	}
 }
 

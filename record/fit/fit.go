@@ -210,7 +210,7 @@ type program struct {
 	end     uint64     // when, in nanoseconds since 1970
 	sizes   []SizeCall // see Doubt
 	watched bool       // sizes has all calls of a process
-	// beyond reports that requests beyond the card were granted, but for those that were caught.
+	// beyond reports of one process that PyTorch's requests beyond the card were granted, but for those that were caught.
 	beyond  bool
 	buckets uint64 // bytes of the gradients' buckets of DistributedDataParallel, of the process with the most
 }
@@ -544,7 +544,7 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 		return nil, "", r.failed
 	case refused == "" && bad != nil:
 		return nil, "", bad
-	case refused != "" && !beyond && !p.servedBeyond():
+	case refused != "" && !beyond && !r.servedBeyond():
 		return nil, refused, nil
 	case refused != "":
 		return tooLarge(cfg, p, r.largestTrace()), "", nil
@@ -567,7 +567,17 @@ func (r *ran) refusal(p program, short bool) string {
 	return ""
 }
 
-// servedBeyond reports whether the program was refused nothing that the simulated GPU of 1 TiB had.
+// servedBeyond reports whether each process that was refused memory was granted what the simulated GPU of 1 TiB
+// had. Where no recording shows which one was, any may have been.
+func (r *ran) servedBeyond() bool {
+	refused := slices.DeleteFunc(slices.Clone(r.processes), func(p *process) bool { return !p.wasRefused() })
+	if len(refused) == 0 {
+		refused = r.processes
+	}
+	return len(refused) > 0 && !slices.ContainsFunc(refused, func(p *process) bool { return !p.beyond })
+}
+
+// servedBeyond reports whether what ran in a process was refused nothing that the simulated GPU of 1 TiB had.
 func (p *program) servedBeyond() bool { return p.Framework == "jax" || p.beyond && p.Caught == 0 }
 
 // answer is the report about a run that was served.
@@ -776,7 +786,6 @@ func (p *program) add(other program) {
 	p.peak += other.peak
 	p.Steps = max(p.Steps, other.Steps)
 	p.sizes, p.watched = addCalls(p.sizes, other.sizes), p.watched || other.watched
-	p.beyond = p.beyond || other.beyond
 	p.buckets = max(p.buckets, other.buckets)
 	p.Caught, p.CaughtAt = p.Caught+other.Caught, append(p.CaughtAt, other.CaughtAt...)
 	p.sort()

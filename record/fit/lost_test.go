@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpumem/record/trace"
 )
 
 // TestProcessWithoutItsGPUsIsLost: of several processes one whose GPUs are not known would be left out in silence. A program of
@@ -45,6 +47,29 @@ func TestProcessWithoutItsGPUsIsLost(t *testing.T) {
 			t.Errorf("%d processes, the GPUs of %d known: lost %v", tc.processes, tc.known, r.lost)
 		}
 		r.close()
+	}
+}
+
+// TestServedBeyond: whoever was refused memory counts, and no other; all do if it is not known who was.
+func TestServedBeyond(t *testing.T) {
+	beyond, card := &process{beyond: true}, &process{}
+	beyondRefused, cardRefused := &process{beyond: true, trace: &trace.Trace{Refused: 1}}, &process{trace: &trace.Trace{Refused: 1}}
+	noContext := &process{refused: true}
+	for i, tc := range []struct {
+		processes []*process
+		want      bool
+	}{
+		{nil, false},
+		{[]*process{beyond}, true},
+		{[]*process{beyond, card}, false},
+		{[]*process{beyondRefused, card}, true},
+		{[]*process{beyond, cardRefused}, false},
+		{[]*process{beyondRefused, cardRefused}, false},
+		{[]*process{beyondRefused, noContext}, false},
+	} {
+		if got := (&ran{processes: tc.processes}).servedBeyond(); got != tc.want {
+			t.Errorf("%d: %v", i, got)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ type ran struct {
 // process is one process of the program that used a GPU.
 type process struct {
 	pid        int
-	record     string // its recording; "" if it has none
+	record     string // its recording: PyTorch's if it wrote one
 	gpus       []usedGPU
 	begin, end uint64 // nanoseconds since 1970: its first GPU, its end; 0 if unknown
 	gone       uint64 // its end at the latest, however it ended; 0 if unknown, and after all had agreed to end
@@ -63,7 +63,8 @@ type process struct {
 	trace      *trace.Trace
 	framework  string // "" if it is not known
 	name       string // of its own beside its number, such as its rank; "" if there is none
-	peak       uint64 // by PyTorch\'s allocator; 0 if it is not known
+	peak       uint64 // by PyTorch's allocator; 0 if it is not known
+	beyond     bool   // it was granted what the card does not have, see servedBeyond
 	segments   bool   // the recording of a PyTorch program is of the driver's calls
 }
 
@@ -153,6 +154,7 @@ func (r *ran) open(p *process) error {
 	p.isGone(r, r.gone[p.pid])
 	is, err := readProgram(own)
 	p.end, p.peak, p.framework, p.name = cmp.Or(max(p.end, is.end), p.gone), is.peak, is.Framework, is.name
+	p.beyond = is.servedBeyond()
 	return err
 }
 
@@ -339,10 +341,10 @@ func (r *ran) mixed() error {
 		strings.Join(names, " and "), names[0])
 }
 
-// refused reports whether a process was refused memory of a GPU, or a context.
-func (r *ran) refused() bool {
-	return slices.ContainsFunc(r.processes, func(p *process) bool { return p.refused || p.trace != nil && p.trace.Refused > 0 })
-}
+func (r *ran) refused() bool { return slices.ContainsFunc(r.processes, (*process).wasRefused) }
+
+// wasRefused reports whether the process was refused memory of a GPU, or a context.
+func (p *process) wasRefused() bool { return p.refused || p.trace != nil && p.trace.Refused > 0 }
 
 // largestTrace returns the recording with the highest peak; nil if there is none.
 func (r *ran) largestTrace() (t *trace.Trace) {
