@@ -19,12 +19,27 @@ import (
 	"gpumem/record/fit"
 )
 
-// vllm returns what starts real vLLM with the config of a model of testdata/models, for a card or several of it, and returns
-// the answer and what vLLM prints. GPUMEM_TEST_VLLM is the Python of an environment with vLLM.
-func vllm(t *testing.T) func(t *testing.T, model, card string, flags ...string) (*fit.Report, string) {
-	python := os.Getenv("GPUMEM_TEST_VLLM")
+// engine is a real engine: its name, the variable that names the Python of an environment with it, and the flags of each run.
+type engine struct {
+	name, variable string
+	flags          []string
+}
+
+var (
+	vllm   = engine{"vllm", "GPUMEM_TEST_VLLM", []string{"--max-model-len", "8192"}}
+	sglang = engine{"sglang", "GPUMEM_TEST_SGLANG", []string{"--context-length", "8192"}}
+)
+
+// start starts the engine with the config of a model of testdata/models, for a card or several of it, and returns the answer and
+// what the engine prints.
+type start func(t *testing.T, model, card string, flags ...string) (*fit.Report, string)
+
+// starter returns what starts the engine.
+func (e engine) starter(t *testing.T) start {
+	t.Helper()
+	python := os.Getenv(e.variable)
 	if python == "" {
-		t.Skip("SKIPPED: GPUMEM_TEST_VLLM names no Python with vLLM")
+		t.Skipf("SKIPPED: %s names no Python with %s", e.variable, e.name)
 	}
 	env := environ(t)
 	models, err := filepath.Abs("testdata/models")
@@ -34,8 +49,7 @@ func vllm(t *testing.T) func(t *testing.T, model, card string, flags ...string) 
 	t.Chdir(t.TempDir()) // here is a torch.py, which Python would import
 	return func(t *testing.T, model, card string, flags ...string) (*fit.Report, string) {
 		t.Helper()
-		flags = append([]string{"--max-model-len", "8192"}, flags...)
-		command, err := fit.Serve(filepath.Join(filepath.Dir(python), "vllm"), filepath.Join(models, model), flags)
+		command, err := fit.Serve(filepath.Join(filepath.Dir(python), e.name), filepath.Join(models, model), slices.Concat(e.flags, flags))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +69,7 @@ func vllm(t *testing.T) func(t *testing.T, model, card string, flags ...string) 
 // TestVLLM: the answer has the tokens that vLLM itself prints, nothing in it is in doubt, and what it derives for other settings
 // and cards is what vLLM says when it is run so.
 func TestVLLM(t *testing.T) {
-	start := vllm(t)
+	start := vllm.starter(t)
 	run := func(card string, flags ...string) (*fit.Report, string) {
 		t.Helper()
 		return start(t, "llama-1b", card, append(flags, "--enforce-eager")...)
@@ -104,7 +118,7 @@ func TestVLLM(t *testing.T) {
 // TestVLLMFamilies: of each kind of model the answer has the figures of vLLM's own log, on each GPU, nothing in it is in doubt,
 // and the tokens that it derives for the highest utilization are those of a run.
 func TestVLLMFamilies(t *testing.T) {
-	start := vllm(t)
+	start := vllm.starter(t)
 	for _, tc := range []struct {
 		model, card string
 		derived     bool // is compared with a run
@@ -135,16 +149,100 @@ func TestVLLMFamilies(t *testing.T) {
 				t.Errorf("%s requests, vLLM says %s", got, want)
 			}
 			sameFigures(t, a, out)
-			for _, o := range a.Others {
-				if !tc.derived {
-					continue
-				}
-				other, _ := start(t, tc.model, tc.card, append(tc.flags, strings.Fields(o.Set)...)...)
-				if off := math.Abs(float64(other.Engine.Tokens)/float64(o.Tokens) - 1); off > 1e-3 { // a block
-					t.Errorf("%s: %d tokens derived, %d by a run", o.Set, o.Tokens, other.Engine.Tokens)
-				}
+			if tc.derived {
+				sameDerived(t, start, a.Others, tc.model, tc.card, tc.flags)
 			}
 		})
+	}
+}
+
+// TestSGLangFamilies: the same for SGLang, whose log has free memory, and whose graphs are of a prefill and of a decode.
+func TestSGLangFamilies(t *testing.T) {
+	start := sglang.starter(t)
+	for _, tc := range []struct {
+		model, card string
+		other       string // a card that is compared with a run, as are other settings; "" if nothing is
+		flags       []string
+	}{
+		{"llama-1b", "L4", "RTX 4090", nil},
+		{"qwen2.5-7b", "L4", "", nil},
+		{"mistral-7b-v0.1", "L4", "", nil},
+		{"gemma2-2b", "L4", "", nil},
+		{"mixtral-8l", "L40S", "", nil},
+		{"deepseek-v2-lite", "L40S", "RTX 6000 Ada", nil},
+		{"qwen2.5-7b-awq", "L4", "", nil},
+		{"llama-8b-fp8", "L4", "", nil},
+		{"llama-1b", "L4*2", "", []string{"--tp-size", "2"}},
+	} {
+		t.Run(strings.Join(append([]string{tc.model}, tc.flags...), " "), func(t *testing.T) {
+			r, out := start(t, tc.model, tc.card, tc.flags...)
+			a := r.Engine
+			if !r.Fits || len(a.Doubts) > 0 {
+				t.Errorf("%+v", a)
+			}
+			sameFree(t, a, out)
+			if tc.other == "" {
+				return
+			}
+			sameDerived(t, start, a.Others, tc.model, tc.card, tc.flags)
+			i := slices.IndexFunc(a.Cards, func(o fit.EngineOther) bool {
+				return strings.Contains(strings.ToLower(o.Card), strings.ToLower(tc.other))
+			})
+			if i < 0 {
+				t.Fatalf("no %s in %+v", tc.other, a.Cards)
+			}
+			sameDerived(t, start, a.Cards[i:i+1], tc.model, tc.other, tc.flags)
+		})
+	}
+}
+
+// sameDerived compares what was derived for other settings, or for this card, with runs.
+func sameDerived(t *testing.T, start start, derived []fit.EngineOther, model, card string, flags []string) {
+	t.Helper()
+	for _, o := range derived {
+		other, _ := start(t, model, card, slices.Concat(flags, strings.Fields(o.Set))...)
+		t.Logf("%s on %s: %d tokens derived, %d by a run", o.Set, card, o.Tokens, other.Engine.Tokens)
+		if off := math.Abs(float64(other.Engine.Tokens)/float64(o.Tokens) - 1); off > 1e-3 { // a block
+			t.Errorf("%s on %s: %d tokens derived, %d by a run", o.Set, card, o.Tokens, other.Engine.Tokens)
+		}
+	}
+}
+
+// sameFree compares the figures of SGLang with those of its log, which has the free memory of each GPU between its steps.
+func sameFree(t *testing.T, a *fit.Engine, log string) {
+	t.Helper()
+	const gib = 1 << 30
+	sum := func(line string) (sum float64) {
+		for _, word := range logged(log, line) {
+			n, _ := strconv.ParseFloat(word, 64)
+			sum += n
+		}
+		return sum
+	}
+	gpus := float64(a.GPUs)
+	outside := float64(a.CardBytes)/gib - sum(`Load weight begin.*avail mem=([\d.]+) GB`)/gpus // of what SGLang counts
+	for _, tc := range []struct {
+		what      string
+		ours, log float64
+		off       float64
+	}{
+		{"tokens", float64(a.Tokens), sum(`max_total_num_tokens=(\d+)`), 0},
+		{"length", float64(a.MaxLen), sum(`context_len=(\d+)`), 0},
+		{"requests", a.Requests, min(float64(a.Tokens)/float64(a.MaxLen), sum(`max_running_requests=(\d+)`)), 1e-9},
+		{"weights", float64(a.Weights) / gib, sum(`Load weight end.*mem usage=([\d.]+) GB`) / gpus, .006},
+		{"graphs", float64(a.Graphs) / gib, sum(`CUDA graph end.*mem usage=([\d.]+) GB`) / gpus, .012},
+		{"K and V", float64(a.Cache) / gib, sum(`\b(?:K|V|KV) size: ([\d.]+) GB`) / gpus, .012},
+		{"left", float64(a.Left)/gib - outside, sum(`available_gpu_mem=([\d.]+) GB`), .012},
+	} {
+		t.Logf("%s %.4f, SGLang says %.4f", tc.what, tc.ours, tc.log)
+		if math.Abs(tc.ours-tc.log) > tc.off {
+			t.Errorf("%s %f, SGLang says %f", tc.what, tc.ours, tc.log)
+		}
+	}
+	for _, f := range a.Ranks {
+		if sum := f.Weights + f.Activations + f.Graphs + f.Outside + f.Cache + f.Left; sum != a.CardBytes {
+			t.Errorf("%+v: %d in all of %d", f, sum, a.CardBytes)
+		}
 	}
 }
 

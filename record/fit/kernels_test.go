@@ -12,7 +12,7 @@ import (
 )
 
 // TestKernelsAreNotCompiled: what would be compiled when it is first used is not, is called, and does
-// nothing; lengths that kernels have added up pass for those that are given.
+// nothing; lengths that kernels have added up pass for those that are given. A plan of a batch is there: FlashInfer asks for it before it runs.
 func TestKernelsAreNotCompiled(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -28,7 +28,7 @@ func TestKernelsAreNotCompiled(t *testing.T) {
 		"cutlass/__init__.py":      "",
 		"cutlass/cute/__init__.py": "def compile(*_):\n    raise RuntimeError('no compiler')\n",
 		"serve.py": "from cutlass import cute\nfrom flashinfer.jit.core import JitSpec\nfrom flashinfer.prefill import Wrapper\n" +
-			"assert JitSpec().build_and_load().plan(1, n=2) is None\nassert cute.compile(print)(1) is None\nassert cute.compile['O3'](print)(1) is None\n" +
+			"kernels = JitSpec().build_and_load()\nassert kernels.run(1, n=2) is None\nplan, staged = kernels.plan(1, n=2)\nassert plan is not None and staged == 0\nassert cute.compile(print)(1) is None\nassert cute.compile['O3'](print)(1) is None\n" +
 			"w = Wrapper()\nw.plan()\nw.run(4096)\n",
 	} {
 		path := filepath.Join(folder, name)
