@@ -188,23 +188,7 @@ def longest(config, requests, at_once):
     return low
 
 
-def tune(kind):
-    """Triton compiles and measures each way to run a kernel, minutes for some models (state spaces), and
-    on the simulated GPU all take the same time. So two are left, which need the least, and are measured
-    as on a card: that takes memory."""
-    prune = kind.prune_configs
-
-    def need(config):
-        sizes = 1
-        for value in config.kwargs.values():
-            sizes *= value if isinstance(value, int) and value > 0 else 1
-        return config.num_stages * sizes
-
-    kind.prune_configs = lambda self, *args: sorted(prune(self, *args), key=need)[:2]
-
-
 MODULES = {
-    "triton.runtime.autotuner": lambda module: tune(module.Autotuner),
     "vllm.engine.arg_utils": lambda module: arguments(module.EngineArgs),
     "vllm.v1.engine.core": lambda module: core(module.EngineCore),
     "vllm.worker.worker": lambda module: first(module.Worker),
