@@ -78,11 +78,11 @@ def item(x, n):
 
 
 def lists(x, n):
-    lengths = (x[:, 0] > 0).sum()[None]
+    lengths = (x[:, 0] > 0).sum()[None, None]
     for _ in range(steps):
-        kept.append([rows(m) for m in lengths.tolist()])  # item 2
+        kept.append([rows(m) for m in lengths.tolist()[0]])  # item 2
     kept.append(lengths)
-    return 8
+    return steps * n * ROW + 8
 
 
 def counted(x, n):
@@ -177,5 +177,5 @@ if __name__ == "__main__":
 
     pairs = dict(pair.split("=") for pair in os.environ.get("GPUMEM_FIT_ASSUME", "").split(",") if pair)
     part = float(pairs.get("unique" if name == "unique" else "nonzero", 0))
-    found = truth(int(pairs["item"]) if name in ("item", "counted") and "item" in pairs else round(part * ROWS))
+    found = truth(int(pairs["item"]) if name in ("item", "lists", "counted") and "item" in pairs else round(part * ROWS))
     print(json.dumps(found))
