@@ -109,7 +109,7 @@ def options(args):
     names = {
         "model": "model_path", "dtype": "dtype", "quantization": "quantization", "max_model_len": "context_length",
         "gpu_memory_utilization": "mem_fraction_static", "cache_dtype": "kv_cache_dtype", "max_num_batched_tokens": "chunked_prefill_size",
-        "max_num_seqs": "max_running_requests", "tensor_parallel_size": "tp_size", "pipeline_parallel_size": "pp_size", "data_parallel_size": "dp_size",
+        "max_num_seqs": "max_running_requests",
     }
     found = {ours: value(args, theirs) for ours, theirs in names.items() if hasattr(args, theirs)}
     return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}

@@ -12,8 +12,8 @@
 // Every figure is the engine's, and is compared with what PyTorch's allocator, the simulated
 // driver and the recording say. What they do not bear stands in Answer.Doubts.
 //
-// Files: note.go what an engine's processes have noted, engine.go the answer, other.go what
-// follows for other settings and cards.
+// Files: kinds.go what is known of each engine, note.go what its processes have noted, engine.go
+// the answer, other.go what follows for other settings and cards.
 package engine
 
 import (
@@ -176,9 +176,29 @@ func RefusedAnswer(notes []*Note, reason string, on uint64) *Answer {
 // New returns the answer of the processes of an engine. It is nil if they are none's, or if
 // none was ready.
 func New(notes []*Note) *Answer {
-	var head *Note
-	var workers []*Note
-	replicas := 0
+	head, workers, replicas := roles(notes)
+	if head == nil || len(workers) == 0 {
+		return nil
+	}
+	a := configured(head)
+	w := workers[0]
+	a.CardBytes, a.GPUs, a.Replicas, a.Compiled = w.card(), len(workers), replicas, w.compiled()
+	a.addSettings(notes)
+	a.addRanks(workers)
+	a.Doubts = append(a.Doubts, a.checkCount(head)...)
+	for _, n := range notes {
+		for _, odd := range n.odd {
+			a.Doubts = append(a.Doubts, odd+", which is taken as unknown")
+		}
+	}
+	a.lengths(head.Cache.Longest)
+	a.derive()
+	return a
+}
+
+// roles returns the first note of a process that has a scheduler and is ready, those of processes on
+// GPUs, by their ranks, and how many of the former there are. head is nil if there is none.
+func roles(notes []*Note) (head *Note, workers []*Note, replicas int) {
 	for _, n := range notes {
 		if n.Ready && n.Config != nil && n.Cache != nil {
 			head = cmp.Or(head, n)
@@ -188,36 +208,57 @@ func New(notes []*Note) *Answer {
 			workers = append(workers, n)
 		}
 	}
-	if head == nil || len(workers) == 0 {
-		return nil
-	}
 	slices.SortStableFunc(workers, func(a, b *Note) int { return cmp.Compare(a.Worker.Rank, b.Worker.Rank) })
-	w, c := workers[0], head.Config
+	return head, workers, replicas
+}
+
+// configured returns an answer with what the process of the scheduler says.
+func configured(head *Note) *Answer {
+	c := head.Config
 	a := &Answer{
 		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
-		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.card(), GPUs: len(workers), Utilization: c.Utilization,
+		Quantized: c.Quantized, CacheType: c.CacheType, Utilization: c.Utilization,
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
 		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
-		Replicas: replicas, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions, plain: plain(head.Cache.Groups),
-		kind: kindOf(head.Engine),
+		blocks: head.Cache.Blocks, positions: c.Positions, kind: kindOf(head.Engine),
 	}
-	a.Part = a.kind.part
+	a.Part, a.plain = a.kind.part, a.kind.isPlain(head.Cache.Groups)
 	if a.kind.ofFree && !a.plain {
 		a.blocks = 0 // tokens do not follow from bytes
 	}
+	return a
+}
+
+// isPlain reports whether all layers keep every token, so that the cache is so many tokens for
+// any length.
+func (k *kind) isPlain(groups [][]any) bool {
+	if len(groups) != 1 || len(groups[0]) == 0 {
+		return false
+	}
+	class, _ := groups[0][0].(string)
+	return slices.Contains(k.whole, class)
+}
+
+// addSettings adds what was set for the simulated GPU, each once: a child has found what its parent has set.
+func (a *Answer) addSettings(notes []*Note) {
+	part := strings.ReplaceAll(a.Part, "-", "_")
 	for _, n := range notes {
-		for _, word := range n.Set { // a child has found what its parent has set
+		for _, word := range n.Set {
 			if !slices.Contains(a.Set, word) {
 				a.Set = append(a.Set, word)
 			}
 		}
-		a.fixed = a.fixed || n.Given[strings.ReplaceAll(a.Part, "-", "_")] != nil
+		a.fixed = a.fixed || n.Given[part] != nil
 		for name, value := range n.Options {
 			a.Options = append(a.Options, fmt.Sprintf("%s=%v", name, value))
 		}
 	}
 	slices.Sort(a.Options)
 	a.Options = slices.Compact(a.Options)
+}
+
+// addRanks adds what lies on each GPU, and what of it is in doubt.
+func (a *Answer) addRanks(workers []*Note) {
 	for i, n := range workers {
 		f := n.measure(a.blocks)
 		if a.kind.ofFree {
@@ -231,26 +272,7 @@ func New(notes []*Note) *Answer {
 		}
 		a.Ranks = append(a.Ranks, f)
 	}
-	a.Doubts = append(a.Doubts, a.checkCount(head)...)
-	for _, n := range notes {
-		for _, odd := range n.odd {
-			a.Doubts = append(a.Doubts, odd+", which is taken as unknown")
-		}
-	}
 	a.Figures = slices.MinFunc(a.Ranks, func(f, g Figures) int { return cmp.Compare(f.room(0), g.room(0)) })
-	a.lengths(head.Cache.Longest)
-	a.derive()
-	return a
-}
-
-// plain reports whether all layers keep every token, so that the cache is so many tokens for
-// any length.
-func plain(groups [][]any) bool {
-	if len(groups) != 1 || len(groups[0]) == 0 {
-		return false
-	}
-	kind, _ := groups[0][0].(string)
-	return slices.Contains([]string{"FullAttentionSpec", "MLAAttentionSpec", "MHATokenToKVPool", "MLATokenToKVPool"}, kind)
 }
 
 // compiled returns the state of the cache of compiled code.

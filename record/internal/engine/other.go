@@ -106,7 +106,7 @@ func (a *Answer) Settings(context uint64) {
 		o.Set = fmt.Sprintf("--%s %.2f", a.Part, most)
 		a.Others = append(a.Others, o)
 	}
-	if a.kind.ofFree && strings.HasSuffix(a.CacheType, "float16") {
+	if a.kind.half != "" && strings.HasSuffix(a.CacheType, "float16") {
 		a.Others = append(a.Others, a.halved())
 	}
 }
@@ -119,7 +119,7 @@ func (a *Answer) halved() Other {
 		half.Ranks[i].block /= 2
 	}
 	o := half.with(a.CardBytes, a.Utilization)
-	o.Set = "--kv-cache-dtype fp8_e4m3"
+	o.Set = a.kind.half
 	return o
 }
 
