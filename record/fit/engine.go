@@ -109,7 +109,7 @@ const EngineContext = 512 << 20
 func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on uint64) *Report {
 	r := tooLarge(cfg, p, nil)
 	r.Program.RanOn, r.Program.TooLarge = on, on == largest
-	r.Engine, r.chosen = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes)
+	r.Engine, r.chosen, r.onAny = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes), engine.OnAnyCard(notes)
 	r.Differs = r.Differences()
 	return r
 }

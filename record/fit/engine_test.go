@@ -385,6 +385,54 @@ func TestEngineRefused(t *testing.T) {
 	}
 }
 
+// TestEngineCacheGiven: the cache is what it was given, the utilization changes nothing, the card has room for the sum, and where it
+// has none the engine becomes ready and does not serve.
+func TestEngineCacheGiven(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		card, cache uint64 // MiB
+		tokens      uint64
+		serves      bool
+		need        uint64 // MiB
+		others      string
+	}{
+		{"room", 4000, 1000, 16000, true, 1000 + 100 + 64 + 1000, "--kv-cache-memory-bytes 2705326080 41280"},
+		{"no room for activations", 2100, 1000, 16000, false, 2164, "--kv-cache-memory-bytes 713031680 10880"},
+		{"no room", 1500, 1000, 16000, false, 2164, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := standIn(t, fmt.Sprintf("kv_cache_memory_bytes=%d", tc.cache<<20), "gpu_memory_utilization=0.3")
+			cfg.Sim.Total = tc.card << 20
+			r, err := fit.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := r.Engine
+			others := ""
+			for _, o := range a.Others {
+				others += fmt.Sprint(o.Set, " ", o.Tokens)
+			}
+			got := fmt.Sprint(a.Tokens, a.Serves, r.Fits, a.Reason == "", a.Need>>20, others)
+			if want := fmt.Sprint(tc.tokens, tc.serves, tc.serves, tc.serves, tc.need, tc.others); got != want || len(a.Doubts) > 0 {
+				t.Errorf("got %s, want %s: %+v", got, want, a)
+			}
+		})
+	}
+}
+
+// TestEngineCacheGivenTooSmall: no other card has more of it, so none is tried.
+func TestEngineCacheGivenTooSmall(t *testing.T) {
+	cfg := standIn(t, fmt.Sprintf("kv_cache_memory_bytes=%d", 100<<20))
+	cfg.Again = func(why string) { t.Error(why) }
+	r, err := fit.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.Engine; r.Fits || a.RefusedOn != cfg.Sim.Total || !strings.Contains(a.Reason, "larger than the available KV cache memory") {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestEngineRefusedOnEveryCard: it is started three times, also for several cards, and has its first and its last reason.
 func TestEngineRefusedOnEveryCard(t *testing.T) {
 	cfg := standIn(t, "never=1")

@@ -50,9 +50,13 @@ type Answer struct {
 
 	Utilization float64 `json:"gpu_memory_utilization"` // or by what name the engine has it: Part
 	Part        string  `json:"utilization_flag"`
-	MaxLen      uint64  `json:"max_model_len"`
-	MaxSeqs     uint64  `json:"max_num_seqs"`
-	MaxBatched  uint64  `json:"max_num_batched_tokens"`
+	// Given is the size of the KV cache on each GPU that the engine was given, by the option GivenBy, in place of
+	// what the utilization leaves; 0 if none was.
+	Given      uint64 `json:"kv_cache_given_bytes,omitempty"`
+	GivenBy    string `json:"kv_cache_flag,omitempty"`
+	MaxLen     uint64 `json:"max_model_len"`
+	MaxSeqs    uint64 `json:"max_num_seqs"`
+	MaxBatched uint64 `json:"max_num_batched_tokens"`
 
 	Tokens   uint64  `json:"kv_cache_tokens"`
 	Requests float64 `json:"requests"`             // of MaxLen tokens, at once
@@ -65,7 +69,7 @@ type Answer struct {
 	Replicas int       `json:"replicas"` // which have Tokens and Requests each: data parallelism
 
 	// Need is the smallest card, in bytes, on which one request of MaxLen is served at this
-	// utilization.
+	// utilization, or beside a cache of Given.
 	Need uint64 `json:"smallest_card_bytes"`
 
 	Compiled Compiled `json:"compile_cache"`
@@ -96,7 +100,7 @@ type Figures struct {
 
 	once                 uint64  // of the activations, what a compiler took to time kernels
 	available, requested float64 // for the cache, and for all
-	taken                float64 // before the engine began, if the utilization is a part of the rest; else 0
+	taken                float64 // before the engine began, if the utilization is a part of the rest or the cache was given; else 0
 	block                uint64  // bytes of one of the cache
 }
 
@@ -142,6 +146,16 @@ func Refused(notes []*Note) (why string, memory bool) {
 		}
 	}
 	return WithWay(why), false
+}
+
+// ofCache are the errors of engines whose cache has no room for a request.
+var ofCache = regexp.MustCompile(`(?i)larger than the available KV cache memory|no available memory for the cache blocks`)
+
+// OnAnyCard reports whether an engine is refused on a larger card for the same reason: the cache that it was
+// given is too small.
+func OnAnyCard(notes []*Note) bool {
+	given := slices.ContainsFunc(notes, func(n *Note) bool { return n.Config != nil && n.Config.CacheBytes > 0 })
+	return given && slices.ContainsFunc(notes, func(n *Note) bool { return ofCache.MatchString(n.Error) })
 }
 
 // ways are ways out of errors.
@@ -223,6 +237,9 @@ func configured(head *Note) *Answer {
 		blocks: head.Cache.Blocks, positions: c.Positions, kind: kindOf(head.Engine),
 	}
 	a.Part, a.plain = a.kind.part, a.kind.isPlain(head.Cache.Groups)
+	if a.Given = c.CacheBytes; a.Given > 0 {
+		a.GivenBy = a.kind.given
+	}
 	if a.kind.ofFree && !a.plain {
 		a.blocks = 0 // tokens do not follow from bytes
 	}
@@ -261,8 +278,11 @@ func (a *Answer) addSettings(notes []*Note) {
 func (a *Answer) addRanks(workers []*Note) {
 	for i, n := range workers {
 		f := n.measure(a.blocks)
-		if a.kind.ofFree {
+		switch {
+		case a.kind.ofFree:
 			f.ofFree(n, a.blocks)
+		case a.Given > 0:
+			f.ofGiven(n)
 		}
 		for _, doubt := range append(f.check(a.Engine, n), f.bound(a.Engine, n)...) {
 			if len(workers) > 1 {
@@ -302,7 +322,7 @@ func (w *Note) measure(blocks uint64) Figures {
 	// The engine takes its estimate of the graphs from the cache, if it makes one.
 	rest := f.requested - f.available - float64(f.Weights) - float64(f.Activations) - float64(max(0, w.Worker.Graphs))
 	f.Outside = uint64(max(0, rest))
-	f.Left = w.card() - min(w.card(), f.Weights+f.Activations+f.Graphs+f.Outside+f.Cache)
+	f.Left = w.card() - min(w.card(), f.all())
 	if blocks > 0 {
 		f.block = f.Cache / blocks
 	}
@@ -316,6 +336,21 @@ func (f *Figures) ofFree(w *Note, blocks uint64) {
 	f.Left = w.card() - min(w.card(), held)
 	f.available, f.taken = float64(blocks*f.block), float64(w.card())-float64(min(w.card(), w.Worker.Free))
 }
+
+// ofGiven fills what lies on the GPU of a worker whose cache was given. It is no rest then, so what lies outside
+// is what the driver says after the largest batch, without what PyTorch holds unused.
+func (f *Figures) ofGiven(w *Note) {
+	f.Outside, f.taken = 0, float64(w.card())-float64(min(w.card(), cmp.Or(w.Worker.Free, w.card())))
+	if s := w.Stages[profiling]; len(s) == 2 && w.Worker.Free > 0 {
+		held := w.Worker.Free - min(s[1].Free+s[1].Reserved-min(s[1].Allocated, s[1].Reserved), w.Worker.Free)
+		kept := s[1].Allocated - min(s[0].Allocated, s[1].Allocated) // a part of the activations
+		f.Outside = held - min(held, f.Weights+kept)
+	}
+	f.Left = w.card() - min(w.card(), f.all())
+}
+
+// all is what the engine takes of the GPU.
+func (f *Figures) all() uint64 { return f.Weights + f.Activations + f.Graphs + f.Outside + f.Cache }
 
 // lengths fills the longest contexts, of which the engine's own are for one request and for eight.
 func (a *Answer) lengths(own []uint64) {

@@ -12,6 +12,7 @@ type kind struct {
 	name  string   // of its program and of its Python package
 	serve []string // the words of a command that serves a model, before the folder
 	part  string   // the option that says which part of the card it may take
+	given string   // the option that says how many bytes its cache has, whatever that part is; "" if none does
 	// ofFree: that part is of the memory that is free before the weights are loaded; else of the card. And it is
 	// what is left by the rest then, so that what it measures is free memory.
 	ofFree bool
@@ -35,7 +36,8 @@ var engines = []kind{
 		whole: []string{"MHATokenToKVPool", "MLATokenToKVPool"},
 	},
 	{
-		name: "vllm", serve: []string{"serve"}, part: "gpu-memory-utilization", sizes: []uint64{70},
+		name: "vllm", serve: []string{"serve"}, part: "gpu-memory-utilization", given: "kv-cache-memory-bytes",
+		sizes: []uint64{70},
 		chosen: func(c *config) map[string]any {
 			return map[string]any{"max_num_batched_tokens": c.MaxBatched, "max_num_seqs": c.MaxSeqs}
 		},
