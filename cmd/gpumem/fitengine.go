@@ -130,7 +130,12 @@ func writeServes(t *text, a *fit.Engine, card uint64) {
 	if a.CardBytes == card { // it is ready there, and does not serve
 		ran = ""
 	}
-	t.Line("%sGPUs of %s serve one request of %s (%s, %s).", ran, size.Format(a.Need), report.Count(a.MaxLen), what, cacheSetting(a))
+	with := fmt.Sprintf("%s (%s, %s)", report.Count(a.MaxLen), what, cacheSetting(a))
+	if a.Need == 0 {
+		t.Line("%sits tokens do not follow from bytes, so which GPUs serve one request of %s is unknown.", ran, with)
+		return
+	}
+	t.Line("%sGPUs of %s serve one request of %s.", ran, size.Format(a.Need), with)
 }
 
 // writeRefused writes the verdict about an engine that did not serve on any card.

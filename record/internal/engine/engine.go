@@ -69,7 +69,7 @@ type Answer struct {
 	Replicas int       `json:"replicas"` // which have Tokens and Requests each: data parallelism
 
 	// Need is the smallest card, in bytes, on which one request of MaxLen is served at this
-	// utilization, or beside a cache of Given.
+	// utilization, or beside a cache of Given; 0 if that is unknown.
 	Need uint64 `json:"smallest_card_bytes"`
 
 	Compiled Compiled `json:"compile_cache"`
@@ -84,8 +84,10 @@ type Answer struct {
 	kind      kind
 	fixed     bool // the utilization was given, and is no choice of the engine by the card
 	blocks    uint64
-	positions uint64 // of the model; 0 if unknown
-	plain     bool   // each token takes the same in each layer
+	positions uint64  // of the model; 0 if unknown
+	perToken  float64 // requests for each token, if the engine does not serve more than MaxSeqs
+	least     uint64  // tokens with which it starts
+	plain     bool    // each token takes the same in each layer
 }
 
 // Figures is what lies on a GPU.
@@ -240,8 +242,9 @@ func configured(head *Note) *Answer {
 	if a.Given = c.CacheBytes; a.Given > 0 {
 		a.GivenBy = a.kind.given
 	}
-	if a.kind.ofFree && !a.plain {
-		a.blocks = 0 // tokens do not follow from bytes
+	if a.kind.ofFree {
+		a.perToken, a.least = a.Requests/float64(max(1, a.Tokens)), max(1, head.Cache.Least)
+		a.Requests = min(a.Requests, float64(a.MaxSeqs))
 	}
 	return a
 }

@@ -67,6 +67,9 @@ type cache struct {
 	Groups   [][]any `json:"groups"` // the kind of each group of layers, and tokens a block
 	// Longest is the longest context of one request, and of eight at once; empty if unknown.
 	Longest []uint64 `json:"longest"`
+	// Least are the tokens with which the engine starts at least, for layers that keep a window of each request; 0 if
+	// there are none.
+	Least uint64 `json:"least_tokens"`
 }
 
 // worker is what an engine has measured on a GPU.

@@ -63,8 +63,8 @@ func (a *Answer) withMore(total uint64, more func(*Figures) float64) Other {
 	o.Tokens = uint64(math.Round(float64(a.Tokens) * part))
 	o.Serves = o.Requests >= 1-1e-9 // which the division may lose
 	if a.kind.ofFree {
-		o.Requests = min(float64(o.Tokens)/float64(a.MaxLen), float64(a.MaxSeqs))
-		o.Serves = o.Tokens > 0 // shorter requests are served, too
+		o.Requests = min(a.perToken*float64(o.Tokens), float64(a.MaxSeqs))
+		o.Serves = o.Tokens >= a.least // shorter requests are served, too
 	}
 	return o
 }
@@ -92,8 +92,8 @@ func (a *Answer) need() {
 			continue
 		}
 		one := float64(f.Cache) / a.Requests
-		if a.kind.ofFree { // it does not serve more requests than that, however short
-			one = float64(f.Cache) / float64(a.Tokens) * float64(a.MaxLen)
+		if a.kind.ofFree { // it does not serve more requests than MaxSeqs, however short
+			one = float64(f.Cache) / float64(a.Tokens) * max(1/a.perToken, float64(a.least))
 		}
 		a.Need = max(a.Need, uint64((f.requested-f.available+one)/a.Utilization+f.taken))
 	}
@@ -201,7 +201,7 @@ func (a *Answer) utilization(total uint64) float64 {
 // the same size are one. Those on which the engine would choose another batch, or other kernels,
 // want a run.
 func (a *Answer) OtherCards(major, minor int) {
-	if a.Utilization == 0 { // it is not known
+	if a.Utilization == 0 || a.Need == 0 { // they are not known
 		return
 	}
 	names := map[uint64][]string{}
