@@ -18,16 +18,21 @@ import (
 
 // writeAdvice writes the answer as text.
 func writeAdvice(t *text, rep *advise.Report) {
-	if rep.Grows != nil {
-		t.Line("%s", growsText(rep.Grows, rep.Advice != nil, size.Format(rep.DeviceBytes), 0))
+	if g := rep.Grows; g != nil {
+		t.Line("%s", growsText(g, rep.Advice != nil, size.Format(rep.DeviceBytes)))
 	}
-	writeVerdict(t, rep, "")
+	writeVerdict(t, rep, "", rep.Grows)
 	writeReasons(t, rep)
 }
 
-// writeVerdict writes the verdict, which holds with limits, and what to set.
-func writeVerdict(t *text, rep *advise.Report, limits string) {
-	t.Line("%s", adviceVerdict(rep, limits))
+// writeVerdict writes the verdict, which holds with limits, and what to set. Of what grows, unless that is nil,
+// it is about the steps that were recorded.
+func writeVerdict(t *text, rep *advise.Report, limits string, grows *advise.Grows) {
+	verdict := adviceVerdict(rep, limits)
+	if grows != nil {
+		verdict = "For the " + recordedText(grows) + ", " + lowerFirst(verdict)
+	}
+	t.Line("%s", verdict)
 	if c := rep.Advice; c != nil {
 		if !rep.FitsAsItIs {
 			setAdvice(t, c.Set, c.Call, "in the program: ")
@@ -70,29 +75,29 @@ func writeReasons(t *text, rep *advise.Report) {
 }
 
 // growsText says that a program grows, and for how long it fits, if it
-// fits at all; with steps other than 0, whether it fits for those.
-func growsText(g *advise.Grows, fits bool, device string, steps uint64) string {
-	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), report.OneLine(g.Where))
+// fits at all.
+func growsText(g *advise.Grows, fits bool, device string) string {
+	text := report.OneLine(g.Sentence())
 	seen := report.Counted(g.RecordedSteps, "step")
-	n := g.FitsSteps
 	switch {
-	case n != nil:
-		about := report.Count(report.Round(*n))
-		text += fmt.Sprintf(": if it goes on as in the %s that were seen, it fits %s for about %s steps", seen, device, about)
+	case g.FitsSteps != nil:
+		text += fmt.Sprintf(": if it goes on as in the %s that were seen, it fits %s for about %s steps",
+			seen, device, report.Count(report.Round(*g.FitsSteps)))
+	case fits && g.RecordedSteps == 0:
+		text += fmt.Sprintf(": for how many it fits %s is unknown", device)
 	case fits:
 		text += fmt.Sprintf(". What it needs at the peaks of the %s that were seen did not grow evenly, "+
 			"or too few ran: for how many it fits %s is unknown", seen, device)
 	}
-	switch {
-	case steps == 0 || !fits:
-	case n == nil && steps > g.RecordedSteps:
-		text = fmt.Sprintf("Whether it fits for %s steps is unknown. ", report.Count(steps)) + text
-	case n != nil && steps > *n:
-		text = fmt.Sprintf("It does not fit for %s steps, if it goes on so. ", report.Count(steps)) + text
-	default:
-		text = fmt.Sprintf("It fits for %s steps. ", report.Count(steps)) + text
+	return text + ". gpumem leaks says more."
+}
+
+// recordedText names the steps that a verdict is about where more of them need more.
+func recordedText(g *advise.Grows) string {
+	if g.RecordedSteps == 0 {
+		return "steps that were recorded"
 	}
-	return text + fmt.Sprintf(". gpumem leaks says more. Of the %s that were recorded:", seen)
+	return report.Counted(g.RecordedSteps, "step") + " that were recorded"
 }
 
 // setAdvice writes what to set: for the environment, and statements for the program behind
@@ -166,7 +171,11 @@ func writeSmallest(t *text, rep *advise.Report) {
 	}
 	switch {
 	case rep.SmallestCard != nil:
-		t.Line("The smallest card: %s, of which programs see %s at least, with %s.", size.Format(*rep.SmallestCard),
+		of := ""
+		if rep.Grows != nil {
+			of = " for the " + recordedText(rep.Grows)
+		}
+		t.Line("The smallest card%s: %s, of which programs see %s at least, with %s.", of, size.Format(*rep.SmallestCard),
 			size.Format(advise.Usable(*rep.SmallestCard)), smallestWith(rep, *rep.SmallestCard))
 	case ours == nil:
 		t.Line("No card on the market is large enough.")

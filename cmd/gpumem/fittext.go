@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,11 +37,14 @@ func writeFit(t *text, rep *fit.Report) {
 		}
 		t.Line("Without the program's own %s: take that out before you set anything below%s.", strings.Join(own, ", "), why)
 	}
-	grows := slices.ContainsFunc(rep.Doubts, func(d fit.Doubt) bool { return d.Kind == fit.Grows })
-	if g := rep.Grows; g != nil && (grows || rep.Advice == nil) {
-		t.Line("%s", growsText(g, rep.Advice != nil, size.Format(rep.DeviceBytes), rep.For))
+	grows := rep.Grows
+	if rep.Advice != nil && !slices.ContainsFunc(rep.Doubts, func(d fit.Doubt) bool { return d.Kind == fit.Grows }) {
+		grows = nil // too slowly to matter
 	}
-	writeVerdict(t, rep.Report, limits(rep.Doubts))
+	if grows != nil {
+		t.Line("%s", strings.TrimSpace(forStepsText(rep)+" "+growsText(grows, rep.Advice != nil, size.Format(rep.DeviceBytes))))
+	}
+	writeVerdict(t, rep.Report, limits(rep.Doubts), grows)
 	for _, d := range rep.Doubts {
 		if d.Kind != fit.Grows { // which stands first
 			t.Line("%s", report.OneLine(d.Text))
@@ -103,6 +107,21 @@ func writeFit(t *text, rep *fit.Report) {
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
 	}
+}
+
+// forStepsText is the verdict about a program that grows, for the steps that it is to make; "" if their number is not
+// given, or it fits for none.
+func forStepsText(rep *fit.Report) string {
+	steps, device := report.Counted(rep.For, "step"), size.Format(rep.DeviceBytes)
+	switch {
+	case rep.For == 0 || rep.Advice == nil:
+		return ""
+	case rep.Fits:
+		return fmt.Sprintf("It fits %s for %s.", device, steps)
+	case rep.Grows.FitsSteps == nil:
+		return fmt.Sprintf("It is not known to fit %s for %s.", device, steps)
+	}
+	return fmt.Sprintf("It does not fit %s for %s, if it goes on so.", device, steps)
 }
 
 // limits returns for what a verdict holds, as words behind it.

@@ -25,6 +25,10 @@ func TestAdviceHeadline(t *testing.T) {
 			r.FitsAsItIs, r.Advice = true, &advise.Candidate{}
 			r.Grows = &advise.Grows{BytesPerStep: 100 << 20}
 		}, "a.pickle grows by 100 MiB in each step: for how many steps it fits 16 GiB is unknown"},
+		"grows in unknown steps": {func(r *advise.Report) {
+			r.FitsAsItIs, r.Advice = true, &advise.Candidate{}
+			r.Grows = &advise.Grows{Grown: 100 << 20}
+		}, "a.pickle grows: for how many steps it fits 16 GiB is unknown"},
 		"fits with a setting":   {func(r *advise.Report) { r.Advice = &advise.Candidate{Set: []string{"A=1"}} }, "a.pickle does not fit 16 GiB as it is, and fits with A=1"},
 		"fits with our pool":    {func(r *advise.Report) { r.Advice = &advise.Candidate{Run: "gpumem run"} }, "a.pickle does not fit 16 GiB as it is"},
 		"fits with nothing":     {func(*advise.Report) {}, "a.pickle does not fit 16 GiB, with 1.50 GiB outside the pool"},

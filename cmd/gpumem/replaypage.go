@@ -112,12 +112,15 @@ func addAdvice(p *report.Page, rep *advise.Report) {
 // the pool and ends with the recording, would say that the program fits; "" if that is right.
 func adviceHeadline(rep *advise.Report) string {
 	name, device := filepath.Base(rep.Trace.Source), size.Format(rep.DeviceBytes)
+	grows := name + " grows"
+	if g := rep.Grows; g != nil && g.BytesPerStep > 0 {
+		grows += fmt.Sprintf(" by %s in each step", size.Format(g.BytesPerStep))
+	}
 	switch g := rep.Grows; {
 	case g != nil && g.FitsSteps != nil:
-		return fmt.Sprintf("%s grows by %s in each step: it fits %s for about %s steps", name, size.Format(g.BytesPerStep),
-			device, report.Count(report.Round(*g.FitsSteps)))
+		return fmt.Sprintf("%s: it fits %s for about %s steps", grows, device, report.Count(report.Round(*g.FitsSteps)))
 	case g != nil && rep.Advice != nil:
-		return fmt.Sprintf("%s grows by %s in each step: for how many steps it fits %s is unknown", name, size.Format(g.BytesPerStep), device)
+		return fmt.Sprintf("%s: for how many steps it fits %s is unknown", grows, device)
 	case rep.FitsAsItIs || rep.Trace.Refused > 0 || rep.Title() == "":
 		return ""
 	case rep.Advice == nil:

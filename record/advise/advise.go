@@ -75,6 +75,8 @@ type Config struct {
 	As string
 	// Members are the processes of a joined recording, each of which grows by itself.
 	Members []tape.Member
+	// Steps is the number of steps of the program, as its framework counts them; 0 if it is unknown.
+	Steps uint64
 	// Progress, if set, is called a few times a second at most with what is being
 	// done and how far it is, from 0 to 1.
 	Progress func(doing string, part float64)

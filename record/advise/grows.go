@@ -5,6 +5,7 @@ package advise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"gpumem/alloc"
@@ -18,9 +19,14 @@ import (
 
 // Grows is memory that a program keeps on a GPU in each of its steps, all of it together.
 type Grows struct {
+	// BytesPerStep is 0 if the number of steps is unknown.
 	BytesPerStep uint64 `json:"bytes_per_step"`
-	Where        string `json:"where"` // the line that keeps the most, or the size of its requests
-	// RecordedSteps is the number of steps of the recording, in which this advice is right.
+	// Where is the line that keeps the most, or the size of its requests; "" if no one place keeps it, as where each
+	// step keeps other sizes, or one larger block for the last, and the recording has no lines.
+	Where string `json:"where"`
+	// Grown is by how much it grew in the recording, at least, where the number of steps is unknown.
+	Grown uint64 `json:"grown_bytes,omitempty"`
+	// RecordedSteps is the number of steps of the recording, in which this advice is right; 0 if it is unknown.
 	RecordedSteps uint64 `json:"recorded_steps"`
 	// PeakPerStep is by how much more each step needs at its peak, with what the pool cannot use
 	// between the blocks; nil if that was not the same all along, or if too few steps were recorded.
@@ -36,6 +42,8 @@ type growth struct {
 	of       gpu
 	from, to uint64 // the events that allocated the first and the last that is kept, of the pool that is replayed
 	block    uint64 // the mean of what is kept at once
+	// The most that one place keeps in each step, and in an unknown number of them.
+	most, mostGrown uint64
 }
 
 // grows returns what grows on the GPU where that is most; nil if nothing does for certain.
@@ -49,11 +57,11 @@ func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 		if err != nil {
 			return nil, err
 		}
-		if most == nil || one.BytesPerStep > most.BytesPerStep {
+		if most == nil || one.BytesPerStep > most.BytesPerStep || one.BytesPerStep == most.BytesPerStep && one.Grown > most.Grown {
 			most = one
 		}
 	}
-	if most.BytesPerStep == 0 {
+	if most.BytesPerStep == 0 && most.Grown == 0 {
 		return nil, nil
 	}
 	if rep.Advice != nil {
@@ -67,27 +75,12 @@ func (a *adviser) grows(ctx context.Context, rep *Report) (*Grows, error) {
 // growsOn adds up what grows in the pools of a GPU, of a joined recording in each process.
 func (a *adviser) growsOn(ctx context.Context, g gpu) (*growth, error) {
 	sum := &growth{of: g}
-	most := uint64(0) // that one line keeps
 	add := func(t *trace.Trace, pool string, replayed bool) error {
 		found, err := leaks.Find(ctx, t, leaks.Config{Pool: pool})
-		if err != nil || found.Verdict != leaks.Leak || found.Steps == nil {
-			return err
+		if err == nil && isGrowing(found, a.cfg.Steps) {
+			sum.add(found, a.cfg.Steps, replayed)
 		}
-		for _, l := range found.Leaks {
-			if l.BytesPerStep == nil {
-				continue
-			}
-			sum.BytesPerStep = size.Add(sum.BytesPerStep, *l.BytesPerStep)
-			if *l.BytesPerStep <= most {
-				continue
-			}
-			most, sum.Where, sum.RecordedSteps = *l.BytesPerStep, l.Site, *found.Steps
-			sum.from, sum.to, sum.block = 0, 0, *l.BytesPerStep
-			if replayed && !l.Regrows {
-				sum.from, sum.to, sum.block = l.FirstEvent, l.GrowsToEvent, max(sum.block, l.Bytes/max(l.Blocks, 1))
-			}
-		}
-		return nil
+		return err
 	}
 	for _, m := range a.cfg.Members {
 		for _, of := range m.GPUs {
@@ -108,6 +101,80 @@ func (a *adviser) growsOn(ctx context.Context, g gpu) (*growth, error) {
 		}
 	}
 	return sum, nil
+}
+
+// severalSteps is how many counted steps show that what grows is more than one step, or a model that is loaded.
+const severalSteps = 10
+
+// isGrowing reports whether a program grows in each of its steps, of which some were counted, if any.
+func isGrowing(found *leaks.Report, counted uint64) bool {
+	isSpread := found.Verdict == leaks.Growth && len(found.Leaks) == 0 // over places none of which shows it
+	return found.Verdict == leaks.Leak || isSpread && (found.Repeats || counted >= severalSteps)
+}
+
+// add adds what grows in a pool; replayed is that events of its places are those of the replay.
+func (g *growth) add(found *leaks.Report, counted uint64, replayed bool) {
+	steps := uint64(0)
+	switch {
+	case found.Steps != nil:
+		steps = *found.Steps
+	case counted >= severalSteps:
+		steps = counted
+	}
+	for _, l := range found.Leaks {
+		perStep := l.BytesPerStep
+		if steps == 0 {
+			g.addUnknown(l.Bytes, l.Site)
+			continue
+		}
+		if perStep == nil {
+			n := l.Bytes / steps
+			perStep = &n
+		}
+		if !g.addSteady(*perStep, steps, l.Site) {
+			continue
+		}
+		if replayed && !l.Regrows {
+			g.from, g.to, g.block = l.FirstEvent, l.GrowsToEvent, max(g.block, l.Bytes/max(l.Blocks, 1))
+		}
+	}
+	switch n := found.Unnamed; {
+	case n == 0:
+	case steps == 0:
+		g.addUnknown(n, "")
+	default:
+		g.addSteady(uint64(math.Round(float64(n)/(leaks.UnnamedPart*float64(steps)))), steps, "")
+	}
+}
+
+// addSteady adds what each step keeps at a place, and reports whether that is the most so far.
+func (g *growth) addSteady(perStep, steps uint64, where string) bool {
+	g.BytesPerStep = size.Add(g.BytesPerStep, perStep)
+	if perStep <= g.most || where == "" && g.Where != "" { // a place says more
+		return false
+	}
+	g.most, g.Where, g.RecordedSteps = perStep, where, steps
+	g.from, g.to, g.block = 0, 0, perStep
+	return true
+}
+
+// addUnknown adds what is kept at a place, in an unknown number of steps.
+func (g *growth) addUnknown(n uint64, where string) {
+	if g.Grown = size.Add(g.Grown, n); n > g.mostGrown && g.BytesPerStep == 0 {
+		g.mostGrown, g.Where = n, where
+	}
+}
+
+// Sentence says how fast it grows, and where, without its full stop.
+func (g *Grows) Sentence() string {
+	about, where := "", "at "+g.Where
+	if g.Where == "" {
+		about, where = "about ", "at no one place"
+	}
+	if g.BytesPerStep == 0 {
+		return fmt.Sprintf("It grows by %s at least in the recording, %s, and in how many steps is unknown", size.Format(g.Grown), where)
+	}
+	return fmt.Sprintf("It grows by %s%s in each step, %s", about, size.Format(g.BytesPerStep), where)
 }
 
 const (

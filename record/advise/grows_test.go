@@ -95,6 +95,49 @@ func TestWhatGrowsIsOfTheGPUWhereItIsMost(t *testing.T) {
 	}
 }
 
+// TestGrowthAtNoPlace: memory that grows and that no one place keeps is taken to grow in each step only where most of what
+// is allocated repeats, or where steps were counted. A model whose weights are loaded grows as well.
+func TestGrowthAtNoPlace(t *testing.T) {
+	var longer, loaded strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&longer, "a x%d 262144\na y%d 8192\na k%d %d\nf x%d\nf y%d\n", i, i, i, (i+1)<<20, i, i)
+		if i > 0 {
+			fmt.Fprintf(&longer, "f k%d\n", i-1)
+		}
+		fmt.Fprintf(&loaded, "a x%d %d\na k%d %d\nf x%d\n", i, (100+i*7919%61)*4099, i, (20+i*104729%307)*8221, i)
+	}
+	for _, test := range []struct {
+		name    string
+		events  string
+		counted uint64
+		bytes   uint64 // about, in each step: of what is kept, the part of each
+		steps   uint64
+	}{
+		{"a larger block for the last", longer.String(), 0, mib, 60},
+		{"loaded", loaded.String(), 0, 0, 0},
+		{"loaded in nine steps", loaded.String(), 9, 0, 0},
+		{"kept in ten steps", loaded.String(), 10, 8343492, 10},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tr, err := formats.Read(t.Context(), strings.NewReader(test.events), "a program", trace.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.Close()
+			g := advised(t, tr, Config{Sim: sim.Config{Total: 1 << 30}, Steps: test.counted}).Grows
+			if g == nil || test.bytes == 0 {
+				if g != nil || test.bytes != 0 {
+					t.Errorf("%+v", g)
+				}
+				return
+			}
+			if g.Where != "" || g.Grown != 0 || g.RecordedSteps != test.steps || g.BytesPerStep < test.bytes*9/10 || g.BytesPerStep > test.bytes*11/10 {
+				t.Errorf("%+v, want about %d in each of %d steps", g, test.bytes, test.steps)
+			}
+		})
+	}
+}
+
 // It fits for as many steps as there is memory left beside what else lies on the card.
 func TestWhatGrowsFitsForATime(t *testing.T) {
 	tr := profiled(t, kept{gpu0, mib, 1})

@@ -101,7 +101,7 @@ func doubts(p *program, a Assume, steps int) []Doubt {
 	}
 	if p.Caught > 0 {
 		list = append(list, Doubt{Kind: Caught, Text: fmt.Sprintf("It was refused memory %s, as on the card, and caught the error (%s): what it did then "+
-			"is in this answer, and not what it would do on another card.", report.Counted(p.Caught, "time"), strings.Join(p.CaughtAt, ", "))})
+			"is in this answer, and not what it would do on another card.", timesText(p.Caught), strings.Join(p.CaughtAt, ", "))})
 	}
 	if steps > 0 && p.Steps == 0 && !p.Stepped {
 		const text = "No step was seen that --steps could count: runs of JAX's largest function or of a tf.function, or updates of an optimizer of PyTorch."
@@ -147,25 +147,37 @@ const (
 // growth decides about a program that is to make steps, and returns what is not known of them.
 func (r *Report) growth(steps uint64) []Doubt {
 	r.For = steps
-	g := r.Grows
+	g, ran := r.Grows, r.Program.Steps
 	switch {
-	case g == nil && steps > 0 && r.Program.Steps < knownSteps:
-		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows in %s steps is not known: %s ran, and ten show it.", report.Count(steps), ranText(r.Program.Steps))}}
-	case g == nil || r.Advice == nil || about(g, r.DeviceBytes) > max(endless, steps):
+	case r.Advice == nil: // it fits for none
+		return nil
+	case g == nil && steps > max(1, ran) && ran < knownSteps:
+		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows over %s is not known: %s, and it takes %d to see.",
+			report.Counted(steps, "step"), ranText(ran), knownSteps)}}
+	case g == nil || about(g, r.DeviceBytes) > max(endless, steps):
 		return nil
 	}
-	if steps > max(known(g), r.Program.Steps) {
-		r.Fits = false
+	if steps > max(known(g), ran) {
+		r.Fits, r.Settings = false, []pair{}
 	}
-	text := fmt.Sprintf("It grows by %s in each step, at %s", size.Format(g.BytesPerStep), g.Where)
+	if steps > max(g.RecordedSteps, ran) {
+		r.SmallestDevice, r.Card = nil, ""
+	}
+	return []Doubt{{Kind: Grows, Text: growsText(g)}}
+}
+
+// growsText says how a program grows, and for how many steps it fits.
+func growsText(g *advise.Grows) string {
 	seen := report.Counted(g.RecordedSteps, "step")
-	if g.FitsSteps == nil {
-		const unknown = "%s; what it needs at the peaks of the %s that were seen did not grow evenly, " +
-			"or too few ran: for how many it fits is unknown."
-		return []Doubt{{Kind: Grows, Text: fmt.Sprintf(unknown, text, seen)}}
+	switch {
+	case g.FitsSteps != nil:
+		return fmt.Sprintf("%s: if it goes on as in the %s that were seen, it fits for about %s steps.",
+			g.Sentence(), seen, report.Count(report.Round(*g.FitsSteps)))
+	case g.RecordedSteps == 0:
+		return g.Sentence() + ": for how many it fits is unknown."
 	}
-	const known = "%s: if it goes on as in the %s that were seen, it fits for about %s steps."
-	return []Doubt{{Kind: Grows, Text: fmt.Sprintf(known, text, seen, report.Count(report.Round(*g.FitsSteps)))}}
+	return fmt.Sprintf("%s; what it needs at the peaks of the %s that were seen did not grow evenly, "+
+		"or too few ran: for how many it fits is unknown.", g.Sentence(), seen)
 }
 
 // known returns for how many steps a program that grows is known to fit, if it goes on as it ran.
@@ -176,20 +188,31 @@ func known(g *advise.Grows) uint64 {
 	return g.RecordedSteps
 }
 
-// about returns an order of it, also where it is unknown.
+// about returns an order of it, also where it is unknown; where the steps are, too, how many of the recording fit.
 func about(g *advise.Grows, card uint64) uint64 {
-	if g.FitsSteps != nil {
+	switch {
+	case g.FitsSteps != nil:
 		return *g.FitsSteps
+	case g.BytesPerStep == 0:
+		return card / max(g.Grown, 1)
 	}
-	return card / max(g.BytesPerStep, 1)
+	return card / g.BytesPerStep
 }
 
-// ranText names how many steps ran.
+// ranText says how many steps ran.
 func ranText(steps uint64) string {
 	if steps == 0 {
-		return "an unknown number of them"
+		return "how many ran is unknown"
 	}
-	return report.Count(steps)
+	return report.Counted(steps, "step") + " ran"
+}
+
+// timesText says how often something was.
+func timesText(n uint64) string {
+	if n == 1 {
+		return "once"
+	}
+	return report.Counted(n, "time")
 }
 
 // sizesText returns what a program that failed got in place of sizes, which may be why it did.
@@ -235,7 +258,8 @@ func callsText(calls []SizeCall) string {
 		of[c.Name] = append(of[c.Name], c)
 	}
 	for _, name := range names {
-		what := name + "()"
+		function, with, _ := strings.Cut(name, " ") // "unique with dim"
+		what := strings.TrimSpace(function + "() " + with)
 		if name == "nonzero" {
 			what = "nonzero() or a mask"
 		}
@@ -254,7 +278,7 @@ func placesText(calls []SizeCall) string {
 		texts = append(texts, cmp.Or(c.Where, "the backward pass")+", "+report.Counted(c.Count, "call"))
 	}
 	if more := len(calls) - mostPlaces; more > 0 {
-		texts = append(texts, fmt.Sprintf("and %s more", report.Counted(uint64(more), "place")))
+		texts = append(texts, "and "+report.Counted(uint64(more), "more place"))
 	}
 	return strings.Join(texts, "; ")
 }

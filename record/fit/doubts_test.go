@@ -42,7 +42,7 @@ func doubtsProgram(t *testing.T, file, name string) (calls []fit.SizeCall) {
 // and nothing where there is nothing. The script writes what the start-up file of PyTorch does.
 func TestDoubts(t *testing.T) {
 	const sizes = `[{"call":"nonzero","where":"moe.py:40","count":3},{"call":"item","where":"a.py:1","count":1},{"call":"nonzero","where":"","count":2},` +
-		`{"call":"unique","where":"b.py:2","count":1},{"call":"nonzero","where":"c.py:1","count":2},{"call":"nonzero","where":"d.py:1","count":1}]`
+		`{"call":"unique with dim","where":"b.py:2","count":1},{"call":"nonzero","where":"c.py:1","count":2},{"call":"nonzero","where":"d.py:1","count":1}]`
 	const ended = "ended: What came later, such as an evaluation, is not in this answer: it was ended "
 	for _, tc := range []struct {
 		name, reason, more string
@@ -65,17 +65,21 @@ func TestDoubts(t *testing.T) {
 			"caught: It was refused memory 4 times, as on the card, and caught the error (memory.py:150, train.py:8): " +
 				"what it did then is in this answer, and not what it would do on another card.",
 		}},
+		{name: "caught once", reason: "end", more: `"sizes":[],"beyond":true,"caught":1,"caught_at":["train.py:8"]`, want: []string{
+			"caught: It was refused memory once, as on the card, and caught the error (train.py:8): " +
+				"what it did then is in this answer, and not what it would do on another card.",
+		}},
 		{name: "buckets", reason: "end", more: `"sizes":[],"buckets":134217728`, want: []string{
 			"watched: DistributedDataParallel's first buckets, 128 MiB, were free in the second step. PyTorch frees them when its thread that watches NCCL " +
 				"next looks, each .1 s: where that is later, as much more is live in that step.",
 		}},
 		{name: "sizes", reason: "end", more: `"sizes":` + sizes, want: []string{
-			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more), unique() (b.py:2, 1 call) were those of zeros.",
+			"sizes: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 more place), unique() with dim (b.py:2, 1 call) were those of zeros.",
 			"read: Integers that it read from the GPU (a.py:1, 1 call) were 0: sizes that it makes of them are those of 0.",
 		}},
 		{name: "assumed", reason: "end", more: `"sizes":` + sizes, assume: fit.Assume{"nonzero": "0.25", "item": "7"}, want: []string{
-			"sizes: Sizes from unique() (b.py:2, 1 call) were those of zeros.",
-			"assumed: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 place more) were 0.25 of the elements, as --assume says.",
+			"sizes: Sizes from unique() with dim (b.py:2, 1 call) were those of zeros.",
+			"assumed: Sizes from nonzero() or a mask (moe.py:40, 4 calls; the backward pass, 2 calls; c.py:1, 2 calls; and 1 more place) were 0.25 of the elements, as --assume says.",
 			"assumed: Integers that it read from the GPU (a.py:1, 1 call) were 7, as --assume says.",
 		}},
 	} {
@@ -108,8 +112,14 @@ func TestDoubts(t *testing.T) {
 // TestGrowth: a program that keeps 1 MiB in each of 64 steps fits 1 GiB for about 950, and so not for
 // 2000; where what is needed beside that grows ever faster, for how many is unknown, and whether one that ran for three steps grows is not known.
 func TestGrowth(t *testing.T) {
-	var grows, short, small, uneven strings.Builder
+	var grows, short, small, uneven, sizes, longer, losses strings.Builder
 	for i := range 64 {
+		fmt.Fprintf(&longer, "a t%d 4194304\na s%d 8192\na k%d %d\nf t%d\nf s%d\n", i, i, i, (i+1)<<18, i, i)
+		if i > 0 {
+			fmt.Fprintf(&longer, "f k%d\n", i-1)
+		}
+		fmt.Fprintf(&losses, "a t%d 4194304\na s%d 8192\na k%d %d\nf t%d\nf s%d\n", i, i, i, 1+i%13, i, i)
+		fmt.Fprintf(&sizes, "a t%d 4194304\na s%d 8192\na k%d %d\nf t%d\nf s%d\n", i, i, i, 1<<16+i*7919%61<<14, i, i)
 		fmt.Fprintf(&uneven, "a t%d 4194304\na k%d 1048576\na u%d %d\nf u%d\nf t%d\n", i, i, i, 4096+(i*i)<<14, i, i)
 		fmt.Fprintf(&small, "a t%d 4194304\na k%d 4\nf t%d\n", i, i, i)
 		fmt.Fprintf(&grows, "a t%d 4194304\na k%d 1048576\nf t%d\n", i, i, i)
@@ -131,10 +141,25 @@ func TestGrowth(t *testing.T) {
 		{"unevenly, for one more step", uneven.String(), 65, 64, false, "grows: It grows by 1 MiB in each step"},
 		{"grows by 4 bytes", small.String(), 0, 64, true, ""},
 		{"grows by 4 bytes, for more steps", small.String(), 400_000_000, 64, false, "grows: It grows by 4 B in each step"},
+		{"longer", longer.String(), 0, 0, true, "grows: It grows by about 247.21 KiB in each step, at no one place: if it goes on as in the 65 steps that were seen, it fits for about "},
+		{"longer, for some steps", longer.String(), 1000, 0, true, "grows: It grows by about 247.21 KiB"},
+		{"longer, for more steps", longer.String(), 4000, 0, false, "grows: It grows by about 247.21 KiB"},
+		{"of other sizes", sizes.String(), 0, 0, true, "grows: It grows by 29.70 MiB at least in the recording, at requests of 512 KiB to 1 MiB, " +
+			"and in how many steps is unknown: for how many it fits is unknown."},
+		{"of other sizes, for a step", sizes.String(), 1, 0, false, "grows: It grows by 29.70 MiB at least"},
+		{"of other sizes, in steps that are counted", sizes.String(), 0, 64, true, "grows: It grows by 53"},
+		{"of other sizes, for the steps that ran", sizes.String(), 64, 64, true, "grows: It grows by 53"},
+		{"of other sizes, for more than ever", sizes.String(), 4000, 64, false, "grows: It grows by 53"},
+		{"losses", losses.String(), 0, 0, true, ""},
 		{"short", short.String(), 0, 3, true, ""},
-		{"short, for some steps", short.String(), 900, 3, true, "short: Whether it grows in 900 steps is not known: 3 ran, and ten show it."},
-		{"unknown, for some steps", short.String(), 900, 0, true, "short: Whether it grows in 900 steps is not known: an unknown number of them ran, and ten show it."},
+		{"short, for some steps", short.String(), 900, 3, true, "short: Whether it grows over 900 steps is not known: 3 steps ran, and it takes 10 to see."},
+		{"one step, for two", short.String(), 2, 1, true, "short: Whether it grows over 2 steps is not known: 1 step ran, and it takes 10 to see."},
+		{"short, for the steps that ran", short.String(), 3, 3, true, ""},
+		{"unknown, for some steps", short.String(), 900, 0, true, "short: Whether it grows over 900 steps is not known: how many ran is unknown, and it takes 10 to see."},
+		{"unknown, for one step", short.String(), 1, 0, true, ""},
+		{"nine, for ten", short.String(), 10, 9, true, "short: "},
 		{"long, for some steps", short.String(), 900, 10, true, ""},
+		{"for more steps than the card has memory for any", strings.ReplaceAll(short.String(), "4194304", "2147483648"), 900, 3, false, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			record := filepath.Join(t.TempDir(), "record")
@@ -155,6 +180,11 @@ func TestGrowth(t *testing.T) {
 			}
 			if !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") || r.Fits != tc.fits || r.For != tc.steps {
 				t.Errorf("fits %v, %q; want %v, %q", r.Fits, got, tc.fits, tc.want)
+			}
+			// The rest of the summary has the same verdict, and no card for more steps than it was found for.
+			known := !strings.HasPrefix(tc.want, "grows: ") || tc.steps <= tc.ran || r.Grows.RecordedSteps >= tc.steps
+			if r.AsItIs != tc.fits || (r.SmallestDevice != nil) != known || (r.Card != "") != known {
+				t.Errorf("as it is %v, smallest device %v, card %q; want %v, known %v", r.AsItIs, r.SmallestDevice, r.Card, tc.fits, known)
 			}
 		})
 	}

@@ -234,6 +234,8 @@ func (s *Summary) outcome() outcome { return outcome{s.Fits, lineOf(s.Settings),
 type Report struct {
 	*advise.Report
 	Summary
+	// AsItIs is FitsAsItIs, for the steps that it is to make.
+	AsItIs  bool      `json:"fits_as_it_is"`
 	Program program   `json:"program"`
 	Peaks   []Peak    `json:"peaks"`               // of each GPU
 	Breaks  *Breaks   `json:"breaks_at,omitempty"` // for JAX; nil if the program fits as it is
@@ -661,7 +663,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 			return nil, err
 		}
 	}
-	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Members: r.members, Progress: cfg.Progress})
+	advice, err := advise.Run(ctx, t, advise.Config{Sim: cfg.Sim, Context: cfg.Context, As: cmp.Or(cfg.As, p.as()), Members: r.members, Steps: p.Steps, Progress: cfg.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -675,6 +677,7 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 	}
 	report.Summary = report.summarize()
 	report.Doubts = append(doubts(&report.Program, cfg.Assume, cfg.Steps), report.growth(cfg.For)...)
+	report.AsItIs = report.Fits && report.FitsAsItIs
 	return report, nil
 }
 

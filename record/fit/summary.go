@@ -17,13 +17,13 @@ type Summary struct {
 	Outside   uint64 `json:"outside_bytes"` // outside the pool: assumed, and the constants of a module
 	Contents  []item `json:"parts"`         // what fills the peak, as far as it is known
 	// SmallestDevice is the smallest device of all settings of the framework, without this
-	// project's pool; nil if there is none.
+	// project's pool; nil if there is none, or if the program grows and is to make more steps than ran.
 	SmallestDevice *uint64 `json:"smallest_device_bytes"`
 	Card           string  `json:"card"` // the smallest one, such as 16 GiB; "" if there is none
 	// Settings are those with which it fits; none if it fits as it is, or not at all.
 	// Without a framework it is policy and its name, with this project's pool the command.
 	Settings []pair `json:"settings"`
-	// refusal is the request that is the first to be refused as it is; nil if none is.
+	// Refusal is the request that is the first to be refused as it is; nil if none is.
 	Refusal *refusal `json:"refused"`
 	For     uint64   `json:"for_steps,omitempty"` // see Config; Fits holds for them
 	Doubts  []Doubt  `json:"doubts"`              // why the answer may not hold, of this program; the gravest first

@@ -138,6 +138,6 @@ func RunVary(ctx context.Context, cfg Config, v Vary) (*Report, error) {
 		answer.Largest = &v.Values[largest]
 	}
 	report := reports[max(0, largest)]
-	report.Varied, report.Largest, report.Fits = answer, answer.Largest, answer.Largest != nil
+	report.Varied, report.Largest = answer, answer.Largest
 	return report, nil
 }

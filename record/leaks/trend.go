@@ -73,6 +73,7 @@ func judge(g *gathered, names *names, known *steps) *Report {
 	}
 	rep.KeptPart = math.Round(keptPart(g, f.leaky, f.latest.low, f.latest.high)*1000) / 1000
 	rep.Unnamed = unnamed(g, f.all, f.leaky)
+	rep.Repeats = rep.Unnamed > 0 && repeats(g, f.all)
 	rep.Grew = stopped(g, f.all, f.leaky, names)
 	regrown := regrown(g, f.all, f.leaky, rep, f.clock, names)
 	switch {
