@@ -26,10 +26,10 @@ func writeAdvice(t *text, rep *advise.Report) {
 }
 
 // writeVerdict writes the verdict, which holds with limits, and what to set. Of what grows, unless that is nil,
-// it is about the steps that were recorded.
+// it is about the steps that were recorded, if it fits for those.
 func writeVerdict(t *text, rep *advise.Report, limits string, grows *advise.Grows) {
 	verdict := adviceVerdict(rep, limits)
-	if grows != nil {
+	if grows != nil && rep.Advice != nil { // else it fits for none
 		verdict = "For the " + recordedText(grows) + ", " + lowerFirst(verdict)
 	}
 	t.Line("%s", verdict)

@@ -83,7 +83,7 @@ func fitCommand() *cobra.Command {
 		"from the least memory to the most"
 	fs.StringVar(&o.vary, "vary", "", vary)
 	fs.IntVar(&o.steps, "steps", 0, "end the program after `N` steps, if its memory has not repeated before")
-	fs.StringVar(&o.assume, "assume", "", "`NAME=VALUE,...`, in place of zeros: nonzero=PART of the elements (masks, too), unique=PART, item=INTEGER; for PyTorch")
+	fs.StringVar(&o.assume, "assume", "", "`NAME=VALUE,...`, in place of zeros: nonzero=PART of the elements (masks, too), unique=PART, item=INTEGER; for JAX and PyTorch")
 	fs.Uint64Var(&cfg.For, "for", 0, "the program is to make `STEPS` steps on the card: one that grows by each may fit for fewer, and then the exit status is 1")
 	fs.BoolVar(&cfg.Full, "full", false, "run the program to its end, also when its memory repeats")
 	fs.BoolVar(&cfg.Smallest, "smallest", false, "run the program for the smallest card, too, and for smaller ones until it does not fit")

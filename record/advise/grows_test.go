@@ -110,7 +110,7 @@ func TestGrowthAtNoPlace(t *testing.T) {
 		name    string
 		events  string
 		counted uint64
-		bytes   uint64 // about, in each step: of what is kept, the part of each
+		bytes   uint64 // about, in each step
 		steps   uint64
 	}{
 		{"a larger block for the last", longer.String(), 0, mib, 60},

@@ -37,7 +37,7 @@ type Doubt struct {
 
 // SizeCall is a call by which a program gets a size that depends on values of the GPU.
 type SizeCall struct {
-	Name  string `json:"call"`  // nonzero, for masks, too; unique, bincount, repeat_interleave; item for an integer that is read
+	Name  string `json:"call"`  // nonzero, for masks, too; unique, "unique with dim", bincount, repeat_interleave; item for an integer that is read
 	Where string `json:"where"` // FILE:LINE of the program; "" in the backward pass
 	Count uint64 `json:"count"`
 }

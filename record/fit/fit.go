@@ -105,7 +105,7 @@ type Config struct {
 	// in TensorFlow one of the tf.function that ran most, and in PyTorch one of an optimizer. In
 	// others there are none.
 	Steps  int
-	Assume Assume // in place of zeros; for PyTorch
+	Assume Assume // in place of zeros; for JAX and PyTorch
 	// For is how many steps the program is to make on the card; 0: those of the run. One that grows
 	// may fit for fewer.
 	For uint64
@@ -501,7 +501,7 @@ func folders(env []string) (front, driver string, err error) {
 }
 
 // once runs the program on a GPU of a size, of which it is granted more than there is if beyond is
-// set. refused is how it was refused memory, if it was.
+// set. refused is how it was refused memory, if it was and is to be run again.
 func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refused string, err error) {
 	if cfg.Progress != nil {
 		cfg.Progress("running the program on a simulated GPU of "+size.Format(on), 0)
@@ -515,50 +515,60 @@ func (rs *runs) once(cfg Config, on uint64, beyond bool) (report *Report, refuse
 	if err != nil {
 		return nil, "", r.failure(err)
 	}
-	err = r.read(rs.ctx)
-	notes, bad := r.engineNotes(on)
-	if a := engine.New(notes); a != nil && err == nil {
-		if bad != nil {
-			a.Doubts = append(a.Doubts, bad.Error())
+	unread := r.read(rs.ctx)
+	notes, unreadNotes := r.engineNotes(on)
+	if a := engine.New(notes); a != nil && unread == nil {
+		if unreadNotes != nil {
+			a.Doubts = append(a.Doubts, unreadNotes.Error())
 		}
 		p.RanOn = on
 		return answerEngine(cfg, p, r, a), "", nil
 	}
-	if r.stopped && len(notes) > 0 {
-		return nil, "", errStopped // before it was ready
-	}
+
 	p.Interrupted = r.stopped
-	why, short := engine.Refused(notes)
-	if why != "" && !short {
-		return nil, "", &FailedError{Err: errNotReady, Last: why}
-	}
-	refused = r.refusal(p, short)
-	if refused != "" && why != "" {
-		return engineRefused(cfg, p, why, notes, on), refused, nil
-	}
 	if p.RanOn = on; beyond {
 		p.RanOn = largest
 	}
+	why, ofMemory := engine.Refused(notes)
+	refused = r.refusal(p, ofMemory)
+	err = r.wrong(cfg, &p, refused, notes, cmp.Or(unreadNotes, unread))
 	switch {
+	case err != nil:
+		return nil, "", err
+	case refused == "":
+		report, err = rs.answer(cfg, p, r)
+		return report, "", err
+	case why != "":
+		return engineRefused(cfg, p, why, notes, on), refused, nil
+	case !beyond && !r.servedBeyond():
+		return nil, refused, nil
+	}
+	return tooLarge(cfg, p, r.largestTrace()), "", nil
+}
+
+// wrong returns why a run is no answer, nor one that was refused memory: the program failed, an engine was not ready, or what
+// was recorded cannot be read. nil if it is one.
+func (r *ran) wrong(cfg Config, p *program, refused string, notes []*engine.Note, unread error) error {
+	why, ofMemory := engine.Refused(notes)
+	switch {
+	case r.stopped && len(notes) > 0:
+		return errStopped // before it was ready
+	case why != "" && !ofMemory:
+		return &FailedError{Err: errNotReady, Last: why}
+	case why != "":
+		return nil
 	case exists(r.found + ".python"):
-		return nil, "", errNoStart
-	case r.failed != nil && refused == "":
+		return errNoStart
+	case refused != "":
+		return nil
+	case r.failed != nil:
 		if Named(cfg.Command) != "" {
 			r.failed.Last = engine.WithWay(r.failed.Last)
 		}
-		r.failed.Sizes = sizesText(&p, cfg.Assume)
-		return nil, "", r.failed
-	case refused == "" && bad != nil:
-		return nil, "", bad
-	case refused != "" && !beyond && !r.servedBeyond():
-		return nil, refused, nil
-	case refused != "":
-		return tooLarge(cfg, p, r.largestTrace()), "", nil
-	case err != nil:
-		return nil, "", err
+		r.failed.Sizes = sizesText(p, cfg.Assume)
+		return r.failed
 	}
-	report, err = rs.answer(cfg, p, r)
-	return report, "", err
+	return unread
 }
 
 // refusal returns how a run ended for lack of memory, as text for people; "" if it did not. A
@@ -681,19 +691,30 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 	return report, nil
 }
 
+// bareReport is an answer without a recording that was replayed: about an engine, or a program of which no more is known
+// than that it was refused memory.
+func bareReport(cfg Config, p program) *Report {
+	r := &Report{
+		Report: &advise.Report{
+			DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{},
+		},
+		Summary: Summary{Outside: cfg.Context, Contents: []item{}, Settings: []pair{}, Doubts: []Doubt{}},
+		Program: p, Peaks: []Peak{},
+	}
+	r.Trace.Source = strings.Join(cfg.Command, " ")
+	r.Differs = r.Differences()
+	return r
+}
+
 // tooLarge is the answer about a program that is refused memory on the largest GPU: it may
 // need more, or take all that it can get. What it had by then is known, if t is not nil.
 func tooLarge(cfg Config, p program, t *trace.Trace) *Report {
 	p.RanOn, p.TooLarge = largest, true
-	r := &Report{
-		Report:  &advise.Report{DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{}},
-		Summary: Summary{Outside: cfg.Context, Contents: []item{}, Settings: []pair{}}, Program: p, Peaks: []Peak{},
-	}
+	r := bareReport(cfg, p)
 	if t != nil {
 		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
+		r.Trace.Source = strings.Join(cfg.Command, " ")
 	}
-	r.Trace.Source = strings.Join(cfg.Command, " ")
-	r.Differs = r.Differences()
 	return r
 }
 
@@ -720,7 +741,8 @@ func keep(record, to string) error {
 	return err
 }
 
-// readProgram reads what the start-up file of a process wrote; it writes nothing for other programs.
+// readProgram reads what the start-up file of a process wrote, which it does of a framework that it knows. There is no
+// file of other processes.
 func readProgram(path string) (program, error) {
 	var f struct {
 		Framework, Version, Reason string

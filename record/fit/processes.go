@@ -1,16 +1,20 @@
 // The processes of a run: their files, and one recording of all.
 //
-// Each process that uses a GPU leaves in the folder of the run, PID being its number:
+// A process leaves in the folder of the run, PID being its number, if it uses a GPU:
 //
 //	record.PID       the driver's calls, by the pool library
 //	whole.PID        beside it, while nothing is lost, with its GPUs and times
-//	found.PID        what the start-up file found: the framework, why it ended
 //	found.PID.torch  PyTorch's recording, which has requests where the driver sees segments
+//	found.PID.open   beside it, and before: there is to be one
 //
-// All use the simulated GPUs of one file, so that what one holds the others do not have. The
-// start-up file writes found.PID and PyTorch's recording when the process ends, and when another
-// process is about to end it by a signal. Of one that is ended otherwise the driver's calls are
-// the recording.
+// and if it is of Python and imports a framework, also without a GPU:
+//
+//	found.PID        what the start-up file found: the framework, why it ended
+//
+// All but those of JAX use the simulated GPUs of one file, so that what one holds the others do not
+// have. Those of JAX use GPUs of 1 TiB, of a second file. The start-up file writes found.PID when it knows
+// the framework and when the process ends, and PyTorch's recording when the process ends and when another
+// one is about to end it by a signal. Of one that is ended otherwise the driver's calls are the recording.
 
 package fit
 
@@ -45,7 +49,7 @@ type ran struct {
 	found     string // the names of what the start-up file wrote begin so
 	failed    *FailedError
 	stopped   bool           // by Config.Stop
-	processes []*process     // that used a GPU, by their numbers
+	processes []*process     // that used a GPU, in the order of their numbers
 	members   []tape.Member  // those, of several
 	gone      map[int]uint64 // when they were seen to have ended, however they did, see watchEnds
 	lost      bool           // something of a recording is
@@ -64,7 +68,7 @@ type process struct {
 	framework  string // "" if it is not known
 	name       string // of its own beside its number, such as its rank; "" if there is none
 	peak       uint64 // by PyTorch's allocator; 0 if it is not known
-	beyond     bool   // it was granted what the card does not have, see servedBeyond
+	beyond     bool   // it was refused nothing that a GPU of 1 TiB has, see servedBeyond
 	segments   bool   // the recording of a PyTorch program is of the driver's calls
 }
 
@@ -194,7 +198,7 @@ func (p *process) note(r *ran, line string) bool {
 		p.refused = true
 		return true
 	}
-	own, _ := strconv.Atoi(words[2]) // two digits
+	own, _ := strconv.Atoi(words[2]) // two digits at most
 	number := slices.Index(r.uuids, words[3])
 	if number < 0 {
 		return true // none of the run's
@@ -236,7 +240,7 @@ func (r *ran) watchEnds(ctx context.Context) {
 const lookEvery = 20 * time.Millisecond
 
 // program returns what the start-up files of all processes found. The framework is that of a
-// process that used a GPU, if one did.
+// process that used a GPU, if one of those has any.
 func (r *ran) program() (program, error) {
 	all := program{Compiled: []Compiled{}}
 	list, err := filepath.Glob(escaped(r.found) + ".[0-9]*")

@@ -26,7 +26,7 @@ type Summary struct {
 	// Refusal is the request that is the first to be refused as it is; nil if none is.
 	Refusal *refusal `json:"refused"`
 	For     uint64   `json:"for_steps,omitempty"` // see Config; Fits holds for them
-	Doubts  []Doubt  `json:"doubts"`              // why the answer may not hold, of this program; the gravest first
+	Doubts  []Doubt  `json:"doubts"`              // why the answer may not hold, of this program
 	Differs []string `json:"differs"`             // how this is not a run on a card, whatever the program
 	Largest *string  `json:"largest,omitempty"`   // of the values, see RunVary
 }
