@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"gpumem/device"
 	"gpumem/device/internal/shared"
@@ -99,6 +100,12 @@ func (c *common) give(n uint64) error    { return c.file.Give(c.index, n) }
 func (c *common) free() (uint64, error)  { return c.file.Free(c.index) }
 func (c *common) setUsed(n uint64) error { return c.file.SetUsed(c.index, n) }
 func (c *common) close() error           { return c.file.Close() }
+
+func (c *common) occupy(e Engine, now, ready, takes time.Duration) time.Duration {
+	return c.file.Occupy(c.index, int(e), now, ready, takes)
+}
+
+func (c *common) busy(e Engine) time.Duration { return c.file.Busy(c.index, int(e)) }
 
 // Look returns the status of every device of a shared file, with the processes that hold
 // memory, without joining them.

@@ -2,8 +2,10 @@ package sim
 
 import (
 	"sync"
+	"time"
 
 	"gpumem/device"
+	"gpumem/device/internal/shared"
 )
 
 // A ledger counts the bytes that are held on a device, by this program and by
@@ -26,6 +28,10 @@ type ledger interface {
 	// setUsed says what others hold that are no programs of this ledger; more
 	// than what is free is cut to that.
 	setUsed(n uint64) error
+	// occupy gives an engine work, see Device.Occupy.
+	occupy(e Engine, now, ready, takes time.Duration) (end time.Duration)
+	// busy is the time of all work that an engine was given so far.
+	busy(e Engine) time.Duration
 	// close releases all that this program holds.
 	close() error
 }
@@ -44,6 +50,7 @@ type holdings struct {
 	more  uint64 // Config.Beyond
 	used  uint64 // by the others that Config.Used imagines
 	held  uint64
+	times [shared.Engines]struct{ end, busy time.Duration }
 }
 
 func (h *holdings) free() uint64 { return h.total - min(h.total, h.used+h.held) }
@@ -89,6 +96,21 @@ func (l *private) setUsed(n uint64) error {
 	defer l.mu.Unlock()
 	l.used = min(n, l.total-min(l.held, l.total))
 	return nil
+}
+
+func (l *private) occupy(e Engine, _, ready, takes time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &l.times[e]
+	t.end = max(t.end, ready) + takes
+	t.busy += takes
+	return t.end
+}
+
+func (l *private) busy(e Engine) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.times[e].busy
 }
 
 func (l *private) close() error { return l.give(l.own) }

@@ -33,7 +33,7 @@ const (
 	order = 0x0102030405060708
 	// version counts the layouts. magic, order and version stay where they are
 	// in all of them.
-	version = 2
+	version = 3
 
 	fileSize = int(unsafe.Sizeof(image{}))
 
@@ -46,6 +46,7 @@ const (
 type image struct {
 	fixed fixed
 	want  want // fills up a cache line
+	times [MaxDevices][Engines]engine
 	state state
 	slots [MaxProcesses]slot
 }
@@ -90,6 +91,13 @@ const (
 type want struct {
 	number atomic.Uint64 // counts the announcements; below it, in the last 8 bits, the device's index
 	bytes  atomic.Uint64
+}
+
+// engine is the time of one engine of a device, see Occupy. It is written without the lock: one store moves
+// the end, and a process that is killed after it has used the engine until then at most.
+type engine struct {
+	end  atomic.Uint64 // when the work that it was given is done, in nanoseconds of a clock that all processes read
+	busy atomic.Uint64 // nanoseconds of work that it was given so far
 }
 
 // state is common to all slots. Guarded by the lock of the file, as the slots

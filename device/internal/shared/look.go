@@ -41,6 +41,9 @@ func Look(path string) ([]State, error) {
 			return nil, err
 		}
 		s.Used = d.Total - s.Free
+		for i := range s.Busy {
+			s.Busy[i] = time.Duration(h.img.times[dev][i].busy.Load())
+		}
 		if s.Processes, err = h.processes(&c, dev); err != nil {
 			return nil, err
 		}

@@ -1,11 +1,12 @@
 // Package shared is the file through which several processes share simulated
 // GPUs. Physical memory is all that programs have in common on a GPU:
 // addresses, mappings and streams belong to one program. So the file records
-// how many bytes of each device each process holds, and nothing else.
+// how many bytes of each device each process holds, and, where work takes time,
+// until when the device's engines are busy.
 //
 // # The file
 //
-// It has one size, 192,976 bytes, and four parts, in the byte order of the machine:
+// It has one size, 193,744 bytes, and four parts, in the byte order of the machine:
 //
 //   - what never changes: a magic, the version of the layout, a description of
 //     up to 16 devices, and a checksum over all of it;
@@ -15,8 +16,8 @@
 //   - what only saves time: a bitmap of slots in use, and per device the
 //     sum of what the slots hold.
 //
-// And one thing that needs no lock: the last announcement of a process that waits for
-// memory ([File.Want]).
+// And two things that need no lock: the last announcement of a process that waits for
+// memory ([File.Want]), and until when each engine of a device has work ([File.Occupy]).
 //
 // # Who is alive
 //
@@ -86,6 +87,7 @@ package shared
 
 import (
 	"errors"
+	"time"
 
 	"gpumem/device"
 )
@@ -107,6 +109,8 @@ var (
 const (
 	// MaxDevices is how many devices a file describes at most.
 	MaxDevices = 16
+	// Engines is how many engines a device has; what each does is for the user of this package.
+	Engines = 3
 	// MaxProcesses is how often a file can be open at a time.
 	MaxProcesses = 1024
 	// MaxTotal is the most that a device can have, in bytes: what fits into a word with
@@ -136,7 +140,8 @@ type Descriptor struct {
 // sum of what the display, the others and the processes hold.
 type State struct {
 	Device    Descriptor
-	Free      uint64           // bytes
-	Used      uint64           // bytes
-	Processes []device.Process // that hold something, by pid
+	Free      uint64                 // bytes
+	Used      uint64                 // bytes
+	Processes []device.Process       // that hold something, by pid
+	Busy      [Engines]time.Duration // see [File.Busy]
 }
