@@ -63,7 +63,7 @@ func (c *call) shape3D() shape {
 }
 
 func destroyArray(c *call) {
-	c.current()
+	c.drain(c.current().gpu)
 	a := c.arrays[c.u64(0)]
 	check(a != nil, invalidValue)
 	must(a.gpu.sim.Free(a.base))

@@ -37,6 +37,7 @@ type graph struct {
 	blocks []*block
 	bodies []*graph
 	arrays []unsafe.Pointer // with the handles of bodies, for the program
+	takes  takes            // of its work
 }
 
 // spoil ends a capture's chance to succeed, and refuses the call that does.
@@ -153,6 +154,15 @@ func (g *graph) memory() []*block {
 	return all
 }
 
+// work is the time of a graph's work, and of its bodies', of which each is taken to run once.
+func (g *graph) work() takes {
+	t := g.takes
+	for _, body := range g.bodies {
+		t.add(body.work())
+	}
+	return t
+}
+
 // drop ends a graph.
 func (d *driver) drop(g *graph) {
 	d.let(g.blocks)
@@ -194,6 +204,9 @@ func instantiate(c *call) {
 	h := c.handle()
 	if g := c.graphs[c.u64(1)]; g != nil {
 		c.execs[h] = g.memory()
+		if c.line != nil {
+			c.execTakes[h] = g.work()
+		}
 		for _, b := range c.execs[h] {
 			b.graph.holders++
 		}
@@ -204,6 +217,7 @@ func instantiate(c *call) {
 func dropExecutable(c *call) {
 	c.let(c.execs[c.u64(0)])
 	delete(c.execs, c.u64(0))
+	delete(c.execTakes, c.u64(0))
 }
 
 // launchGraph launches the executable that argument 0 names in a stream, or takes the memory for
@@ -220,9 +234,16 @@ func launchGraph(c *call) {
 		g.graphGrants = append(g.graphGrants, r)
 		g.graphBytes += r.Bytes
 	}
-	launch(1)(c)
-	if strings.HasPrefix(c.name, "cuGraphUpload") || s.capture != nil {
+	c.launched(1)
+	if strings.HasPrefix(c.name, "cuGraphUpload") {
 		return
+	}
+	if s.capture != nil {
+		s.capture.graph.takes.add(c.execTakes[c.u64(0)])
+		return
+	}
+	if c.line != nil {
+		c.submitWork(s, c.execTakes[c.u64(0)], nil)
 	}
 	for _, b := range c.execs[c.u64(0)] {
 		b.graph.live = !b.graph.freed
@@ -231,6 +252,7 @@ func launchGraph(c *call) {
 
 // trimGraphs releases what graphs of a device have reserved, unless some of it is in use.
 func (d *driver) trimGraphs(g *gpu) {
+	d.drain(g)
 	if slices.ContainsFunc(d.blocks.all, func(b *block) bool { return b.gpu == g && b.graph.live }) {
 		return
 	}

@@ -63,6 +63,7 @@ func (d *driver) newContext(g *gpu, flags uint32, primary bool) *context {
 // destroy ends a context: what was allocated in it goes, and its streams and events.
 func (d *driver) destroy(ctx *context) {
 	g := ctx.gpu
+	d.drain(g)
 	must(g.sim.Synchronize())
 	var mine []*block
 	for _, b := range d.blocks.all {
@@ -267,6 +268,10 @@ var contextCalls = map[string]handler{
 	"cuCtxSynchronize": func(c *call) {
 		ctx := c.current()
 		c.thread.wait = C.u64(c.lastJob)
+		if c.line != nil {
+			c.synchronize(ctx.gpu, c.streamsOf(ctx.gpu)...)
+			return
+		}
 		must(ctx.gpu.sim.Synchronize())
 	},
 	"cuCtxGetStreamPriorityRange": func(c *call) {

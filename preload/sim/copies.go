@@ -233,7 +233,14 @@ func (d *driver) ranges(one side, g *gpu, width, rows uint64) (list []device.Ran
 // transfer is a copy of rows in a stream, or a fill if pattern is not nil; then
 // there is no source. Without wait the host goes on at once.
 func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64, pattern []byte) {
-	if s.capture != nil || width == 0 || rows == 0 {
+	if width == 0 || rows == 0 {
+		return
+	}
+	m := movement{to, from, width, rows, pattern}
+	if s.capture != nil {
+		if c.line != nil {
+			s.capture.graph.takes.add(c.timeOf(m, s.gpu))
+		}
 		return
 	}
 	check(width <= 1<<48 && rows <= 1<<24, invalidValue)
@@ -243,34 +250,66 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 		reads = c.ranges(from, s.gpu, width, rows)
 	}
 	c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, reads, writes) })
-	for row := range rows {
-		a, b := to.addr+row*to.pitch, from.addr+row*from.pitch
-		switch {
-		case pattern != nil && to.host != nil:
-			repeat(to.row(row, width), pattern)
-		case pattern != nil:
-			c.fill(a, width, pattern)
-			c.written.add(a, width)
-		case to.host == nil && from.host == nil:
-			c.copy(a, b, width)
-			if c.written.has(b, width) {
-				c.written.add(a, width)
-			}
-		case to.host == nil:
-			c.write(a, from.row(row, width))
-			c.written.add(a, width)
-		case from.host == nil:
-			c.read(b, to.row(row, width))
-			if width <= numberBytes && rows == 1 && !c.written.has(b, width) {
-				clear(to.row(row, width))
-			}
-		default:
-			copy(to.row(row, width), from.row(row, width))
-		}
+	hidden := c.noteWritten(m)
+	if c.line != nil {
+		c.submitTransfer(s, wait, m, hidden)
+		return
+	}
+	c.move(m)
+	if hidden {
+		clear(to.row(0, width))
 	}
 	if wait {
 		c.thread.wait = C.u64(s.job)
 		must(s.gpu.sim.StreamSynchronize(s.sim))
+	}
+}
+
+// movement is what a transfer moves.
+type movement struct {
+	to, from    side
+	width, rows uint64
+	pattern     []byte // not nil: a fill
+}
+
+// noteWritten notes what the program writes by a transfer. It reports whether what is read is hidden: a number that
+// may be a kernel's.
+func (c *call) noteWritten(m movement) (hidden bool) {
+	for row := range m.rows {
+		a, b := m.to.addr+row*m.to.pitch, m.from.addr+row*m.from.pitch
+		switch {
+		case m.pattern != nil && m.to.host != nil:
+		case m.pattern != nil, m.to.host == nil && m.from.host != nil:
+			c.written.add(a, m.width)
+		case m.to.host == nil && m.from.host == nil:
+			if c.written.has(b, m.width) {
+				c.written.add(a, m.width)
+			}
+		case m.from.host == nil:
+			hidden = m.width <= numberBytes && m.rows == 1 && !c.written.has(b, m.width)
+		}
+	}
+	return hidden
+}
+
+// move moves the bytes.
+func (d *driver) move(m movement) {
+	for row := range m.rows {
+		a, b := m.to.addr+row*m.to.pitch, m.from.addr+row*m.from.pitch
+		switch {
+		case m.pattern != nil && m.to.host != nil:
+			repeat(m.to.row(row, m.width), m.pattern)
+		case m.pattern != nil:
+			d.fill(a, m.width, m.pattern)
+		case m.to.host == nil && m.from.host == nil:
+			d.copy(a, b, m.width)
+		case m.to.host == nil:
+			d.write(a, m.from.row(row, m.width))
+		case m.from.host == nil:
+			d.read(b, m.to.row(row, m.width))
+		default:
+			copy(m.to.row(row, m.width), m.from.row(row, m.width))
+		}
 	}
 }
 

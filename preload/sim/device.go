@@ -18,6 +18,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/device/sim"
+	"gpumem/preload/internal/timeline"
 	"gpumem/size"
 )
 
@@ -53,6 +54,13 @@ type driver struct {
 	written   written
 	nextPlace uint64        // of contents of physical memory
 	past      []*sim.Hazard // of devices that were closed
+
+	// Of time.go.
+	line       *timeline.Timeline // nil: work takes no time
+	pace       pace
+	persistent map[uint64]bool  // kernels
+	execTakes  map[uint64]takes // of executables of graphs
+	freed      []freedBlock     // of pools
 }
 
 // gpu is one device.
@@ -75,9 +83,11 @@ type gpu struct {
 	legacy       *stream
 	perThread    map[uint64]*stream // by the thread's number
 	defaultPool  *pool
-	pool         *pool  // current: of cuDeviceSetMemPool
-	reservations int    // of addresses
-	legacyWork   uint64 // counts work in the legacy stream
+	pool         *pool          // current: of cuDeviceSetMemPool
+	reservations int            // of addresses
+	legacyWork   uint64         // counts work in the legacy stream
+	left         []*timeline.Op // the newest operations of streams that were destroyed
+	busy         busy
 
 	graphGrants []device.Range // memory that graphs have reserved
 	graphBytes  uint64         // of them
@@ -128,6 +138,10 @@ func (d *driver) find() code {
 	if err != nil {
 		return bad(hazardsVar, err)
 	}
+	pace, timed, err := readPace()
+	if err != nil {
+		return bad("time", err)
+	}
 	spec.Create = nil // Status has made the file
 	if list = granted(list); len(list) == 0 {
 		return bad(open.EnvVar, fmt.Errorf("device %q: it has none of the devices that %sN names", words, grantedVar))
@@ -152,6 +166,10 @@ func (d *driver) find() code {
 	d.execs = map[uint64][]*block{}
 	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
+	if d.pace = pace; timed {
+		d.line = timeline.New(monotonic)
+		d.persistent, d.execTakes = map[uint64]bool{}, map[uint64]takes{}
+	}
 	return success
 }
 

@@ -70,9 +70,9 @@ int simUnprepared(void) {
   return dlsym(RTLD_DEFAULT, "Py_IsInitialized") && (!started || atoi(started) != getpid());
 }
 
-// peaksAtEnd has Go write what the process held at most of each device.
-static void peaksAtEnd(void) {
-  if (!child && !cannot_begin && threads) simPeaksAtEnd(); // without a call Go has nothing to say
+// figuresAtEnd has Go write what the process held at most of each device, and the time of its work.
+static void figuresAtEnd(void) {
+  if (!child && !cannot_begin && threads) simFiguresAtEnd(); // without a call Go has nothing to say
 }
 
 // callsAtEnd writes how often each function was called: "cuMemAlloc_v2 12".
@@ -179,7 +179,7 @@ void __wrap_x_cgo_sys_thread_create(void *(*begin)(void *), void *arg) {
 __attribute__((constructor)) static void begin(void) {
   pthread_atfork(0, 0, forked);
   atexit(callsAtEnd);
-  atexit(peaksAtEnd);
+  atexit(figuresAtEnd);
 }
 
 static pthread_once_t quieting = PTHREAD_ONCE_INIT;
@@ -341,6 +341,8 @@ u64 simDone(void) {
   return n;
 }
 
+void simAwait(u64 number) { await(number); }
+
 static void await(u64 number) {
   pthread_mutex_lock(&mu);
   while (done < number) pthread_cond_wait(&change, &mu);
@@ -467,6 +469,10 @@ EXPORT int gpumemSimStatus(int ordinal, u64 *total, u64 *used, char *name, char 
   if (child) return copy()->status ? copied.status(ordinal, total, used, name, uuid) : -1;
   return cannot_begin ? -1 : simStatus(ordinal, total, used, name, uuid);
 }
+
+// gpumemSimBusy is the time, in nanoseconds, of the work that all programs gave an engine of a device that this
+// one uses: 0 kernels, 1 copies to the device, 2 copies to the host. It is 0 unless work takes time.
+EXPORT u64 gpumemSimBusy(int ordinal, int engine) { return child || cannot_begin ? 0 : simBusy(ordinal, engine); }
 
 // gpumemSimProcesses is how many programs hold memory of a shared device, and
 // which and how much, as far as there is room; -1 if there is no such device.

@@ -49,6 +49,9 @@ u64 simQueue(void *fn, void *arg, void *stream, int withStatus);
 u64 simBegun(void);
 u64 simDone(void);
 
+// simAwait waits until the host function of that number has run.
+void simAwait(u64 number);
+
 // simLog writes a line to the file that GPUMEM_SIM_LOG names, if it does.
 void simLog(const char *line);
 

@@ -66,6 +66,8 @@ var ipcCalls = map[string]handler{
 	"cuIpcCloseMemHandle": func(c *call) {
 		b := c.blocks.starting(c.u64(0))
 		check(b != nil && b.kind == imported, invalidValue)
+		c.drain(b.gpu)
+		check(c.blocks.starting(c.u64(0)) == b, invalidValue)
 		must(c.release(b))
 	},
 	"cuIpcGetEventHandle": func(c *call) {

@@ -41,14 +41,48 @@ func global(c *call) {
 	put(c, 1, uint64(bytes))
 }
 
-// launch is work in the stream that argument i is. Which memory it uses is not known.
-func launch(i int) handler {
-	return func(c *call) {
-		c.written.launches++
-		if s := c.stream(i); s.capture == nil {
-			c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, nil, nil) })
-		}
+// launched is work in the stream that argument i is. Which memory it uses is not known.
+func (c *call) launched(i int) *stream {
+	c.written.launches++
+	s := c.stream(i)
+	if s.capture == nil {
+		c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, nil, nil) })
 	}
+	return s
+}
+
+func launched(i int) handler { return func(c *call) { c.launched(i) } }
+
+// launch launches the kernel that argument 0 is in the stream that argument i is. Its arguments are behind the next.
+func launch(i int) handler {
+	return func(c *call) { c.launch(i, i+1) }
+}
+
+func (c *call) launch(i, arguments int) {
+	s := c.launched(i)
+	switch {
+	case c.line == nil:
+	case s.capture != nil:
+		s.capture.graph.takes.add(c.kernel())
+	default:
+		c.submitKernel(s, c.u64(0), arguments)
+	}
+}
+
+// kernelNode adds a kernel to the graph that argument 1 is.
+func kernelNode(c *call) {
+	if g := c.graphs[c.u64(1)]; g != nil && c.line != nil {
+		g.takes.add(c.kernel())
+	}
+	give(c, 0, c.handle())
+}
+
+// childNode adds the graph that argument 4 is, as it is now.
+func childNode(c *call) {
+	if g, child := c.graphs[c.u64(1)], c.graphs[c.u64(4)]; g != nil && child != nil {
+		g.takes.add(child.takes)
+	}
+	give(c, 0, c.handle())
 }
 
 var kernelName = C.CString("kernel")
@@ -57,9 +91,12 @@ var kernelName = C.CString("kernel")
 // for its bodies, in an array of the driver's: handle, type, number and array stand behind
 // the 16 bytes that all nodes begin with.
 func addNode(i int) handler {
-	const conditional, mostBodies = 13, 1 << 16
+	const kernel, conditional, mostBodies = 0, 13, 1 << 16
 	return func(c *call) {
 		g := c.graphs[c.u64(1)]
+		if c.line != nil && g != nil && c.words[i] != 0 && at[uint32](c, i, 0) == kernel {
+			g.takes.add(c.kernel())
+		}
 		if c.words[i] != 0 && at[uint32](c, i, 0) == conditional && g != nil {
 			n := at[uint32](c, i, 28)
 			check(0 < n && n <= mostBodies, invalidValue)
@@ -110,16 +147,12 @@ var kernelCalls = tables(
 		cuMemAdvise cuMemAdvise_v2 cuMemPrefetchAsync cuMemPrefetchAsync_v2
 		cuMemcpy3D_v2 cuMemcpy3DAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync`),
 	alike(newHandle(0), `
-		cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary cuModuleGetFunction
-		cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetKernel cuLibraryGetModule cuFuncGetModule
-		cuGraphClone
-		cuGraphAddKernelNode cuGraphAddKernelNode_v2 cuGraphAddMemcpyNode
-		cuGraphAddMemsetNode cuGraphAddEmptyNode cuGraphAddHostNode cuGraphAddChildGraphNode
+		cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleLoadFatBinary
+		cuLibraryLoadData cuLibraryLoadFromFile cuLibraryGetModule cuFuncGetModule
+		cuGraphClone cuGraphAddMemcpyNode cuGraphAddMemsetNode cuGraphAddEmptyNode cuGraphAddHostNode
 		cuGraphAddEventRecordNode cuGraphAddEventWaitNode cuGraphConditionalHandleCreate`),
-	// A value that a stream waits for, because another writes it, is there at once.
-	alike(launch(0), `
-		cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2
-		cuStreamBatchMemOp_v2 cuStreamAttachMemAsync`),
+	alike(getFunction, `cuModuleGetFunction cuLibraryGetKernel`),
+	alike(kernelNode, `cuGraphAddKernelNode cuGraphAddKernelNode_v2`),
 	alike(instantiate, `cuGraphInstantiate_v2 cuGraphInstantiateWithFlags cuGraphInstantiateWithParams`),
 	alike(launchGraph, `cuGraphLaunch cuGraphUpload`),
 	alike(launch(8), `cuLaunchKernel cuLaunchCooperativeKernel`),
@@ -131,16 +164,23 @@ var kernelCalls = tables(
 		cuOccupancyMaxActiveClusters`),
 	alike(two(108, 256), `cuOccupancyMaxPotentialBlockSize cuOccupancyMaxPotentialBlockSizeWithFlags`),
 	map[string]handler{
-		"cuGraphAddNode":         addNode(4),
-		"cuGraphAddNode_v2":      addNode(5),
-		"cuModuleGetLoadingMode": answer(0, int32(2)), // lazy
-		"cuFuncIsLoaded":         answer(0, int32(1)),
-		"cuKernelGetFunction":    func(c *call) { give(c, 0, c.u64(1)) },
+		"cuStreamAttachMemAsync":   launched(0),
+		"cuStreamWriteValue32_v2":  valueCall(false, 4),
+		"cuStreamWriteValue64_v2":  valueCall(false, 8),
+		"cuStreamWaitValue32_v2":   valueCall(true, 4),
+		"cuStreamWaitValue64_v2":   valueCall(true, 8),
+		"cuStreamBatchMemOp_v2":    valueBatch,
+		"cuGraphAddChildGraphNode": childNode,
+		"cuGraphAddNode":           addNode(4),
+		"cuGraphAddNode_v2":        addNode(5),
+		"cuModuleGetLoadingMode":   answer(0, int32(2)), // lazy
+		"cuFuncIsLoaded":           answer(0, int32(1)),
+		"cuKernelGetFunction":      func(c *call) { give(c, 0, c.u64(1)) },
 		// CUlaunchConfig has its stream after seven ints.
 		"cuLaunchKernelEx": func(c *call) {
 			c.need(0)
-			c.words[8] = at[uint64](c, 0, 32)
-			launch(8)(c)
+			c.words[8], c.words[0] = at[uint64](c, 0, 32), c.u64(1)
+			c.launch(8, 2)
 		},
 		"cuOccupancyMaxPotentialClusterSize":      answer(0, int32(8)),
 		"cuOccupancyAvailableDynamicSMemPerBlock": answer(0, uint64(48<<10)),

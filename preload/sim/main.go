@@ -39,6 +39,9 @@
 //	GPUMEM_SIM_BEYOND    1: what a device of a file has no memory for is granted, as much as the file says
 //	                     (sim.Config.Beyond), unless a thread of the program refuses it (gpumemSimBeyond).
 //	                     It counts as it is at each such request
+//	GPUMEM_SIM_KERNEL    what a kernel takes, such as 2ms: work takes real time then (time.go)
+//	GPUMEM_SIM_LINK      bytes a second between host and device, such as 25GB/s, which is what it is unless
+//	                     set; work takes real time then, too
 //	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
 //	                     unless set. What does not fit reads as zeros
 //
@@ -59,7 +62,8 @@
 // # Locking
 //
 // One mutex guards the driver. No call waits under it: those that wait for host
-// functions return the number to wait for, and front.c waits.
+// functions return the number to wait for, and front.c waits. Where work takes time, a call that waits
+// unlocks it meanwhile. It comes before the timeline's mutex.
 package main
 
 // #cgo LDFLAGS: -ldl
@@ -309,16 +313,19 @@ func writePeak(format string, args ...any) {
 	C.simPeak(line)
 }
 
-//export simPeaksAtEnd
-func simPeaksAtEnd() {
+//export simFiguresAtEnd
+func simFiguresAtEnd() {
 	defer recovered(new(C.int))
-	if !wantsPeaks() || !theDriver.mu.TryLock() { // another thread is in a call, which nobody waits for at the end
+	if !theDriver.mu.TryLock() { // another thread is in a call, which nobody waits for at the end
 		return
 	}
 	defer theDriver.mu.Unlock()
 	for _, g := range theDriver.gpus {
-		if g.opened {
+		if g.opened && wantsPeaks() {
 			g.writePeaks(" end")
+		}
+		if g.opened && theDriver.line != nil {
+			g.noteBusy()
 		}
 	}
 }

@@ -239,6 +239,8 @@ var memoryCalls = map[string]handler{
 		}
 		b := c.blocks.starting(c.u64(0))
 		check(b != nil, invalidValue)
+		c.drain(b.gpu)
+		check(c.blocks.starting(c.u64(0)) == b, invalidValue)
 		must(c.release(b))
 	},
 	"cuMemGetAddressRange_v2": func(c *call) {
@@ -276,6 +278,7 @@ var memoryCalls = map[string]handler{
 	"cuMemAllocHost_v2": func(c *call) { hostAlloc(c, 0) },
 	"cuMemFreeHost": func(c *call) {
 		c.current()
+		c.drainAll() // copies may yet use it
 		h := c.host[c.u64(0)]
 		check(h != nil && !h.registered, invalidValue)
 		delete(c.host, c.u64(0))
@@ -289,6 +292,7 @@ var memoryCalls = map[string]handler{
 	},
 	"cuMemHostUnregister": func(c *call) {
 		c.current()
+		c.drainAll()
 		h := c.host[c.u64(0)]
 		check(h != nil && h.registered, hostNotRegistered)
 		delete(c.host, c.u64(0))

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"gpumem/device"
+	"gpumem/preload/internal/timeline"
 )
 
 // pool is a stream-ordered pool of the driver.
@@ -47,6 +48,9 @@ func (c *call) allocAsync(p *pool, s *stream) {
 		return err
 	})
 	b := c.enter(&block{base: p.gpu.out(r.Addr), bytes: bytes, kind: pooled, gpu: p.gpu, context: s.context, pool: p})
+	if c.line != nil {
+		c.submit(s, timeline.Op{}, c.freesOf(b)...)
+	}
 	give(c, 0, b.base)
 }
 
@@ -59,6 +63,34 @@ func poolOf(which func(*gpu) *pool) handler {
 		check(p != nil, notSupported)
 		give(c, 0, p.handle)
 	}
+}
+
+// freedBlock is memory that was freed in a stream, and the operation of that.
+type freedBlock struct {
+	base, bytes uint64
+	op          *timeline.Op
+}
+
+// clear drops the contents of a block that is freed in a stream; where work takes time, after all in that stream.
+func (d *driver) clear(s *stream, b *block) {
+	if d.line == nil {
+		d.contents.drop(b.base, b.bytes)
+		return
+	}
+	op := d.submit(s, timeline.Op{Finish: d.locked(func() { d.contents.drop(b.base, b.bytes) })})
+	d.freed = append(d.freed, freedBlock{b.base, b.bytes, op})
+}
+
+// freesOf returns the frees that have not ended of memory that is allocated anew: a pool may have it of another
+// stream, after whose free the new one comes then.
+func (d *driver) freesOf(b *block) (ops []*timeline.Op) {
+	d.freed = slices.DeleteFunc(d.freed, func(f freedBlock) bool { return d.line.Ended(f.op) })
+	for _, f := range d.freed {
+		if f.base < b.end() && b.base < f.base+f.bytes {
+			ops = append(ops, f.op)
+		}
+	}
+	return ops
 }
 
 var poolCalls = map[string]handler{
@@ -83,11 +115,14 @@ var poolCalls = map[string]handler{
 		check(s.gpu == b.gpu, invalidValue)
 		if b.kind == node {
 			c.work(s, func() error { return nil })
-			c.end(b)
+			b.graph.live = false
+			c.clear(s, b)
+			c.leave(b)
 			return
 		}
 		c.work(s, func() error { return b.gpu.sim.FreeAsync(b.gpu.in(b.base), s.sim) })
-		c.forget(b)
+		c.blocks.remove(b)
+		c.clear(s, b)
 	},
 	"cuDeviceGetDefaultMemPool": poolOf(func(g *gpu) *pool { return g.defaultPool }),
 	"cuDeviceGetMemPool":        poolOf(func(g *gpu) *pool { return g.pool }),

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/device/sim"
+	"gpumem/preload/internal/timeline"
 )
 
 // Special handles of streams.
@@ -37,6 +38,8 @@ type stream struct {
 	mark    device.Event // recorded in this stream when the other kind has to wait for it; 0 before
 	dirty   bool         // work since the legacy stream waited for it
 	ordered uint64       // the value of gpu.legacyWork when it last waited for the legacy stream
+
+	queue timeline.Queue // where work takes time
 }
 
 // event is one of the driver's.
@@ -46,7 +49,8 @@ type event struct {
 	context *context
 	sim     device.Event
 	job     uint64
-	capture *capture // recorded in this capture
+	capture *capture     // recorded in this capture
+	op      *timeline.Op // where work takes time; nil: not recorded
 }
 
 // stream is the one that argument i names. Only the default streams, of which each context
@@ -151,6 +155,9 @@ func (c *call) use(addr, bytes uint64) {
 	c.work(s, func() error {
 		return s.gpu.sim.Work(s.sim, workTime, nil, []device.Range{{Addr: s.gpu.in(addr), Bytes: bytes}})
 	})
+	if c.line != nil {
+		c.submitWork(s, c.kernel(), nil)
+	}
 }
 
 // workTime is how long the work of gpumemSimUse takes in the device's own time, which goes
@@ -162,6 +169,7 @@ const workTime = 5 * time.Microsecond
 // stream is done. The function may pass that on to other threads before it returns.
 type notice struct {
 	job  uint64
+	op   *timeline.Op // instead of job where work takes time
 	sim  *sim.Device
 	mark device.Event
 }
@@ -173,7 +181,7 @@ func (d *driver) learn() {
 	}
 	begun := uint64(C.simBegun())
 	d.notices = slices.DeleteFunc(d.notices, func(n notice) bool {
-		if n.job > begun {
+		if n.job > begun || n.op != nil && !d.line.Begun(n.op) {
 			return false
 		}
 		// The device may be closed by now. A query first: it does not make pools
@@ -232,12 +240,24 @@ func hostFunction(withStatus int) handler {
 			if err != nil {
 				return err
 			}
+			if c.line != nil {
+				c.notices = append(c.notices, notice{op: c.submitFunction(s, withStatus), sim: g.sim, mark: mark})
+				return nil
+			}
 			c.lastJob = uint64(C.simQueue(c.pointers[1], c.pointers[2], c.pointers[0], C.int(withStatus)))
 			s.job = c.lastJob
-			c.notices = append(c.notices, notice{c.lastJob, g.sim, mark})
+			c.notices = append(c.notices, notice{job: c.lastJob, sim: g.sim, mark: mark})
 			return nil
 		})
 	}
+}
+
+// submitFunction puts a function of the program into a stream. It runs on the thread of all such functions.
+func (c *call) submitFunction(s *stream, withStatus int) *timeline.Op {
+	function, arg, stream := c.pointers[1], c.pointers[2], c.pointers[0]
+	return c.submit(s, timeline.Op{Call: func() {
+		C.simAwait(C.simQueue(function, arg, stream, C.int(withStatus)))
+	}})
 }
 
 func eventRecord(c *call) {
@@ -248,11 +268,24 @@ func eventRecord(c *call) {
 	}
 	e.job = s.job
 	c.work(s, func() error { return s.gpu.sim.EventRecord(e.sim, s.sim) })
+	if c.line != nil {
+		e.op = c.submit(s, timeline.Op{})
+	}
 }
 
-// elapsed is the time between any two events, in milliseconds. It is not 0, by which programs that time
-// kernels to choose one would divide.
-var elapsed = answer(0, float32(1))
+// elapsed is the time between two events, in milliseconds. Where work takes none it is 1. It is not 0, by which
+// programs that time kernels to choose one would divide, but at least the half of a microsecond that the driver's
+// manual names as its resolution.
+func elapsed(c *call) {
+	if c.line == nil {
+		give(c, 0, float32(1))
+		return
+	}
+	first, second := c.event(1).op, c.event(2).op
+	check(first != nil && second != nil, invalidHandle)
+	check(c.line.Ended(first) && c.line.Ended(second), notReady)
+	give(c, 0, max(0.0005, float32((c.line.At(second)-c.line.At(first)).Seconds()*1000)))
+}
 
 func newEvent(c *call) {
 	ctx := c.current()
@@ -278,11 +311,15 @@ var streamCalls = map[string]handler{
 		if s.mark != 0 {
 			_ = s.gpu.sim.EventDestroy(s.mark)
 		}
+		if c.line != nil {
+			s.gpu.left = append(s.gpu.left, c.line.Last(&s.queue))
+		}
 		delete(c.streams, s.handle)
 	},
 	"cuStreamQuery": func(c *call) {
 		s := c.stream(0)
 		s.capture.keepsOut()
+		check(c.line == nil || c.finished(s), notReady)
 		answerQuery(s.job, func() (bool, error) { return s.gpu.sim.StreamQuery(s.sim) })
 	},
 	"cuStreamSynchronize": func(c *call) {
@@ -293,6 +330,10 @@ var streamCalls = map[string]handler{
 			// It is in order with the blocking streams.
 			c.work(s, func() error { return nil })
 		}
+		if c.line != nil {
+			c.synchronize(s.gpu, s)
+			return
+		}
 		must(s.gpu.sim.StreamSynchronize(s.sim))
 	},
 	"cuStreamWaitEvent": func(c *call) {
@@ -302,6 +343,9 @@ var streamCalls = map[string]handler{
 			return
 		}
 		s.job = max(s.job, e.job)
+		if c.line != nil {
+			c.submit(s, timeline.Op{}, e.op)
+		}
 		if e.gpu != s.gpu {
 			// Two devices have no common time; the host's waiting stands for it.
 			must(e.gpu.sim.EventSynchronize(e.sim))
@@ -334,15 +378,20 @@ var streamCalls = map[string]handler{
 	"cuEventQuery": func(c *call) {
 		e := c.event(0)
 		e.capture.keepsOut()
+		check(c.line == nil || c.line.Ended(e.op), notReady)
 		answerQuery(e.job, func() (bool, error) { return e.gpu.sim.EventQuery(e.sim) })
 	},
 	"cuEventSynchronize": func(c *call) {
 		e := c.event(0)
 		e.capture.keepsOut()
 		c.thread.wait = C.u64(e.job)
+		if op := e.op; op != nil {
+			if c.await(op); c.events[e.handle] != e || e.op != op {
+				return // it was recorded anew meanwhile
+			}
+		}
 		must(e.gpu.sim.EventSynchronize(e.sim))
 	},
-	// There is no time in which kernels run.
 	"cuEventElapsedTime":    elapsed,
 	"cuEventElapsedTime_v2": elapsed,
 }
