@@ -138,9 +138,13 @@ func (d *driver) find() code {
 	if err != nil {
 		return bad(hazardsVar, err)
 	}
-	pace, timed, err := readPace()
+	kernel, timed, err := readKernel()
 	if err != nil {
-		return bad("time", err)
+		return bad(kernelVar, err)
+	}
+	link, linked, err := readLink()
+	if err != nil {
+		return bad(linkVar, err)
 	}
 	spec.Create = nil // Status has made the file
 	if list = granted(list); len(list) == 0 {
@@ -166,7 +170,7 @@ func (d *driver) find() code {
 	d.execs = map[uint64][]*block{}
 	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
 	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
-	if d.pace = pace; timed {
+	if d.pace = (pace{kernel, link}); timed || linked {
 		d.line = timeline.New(monotonic)
 		d.persistent, d.execTakes = map[uint64]bool{}, map[uint64]takes{}
 	}

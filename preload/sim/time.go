@@ -44,22 +44,25 @@ type pace struct {
 	link   float64       // bytes a second between host and device
 }
 
-// readPace reads both variables; ok is false if neither is set.
-func readPace() (p pace, ok bool, err error) {
-	p.link = defaultLink
-	kernel, _ := environment(kernelVar)
-	link, _ := environment(linkVar)
-	if kernel != "" {
-		if p.kernel, err = time.ParseDuration(kernel); err != nil || p.kernel < 0 {
-			return p, false, fmt.Errorf("%s: got %q, want what a kernel takes, such as 2ms", kernelVar, kernel)
-		}
+// readKernel and readLink read the variables; set is false for one that is not.
+func readKernel() (t time.Duration, set bool, err error) {
+	v, _ := environment(kernelVar)
+	if v == "" {
+		return 0, false, nil
 	}
-	if link != "" {
-		if p.link, err = parseRate(link); err != nil {
-			return p, false, fmt.Errorf("%s: %w", linkVar, err)
-		}
+	if t, err = time.ParseDuration(v); err != nil || t < 0 {
+		err = fmt.Errorf("got %q, want what a kernel takes, such as 2ms", v)
 	}
-	return p, kernel+link != "", nil
+	return t, true, err
+}
+
+func readLink() (rate float64, set bool, err error) {
+	v, _ := environment(linkVar)
+	if v == "" {
+		return defaultLink, false, nil
+	}
+	rate, err = parseRate(v)
+	return rate, true, err
 }
 
 // parseRate reads bytes a second, with units as those of links are.
@@ -323,10 +326,15 @@ type word struct {
 	bytes uint64 // 4 or 8
 }
 
-// wordAt is the word at an address.
+// wordAt is the word at an address. Others may use it at the same time, for that is what it is for: so device/sim
+// is told nothing of its use.
 func (d *driver) wordAt(addr, bytes uint64) word {
 	one := d.sideAt(addr, *(*unsafe.Pointer)(unsafe.Pointer(&addr)), false)
-	check(addr%bytes == 0 && (one.host == nil || one.room >= bytes), invalidValue)
+	there := one.room >= bytes
+	if one.host == nil {
+		there = d.blocks.usable(addr, bytes) != nil
+	}
+	check(addr%bytes == 0 && there, invalidValue)
 	return word{one, bytes}
 }
 
@@ -380,13 +388,11 @@ func (d *driver) ask(w word, ok func(v uint64) bool) func() bool {
 // waitValue and writeValue are operations of a stream.
 func (c *call) waitValue(s *stream, addr, value, bytes uint64, flags uint32) {
 	w := c.wordAt(addr, bytes)
-	must(s.gpu.sim.Work(s.sim, 0, c.ranges(w.side, s.gpu, bytes, 1), nil))
 	c.submit(s, timeline.Op{Ready: c.driver.ask(w, func(v uint64) bool { return meets(flags, v, value, bytes) })})
 }
 
 func (c *call) writeValue(s *stream, addr, value, bytes uint64) {
 	w, d := c.wordAt(addr, bytes), c.driver
-	must(s.gpu.sim.Work(s.sim, 0, nil, c.ranges(w.side, s.gpu, bytes, 1)))
 	c.submit(s, timeline.Op{Finish: d.locked(func() { d.store(w, value) })})
 }
 
@@ -463,7 +469,6 @@ func (c *call) submitKernel(s *stream, function uint64, i int) {
 	if i < simArguments && c.words[i] != 0 {
 		addr := *at[*uint64](c, i, 0)
 		w := c.wordAt(addr, 4)
-		must(s.gpu.sim.Work(s.sim, 0, c.ranges(w.side, s.gpu, 4, 1), nil))
 		ready = c.driver.ask(w, func(v uint64) bool { return v != 0 })
 	}
 	c.submit(s, timeline.Op{Ready: ready})

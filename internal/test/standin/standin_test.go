@@ -447,6 +447,10 @@ func TestBadSettings(t *testing.T) {
 		{"a real GPU", "GPUMEM_DEVICE=cuda:0", "this is the simulated driver"},
 		{"no file", "GPUMEM_DEVICE=sim@/nowhere/gpu", "/nowhere/gpu"},
 		{"room for contents", "GPUMEM_SIM_CONTENTS=much", "libcudasim: GPUMEM_SIM_CONTENTS: "},
+		{"what a kernel takes", "GPUMEM_SIM_KERNEL=2", `libcudasim: GPUMEM_SIM_KERNEL: got "2", want what a kernel takes, such as 2ms`},
+		{"less than no time", "GPUMEM_SIM_KERNEL=-2ms", `libcudasim: GPUMEM_SIM_KERNEL: got "-2ms"`},
+		{"a link without a unit", "GPUMEM_SIM_LINK=25", `libcudasim: GPUMEM_SIM_LINK: got "25", want bytes a second, such as 25GB/s`},
+		{"a link of nothing", "GPUMEM_SIM_LINK=0GB/s", `libcudasim: GPUMEM_SIM_LINK: got "0GB/s"`},
 		{"hazards", "GPUMEM_SIM_HAZARDS=ignore", `libcudasim: GPUMEM_SIM_HAZARDS: got "ignore", want refuse or report`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,0 +1,81 @@
+package standin_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gpumem/device/sim"
+	"gpumem/internal/test/standin"
+)
+
+// TestTime runs the C program that has the driver's rules where work takes time, on a private GPU and on a shared
+// one.
+func TestTime(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/time.c")
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range []string{"sim:1GiB", "sim@" + file} {
+		cmd := exec.Command(program)
+		log := filepath.Join(t.TempDir(), "log")
+		cmd.Env = standin.Environ(library, "GPUMEM_DEVICE="+device, "GPUMEM_SIM_KERNEL=2ms", "GPUMEM_SIM_LOG="+log)
+		out, err := cmd.CombinedOutput()
+		ran := 0
+		for line := range strings.Lines(string(out)) {
+			verdict, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			name, why, _ := strings.Cut(rest, ":")
+			t.Run(device[:4]+"/"+name, func(t *testing.T) {
+				if ran++; verdict != "ok" {
+					t.Error(name + why)
+				}
+			})
+		}
+		text, logErr := os.ReadFile(log)
+		if err != nil || ran < 12 || logErr != nil || strings.Contains(string(text), "internal error") || !strings.Contains(string(text), "gpu 0: kernels 32.") {
+			t.Errorf("%d tests, %v\n%s", ran, err, text)
+		}
+	}
+}
+
+// TestProgramsShareAGPUsTime: the kernels of two programs at once take the sum of the times alone, and are over when
+// both are.
+func TestProgramsShareAGPUsTime(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/time.c")
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	const each = 50
+	begin := time.Now()
+	var both []*exec.Cmd
+	for range 2 {
+		cmd := exec.Command(program, "kernels", fmt.Sprint(each))
+		cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim@"+file, "GPUMEM_SIM_KERNEL=2ms")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, cmd)
+	}
+	for _, cmd := range both {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	const want = 2 * each * 2 * time.Millisecond
+	if took := time.Since(begin); took < want {
+		t.Errorf("took %v for %v of kernels", took, want)
+	}
+	busy, err := sim.LookBusy(file)
+	if err != nil || busy[0] != [sim.Engines]time.Duration{sim.Kernels: want} {
+		t.Errorf("busy %v, %v, want %v", busy, err, want)
+	}
+}
