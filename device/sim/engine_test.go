@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -49,7 +50,8 @@ func TestEnginesAreOfAllProgramsOnADevice(t *testing.T) {
 		})
 	}
 	busy, err := sim.LookBusy(file)
-	if err != nil || len(busy) != 2 || busy[0] != ([sim.Engines]time.Duration{}) || busy[1] != [sim.Engines]time.Duration{0, time.Second, 2 * time.Second} {
+	want := [][sim.Engines]time.Duration{{}, {0, time.Second, 2 * time.Second}}
+	if err != nil || !slices.Equal(busy, want) {
 		t.Errorf("%v, %v", busy, err)
 	}
 }

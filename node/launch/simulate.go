@@ -11,8 +11,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"gpumem/device/open"
+	"gpumem/device/sim"
 	"gpumem/internal/proc"
 	"gpumem/node/runenv"
 	"gpumem/node/share"
@@ -146,6 +148,25 @@ func (p *Plan) sayUsed(total uint64) {
 		if of[gpu] > 1 {
 			p.say("simulated GPU %d: at most %s held by all at once", gpu, size.Format(used.All(gpu)))
 		}
+	}
+	p.sayBusy()
+}
+
+// sayBusy says how long the engines of GPUs worked, where work takes time.
+func (p *Plan) sayBusy() {
+	all, err := p.gpu.Busy()
+	if err != nil {
+		p.say("how long the simulated GPU worked is unknown: %v", err)
+	}
+	for gpu, busy := range all {
+		if busy == ([sim.Engines]time.Duration{}) {
+			continue
+		}
+		var words []string
+		for e, t := range busy {
+			words = append(words, fmt.Sprintf("%v %v", sim.Engine(e), t.Round(time.Millisecond)))
+		}
+		p.say("simulated GPU %d: time of its work: %s", gpu, strings.Join(words, ", "))
 	}
 }
 

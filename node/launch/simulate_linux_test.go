@@ -91,6 +91,28 @@ func TestSimulatedProgramEndsAndLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTimeOfASimulatedGPUIsSaid: that of both programs of the run, and nothing of what others did on a shared one before.
+func TestTimeOfASimulatedGPUIsSaid(t *testing.T) {
+	simulatedMachine(t)
+	program := standin.Compile(t, "../../internal/test/standin/testdata/time.c")
+	t.Setenv("GPUMEM_SIM_KERNEL", "2ms")
+	gpu := "sim@" + filepath.Join(t.TempDir(), "gpu")
+	for _, tc := range []struct{ name, gpu, command, said string }{
+		{"created", gpu + ",create,total=1GiB", program + " kernels 20", "simulated GPU 0: time of its work: kernels 40ms, copies to the device 0s, copies to the host 0s\n"},
+		{"both", gpu, program + " kernels 5 & " + program + " kernels 3; wait", "simulated GPU 0: time of its work: kernels 16ms, "},
+		{"none", gpu, program + " kernels 0", ""},
+	} {
+		var said strings.Builder
+		p := &Plan{Command: []string{"sh", "-c", tc.command}, Simulate: tc.gpu, Copies: 1, Say: func(line string) { said.WriteString(line + "\n") }}
+		if status, err := p.Run(t.Context()); status != 0 || err != nil {
+			t.Errorf("%s: status %d, %v", tc.name, status, err)
+		}
+		if tc.said == "" && strings.Contains(said.String(), "time of its work") || !strings.Contains(said.String(), tc.said) {
+			t.Errorf("%s: want %q\n%s", tc.name, tc.said, &said)
+		}
+	}
+}
+
 // TestSimulatedGPUStaysWithAProcessThatRunsOn: with its files, which the next run removes.
 func TestSimulatedGPUStaysWithAProcessThatRunsOn(t *testing.T) {
 	hold, scratch := simulatedMachine(t)

@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gpumem/device/card"
 	"gpumem/device/open"
@@ -61,6 +62,8 @@ type GPU struct {
 
 	driver string // the folder of the simulated driver
 	folder *folder
+	file   string                       // of the devices
+	before [][sim.Engines]time.Duration // their engines' time when New returned
 }
 
 // New makes simulated GPUs by their words: a size (24GiB), a card (T4), either with a number
@@ -82,7 +85,10 @@ func New(words string, get func(string) string) (*GPU, error) {
 		return nil, err
 	}
 	g := &GPU{driver: driver, folder: folder}
-	if err := g.make(spec, n); err != nil {
+	if err = g.make(spec, n); err == nil {
+		g.before, err = sim.LookBusy(g.file)
+	}
+	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
@@ -121,13 +127,14 @@ func (g *GPU) make(spec open.Spec, n int) error {
 		if err != nil {
 			return err
 		}
+		g.file = path
 		if g.Words = "sim@" + path; !spec.All {
 			g.Words += fmt.Sprintf(",device=%d", spec.Index)
 		}
 		return spec.Make()
 	}
 	path := g.folder.file("gpus")
-	g.Words = "sim@" + path
+	g.file, g.Words = path, "sim@"+path
 	list := make([]sim.Config, n)
 	for i := range list {
 		list[i] = spec.Sim

@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
+
+	"gpumem/device/sim"
 )
 
 // Use is what a process held of a GPU.
@@ -37,6 +40,18 @@ func (u *Used) All(device int) (most uint64) {
 		}
 	}
 	return most
+}
+
+// Busy returns the time of all work that each engine of the devices was given since New, by any program; of engine
+// sim.Kernels of device 0 it is [0][0]. It is 0 where work takes no time (GPUMEM_SIM_KERNEL, see preload/sim).
+func (g *GPU) Busy() ([][sim.Engines]time.Duration, error) {
+	busy, err := sim.LookBusy(g.file)
+	for i := range min(len(busy), len(g.before)) {
+		for e := range busy[i] {
+			busy[i][e] -= g.before[i][e]
+		}
+	}
+	return busy, err
 }
 
 // Used returns what the processes held that used a GPU so far.

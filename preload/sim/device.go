@@ -61,6 +61,7 @@ type driver struct {
 	persistent map[uint64]bool  // kernels
 	execTakes  map[uint64]takes // of executables of graphs
 	freed      []freedBlock     // of pools
+	notes      int              // lines about memory that was unmapped under work
 }
 
 // gpu is one device.

@@ -139,6 +139,7 @@ var pageCalls = map[string]handler{
 	"cuMemUnmap": func(c *call) {
 		g := c.reserved()
 		must(g.sim.MemUnmap(g.in(c.u64(0)), c.u64(1)))
+		c.noteUnmap(g)
 		for b := range c.mappings {
 			c.blocks.remove(b)
 			b.physical.maps--

@@ -68,7 +68,8 @@ func readLink() (rate float64, set bool, err error) {
 // parseRate reads bytes a second, with units as those of links are.
 func parseRate(s string) (float64, error) {
 	end := strings.LastIndexAny(s, "0123456789.") + 1
-	unit := map[string]float64{"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "MiB/s": 1 << 20, "GiB/s": 1 << 30, "TiB/s": 1 << 40}[s[end:]]
+	units := map[string]float64{"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "MiB/s": 1 << 20, "GiB/s": 1 << 30, "TiB/s": 1 << 40}
+	unit := units[s[end:]]
 	n, err := strconv.ParseFloat(s[:end], 64)
 	if err != nil || !(n*unit >= 1) {
 		return 0, fmt.Errorf("got %q, want bytes a second, such as 25GB/s", s)
@@ -208,7 +209,8 @@ func (d *driver) finished(s *stream) bool {
 	return done
 }
 
-// synchronize waits for what is in these streams of a device now. Then the host knows in device/sim what was in them at the beginning.
+// synchronize waits for what is in these streams of a device now. Then the host knows in device/sim what was in them
+// at the beginning.
 func (d *driver) synchronize(g *gpu, streams ...*stream) {
 	var ops []*timeline.Op
 	var marks []device.Event
@@ -260,12 +262,12 @@ func (d *driver) timeOf(m movement, g *gpu) takes {
 	return takes{} // within the host's memory
 }
 
-// staged is the most bytes of the host's own memory, which is not pinned, that a copy has taken to a place of the driver's
-// when the call returns. NVIDIA's manual has it for cuMemcpy; drivers wait with more.
+// staged is the most bytes of the host's own memory, which is not pinned, that a copy has taken to a place of the
+// driver's when the call returns. NVIDIA's manual has it for cuMemcpy; drivers wait with more.
 const staged = 64 << 10
 
-// submitTransfer puts a transfer into a stream, and waits if the call does: always where memory of the host's that is not pinned
-// is written, for NVIDIA's manual has it so, and where more of it is read than the driver has a place for.
+// submitTransfer puts a transfer into a stream, and waits if the call does: always where memory of the host's that is
+// not pinned is written, for NVIDIA's manual has it so, and where more of it is read than the driver has a place for.
 func (c *call) submitTransfer(s *stream, wait bool, m movement, hidden bool) {
 	d, waits := c.driver, wait || c.pageable(m.to)
 	if c.pageable(m.from) && !waits {
@@ -446,8 +448,8 @@ func valueBatch(c *call) {
 
 // --- kernels that never end
 
-// persistentPrefix begins the name of a kernel that ends only when the 4 bytes at the address that is its first argument are
-// not 0; never without an argument. It takes no engine's time: others run beside it.
+// persistentPrefix begins the name of a kernel that ends only when the 4 bytes at the address that is its first
+// argument are not 0; never without an argument. It takes no engine's time: others run beside it.
 const persistentPrefix = "gpumem_persistent"
 
 // getFunction gives a handle for a kernel, whose name is argument 2.
@@ -477,6 +479,20 @@ func (c *call) submitKernel(s *stream, function uint64, i int) {
 const simArguments = C.simArgs
 
 // --- what is told
+
+// mostNotes is how many lines noteUnmap writes.
+const mostNotes = 100
+
+// noteUnmap logs that memory is unmapped while a device works: what kernels use is not known, so it may be no hazard.
+func (c *call) noteUnmap(g *gpu) {
+	if c.line == nil || c.notes >= mostNotes {
+		return
+	}
+	if n := len(c.unfinished(g)); n > 0 {
+		c.notes++
+		logf("cuMemUnmap of %d bytes at %#x while %d streams have work that has not ended", c.u64(1), c.u64(0), n)
+	}
+}
 
 // noteBusy logs the time of the work that the program gave each engine of a device.
 func (g *gpu) noteBusy() {

@@ -86,8 +86,8 @@ func TestAnEngineDoesOneThingAtATimeAndOthersBesideIt(t *testing.T) {
 	})
 }
 
-// TestALateLoopMakesNothingSlower: Finish takes 7 ms of the loop's time, and what comes after is ready at the time at which
-// the work was done.
+// TestALateLoopMakesNothingSlower: Finish takes 7 ms of the loop's time, and what comes after is ready at the time at
+// which the work was done.
 func TestALateLoopMakesNothingSlower(t *testing.T) {
 	on(t, func(t *testing.T, line *Timeline, now func() time.Duration) {
 		var q Queue
