@@ -17,7 +17,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add([]byte{}, true, false)
 	f.Add(bytesOf(good)[:200], true, false)
 	f.Add([]byte{}, false, true)
-	f.Add([]byte{16, 0, 0, 3}, false, true)                                           // a newer version
+	f.Add([]byte{16, 0, 0, 4}, false, true)                                           // a newer version
 	f.Add([]byte{32, 0, 0, 255}, false, true)                                         // the number of devices
 	f.Add([]byte{byte(unsafe.Offsetof(good.state.dirty)), 0, 0, 1}, false, true)      // in the header
 	f.Add([]byte{0x48, 0x10, 0, 1, 0x50, 0x10, 0, 7}, false, false)                   // dirty, used
