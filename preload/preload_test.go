@@ -303,3 +303,23 @@ func BenchmarkCost(b *testing.B) {
 		}
 	}
 }
+
+// TestPoolsAskForNoVariable: the Go code behind the C fronts reads no variable of the environment, see gm_settings in gpumem.h.
+func TestPoolsAskForNoVariable(t *testing.T) {
+	asks := regexp.MustCompile(`\bos\.(Getenv|LookupEnv|Environ|ExpandEnv)\b`)
+	for _, folder := range []string{"libgpumem", "sim", "internal/shim", "internal/guest"} {
+		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", folder, len(files), err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := asks.Find(text); found != nil && !strings.HasSuffix(file, "_test.go") {
+				t.Errorf("%s: %s; its front reads variables, with getenv", file, found)
+			}
+		}
+	}
+}

@@ -366,6 +366,7 @@ static int load_pools(void) {
     u64 outside = mark->has_outside ? mark->outside : bytes("GPUMEM_OUTSIDE");
     settings = (struct gm_settings){
       .libcuda = driver_path, .policy = setting("GPUMEM_POLICY"), .record = setting("GPUMEM_RECORD"),
+      .whole = setting("GPUMEM_RECORD_WHOLE"),
       .ledgers = mark->state ? mark->ledgers : setting("GPUMEM_LEDGER"),
       .parts = mark->state ? mark->parts : setting("GPUMEM_LEDGER_PARTS"),
       .limit = mark->state ? 0 : bytes("GPUMEM_LIMIT"), .outside = outside,

@@ -15,13 +15,16 @@ enum {
   NOT_MINE = -1, // of a pool: ask the driver
 };
 
-// The settings, read with getenv: a program may make them itself before it uses a GPU.
+// The settings, read with getenv: a program may make them itself before it uses a GPU. The pools
+// ask for no variable: Go's runtime has those that lay behind the arguments of main when it was
+// loaded, and a program that has set its title, as setproctitle does, has written over them.
 struct gm_settings {
   const char *libcuda; // file of the driver
   const char *policy;  // of the pools: package policy's Policy in JSON; "" for elastic
   const char *ledgers; // files of the lease, ':' between; "" for none
   const char *parts;   // of each ledger that this process is in, see node/ledger; "" for none
   const char *record;  // file to record to; "" for none
+  const char *whole;   // in a run of gpumem fit, the beginning of the name of fit_note's file; else ""
   u64 limit;           // bytes for this process, without a lease; 0 for none
   u64 outside;         // bytes that the context and libraries take
   u64 more;            // bytes that each further context takes

@@ -89,7 +89,7 @@ func gmInit(s *C.gm_settings) (code C.int) {
 		}
 	}
 	if path := C.GoString(s.record); path != "" {
-		if err := recordTo(path); err != nil {
+		if err := recordTo(path, C.GoString(s.whole)); err != nil {
 			say("nothing is recorded: %v", err)
 		}
 	}
@@ -97,11 +97,11 @@ func gmInit(s *C.gm_settings) (code C.int) {
 }
 
 // recordTo makes the recording's file: path, and for further processes path.PID. In a run of
-// gpumem fit it is path.PID for each, with a file whole.PID that the front makes (front.c).
-func recordTo(path string) (err error) {
+// gpumem fit it is path.PID for each, with a file whole.PID that the front makes (front.c); else
+// whole is "".
+func recordTo(path, whole string) (err error) {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	of := "." + strconv.Itoa(os.Getpid())
-	whole := os.Getenv("GPUMEM_RECORD_WHOLE")
 	if whole != "" {
 		path, whole = path+of, whole+of
 	}

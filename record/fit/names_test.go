@@ -32,3 +32,25 @@ if __name__ == "__main__":
 		t.Error(all)
 	}
 }
+
+// TestTitleOverEnvironment: a process that writes its title over the arguments and the environment that it was started with, as
+// setproctitle does in engines that serve models, is recorded as any other.
+func TestTitleOverEnvironment(t *testing.T) {
+	python, env := python(t)
+	const script = `import ctypes, os, runpy, sys
+for name, value in list(os.environ.items()):
+    os.environ[name] = value + " "
+    os.environ[name] = value  # a copy
+with open("/proc/self/stat") as file:
+    begin, end = map(int, file.read().rsplit(")", 1)[1].split()[47:49])  # env_start, env_end: proc(5)
+ctypes.memset(begin, ord("x"), end - begin)
+sys.argv = ["testdata/driver.py", "jax", "200", "end"]
+runpy.run_path(sys.argv[0], run_name="__main__")`
+	r, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", script}, Env: env, Sim: sim.Config{Total: 4 << 30, Name: "sim:L4"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := uint64(200 << 20); r.PeakBytes != want {
+		t.Errorf("peak %d, want %d", r.PeakBytes, want)
+	}
+}
