@@ -180,7 +180,7 @@ def leaves(statements):
             return True
         if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and name_of(s.value.func) in LEAVING:
             return True
-        if isinstance(s, ast.If) and s.orelse and leaves(s.body) and leaves(s.orelse):
+        if isinstance(s, ast.If) and leaves(s.body) and leaves(s.orelse):
             return True
         if isinstance(s, (ast.With, ast.AsyncWith)) and leaves(s.body):
             return True

@@ -139,6 +139,7 @@ func TestGrowth(t *testing.T) {
 		{"unevenly", uneven.String(), 0, 64, true, "grows: It grows by 1 MiB in each step, at requests of 1 MiB; what it needs at the peaks of the 64 steps that were seen did not grow evenly"},
 		{"unevenly, for the steps that ran", uneven.String(), 64, 64, true, "grows: It grows by 1 MiB in each step"},
 		{"unevenly, for one more step", uneven.String(), 65, 64, false, "grows: It grows by 1 MiB in each step"},
+		{"unevenly, for the steps that ran beyond it", uneven.String(), 80, 80, true, "grows: It grows by 1 MiB in each step"},
 		{"grows by 4 bytes", small.String(), 0, 64, true, ""},
 		{"grows by 4 bytes, for more steps", small.String(), 400_000_000, 64, false, "grows: It grows by 4 B in each step"},
 		{"longer", longer.String(), 0, 0, true, "grows: It grows by about 247.21 KiB in each step, at no one place: if it goes on as in the 65 steps that were seen, it fits for about "},
@@ -187,6 +188,29 @@ func TestGrowth(t *testing.T) {
 				t.Errorf("as it is %v, smallest device %v, card %q; want %v, known %v", r.AsItIs, r.SmallestDevice, r.Card, tc.fits, known)
 			}
 		})
+	}
+}
+
+// TestGrowthWithASetting: a setting with which a program fits for the steps that ran is none with which it fits for more than there
+// is memory for.
+func TestGrowthWithASetting(t *testing.T) {
+	var events strings.Builder
+	for i := range 64 {
+		fmt.Fprintf(&events, "a t%d 754974720\na k%d 1048576\nf t%d\n", i, i, i)
+	}
+	record := filepath.Join(t.TempDir(), "record")
+	if err := os.WriteFile(record, []byte(events.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const script = `cp "$0" "$GPUMEM_FIT.$$.torch"; echo '{"framework":"jax","version":"0.10.1","reason":"end","sizes":[]}' >"$GPUMEM_FIT.$$"`
+	for steps, want := range map[uint64]int{0: 1, 64: 1, 4000: 0} {
+		r, err := fit.Run(t.Context(), fit.Config{Command: []string{"sh", "-c", script, record}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, For: steps})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Fits != (want > 0) || len(r.Settings) != want || r.AsItIs {
+			t.Errorf("for %d steps: fits %v, as it is %v, with %v", steps, r.Fits, r.AsItIs, r.Settings)
+		}
 	}
 }
 
@@ -261,6 +285,18 @@ func TestSizesWatch(t *testing.T) {
 		t.Skip("SKIPPED: there is no python3 on PATH")
 	}
 	out, err := exec.Command(python, "testdata/watched.py", "sizes.py").CombinedOutput()
+	if err != nil || len(bytes.TrimSpace(out)) != 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestRepeats: when memory repeats. A program that looks for its batch size was ended while it was still refused memory.
+func TestRepeats(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3 on PATH")
+	}
+	out, err := exec.Command(python, "testdata/repeating.py", "repeats.py").CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -22,14 +22,14 @@ import threading
 import gpumem_fit_beyond as beyond
 import gpumem_fit_engines as engines
 import gpumem_fit_kernels as kernels
+import gpumem_fit_repeats as repeating
 import gpumem_fit_sizes as sizes
 import gpumem_fit_tensorflow as tensorflow
 import gpumem_fit_torch as pytorch
 import gpumem_simulate as simulate
 
-# Memory repeats if the peak is as old as this many times the allocations before it, and
-# as this many seconds.
-TIMES, SECONDS = 3, 5
+# How old the highest peak is, in seconds, when memory repeats, see repeats.py.
+SECONDS = 5
 
 # Signals that end a process, and how many seconds it has to write what it has before.
 ENDING, ANSWER = (9, 15), 5
@@ -461,7 +461,7 @@ def watch(jax):
 
     def look():
         stats = [d.memory_stats() for d in client(bridge).local_devices()]
-        return sum(s["peak_bytes_in_use"] for s in stats), sum(s["num_allocs"] for s in stats)
+        return sum(s["peak_bytes_in_use"] for s in stats), sum(s["num_allocs"] for s in stats), 0
 
     def compiled(event, *_, **__):
         backend = client(bridge)
@@ -503,7 +503,8 @@ def watch(jax):
 
 def repeats(look, write, seconds=SECONDS, wait=None):
     """Watches memory in a thread. It ends the program when memory repeats. look returns the
-    peak, and how many allocations there were. wait waits some seconds."""
+    peak, how many allocations there were, and how many requests were refused. wait waits some
+    seconds."""
     import time
 
     wait = wait or time.sleep
@@ -511,7 +512,7 @@ def repeats(look, write, seconds=SECONDS, wait=None):
     full = os.environ.get("GPUMEM_FIT_FULL") == "1"
 
     def watch():
-        peak, before, since, found = 0, 0, time.monotonic(), False
+        seen, found = repeating.Watch(seconds), False
         while True:
             wait(0.05)
             reason = agreed()
@@ -523,18 +524,17 @@ def repeats(look, write, seconds=SECONDS, wait=None):
                         write("killed")
                 remove(mine(".ask"))
             try:
-                top, count = look()
+                peak, allocations, refused = look()
             except Exception:
                 continue  # not there yet, or at its end
-            now = time.monotonic()
-            if top > peak:
-                if not peak and not ended:
+            now, first = time.monotonic(), not seen.peak
+            if seen.is_new(now, peak, allocations, refused):
+                if first and seen.peak and not ended:
                     touch(mine(".begun"))
-                peak, before, since = top, count, now
                 if found:
                     remove(mine(".agrees"))
                     found = False
-            elif not full and not engines.found() and peak and count >= (1 + TIMES) * before and now - since > seconds:
+            elif not full and not engines.found() and seen.repeats(now, allocations):
                 found = True
                 agree(write, "repeats")
 

@@ -89,7 +89,7 @@ def count(tensorflow, ran, write, repeats, at_end, steps, agree):
 
     def look():
         gpus = ["GPU:%d" % i for i in range(len(tensorflow.config.list_logical_devices("GPU")))]
-        return sum(tensorflow.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus), sum(ran.values())
+        return sum(tensorflow.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus), sum(ran.values()), 0
 
     @functools.wraps(inner)
     def call(self, *args, **named):

@@ -118,10 +118,13 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
         save({
             "framework": "pytorch", "version": version, "reason": reason, "own": own, "programs": [],
             "peak_bytes": peak, "steps": max(done.values(), default=0), "sizes": sizes.found(),
-            "beyond": beyond.listening(), "caught": caught() if beyond.refused_at else 0, "caught_at": beyond.refused_at, "buckets": buckets(),
+            "beyond": beyond.listening(), "caught": caught(), "caught_at": beyond.refused_at, "buckets": buckets(),
         })
 
     def caught():
+        """How often it was refused memory, and caught the error."""
+        if not beyond.refused_at:
+            return 0
         return sum(torch.cuda.memory_stats(i)["num_ooms"] for i in range(torch.cuda.device_count()))
 
     def snapshot():
@@ -141,7 +144,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
         nonlocal peak
         stats = [torch.cuda.memory_stats(i) for i in range(torch.cuda.device_count())]
         peak = max(peak, sum(s["requested_bytes.all.peak"] for s in stats))
-        return peak, sum(s["allocation.all.allocated"] for s in stats)
+        return peak, sum(s["allocation.all.allocated"] for s in stats), caught()
 
     # A program may record for itself, and ends that or begins anew: it gets the events of
     # this recording. torch.cuda.memory calls these two by their names.

@@ -2,8 +2,10 @@
 in its name. Prints what is wrong."""
 import contextlib
 import importlib.util
+import os
 import sys
 import threading
+import unittest
 
 spec = importlib.util.spec_from_file_location("beyond", sys.argv[1])
 beyond = importlib.util.module_from_spec(spec)
@@ -94,6 +96,27 @@ def catches_behind_another():
             log
     except RuntimeError:
         pass
+
+
+def catches_on_one_branch():
+    try:
+        ask()
+    except RuntimeError as error:
+        if not error.args:
+            raise
+
+
+def catches_by_a_test():
+    with unittest.TestCase().assertRaises(RuntimeError):
+        ask()
+        raise RuntimeError
+
+
+def passes_to_the_abort_of_the_program():
+    try:
+        ask()
+    except RuntimeError:
+        os.abort()
 
 
 def catches_by_suppress():
@@ -212,6 +235,15 @@ except Exception:
     pass
 if found[-1] is None or not found[-1].startswith("catching.py:"):
     print("the program itself: %s" % found[-1])
+
+# A library that is installed within Python's folder is not Python's own.
+for path, want in [
+    ("contextlib.py", True),
+    (os.path.join("site-packages", "accelerate", "memory.py"), False),
+    (os.path.join("dist-packages", "accelerate", "memory.py"), False),
+]:
+    if beyond.in_library(os.path.join(os.path.dirname(contextlib.__file__), path)) != want:
+        print("%s is of Python's library: %s" % (path, not want))
 
 # Another thread asks, for which the main thread waits.
 import concurrent.futures

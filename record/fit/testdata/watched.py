@@ -37,6 +37,19 @@ for name, torch, want in [
         print("%s: counted %s, found %s" % (name, sizes.watched, sizes.found()))
 
 sizes = fresh()
+for name, args, named, want in [
+    ("bincount", (None,), {}, False),
+    ("bincount", (None, 0), {}, False),
+    ("bincount", (None, 8), {}, True),
+    ("bincount", (None,), {"minlength": 8}, True),
+    ("repeat_interleave", (), {}, False),
+    ("repeat_interleave", (), {"output_size": None}, False),
+    ("repeat_interleave", (), {"output_size": 8}, True),
+    ("unique", (True, 8), {}, False),
+]:
+    if sizes.is_given(name, args, named) != want:
+        print("%s with %s and %s is given: %s" % (name, args, named, not want))
+
 for value, want in [(0, 7), ([], []), ([0, 0], [7, 7]), ([[0], [0, 0]], [[7], [7, 7]])]:
     if sizes.filled(value, 7) != want or sizes.zero(value) is not True:
         print("%s filled: %s" % (value, sizes.filled(value, 7)))
