@@ -78,33 +78,56 @@ def waiting(error, ours):
 def catching(asking, error, ours):
     """Where the error of a request would be caught: in the thread that asks, or in the main thread,
     which may wait for it. A thread without Python works for any other."""
+    known = len(_local)
+    for function in running(asking, ours):
+        where = caught_in(*function, error)
+        if where:
+            return where
+    return catching(asking, error, ours) if len(_local) > known else None
+
+
+def running(asking, ours):
+    """The functions that run, the innermost first: code, line, global names, and of the local ones
+    those that name errors. Frames are not kept: they keep what the functions have, such as gradients,
+    while the program goes on, and its peak would be higher where this thread waits for a processor."""
     stacks = sys._current_frames()
     for thread in ours:
         stacks.pop(thread.ident, None)
     main = threading.main_thread().ident
     if not asking or asking in stacks:
         stacks = {ident: stacks[ident] for ident in (asking, main) if ident in stacks}
+    found = []
     for frame in stacks.values():
         while frame is not None:
-            where = caught_in(frame, error)
-            if where:
-                return where
+            names = _local.get(frame.f_code, ())
+            own = {name: frame.f_locals[name] for name in names if name in frame.f_locals} if names else {}
+            found.append((frame.f_code, frame.f_lineno, frame.f_globals, own))
             frame = frame.f_back
-    return None
+    stacks.clear()  # of the main thread it may have this function's own
+    return found
 
 
-def caught_in(frame, error):
-    """Where a frame catches an error and goes on; None if it does not."""
-    code = frame.f_code
+_local = {}  # by function: the local names by which it catches errors
+
+
+def caught_in(code, at, names, own, error):
+    """Where a function that is at a line catches an error and goes on; None if it does not."""
     if not handles(code) or in_library(code.co_filename):
         return None
     left = None  # the statement whose handler raises the error again
-    for part, types, line, goes_on in tries(code, frame.f_globals):
-        if part != left and part[0] <= frame.f_lineno <= part[1] and isinstance_of(types, error, frame):
+    for part, types, line, goes_on in tries(code, names):
+        note_local(code, types)
+        if part != left and part[0] <= at <= part[1] and isinstance_of(types, error, names, own):
             if goes_on:
                 return "%s:%d" % (os.path.basename(code.co_filename), line)
             left = part
     return None
+
+
+def note_local(code, types):
+    local = set(types.co_names if types else ()) & set(code.co_varnames + code.co_cellvars + code.co_freevars)
+    if local:
+        _local[code] = local | _local.get(code, set())
 
 
 def handles(code):
@@ -201,11 +224,10 @@ def of_types(node):
     return compile(ast.fix_missing_locations(ast.Expression(node)), "<types>", "eval")
 
 
-def isinstance_of(types, error, frame):
+def isinstance_of(types, error, names, own):
     if types is None:
         return True
     try:
-        found = eval(types, frame.f_globals, frame.f_locals)
-        return issubclass(error, found)
+        return issubclass(error, eval(types, names, own))
     except Exception:
         return False  # a name that is not there yet

@@ -236,6 +236,41 @@ except Exception:
 if found[-1] is None or not found[-1].startswith("catching.py:"):
     print("the program itself: %s" % found[-1])
 
+# What a function has is freed when it ends, also where that is while its thread is looked at: a step's gradients lived
+# into the next one.
+import weakref
+
+
+class Gradients:
+    pass
+
+
+def step(begun, end, kept):
+    gradients = Gradients()
+    kept.append(weakref.ref(gradients))
+    begun.set()
+    end.wait()
+
+
+begun, end, kept = threading.Event(), threading.Event(), []
+thread = threading.Thread(target=step, args=(begun, end, kept))
+thread.start()
+begun.wait()
+caught_in = beyond.caught_in
+
+
+def ending(*args):
+    end.set()
+    thread.join()
+    return caught_in(*args)
+
+
+beyond.caught_in = ending
+beyond.catching(thread.ident, OutOfMemoryError, [threading.main_thread()])
+beyond.caught_in = caught_in
+if kept[0]() is not None or thread.is_alive():
+    print("a function that has ended keeps what it had")
+
 # A library that is installed within Python's folder is not Python's own.
 for path, want in [
     ("contextlib.py", True),
