@@ -13,12 +13,19 @@ import (
 	"sync"
 	"unsafe"
 
+	"gpumem/internal/crashpoint"
 	"gpumem/internal/ofd"
 	"gpumem/internal/slotfile"
 )
 
-// layout is that of all ledgers.
-var layout = &slotfile.Layout{Prefix: "ledger ", Size: fileBytes, FileByte: lockByte, SlotByte: slotByte, Damaged: ErrDamaged, Guest: true}
+// layout is that of all ledgers, and turnsLayout that of those by turns.
+var layout, turnsLayout = layoutOf(fileBytes), layoutOf(BytesByTurns)
+
+func layoutOf(bytes int) *slotfile.Layout {
+	return &slotfile.Layout{
+		Prefix: "ledger ", Size: bytes, FileByte: lockByte, SlotByte: slotByte, Damaged: ErrDamaged, Guest: true,
+	}
+}
 
 // writtenByRest are the permissions of others than the file's user to write to it.
 const writtenByRest = 0o022
@@ -26,7 +33,7 @@ const writtenByRest = 0o022
 // file is an open ledger.
 type file struct {
 	*slotfile.File
-	header Header
+	header Header // its limit grows in a ledger by turns, with each view
 }
 
 // Create makes a ledger for its user alone (mode 0600), or for all who find it (0666,
@@ -44,14 +51,19 @@ func Create(path string, h Header) error {
 	img := &image{limit: h.Limit, total: h.Total, number: Slots}
 	copy(img.uuid[:], h.UUID)
 	if h.Shared {
-		img.flags = sharedFlag
+		img.flags |= sharedFlag
+	}
+	all := slotfile.Bytes(img)
+	if h.Turns {
+		img.flags |= turnsFlag
+		all = append(all, make([]byte, BytesByTurns-fileBytes)...)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	// All of it is written, so that no later write lacks room, and the magic last.
-	_, err = f.Write(slotfile.Bytes(img))
+	_, err = f.Write(all)
 	if err == nil && h.Shared {
 		err = f.Chmod(0o666)
 	}
@@ -78,6 +90,9 @@ func open(path string, owner int) (*file, error) {
 // mapped checks what never changes in an open file, and maps it. It closes the file if that
 // fails.
 func mapped(of *slotfile.File) (f *file, err error) {
+	if of.Length == BytesByTurns {
+		of.Layout = turnsLayout
+	}
 	f = &file{File: of}
 	if err = f.readHeader(); err == nil {
 		_, err = slotfile.Map[image](of)
@@ -108,17 +123,31 @@ func (f *file) readHeader() error {
 	uuid, rest, _ := bytes.Cut(head[unsafe.Offsetof(image{}.uuid):], []byte{0})
 	at := func(offset uintptr) uint64 { return word.Uint64(head[offset:]) }
 	flags := at(unsafe.Offsetof(image{}.flags))
-	f.header = Header{UUID: string(uuid), Limit: at(unsafe.Offsetof(image{}.limit)), Total: at(unsafe.Offsetof(image{}.total)), Shared: flags&sharedFlag != 0}
+	f.header = Header{
+		UUID: string(uuid), Limit: at(unsafe.Offsetof(image{}.limit)), Total: at(unsafe.Offsetof(image{}.total)),
+		Shared: flags&sharedFlag != 0, Turns: flags&turnsFlag != 0,
+	}
 	if f.Mode&writtenByRest != 0 && !f.header.Shared {
 		return f.Errorf("other users may write to it (mode %04o); a ledger that is not made for several users is its user's alone", f.Mode)
 	}
-	if flags&^sharedFlag != 0 {
+	if flags&^(sharedFlag|turnsFlag) != 0 {
 		return f.Errorf("it has flags %#x, which this version does not know: %w", flags, ErrDamaged)
+	}
+	if want := layoutFor(f.header.Turns).Size; f.Size != want {
+		return f.Errorf("%d bytes and not %d: %w", f.Size, want, ErrDamaged)
 	}
 	if err := f.header.check(); err != nil || len(bytes.Trim(rest, "\x00")) > 0 {
 		return f.Errorf("its header makes no sense (%v): %w", err, ErrDamaged)
 	}
 	return nil
+}
+
+// layoutFor returns the layout of a ledger, by turns or not.
+func layoutFor(turns bool) *slotfile.Layout {
+	if turns {
+		return turnsLayout
+	}
+	return layout
 }
 
 // locked calls op with the lock of the ledger held. Callers of one description take
@@ -141,16 +170,34 @@ var images = sync.Pool{New: func() any { return new(image) }}
 // view calls op with a copy of the slots: all that living processes have, own, which may be
 // -1, among them.
 func (f *file) view(own int, op func(slots []slot) error) error {
-	n := few
+	return f.viewOf(f.slotsInUse(own), op)
+}
+
+// slotsInUse returns how many slots there are up to the last one that is in use, or more.
+func (f *file) slotsInUse(own int) int {
 	beyond := f.SlotLock(few)
 	beyond.Len = Slots - few
 	if _, busy, err := beyond.Other(ofd.Write); busy || err != nil || own >= few {
-		n = Slots
+		return Slots
+	}
+	return few
+}
+
+// viewOf is view of the first n slots. The limit of a ledger by turns is read with them.
+func (f *file) viewOf(n int, op func(slots []slot) error) error {
+	from := slotsAt
+	if f.header.Turns {
+		from = 0
 	}
 	img := images.Get().(*image)
 	defer images.Put(img)
-	if err := f.readAll(slotfile.Bytes(img)[slotsAt:slotsAt+n*slotBytes], slotsAt); err != nil {
+	if err := f.readAll(slotfile.Bytes(img)[from:slotsAt+n*slotBytes], int64(from)); err != nil {
 		return err
+	}
+	if f.header.Turns {
+		if err := f.setLimit(img.limit); err != nil {
+			return err
+		}
 	}
 	return op(img.slots[:n])
 }
@@ -165,7 +212,14 @@ func (f *file) readAll(b []byte, from int64) error {
 
 // write stores slot i.
 func (f *file) write(i int, s *slot) error {
-	return f.WriteAt(slotfile.Bytes(s), slotsAt+int64(i)*slotBytes)
+	return f.store(slotfile.Bytes(s), slotsAt+int64(i)*slotBytes)
+}
+
+// store writes what others see at once.
+func (f *file) store(b []byte, at int64) error {
+	err := f.WriteAt(b, at)
+	crashpoint.At("ledger: written")
+	return err
 }
 
 // announcement is the words of the file's header that change.
@@ -189,7 +243,7 @@ func (f *file) announce(change func(a *announcement)) error {
 		return err
 	}
 	change(&a)
-	return f.WriteAt(slotfile.Bytes(&a), announcementAt)
+	return f.store(slotfile.Bytes(&a), announcementAt)
 }
 
 // isAlive reports whether another description has the lock of a slot. It has where the
@@ -224,16 +278,24 @@ func (f *file) members(slots []slot, own int, part uint64) []Figures {
 	var list []Figures
 	for i := range slots {
 		s := &slots[i]
-		if s.pid.Load() == 0 || !s.within(part) || i != own && !f.isAlive(i) {
+		if !s.within(part) {
 			continue
 		}
-		g := s.figures()
-		if max(g.Held, g.Charged, g.Outside) > most { // damaged
-			continue
+		if g, ok := f.member(s, i, own); ok {
+			list = append(list, g)
 		}
-		list = append(list, g)
 	}
 	return list
+}
+
+// member returns what slot i has. ok is false if its process does not live, or the slot is
+// damaged.
+func (f *file) member(s *slot, i, own int) (g Figures, ok bool) {
+	if s.pid.Load() == 0 || i != own && !f.isAlive(i) {
+		return g, false
+	}
+	g = s.figures()
+	return g, max(g.Held, g.Charged, g.Outside) <= most
 }
 
 // clearDead frees those slots that are of dead processes. Caller holds the lock of the
@@ -243,7 +305,7 @@ func (f *file) clearDead(slots []slot, own int) error {
 		s := &slots[i]
 		if s.pid.Load() != 0 && i != own && !f.isAlive(i) {
 			s.clear()
-			if err := f.write(i, s); err != nil {
+			if err := errors.Join(f.clearTurn(i), f.write(i, s)); err != nil {
 				return err
 			}
 		}

@@ -15,10 +15,13 @@ const (
 	slotByte = 1 << 40
 )
 
-// sharedFlag is the flag of a ledger that several users may join.
-const sharedFlag = 1
+// Flags of the header.
+const (
+	sharedFlag = 1 << iota // several users may join
+	turnsFlag              // by turns: the file has records behind its slots
+)
 
-// image is the whole file.
+// image is the whole file, or what is before the records of turns.
 type image struct {
 	magic  [8]byte
 	limit  uint64
@@ -31,9 +34,10 @@ type image struct {
 	lastRefused atomic.Uint64
 	flags       uint64
 
-	uuid  [uuidBytes]byte
-	_     [slotsAt - 128]byte
-	slots [Slots]slot
+	uuid    [uuidBytes]byte
+	tickets atomic.Uint64 // by turns: the last one that was given out
+	_       [slotsAt - 136]byte
+	slots   [Slots]slot
 }
 
 // uncertainFlag is the flag of a slot, see Member.Uncertain.

@@ -4,8 +4,8 @@
 //
 // # The file
 //
-// It has one size, 135,168 bytes, and is little endian, so that a reader in C needs no more
-// than this table. It is read and written by system calls: a file that somebody cuts short
+// It has one size, 135,168 bytes, or 266,240 by turns, and is little endian, so that a reader
+// in C needs no more than this table. It is read and written by system calls: a file that somebody cuts short
 // is an error then, where a load from a mapping would be a SIGBUS.
 //
 //	offset bytes
@@ -17,8 +17,9 @@
 //	    32     8  bytes of the last announcement
 //	    40     8  number of requests that programs were refused, ever, see [Member.Refuse]
 //	    48     8  bytes of the last of those
-//	    56     8  flags: bit 0 means that several users may join
+//	    56     8  flags: bit 0 means that several users may join, bit 1 that it is by turns
 //	    64    64  UUID of the GPU as text, padded with NUL; empty means any
+//	   128     8  by turns: the last ticket that was given out
 //	  4096   128  slot 0, then slot 1 and so on:
 //	         0  4  pid; 0 means that the slot is free
 //	         4  4  flags: bit 0 means that what the process takes beside its pool is not
@@ -34,6 +35,25 @@
 //	        72  8  charged: taken by its program from the driver itself
 //	        80 32  identities of up to 4 parts of the lease that it is in, 0 for none
 //	       112  8  number of changes of held, outside and charged
+//	135168   128  by turns: the record of slot 0, then that of slot 1 and so on:
+//	         0  4  CRC-32C of bytes 4 to 119
+//	         4  1  state, see [State]
+//	         5  1  reason why the process is not asked to leave, see [Reason]
+//	         8  8  ticket; 0 means that it is not in the queue
+//	        16  8  bytes that it waits for
+//	        24  8  bytes of its blocks that are on the host
+//	        32  8  bytes that would be free if it left
+//	        40  8  time of the last work seen, in ns since 1970, as all times; 0 means none
+//	        48  8  time at which its state began
+//	        56  8  time of its last sign of life
+//	        64  8  ns without work after which it lends its memory; 0 means never
+//	        72  8  ns of its turn; 0 means no turns, -1 that the cost decides
+//	        80  8  ns that its last way out and in took together
+//	        88  8  number of times that it has left
+//	        96  8  start time of the process, as in its slot
+//	       104  4  pid, as in its slot; a record of another process is nobody's
+//	       120  8  what somebody asks it by hand, see [Ask], and above the lowest byte the
+//	               number of that request; the process itself never writes this word
 //
 // All other bytes are reserved and 0. The sum that the limit is for is held, outside and
 // charged of all slots.
@@ -69,6 +89,14 @@
 //
 // A request that does not fit clears dead slots before it is refused.
 //
+// # By turns
+//
+// Processes whose memory together exceeds the limit may share it by turns: the blocks of one
+// that leaves are on the host, and it holds less meanwhile. Who waits for memory takes a
+// ticket, and is served by the lowest. [PlanTurns] says who is to leave for whom, to all
+// processes alike, from this file alone. One write changes a record. A process that is killed
+// leaves a record that is nobody's, and its ticket holds nobody up.
+//
 // The driver frees the memory of a killed process when it has closed its descriptors,
 // which may be a moment before or after its lock is gone.
 //
@@ -85,8 +113,11 @@ import (
 	"fmt"
 )
 
-// Bytes is the size of the file.
-const Bytes = 4096 + Slots*128
+// Bytes is the size of the file, and BytesByTurns that of one by turns.
+const (
+	Bytes        = 4096 + Slots*128
+	BytesByTurns = Bytes + Slots*turnBytes
+)
 
 // MaxParts is how many parts a process can be in, one inside the other.
 const MaxParts = 4
@@ -121,7 +152,8 @@ const most = 1 << 50
 // uuidBytes is the room for a UUID and the NUL behind it.
 const uuidBytes = 64
 
-// Header describes the lease. It does not change.
+// Header describes the lease. It does not change, but for the limit of a ledger by turns, which
+// may grow, see [Ledger.Raise].
 type Header struct {
 	UUID  string // of the GPU, such as "GPU-..."; at most 63 bytes; empty means any
 	Limit uint64 // bytes for all processes together, 1 to Total
@@ -130,6 +162,9 @@ type Header struct {
 	// Shared lets processes of several users join. Who can open the file is then up to
 	// the folder that it is in, or to the container that it is mounted into.
 	Shared bool
+
+	// Turns makes it a ledger by turns.
+	Turns bool
 }
 
 // check reports what makes no sense.

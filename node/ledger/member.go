@@ -36,7 +36,7 @@ func OpenOf(path string, owner int) (*Ledger, error) {
 	return &Ledger{f: f, h: f.header}, nil
 }
 
-// Header returns what the ledger was made with.
+// Header returns what the ledger was made with, and the limit as it was when it was opened.
 func (l *Ledger) Header() Header { return l.h }
 
 // Close ends the use of the ledger. Members that joined by it stay. Closing again does
@@ -121,14 +121,15 @@ func (l *Ledger) Join(parts ...Part) (*Member, error) {
 // Member is a process's slot in a ledger. It may be used by several goroutines. Lock
 // order: gate, mu, then the lock of the ledger.
 type Member struct {
-	gate   sync.RWMutex // held for writing when f is closed
-	gone   bool         // guarded by gate
-	limits []Part       // the whole lease, part 0, comes first
+	gate sync.RWMutex // held for writing when f is closed
+	gone bool         // guarded by gate
 
-	mu   sync.Mutex // guards what follows
-	f    *file
-	slot int
-	own  Figures // what the slot has
+	mu     sync.Mutex // guards what follows
+	f      *file
+	limits []Part // the whole lease, part 0, comes first
+	slot   int
+	own    Figures // what the slot has
+	turn   Turn    // what its record has, in a ledger by turns
 }
 
 // claim takes a slot. Caller holds the lock of the ledger.
@@ -144,7 +145,7 @@ func (m *Member) claim() error {
 		}
 		s.store(m.own)
 		s.pid.Store(0)
-		if err := m.f.write(i, &s); err != nil {
+		if err := errors.Join(m.f.write(i, &s), m.beginTurn()); err != nil {
 			return err
 		}
 		s.pid.Store(uint32(m.own.PID))
@@ -165,13 +166,16 @@ func (m *Member) attached() error {
 // do calls op with a copy of this process's slot, and stores what op changes in it. It takes
 // no lock.
 func (m *Member) do(op func(s *slot) error) error {
-	return m.use(func() error {
-		var s slot
-		if err := m.f.readAll(slotfile.Bytes(&s), slotsAt+int64(m.slot)*slotBytes); err != nil {
-			return err
-		}
-		return m.change(&s, op)
-	})
+	return m.use(func() error { return m.onSlot(op) })
+}
+
+// onSlot is do for callers that hold mu.
+func (m *Member) onSlot(op func(s *slot) error) error {
+	var s slot
+	if err := m.f.readAll(slotfile.Bytes(&s), slotsAt+int64(m.slot)*slotBytes); err != nil {
+		return err
+	}
+	return m.change(&s, op)
 }
 
 // use calls op, which may use the file.
@@ -220,6 +224,10 @@ func (g *Figures) word(k Kind) *uint64 {
 // Take holds n more bytes for this process, all or nothing. It waits for the other
 // processes that take or join, which is microseconds unless one of them is stopped. The
 // error is a *[FullError] where the limit would be exceeded; then nothing has changed.
+//
+// By turns, a process in the queue takes only when that takes nothing from those before it.
+// The error is [ErrTurn] otherwise. With the bytes that it waits for it leaves the queue, and
+// its state begins anew: one that was Waiting is Returning. Others take freely.
 func (m *Member) Take(kind Kind, n uint64) error {
 	if kind < 0 || kind >= kinds {
 		return m.f.Errorf("take of %v: want one of the kinds", kind)
@@ -233,10 +241,17 @@ func (m *Member) Take(kind Kind, n uint64) error {
 				if err := m.f.Check(); err != nil { // the wait for the lock may have been long
 					return err
 				}
-				return m.change(&slots[m.slot], func(s *slot) error {
+				if err := m.isTurn(n); err != nil {
+					return err
+				}
+				err := m.change(&slots[m.slot], func(s *slot) error {
 					m.add(s, kind, n)
 					return nil
 				})
+				if err == nil {
+					m.endWait(n)
+				}
+				return err
 			})
 		})
 	})
@@ -245,6 +260,7 @@ func (m *Member) Take(kind Kind, n uint64) error {
 // fits returns a [*FullError] if n more bytes exceed a limit even without what the dead
 // held, whose slots it frees. Caller holds the lock of the ledger.
 func (m *Member) fits(slots []slot, n uint64) error {
+	m.limits[0].Limit = m.f.header.Limit
 	for _, limit := range m.limits {
 		sum, err := m.f.sum(slots, limit.ID)
 		if err != nil || n > less(limit.Limit, sum) {
@@ -330,6 +346,7 @@ func (m *Member) Left() (left uint64) {
 				}
 			}
 			left = m.f.header.Limit
+			m.limits[0].Limit = left
 			for _, limit := range m.limits {
 				var sum uint64
 				for _, g := range m.f.members(slots, m.slot, limit.ID) {
@@ -375,6 +392,13 @@ func (m *Member) Publish(f Figures) {
 
 // Limit returns the smallest limit that holds for this process, in bytes.
 func (m *Member) Limit() uint64 {
+	_ = m.use(func() error { // the last one that was read holds where it cannot be read
+		err := m.f.readLimit()
+		m.limits[0].Limit = m.f.header.Limit
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	least := m.limits[0].Limit
 	for _, l := range m.limits {
 		least = min(least, l.Limit)
@@ -429,7 +453,7 @@ func (m *Member) Leave() error {
 		_ = m.f.view(m.slot, func(slots []slot) error {
 			return m.change(&slots[m.slot], func(s *slot) error {
 				s.clear()
-				return nil
+				return m.f.clearTurn(m.slot)
 			})
 		})
 		_ = m.f.SlotLock(m.slot).Unlock() // a child that was forked may have the description, too

@@ -43,9 +43,9 @@ func TestUnknownFlagIsRefused(t *testing.T) {
 	path := makeLedger(t)
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	must(t, err)
-	_, err = f.WriteAt([]byte{2}, 56)
+	_, err = f.WriteAt([]byte{4}, 56)
 	must(t, errors.Join(err, f.Close()))
-	if _, err := Open(path); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "flags 0x2") {
+	if _, err := Open(path); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "flags 0x4") {
 		t.Error(err)
 	}
 }
