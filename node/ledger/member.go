@@ -94,6 +94,18 @@ func (l *Ledger) Refusals() (n, last uint64) {
 // Join takes a slot for this process, which is in at most MaxParts parts. The error is
 // ErrSlots, ErrClosed or ErrDamaged.
 func (l *Ledger) Join(parts ...Part) (*Member, error) {
+	m, err := l.newMember(parts)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.f.locked(m.claim); err != nil {
+		return nil, errors.Join(err, m.f.Close())
+	}
+	return m, nil
+}
+
+// newMember returns a member without a slot, whose file is open for itself.
+func (l *Ledger) newMember(parts []Part) (*Member, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f == nil {
@@ -112,9 +124,6 @@ func (l *Ledger) Join(parts ...Part) (*Member, error) {
 	}
 	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
 	m.own.PID, m.own.Start = os.Getpid(), procstat.Self().Start
-	if err := f.locked(m.claim); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	return m, nil
 }
 
