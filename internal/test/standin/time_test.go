@@ -102,3 +102,39 @@ func TestKernelsOfTheRuntimeTakeTime(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramThatIsKilledLeavesTheGPUToOthers: an engine was given no more than a turn beyond the time until then, and
+// the next program need not wait for all that was queued.
+func TestAProgramThatIsKilledLeavesTheGPUToOthers(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/time.c")
+	file := filepath.Join(t.TempDir(), "gpu")
+	if err := sim.CreateFile(file, sim.Config{Total: 1 << 30}); err != nil {
+		t.Fatal(err)
+	}
+	env := standin.Environ(library, "GPUMEM_DEVICE=sim@"+file, "GPUMEM_SIM_KERNEL=2ms")
+	cmd := exec.Command(program, "kernels", "1000000") // half an hour
+	cmd.Env = env
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var busy [][sim.Engines]time.Duration
+	for busy == nil || busy[0][sim.Kernels] < 20*time.Millisecond {
+		var err error
+		if busy, err = sim.LookBusy(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	busy, err := sim.LookBusy(file)
+	if turn := 5 * time.Millisecond; err != nil || busy[0][sim.Kernels] > time.Since(begin)+turn {
+		t.Errorf("busy for %v, %v", busy, err)
+	}
+	next := exec.Command(program, "kernels", "3")
+	next.Env = env
+	if out, err := next.CombinedOutput(); err != nil {
+		t.Errorf("the next: %v\n%s", err, out)
+	}
+}

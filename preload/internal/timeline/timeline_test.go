@@ -135,6 +135,14 @@ func TestAFunctionBlocksItsQueueAlone(t *testing.T) {
 			t.Errorf("the value was seen at %v", at)
 		}
 		is(t, "behind the value", line.At(last), 25*ms)
+
+		there.Store(false)
+		time.AfterFunc(4500*time.Microsecond, func() { there.Store(true) }) // while nothing else happens
+		value = line.Add(&c, &Op{Ready: there.Load})
+		line.Wait(value)
+		if after := line.At(value) - 29500*time.Microsecond; after < 0 || after > look {
+			t.Errorf("the value was seen %v after it was there", after)
+		}
 	})
 }
 

@@ -321,6 +321,7 @@ static void frees(void) {
   WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
   WANT(CU(cuMemAllocAsync, &q, MiB, s), OK);
   WANT(CU(cuMemsetD32Async, q, 7, MiB / 4, s), OK);
+  WANT(CU(cuStreamSynchronize, s), OK);
   u32 *go = hold(s);
   WANT(CU(cuMemcpyDtoHAsync_v2, h, q, (size_t)16, s), OK);
   WANT(CU(cuMemFreeAsync, q, s), OK);
