@@ -1,6 +1,9 @@
 package ledger
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // BenchmarkTakeGive is one driver allocation counted and given back, with 15 others in
 // the ledger.
@@ -33,5 +36,20 @@ func BenchmarkLeft(b *testing.B) {
 	}
 	for b.Loop() {
 		m.Left()
+	}
+}
+
+// BenchmarkTurns is what a process by turns does every few milliseconds: it reads all, and plans.
+func BenchmarkTurns(b *testing.B) {
+	l := byTurns(b)
+	m := join(b, l)
+	for range 15 {
+		_, err := join(b, l).Queue(200)
+		must(b, err)
+	}
+	for b.Loop() {
+		limit, all, err := m.Turns()
+		must(b, err)
+		PlanTurns(time.Now().UnixNano(), limit, all)
 	}
 }

@@ -407,6 +407,20 @@ func TestTurnOfTheDeadIsNobodys(t *testing.T) {
 	}
 }
 
+// TestLeaveClearsTheTurn: a reader that knows no locks sees nobody there.
+func TestLeaveClearsTheTurn(t *testing.T) {
+	l := byTurns(t)
+	m, err := l.Join()
+	must(t, err)
+	_, err = m.Queue(5)
+	must(t, errors.Join(err, l.Ask(entry(t, l, m), Pause), m.Leave()))
+	file, err := os.ReadFile(l.f.Path)
+	must(t, err)
+	if at := recordAt(m.slot); strings.Trim(string(file[at:at+turnBytes]), "\x00") != "" {
+		t.Errorf("its record is %x", file[at:at+turnBytes])
+	}
+}
+
 // TestDamagedRecordIsNobodysTurn: it is known as damaged, and the others go on.
 func TestDamagedRecordIsNobodysTurn(t *testing.T) {
 	l := byTurns(t)
