@@ -34,8 +34,8 @@ func writeEngine(t *text, rep *fit.Report) {
 		return
 	}
 	writeServes(t, a, rep.DeviceBytes)
-	t.Line("weights %s, %sgraphs %s, other %s, KV cache %s; %s %.4g leaves %s", size.Format(a.Weights), activations(a), size.Format(a.Graphs),
-		size.Format(a.Outside), size.Format(a.Cache), a.Part, a.Utilization, size.Format(a.Left))
+	t.Line("weights %s, %sgraphs %s, other %s, KV cache %s; %s leaves %s", size.Format(a.Weights), activations(a), size.Format(a.Graphs),
+		size.Format(a.Outside), size.Format(a.Cache), cacheSetting(a), size.Format(a.Left))
 	if a.Longest > 0 {
 		t.Line("longest context for one request: %s; for 8 at once: %s", report.Count(a.Longest), report.Count(a.Longest8))
 	}
@@ -90,6 +90,14 @@ func writeRanks(t *text, ranks []fit.EngineFigures) {
 	t.Table(tab)
 }
 
+// cacheSetting returns the setting by which the cache has its size.
+func cacheSetting(a *fit.Engine) string {
+	if a.Given > 0 {
+		return fmt.Sprintf("%s %s", a.GivenBy, size.Format(a.Given))
+	}
+	return fmt.Sprintf("%s %.4g", a.Part, a.Utilization)
+}
+
 // activations are none where an engine does not measure them.
 func activations(a *fit.Engine) string {
 	if a.Activations == 0 {
@@ -118,8 +126,16 @@ func writeServes(t *text, a *fit.Engine, card uint64) {
 		return
 	}
 	t.Line("Does not serve on %s: %s", size.Format(card), report.OneLine(a.Reason))
-	t.Line("It ran on %s to learn what it needs: GPUs of %s serve one request of %s (%s, %s %.4g).",
-		on, size.Format(a.Need), report.Count(a.MaxLen), what, a.Part, a.Utilization)
+	ran := "It ran on " + on + " to learn what it needs: "
+	if a.CardBytes == card { // it is ready there, and does not serve
+		ran = ""
+	}
+	with := fmt.Sprintf("%s (%s, %s)", report.Count(a.MaxLen), what, cacheSetting(a))
+	if a.Need == 0 {
+		t.Line("%sits tokens do not follow from bytes, so which GPUs serve one request of %s is unknown.", ran, with)
+		return
+	}
+	t.Line("%sGPUs of %s serve one request of %s.", ran, size.Format(a.Need), with)
 }
 
 // writeRefused writes the verdict about an engine that did not serve on any card.

@@ -23,6 +23,10 @@ func TestEngineText(t *testing.T) {
 	refused.Serves, refused.Reason, refused.Need, refused.Others, refused.Cards, refused.Doubts = false, "ValueError: No available\nmemory", 18*gib, nil, nil, nil
 	two := serves
 	two.GPUs, two.Replicas, two.Ranks = 2, 2, []fit.EngineFigures{serves.Figures, {Weights: 14 * gib, Activations: gib, Cache: 4 * gib, Left: gib}}
+	given := serves
+	given.Given, given.GivenBy, given.Serves, given.Reason = 4*gib, "kv-cache-memory-bytes", false, "its largest batch has no room"
+	unknown := refused
+	unknown.Need = 0
 	value := "8192"
 	for _, tc := range []struct {
 		name, want string
@@ -66,6 +70,17 @@ Does not serve on 14 GiB: ValueError: No available; memory
 It ran on 22 GiB to learn what it needs: GPUs of 18 GiB serve one request of
   8,192 (vllm 0.33.0, bfloat16, gpu-memory-utilization 0.9).
 `, &fit.Report{Engine: &refused, Ran: []fit.RanCard{{Card: "L4", Engine: &serves}, {Card: "T4", Engine: &refused}}}},
+		{"a cache that was given", `Does not serve on 22 GiB: its largest batch has no room
+GPUs of 20 GiB serve one request of 8,192 (vllm 0.33.0, bfloat16,
+  kv-cache-memory-bytes 4 GiB).
+weights 15 GiB, activations 1 GiB, graphs 128 MiB, other 256 MiB, KV cache 4
+  GiB; kv-cache-memory-bytes 4 GiB leaves 1 GiB
+`, &fit.Report{Engine: &given}},
+		{"tokens that do not follow", `Does not serve on 14 GiB: ValueError: No available; memory
+It ran on 22 GiB to learn what it needs: its tokens do not follow from bytes, so
+  which GPUs serve one request of 8,192 (vllm 0.33.0, bfloat16,
+  gpu-memory-utilization 0.9) is unknown.
+`, &fit.Report{Engine: &unknown}},
 		{"refused on every card", `Does not serve on 14 GiB: ValueError: No memory
 Nor on 1 TiB, so what it needs is not known: OutOfMemoryError: CUDA
 `, &fit.Report{Engine: &fit.Engine{Reason: "ValueError: No memory", RefusedOn: 1 << 40, LastReason: "OutOfMemoryError: CUDA"}}},
@@ -77,6 +92,9 @@ The rest of this answer is for max-model-len=8192.
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.rep.Report = &advise.Report{DeviceBytes: 14 * gib}
+			if tc.rep.Engine.Given > 0 {
+				tc.rep.DeviceBytes = tc.rep.Engine.CardBytes
+			}
 			out := &text{Text: report.Text{Width: textWidth}}
 			writeFit(out, tc.rep)
 			got := out.String()

@@ -78,9 +78,12 @@ func answerEngine(cfg Config, p program, r *ran, a *Engine) *Report {
 		rep.Trace, rep.PeakBytes = replay.Describe(t), t.PeakLive
 	}
 	rep.Trace.Source = strings.Join(cfg.Command, " ")
-	need := a.Need
+	var need *uint64
+	if a.Need > 0 {
+		need = &a.Need
+	}
 	rep.Summary = Summary{
-		Fits: a.Serves, PeakBytes: rep.PeakBytes, Outside: cfg.Context, Settings: []pair{}, SmallestDevice: &need, Differs: rep.Differences(),
+		Fits: a.Serves, PeakBytes: rep.PeakBytes, Outside: cfg.Context, Settings: []pair{}, SmallestDevice: need, Differs: rep.Differences(),
 		Contents: []item{{"weights", a.Weights}, {"activations", a.Activations}, {"graphs", a.Graphs}, {"outside", a.Outside}, {"KV cache", a.Cache}},
 	}
 	if cfg.Record != "" {
@@ -109,7 +112,7 @@ const EngineContext = 512 << 20
 func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on uint64) *Report {
 	r := tooLarge(cfg, p, nil)
 	r.Program.RanOn, r.Program.TooLarge = on, on == largest
-	r.Engine, r.chosen = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes)
+	r.Engine, r.chosen, r.onAny = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes), engine.OnAnyCard(notes)
 	r.Differs = r.Differences()
 	return r
 }

@@ -371,6 +371,53 @@ func TestSGLang(t *testing.T) {
 	}
 }
 
+// TestSGLangWindows: half of the tokens are of layers that keep a window, of which each request takes one and a page. The card that it
+// needs is one on which it starts, and where the tokens do not follow it is unknown.
+func TestSGLangWindows(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		options  []string
+		card     uint64 // MiB
+		want     string // tokens, requests, longest contexts
+		need     uint64 // MiB
+		smallest bool   // is said
+	}{
+		{"a window shorter than the requests", []string{"window=1008"}, 4000, "35200 8 [4096 4096]", 1570, true},
+		// 8,192 tokens have room for one of 4,080 and a page in the other half, so it starts with 8,224; these take 514 MiB.
+		{"a window as long as they are", []string{"window=4080"}, 4000, "35200 4.3 [4096 2184]", 1892, true},
+		{"capped", []string{"max_total_tokens=100"}, 4000, "35200 8 [4096 4096]", 0, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := standInOf(t, "serve_sglang.py", append(tc.options, "mem_fraction_static=0.8")...)
+			cfg.Sim.Total = tc.card << 20
+			r, err := fit.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := r.Engine
+			got := fmt.Sprintf("%d %.2g [%d %d]", a.Tokens, a.Requests, a.Longest, a.Longest8)
+			if got != tc.want || a.Need>>20 != tc.need || (r.SmallestDevice != nil) != tc.smallest || len(a.Doubts) > 0 {
+				t.Errorf("got %s on %d, want %s on %d: %+v", got, a.Need>>20, tc.want, tc.need, a)
+			}
+			if tc.need == 0 {
+				return
+			}
+			for _, other := range []struct {
+				card uint64
+				fits bool
+			}{{a.Need + 2<<20, true}, {a.Need - 4<<20, false}} {
+				cfg.Sim.Total = other.card
+				if r, err = fit.Run(t.Context(), cfg); err != nil {
+					t.Fatal(err)
+				}
+				if serves := r.Fits && r.Engine.Tokens >= 4096; serves != other.fits {
+					t.Errorf("on %d: %+v", other.card, r.Engine)
+				}
+			}
+		})
+	}
+}
+
 // TestEngineRefused: it says why, and what it needs.
 func TestEngineRefused(t *testing.T) {
 	cfg := standIn(t)
@@ -381,6 +428,54 @@ func TestEngineRefused(t *testing.T) {
 	}
 	// 4096 tokens take 256 MiB.
 	if a := r.Engine; r.Fits || !strings.Contains(a.Reason, "No available memory") || a.CardBytes != 2400<<20 || a.Need>>20 != 1356*10/9 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestEngineCacheGiven: the cache is what it was given, the utilization changes nothing, the card has room for the sum, and where it
+// has none the engine becomes ready and does not serve.
+func TestEngineCacheGiven(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		card, cache uint64 // MiB
+		tokens      uint64
+		serves      bool
+		need        uint64 // MiB
+		others      string
+	}{
+		{"room", 4000, 1000, 16000, true, 1000 + 100 + 64 + 1000, "--kv-cache-memory-bytes 2705326080 41280"},
+		{"no room for activations", 2100, 1000, 16000, false, 2164, "--kv-cache-memory-bytes 713031680 10880"},
+		{"no room", 1500, 1000, 16000, false, 2164, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := standIn(t, fmt.Sprintf("kv_cache_memory_bytes=%d", tc.cache<<20), "gpu_memory_utilization=0.3")
+			cfg.Sim.Total = tc.card << 20
+			r, err := fit.Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := r.Engine
+			others := ""
+			for _, o := range a.Others {
+				others += fmt.Sprint(o.Set, " ", o.Tokens)
+			}
+			got := fmt.Sprint(a.Tokens, a.Serves, r.Fits, a.Reason == "", a.Need>>20, others)
+			if want := fmt.Sprint(tc.tokens, tc.serves, tc.serves, tc.serves, tc.need, tc.others); got != want || len(a.Doubts) > 0 {
+				t.Errorf("got %s, want %s: %+v", got, want, a)
+			}
+		})
+	}
+}
+
+// TestEngineCacheGivenTooSmall: no other card has more of it, so none is tried.
+func TestEngineCacheGivenTooSmall(t *testing.T) {
+	cfg := standIn(t, fmt.Sprintf("kv_cache_memory_bytes=%d", 100<<20))
+	cfg.Again = func(why string) { t.Error(why) }
+	r, err := fit.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.Engine; r.Fits || a.RefusedOn != cfg.Sim.Total || !strings.Contains(a.Reason, "larger than the available KV cache memory") {
 		t.Errorf("%+v", a)
 	}
 }

@@ -246,6 +246,7 @@ type Report struct {
 	NotKept error     `json:"-"`                   // why there is no file Config.Record
 
 	chosen map[string]string // see engineRefused
+	onAny  bool              // a larger card is refused to the engine for the same reason
 }
 
 // Differences are the ways in which the run differed from one on a card, a sentence each.
@@ -372,6 +373,9 @@ func (r *runs) served(cfg Config) (*Report, error) {
 // larger runs an engine that was refused memory on a card of twice the size, where it chooses most as on
 // this one, and else on the largest.
 func (r *runs) larger(cfg Config, first *Report, refused string) (*Report, error) {
+	if first.onAny {
+		return first, nil
+	}
 	report, err := first, error(nil)
 	cfg.options = chosen(first.chosen, cfg.options)
 	for _, on := range []uint64{min(2*cfg.Sim.Total, largest), largest} {

@@ -1,6 +1,8 @@
 # Kernels that are compiled when they are first used, in a run of gpumem fit. They do nothing on the
 # simulated GPU, so that they are not compiled: FlashInfer's and SGLang's, which want nvcc, and those
-# written in CuTe. What they work in is allocated by their callers, and is as on a card.
+# written in CuTe. What they work in is allocated by their callers, and is as on a card. Triton's kernels
+# are compiled, for engines only some of the ways to run each.
+import gpumem_fit_engines as engines
 
 
 class Nothing(object):
@@ -59,9 +61,29 @@ def lengths(module):
             kind._qo_indptr_last = property(lambda _: Any(), lambda *_: None)
 
 
+def tune(kind):
+    """Triton compiles and measures each way to run a kernel, minutes for some models that engines serve (state
+    spaces), and on the simulated GPU all take the same time. So an engine is left two, which need the least, and
+    are measured as on a card: that takes memory. Another program measures what it says."""
+    prune = kind.prune_configs
+
+    def need(config):
+        sizes = 1
+        for value in config.kwargs.values():
+            sizes *= value if isinstance(value, int) and value > 0 else 1
+        return config.num_stages * sizes
+
+    def call(self, *args):
+        configs = prune(self, *args)
+        return sorted(configs, key=need)[:2] if engines.found() else configs
+
+    kind.prune_configs = call
+
+
 MODULES = {
     "flashinfer.prefill": lengths,
     "flashinfer.jit.core": specification,
     "sglang.kernels.jit.utils.compile.loader": lambda module: setattr(module, "load_jit", lambda *_, **__: Nothing()),
     "cutlass.cute": lambda module: setattr(module, "compile", Compiler()),
+    "triton.runtime.autotuner": lambda module: tune(module.Autotuner),
 }

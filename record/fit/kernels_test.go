@@ -44,3 +44,23 @@ func TestKernelsAreNotCompiled(t *testing.T) {
 		t.Error(err) // it came to its end, and took no memory
 	}
 }
+
+// TestTritonMeasuresEveryWayOfAProgram: only an engine is left two ways to run a kernel (testdata/engine/vllm). A
+// program that imports an engine's package, and makes none, measures all.
+func TestTritonMeasuresEveryWayOfAProgram(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: there is no python3 on PATH")
+	}
+	const program = `import sys
+sys.path.insert(0, "testdata/engine")
+import vllm
+from triton.runtime.autotuner import Autotuner
+ways = Autotuner().prune_configs({})
+assert ways == Autotuner.configs, ways
+`
+	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", program}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	if !errors.Is(err, fit.ErrNoGPU) {
+		t.Error(err)
+	}
+}

@@ -100,19 +100,26 @@ def scheduler(kind):
 
 
 def options(args):
-    """The options by the names that Note has. In newer releases the arguments keep what was given, and
-    what follows from it stands beside them."""
-    try:
-        from sglang.srt.arg_groups.overrides import resolution_result as value
-    except ImportError:
-        value = getattr
+    """The options by the names that Note has."""
+    value = value_of()
     names = {
         "model": "model_path", "dtype": "dtype", "quantization": "quantization", "max_model_len": "context_length",
         "gpu_memory_utilization": "mem_fraction_static", "cache_dtype": "kv_cache_dtype", "max_num_batched_tokens": "chunked_prefill_size",
-        "max_num_seqs": "max_running_requests", "tensor_parallel_size": "tp_size", "pipeline_parallel_size": "pp_size", "data_parallel_size": "dp_size",
+        "max_num_seqs": "max_running_requests",
     }
     found = {ours: value(args, theirs) for ours, theirs in names.items() if hasattr(args, theirs)}
     return {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
+
+
+def value_of():
+    """What returns an option by its name. In newer releases the arguments keep what was given, and what follows
+    from it stands beside them."""
+    try:
+        from sglang.srt.arg_groups.overrides import resolution_result
+
+        return resolution_result
+    except ImportError:
+        return getattr
 
 
 def ready(self, runner):
@@ -151,12 +158,23 @@ def rank_of(self):
 
 def counts(self, model, pool):
     tokens, page = self.max_total_num_tokens, getattr(self, "page_size", None) or 1
-    return {
+    found = {
         "kv_cache_size_tokens": tokens,
-        "kv_cache_max_concurrency": min(tokens / float(model.context_len), self.max_running_requests),
-        "num_blocks": tokens // page if follows(self, pool) else 0,
+        "kv_cache_max_concurrency": tokens / float(model.context_len),  # max_running_requests may be fewer
+        "num_blocks": 0,
         "groups": [[type(pool).__name__, page]],
     }
+    if not follows(self, pool):
+        return found
+    if type(pool).__name__ in WHOLE:
+        found["num_blocks"] = tokens // page
+    elif type(pool).__name__ == "SWAKVPool":
+        found.update(windows(self, model, page))
+    return found
+
+
+# The pools in which each token takes the same in each layer.
+WHOLE = ("MHATokenToKVPool", "MLATokenToKVPool")
 
 
 def follows(self, pool):
@@ -164,6 +182,32 @@ def follows(self, pool):
     capped = getattr(self.server_args, "max_total_tokens", None) is not None
     speculates = getattr(self.server_args, "speculative_algorithm", None) is not None
     return not (capped or speculates or getattr(pool, "post_capture_active", False))
+
+
+def windows(self, model, page):
+    """The counts of a pool of two parts: layers that keep every token, and those that keep a window of each
+    request, which have a part of these tokens, swa_full_tokens_ratio. SGLang admits a request that has room for
+    its tokens in the first, and for a window and a page in the second (prefill_budget.py), and does not start
+    where that has no room for one (validate_swa_pool_size). Nothing is found where the second is no such part."""
+    tokens, kept, window = self.max_total_num_tokens, self.swa_tokens_per_layer, self.sliding_window_size
+    part = value_of()(self.server_args, "swa_full_tokens_ratio")
+    if not (part and window) or self.full_tokens_per_layer != tokens or int(tokens * part) // page * page != kept:
+        return {}
+
+    def longest(requests):
+        most = min(tokens // requests, getattr(model.hf_text_config, "max_position_embeddings", tokens))
+        return most if window + page <= kept // requests else min(most, max(0, kept // requests - page))
+
+    least = int((window + page) / part) // page * page
+    while int(least * part) // page * page <= window + page:
+        least += page
+    length = model.context_len
+    return {
+        "kv_cache_max_concurrency": min(tokens / float(length), kept / float(min(length, window) + page)),
+        "num_blocks": tokens // page,
+        "longest": [longest(1), longest(8)],
+        "least_tokens": least,
+    }
 
 
 def held(pool):

@@ -9,6 +9,13 @@ SETTINGS = {
 }
 
 
+# Of what it counts while it compiles.
+COUNTS = (
+    "num_cudagraph_captured", "num_compiled_artifacts_saved", "num_aot_artifacts_saved", "num_inductor_compiles",
+    "num_compiled_artifacts_loaded", "num_aot_artifacts_loaded",
+)
+
+
 def prepare():
     """What is compiled here, without a GPU to choose kernels by time, is not for runs on one. And
     a first start, which compiles, is the one that has to find room. PyTorch's own cache counts as vLLM's."""
@@ -71,8 +78,7 @@ def worker(kind):
 
     def profiled(self, available, *_):
         common.noted["worker"] = common.attributes(
-            self, "rank", "local_rank", "requested_memory", "total_consumed", "non_torch_memory",
-            "peak_activation_memory", "cudagraph_memory_estimate", "available_kv_cache_memory_bytes",
+            self, "rank", "requested_memory", "cudagraph_memory_estimate", "available_kv_cache_memory_bytes",
         )
         common.noted["worker"].setdefault("available_kv_cache_memory_bytes", available)
         common.noted["worker"].update(common.attributes(self.model_runner, "model_memory_usage"))
@@ -84,13 +90,12 @@ def worker(kind):
         # Groups of layers may share memory, so that the sizes of the plan are more than there is.
         planned = sum(getattr(t, "size", 0) for t in getattr(config, "kv_cache_tensors", []))
         common.noted["worker"]["kv_cache_bytes"] = common.storages(getattr(self.model_runner, "kv_caches", ())) or planned
-        common.noted["worker"]["num_blocks"] = getattr(config, "num_blocks", 0)
 
     def warm(self, *_):
         try:
             from vllm.compilation.counter import compilation_counter as counter
 
-            common.noted["compiled"] = {name: n for name, n in vars(counter).items() if isinstance(n, int)}
+            common.noted["compiled"] = common.attributes(counter, *COUNTS)
         except ImportError:
             pass
         common.base.touch(common.base.mine(".agrees"))
@@ -130,10 +135,10 @@ def options(config):
     text = getattr(config.model_config, "hf_text_config", None)
     return dict(
         common.attributes(text, "max_position_embeddings"),
-        **common.attributes(config.model_config, "model", "dtype", "quantization", "max_model_len", "enforce_eager"),
-        **common.attributes(config.cache_config, "gpu_memory_utilization", "cache_dtype", "block_size", "num_gpu_blocks", "kv_cache_memory_bytes"),
+        **common.attributes(config.model_config, "model", "dtype", "quantization", "max_model_len"),
+        **common.attributes(config.cache_config, "gpu_memory_utilization", "cache_dtype", "kv_cache_memory_bytes"),
         **common.attributes(config.scheduler_config, "max_num_seqs", "max_num_batched_tokens"),
-        **common.attributes(config.parallel_config, "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "decode_context_parallel_size", "prefill_context_parallel_size")
+        **common.attributes(config.parallel_config, "decode_context_parallel_size", "prefill_context_parallel_size")
     )
 
 
@@ -188,23 +193,7 @@ def longest(config, requests, at_once):
     return low
 
 
-def tune(kind):
-    """Triton compiles and measures each way to run a kernel, minutes for some models (state spaces), and
-    on the simulated GPU all take the same time. So two are left, which need the least, and are measured
-    as on a card: that takes memory."""
-    prune = kind.prune_configs
-
-    def need(config):
-        sizes = 1
-        for value in config.kwargs.values():
-            sizes *= value if isinstance(value, int) and value > 0 else 1
-        return config.num_stages * sizes
-
-    kind.prune_configs = lambda self, *args: sorted(prune(self, *args), key=need)[:2]
-
-
 MODULES = {
-    "triton.runtime.autotuner": lambda module: tune(module.Autotuner),
     "vllm.engine.arg_utils": lambda module: arguments(module.EngineArgs),
     "vllm.v1.engine.core": lambda module: core(module.EngineCore),
     "vllm.worker.worker": lambda module: first(module.Worker),

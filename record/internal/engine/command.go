@@ -15,42 +15,6 @@ import (
 	"strings"
 )
 
-// kind is what is known of an engine.
-type kind struct {
-	name  string   // of its program and of its Python package
-	serve []string // the words of a command that serves a model, before the folder
-	part  string   // the option that says which part of the card it may take
-	// ofFree: that part is of the memory that is free before the weights are loaded; else of the card. And it is
-	// what is left by the rest then, so that what it measures is free memory.
-	ofFree bool
-	// sizes are from where on it chooses another batch by the size of the card, in GiB.
-	sizes []uint64
-}
-
-var engines = []kind{
-	{"sglang", []string{"serve", "--model-path"}, "mem-fraction-static", true, []uint64{20, 35, 60, 90, 160}},
-	{"vllm", []string{"serve"}, "gpu-memory-utilization", false, []uint64{70}},
-}
-
-// kindOf returns what is known of an engine, by its name.
-func kindOf(name string) kind {
-	for _, e := range engines {
-		if e.name == name {
-			return e
-		}
-	}
-	return kind{name: name}
-}
-
-// Known returns the names of the engines that are known, as text for people.
-func Known() string {
-	names := make([]string, len(engines))
-	for i, e := range engines {
-		names[i] = e.name
-	}
-	return strings.Join(names, ", ")
-}
-
 // Named returns the engine that a command starts, by its words and, of a Python program, by
 // what that imports; "" if it is none that is known.
 func Named(command []string) string {
@@ -129,18 +93,4 @@ func readConfig(path string) ([]byte, error) {
 		return nil, fmt.Errorf("config.json has %d bytes", is.Size())
 	}
 	return os.ReadFile(path)
-}
-
-// Chosen returns the options that an engine chose by the size of the card, by their names.
-func Chosen(notes []*Note) map[string]string {
-	for _, n := range notes {
-		if n.Config == nil || n.Config.MaxBatched == 0 {
-			continue
-		}
-		if kindOf(n.Engine).ofFree {
-			return map[string]string{"chunked_prefill_size": fmt.Sprint(n.Config.MaxBatched), "mem_fraction_static": fmt.Sprint(n.Config.Utilization)}
-		}
-		return map[string]string{"max_num_batched_tokens": fmt.Sprint(n.Config.MaxBatched), "max_num_seqs": fmt.Sprint(n.Config.MaxSeqs)}
-	}
-	return nil
 }

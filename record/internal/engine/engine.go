@@ -12,8 +12,8 @@
 // Every figure is the engine's, and is compared with what PyTorch's allocator, the simulated
 // driver and the recording say. What they do not bear stands in Answer.Doubts.
 //
-// Files: note.go what an engine's processes have noted, engine.go the answer, other.go what
-// follows for other settings and cards.
+// Files: kinds.go what is known of each engine, note.go what its processes have noted, engine.go
+// the answer, other.go what follows for other settings and cards.
 package engine
 
 import (
@@ -50,9 +50,13 @@ type Answer struct {
 
 	Utilization float64 `json:"gpu_memory_utilization"` // or by what name the engine has it: Part
 	Part        string  `json:"utilization_flag"`
-	MaxLen      uint64  `json:"max_model_len"`
-	MaxSeqs     uint64  `json:"max_num_seqs"`
-	MaxBatched  uint64  `json:"max_num_batched_tokens"`
+	// Given is the size of the KV cache on each GPU that the engine was given, by the option GivenBy, in place of
+	// what the utilization leaves; 0 if none was.
+	Given      uint64 `json:"kv_cache_given_bytes,omitempty"`
+	GivenBy    string `json:"kv_cache_flag,omitempty"`
+	MaxLen     uint64 `json:"max_model_len"`
+	MaxSeqs    uint64 `json:"max_num_seqs"`
+	MaxBatched uint64 `json:"max_num_batched_tokens"`
 
 	Tokens   uint64  `json:"kv_cache_tokens"`
 	Requests float64 `json:"requests"`             // of MaxLen tokens, at once
@@ -65,7 +69,7 @@ type Answer struct {
 	Replicas int       `json:"replicas"` // which have Tokens and Requests each: data parallelism
 
 	// Need is the smallest card, in bytes, on which one request of MaxLen is served at this
-	// utilization.
+	// utilization, or beside a cache of Given; 0 if that is unknown.
 	Need uint64 `json:"smallest_card_bytes"`
 
 	Compiled Compiled `json:"compile_cache"`
@@ -80,8 +84,10 @@ type Answer struct {
 	kind      kind
 	fixed     bool // the utilization was given, and is no choice of the engine by the card
 	blocks    uint64
-	positions uint64 // of the model; 0 if unknown
-	plain     bool   // each token takes the same in each layer
+	positions uint64  // of the model; 0 if unknown
+	perToken  float64 // requests for each token, if the engine does not serve more than MaxSeqs
+	least     uint64  // tokens with which it starts
+	plain     bool    // each token takes the same in each layer
 }
 
 // Figures is what lies on a GPU.
@@ -96,7 +102,7 @@ type Figures struct {
 
 	once                 uint64  // of the activations, what a compiler took to time kernels
 	available, requested float64 // for the cache, and for all
-	taken                float64 // before the engine began, if the utilization is a part of the rest; else 0
+	taken                float64 // before the engine began, if the utilization is a part of the rest or the cache was given; else 0
 	block                uint64  // bytes of one of the cache
 }
 
@@ -144,6 +150,16 @@ func Refused(notes []*Note) (why string, memory bool) {
 	return WithWay(why), false
 }
 
+// ofCache are the errors of engines whose cache has no room for a request.
+var ofCache = regexp.MustCompile(`(?i)larger than the available KV cache memory|no available memory for the cache blocks`)
+
+// OnAnyCard reports whether an engine is refused on a larger card for the same reason: the cache that it was
+// given is too small.
+func OnAnyCard(notes []*Note) bool {
+	given := slices.ContainsFunc(notes, func(n *Note) bool { return n.Config != nil && n.Config.CacheBytes > 0 })
+	return given && slices.ContainsFunc(notes, func(n *Note) bool { return ofCache.MatchString(n.Error) })
+}
+
 // ways are ways out of errors.
 var ways = []struct{ of, way string }{
 	{"nvcc", "FlashInfer compiles its kernels when they are first used: choose others, as with --attention-backend TRITON_ATTN, whose workspace differs"},
@@ -176,9 +192,29 @@ func RefusedAnswer(notes []*Note, reason string, on uint64) *Answer {
 // New returns the answer of the processes of an engine. It is nil if they are none's, or if
 // none was ready.
 func New(notes []*Note) *Answer {
-	var head *Note
-	var workers []*Note
-	replicas := 0
+	head, workers, replicas := roles(notes)
+	if head == nil || len(workers) == 0 {
+		return nil
+	}
+	a := configured(head)
+	w := workers[0]
+	a.CardBytes, a.GPUs, a.Replicas, a.Compiled = w.card(), len(workers), replicas, w.compiled()
+	a.addSettings(notes)
+	a.addRanks(workers)
+	a.Doubts = append(a.Doubts, a.checkCount(head)...)
+	for _, n := range notes {
+		for _, odd := range n.odd {
+			a.Doubts = append(a.Doubts, odd+", which is taken as unknown")
+		}
+	}
+	a.lengths(head.Cache.Longest)
+	a.derive()
+	return a
+}
+
+// roles returns the first note of a process that has a scheduler and is ready, those of processes on
+// GPUs, by their ranks, and how many of the former there are. head is nil if there is none.
+func roles(notes []*Note) (head *Note, workers []*Note, replicas int) {
 	for _, n := range notes {
 		if n.Ready && n.Config != nil && n.Cache != nil {
 			head = cmp.Or(head, n)
@@ -188,40 +224,68 @@ func New(notes []*Note) *Answer {
 			workers = append(workers, n)
 		}
 	}
-	if head == nil || len(workers) == 0 {
-		return nil
-	}
 	slices.SortStableFunc(workers, func(a, b *Note) int { return cmp.Compare(a.Worker.Rank, b.Worker.Rank) })
-	w, c := workers[0], head.Config
+	return head, workers, replicas
+}
+
+// configured returns an answer with what the process of the scheduler says.
+func configured(head *Note) *Answer {
+	c := head.Config
 	a := &Answer{
 		Engine: head.Engine, Version: head.Version, Serves: true, Model: c.Model, DType: strings.TrimPrefix(c.DType, "torch."),
-		Quantized: c.Quantized, CacheType: c.CacheType, CardBytes: w.card(), GPUs: len(workers), Utilization: c.Utilization,
+		Quantized: c.Quantized, CacheType: c.CacheType, Utilization: c.Utilization,
 		MaxLen: c.MaxLen, MaxSeqs: c.MaxSeqs, MaxBatched: c.MaxBatched, Tokens: head.Cache.Tokens, Requests: head.Cache.Requests,
 		Set: []string{}, Options: []string{}, Others: []Other{}, Cards: []Other{}, Doubts: []string{},
-		Replicas: replicas, Compiled: w.compiled(), blocks: head.Cache.Blocks, positions: c.Positions, plain: plain(head.Cache.Groups),
-		kind: kindOf(head.Engine),
+		blocks: head.Cache.Blocks, positions: c.Positions, kind: kindOf(head.Engine),
 	}
-	a.Part = a.kind.part
-	if a.kind.ofFree && !a.plain {
-		a.blocks = 0 // tokens do not follow from bytes
+	a.Part, a.plain = a.kind.part, a.kind.isPlain(head.Cache.Groups)
+	if a.Given = c.CacheBytes; a.Given > 0 {
+		a.GivenBy = a.kind.given
 	}
+	if a.kind.ofFree {
+		a.perToken, a.least = a.Requests/float64(max(1, a.Tokens)), max(1, head.Cache.Least)
+		a.Requests = min(a.Requests, float64(a.MaxSeqs))
+	}
+	return a
+}
+
+// isPlain reports whether all layers keep every token, so that the cache is so many tokens for
+// any length.
+func (k *kind) isPlain(groups [][]any) bool {
+	if len(groups) != 1 || len(groups[0]) == 0 {
+		return false
+	}
+	class, _ := groups[0][0].(string)
+	return slices.Contains(k.whole, class)
+}
+
+// addSettings adds what was set for the simulated GPU, each once: a child has found what its parent has set.
+func (a *Answer) addSettings(notes []*Note) {
+	part := strings.ReplaceAll(a.Part, "-", "_")
 	for _, n := range notes {
-		for _, word := range n.Set { // a child has found what its parent has set
+		for _, word := range n.Set {
 			if !slices.Contains(a.Set, word) {
 				a.Set = append(a.Set, word)
 			}
 		}
-		a.fixed = a.fixed || n.Given[strings.ReplaceAll(a.Part, "-", "_")] != nil
+		a.fixed = a.fixed || n.Given[part] != nil
 		for name, value := range n.Options {
 			a.Options = append(a.Options, fmt.Sprintf("%s=%v", name, value))
 		}
 	}
 	slices.Sort(a.Options)
 	a.Options = slices.Compact(a.Options)
+}
+
+// addRanks adds what lies on each GPU, and what of it is in doubt.
+func (a *Answer) addRanks(workers []*Note) {
 	for i, n := range workers {
 		f := n.measure(a.blocks)
-		if a.kind.ofFree {
+		switch {
+		case a.kind.ofFree:
 			f.ofFree(n, a.blocks)
+		case a.Given > 0:
+			f.ofGiven(n)
 		}
 		for _, doubt := range append(f.check(a.Engine, n), f.bound(a.Engine, n)...) {
 			if len(workers) > 1 {
@@ -231,26 +295,7 @@ func New(notes []*Note) *Answer {
 		}
 		a.Ranks = append(a.Ranks, f)
 	}
-	a.Doubts = append(a.Doubts, a.checkCount(head)...)
-	for _, n := range notes {
-		for _, odd := range n.odd {
-			a.Doubts = append(a.Doubts, odd+", which is taken as unknown")
-		}
-	}
 	a.Figures = slices.MinFunc(a.Ranks, func(f, g Figures) int { return cmp.Compare(f.room(0), g.room(0)) })
-	a.lengths(head.Cache.Longest)
-	a.derive()
-	return a
-}
-
-// plain reports whether all layers keep every token, so that the cache is so many tokens for
-// any length.
-func plain(groups [][]any) bool {
-	if len(groups) != 1 || len(groups[0]) == 0 {
-		return false
-	}
-	kind, _ := groups[0][0].(string)
-	return slices.Contains([]string{"FullAttentionSpec", "MLAAttentionSpec", "MHATokenToKVPool", "MLATokenToKVPool"}, kind)
 }
 
 // compiled returns the state of the cache of compiled code.
@@ -280,7 +325,7 @@ func (w *Note) measure(blocks uint64) Figures {
 	// The engine takes its estimate of the graphs from the cache, if it makes one.
 	rest := f.requested - f.available - float64(f.Weights) - float64(f.Activations) - float64(max(0, w.Worker.Graphs))
 	f.Outside = uint64(max(0, rest))
-	f.Left = w.card() - min(w.card(), f.Weights+f.Activations+f.Graphs+f.Outside+f.Cache)
+	f.Left = w.card() - min(w.card(), f.all())
 	if blocks > 0 {
 		f.block = f.Cache / blocks
 	}
@@ -294,6 +339,21 @@ func (f *Figures) ofFree(w *Note, blocks uint64) {
 	f.Left = w.card() - min(w.card(), held)
 	f.available, f.taken = float64(blocks*f.block), float64(w.card())-float64(min(w.card(), w.Worker.Free))
 }
+
+// ofGiven fills what lies on the GPU of a worker whose cache was given. It is no rest then, so what lies outside
+// is what the driver says after the largest batch, without what PyTorch holds unused.
+func (f *Figures) ofGiven(w *Note) {
+	f.Outside, f.taken = 0, float64(w.card())-float64(min(w.card(), cmp.Or(w.Worker.Free, w.card())))
+	if s := w.Stages[profiling]; len(s) == 2 && w.Worker.Free > 0 {
+		held := w.Worker.Free - min(s[1].Free+s[1].Reserved-min(s[1].Allocated, s[1].Reserved), w.Worker.Free)
+		kept := s[1].Allocated - min(s[0].Allocated, s[1].Allocated) // a part of the activations
+		f.Outside = held - min(held, f.Weights+kept)
+	}
+	f.Left = w.card() - min(w.card(), f.all())
+}
+
+// all is what the engine takes of the GPU.
+func (f *Figures) all() uint64 { return f.Weights + f.Activations + f.Graphs + f.Outside + f.Cache }
 
 // lengths fills the longest contexts, of which the engine's own are for one request and for eight.
 func (a *Answer) lengths(own []uint64) {

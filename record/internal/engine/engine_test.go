@@ -237,6 +237,53 @@ func TestDerivedFollowsTheCard(t *testing.T) {
 	}
 }
 
+// given changes the note into that of a start with --kv-cache-memory-bytes, of which vLLM notes neither what is available nor an
+// estimate of its graphs.
+func given(n *Note) {
+	const cache = 2048 * 16 * 128 << 10
+	n.Config.CacheBytes = cache
+	n.Worker.Available, n.Worker.Graphs, n.Worker.Cache = cache, 0, cache
+	n.Cache.Blocks, n.Cache.Tokens, n.Cache.Requests = 2048, 2048*16, 4
+	n.Stages[caching][1].Allocated = n.Stages[caching][0].Allocated + cache
+}
+
+// TestGivenCache: what lies outside is the driver's, no utilization gives more, and the card that it needs has room for the sum, the
+// process's context, and what vLLM wants free at its start.
+func TestGivenCache(t *testing.T) {
+	free := New(recorded(t, nil))
+	a := New(recorded(t, given))
+	const context = 23563264327 - 21931680071
+	if off := int64(a.Outside) - int64(free.Outside); off > 8<<20 || off < -8<<20 {
+		t.Errorf("outside %d, %d where the cache is the rest", a.Outside, free.Outside)
+	}
+	if want := context + a.Weights + a.Activations + a.Graphs + a.Outside + a.Cache; a.Need != want || !a.Serves || len(a.Doubts) > 0 {
+		t.Errorf("%d, want %d: %+v", a.Need, want, a)
+	}
+	if sum := a.all() + a.Left; sum != a.CardBytes {
+		t.Errorf("%d of %d", sum, a.CardBytes)
+	}
+	for _, tc := range []struct{ card, tokens uint64 }{{a.Need, a.Tokens}, {a.Need + 40<<30, a.Tokens}, {a.Need - 1, 0}} {
+		if o := a.with(tc.card, .5); o.Tokens != tc.tokens || o.Serves != (tc.tokens > 0) {
+			t.Errorf("%d: %+v", tc.card, o)
+		}
+	}
+	a.Settings(512 << 20)
+	// 22,472 MiB less 1,556 of the context, 15,861 of the rest, 430 for 1,718 graphs and 256: 4,369, in blocks of 2 MiB.
+	if len(a.Others) != 1 || a.Others[0].Set != "--kv-cache-memory-bytes 4581228544" || a.Others[0].Tokens != 2184*16 {
+		t.Errorf("%+v", a.Others)
+	}
+	if a = New(recorded(t, func(n *Note) { given(n); n.Config.Utilization = .95 })); a.Need != uint64(math.Ceil(context/(1-.95))) {
+		t.Errorf("with .95 free at its start: %d", a.Need)
+	}
+	if a.Serves || !strings.HasPrefix(a.Reason, "vllm becomes ready, and its largest batch has no room: with 4 GiB of KV cache") {
+		t.Errorf("%q", a.Reason)
+	}
+	a = New(recorded(t, func(n *Note) { given(n); n.Once = map[string]uint64{running: 100 << 20} }))
+	if s := a.Second; s == nil || s.Tokens != a.Tokens || s.Activations != a.Activations-100<<20 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestSettings: the highest utilization leaves the context, the graphs and a reserve.
 func TestSettings(t *testing.T) {
 	for _, tc := range []struct {

@@ -50,15 +50,11 @@ type config struct {
 	Quantized   string  `json:"quantization"`
 	MaxLen      uint64  `json:"max_model_len"`
 	Positions   uint64  `json:"max_position_embeddings"` // of the model; 0 if unknown
-	Eager       bool    `json:"enforce_eager"`
 	Utilization float64 `json:"gpu_memory_utilization"`
 	CacheType   string  `json:"cache_dtype"`
 	CacheBytes  uint64  `json:"kv_cache_memory_bytes"` // given; 0 if the engine finds them
 	MaxSeqs     uint64  `json:"max_num_seqs"`
 	MaxBatched  uint64  `json:"max_num_batched_tokens"`
-	Tensor      int     `json:"tensor_parallel_size"`
-	Pipeline    int     `json:"pipeline_parallel_size"`
-	Data        int     `json:"data_parallel_size"`
 	Decoding    uint64  `json:"decode_context_parallel_size"` // GPUs that share the cache of a request
 	Prefilling  uint64  `json:"prefill_context_parallel_size"`
 }
@@ -71,6 +67,9 @@ type cache struct {
 	Groups   [][]any `json:"groups"` // the kind of each group of layers, and tokens a block
 	// Longest is the longest context of one request, and of eight at once; empty if unknown.
 	Longest []uint64 `json:"longest"`
+	// Least are the tokens with which the engine starts at least, for layers that keep a window of each request; 0 if
+	// there are none.
+	Least uint64 `json:"least_tokens"`
 }
 
 // worker is what an engine has measured on a GPU.
@@ -86,7 +85,6 @@ type worker struct {
 	End       uint64  `json:"end_free_memory"`     // when it is ready, where the engine goes by free memory; else 0
 	Table     uint64  `json:"request_table_bytes"` // beside the KV cache
 	Cache     uint64  `json:"kv_cache_bytes"`
-	Blocks    uint64  `json:"num_blocks"`
 }
 
 // state is the memory of a process at one moment.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"gpumem/device/card"
+	"gpumem/size"
 )
 
 // Other is what another setting or card gives.
@@ -37,12 +38,19 @@ func (f *Figures) part(total uint64, utilization float64) float64 {
 
 // with returns what another part of a card gives for the cache.
 func (a *Answer) with(total uint64, utilization float64) Other {
-	return a.given(total, func(f *Figures) float64 { return f.part(total, utilization) - f.requested })
+	return a.withMore(total, func(f *Figures) float64 { return f.part(total, utilization) - f.requested })
 }
 
-// given returns what the cache is on cards of a size where each GPU gives the engine more bytes.
-func (a *Answer) given(total uint64, more func(*Figures) float64) Other {
+// withMore returns what the cache is on cards of a size where each GPU gives the engine more bytes. One that
+// was given is the same on each card that has room for it.
+func (a *Answer) withMore(total uint64, more func(*Figures) float64) Other {
 	o := Other{Bytes: total}
+	if a.Given > 0 {
+		if total >= a.Need {
+			o.Tokens, o.Requests, o.Serves = a.Tokens, a.Requests, a.Requests >= 1
+		}
+		return o
+	}
 	if a.blocks == 0 {
 		return o
 	}
@@ -55,27 +63,56 @@ func (a *Answer) given(total uint64, more func(*Figures) float64) Other {
 	o.Tokens = uint64(math.Round(float64(a.Tokens) * part))
 	o.Serves = o.Requests >= 1-1e-9 // which the division may lose
 	if a.kind.ofFree {
-		o.Requests = min(float64(o.Tokens)/float64(a.MaxLen), float64(a.MaxSeqs))
-		o.Serves = o.Tokens > 0 // shorter requests are served, too
+		o.Requests = min(a.perToken*float64(o.Tokens), float64(a.MaxSeqs))
+		o.Serves = o.Tokens >= a.least // shorter requests are served, too
 	}
 	return o
 }
 
 // derive fills what follows by arithmetic.
 func (a *Answer) derive() {
+	a.need()
 	if a.once > 0 {
-		o := a.given(a.CardBytes, func(f *Figures) float64 { return float64(f.once) })
+		o := Other{Tokens: a.Tokens, Requests: a.Requests}
+		if a.Given == 0 {
+			o = a.withMore(a.CardBytes, func(f *Figures) float64 { return float64(f.once) })
+		}
 		a.Second = &Second{Activations: a.Activations - a.once, Tokens: o.Tokens, Requests: o.Requests}
+	}
+}
+
+// need fills which card serves a request.
+func (a *Answer) need() {
+	if a.Given > 0 {
+		a.needOfGiven()
+		return
 	}
 	for _, f := range a.Ranks {
 		if f.block == 0 || f.requested == 0 || a.Requests == 0 || a.Utilization == 0 {
 			continue
 		}
 		one := float64(f.Cache) / a.Requests
-		if a.kind.ofFree { // it does not serve more requests than that, however short
-			one = float64(f.Cache) / float64(a.Tokens) * float64(a.MaxLen)
+		if a.kind.ofFree { // it does not serve more requests than MaxSeqs, however short
+			one = float64(f.Cache) / float64(a.Tokens) * max(1/a.perToken, float64(a.least))
 		}
 		a.Need = max(a.Need, uint64((f.requested-f.available+one)/a.Utilization+f.taken))
+	}
+}
+
+// needOfGiven fills which card has room for all that the engine takes, of which the cache was given. The engine
+// does not compare that with the card, and becomes ready where its largest batch has no room. At its start it
+// wants its part of the card free all the same.
+func (a *Answer) needOfGiven() {
+	for _, f := range a.Ranks {
+		a.Need = max(a.Need, uint64(f.taken)+f.all())
+		if 0 < a.Utilization && a.Utilization < 1 {
+			a.Need = max(a.Need, uint64(math.Ceil(f.taken/(1-a.Utilization))))
+		}
+	}
+	if a.CardBytes < a.Need {
+		a.Serves = false
+		const why = "%s becomes ready, and its largest batch has no room: with %s of KV cache, as --%s says, it needs %s more"
+		a.Reason = fmt.Sprintf(why, a.Engine, size.Format(a.Cache), a.GivenBy, size.Format(a.Need-a.CardBytes))
 	}
 }
 
@@ -97,6 +134,10 @@ func (a *Answer) Settings(context uint64) {
 	if a.block == 0 || a.Utilization == 0 {
 		return
 	}
+	if a.Given > 0 {
+		a.giveMost()
+		return
+	}
 	most := float64(a.CardBytes-min(context+a.Graphs+a.Captured*perGraph+keep, a.CardBytes)) / float64(a.CardBytes)
 	if a.kind.ofFree {
 		most = a.Utilization + (float64(a.Left)-a.taken-keepActivations)/(float64(a.CardBytes)-a.taken)
@@ -106,9 +147,27 @@ func (a *Answer) Settings(context uint64) {
 		o.Set = fmt.Sprintf("--%s %.2f", a.Part, most)
 		a.Others = append(a.Others, o)
 	}
-	if a.kind.ofFree && strings.HasSuffix(a.CacheType, "float16") {
+	if a.kind.half != "" && strings.HasSuffix(a.CacheType, "float16") {
 		a.Others = append(a.Others, a.halved())
 	}
+}
+
+// giveMost fills the largest cache that the engine can be given on this card, in whole MiB.
+func (a *Answer) giveMost() {
+	most := uint64(math.MaxUint64)
+	for _, f := range a.Ranks {
+		beside := uint64(f.taken) + f.all() - f.Cache + f.Captured*perGraph + keep
+		most = min(most, a.CardBytes-min(beside, a.CardBytes))
+	}
+	most = most >> 20 << 20
+	blocks := most / max(1, a.block)
+	if a.blocks == 0 || blocks == 0 || blocks == a.blocks {
+		return
+	}
+	part := float64(blocks) / float64(a.blocks)
+	o := Other{Bytes: a.CardBytes, Tokens: uint64(math.Round(float64(a.Tokens) * part)), Requests: a.Requests * part}
+	o.Set, o.Serves = fmt.Sprintf("--%s %d", a.GivenBy, most), o.Requests >= 1
+	a.Others = append(a.Others, o)
 }
 
 // halved returns what half as large tokens give an engine whose cache is what is free, whatever they are.
@@ -119,7 +178,7 @@ func (a *Answer) halved() Other {
 		half.Ranks[i].block /= 2
 	}
 	o := half.with(a.CardBytes, a.Utilization)
-	o.Set = "--kv-cache-dtype fp8_e4m3"
+	o.Set = a.kind.half
 	return o
 }
 
@@ -142,7 +201,7 @@ func (a *Answer) utilization(total uint64) float64 {
 // the same size are one. Those on which the engine would choose another batch, or other kernels,
 // want a run.
 func (a *Answer) OtherCards(major, minor int) {
-	if a.Utilization == 0 { // it is not known
+	if a.Utilization == 0 || a.Need == 0 { // they are not known
 		return
 	}
 	names := map[uint64][]string{}

@@ -74,16 +74,47 @@ func TestFractionOfOtherCards(t *testing.T) {
 	}
 }
 
-// TestTokensThatDoNotFollow: where layers keep parts of the context, or the tokens are capped, nothing is derived.
+// TestTokensThatDoNotFollow: where the note has no blocks, as of states or of tokens that are capped, nothing is derived, and
+// the card that it needs is unknown.
 func TestTokensThatDoNotFollow(t *testing.T) {
-	for _, change := range []func(*Note){
-		func(n *Note) { n.Cache.Groups[0][0] = "SWAKVPool" },
-		func(n *Note) { n.Cache.Blocks = 0 },
-	} {
-		a := New(freely(change))
-		a.Settings(512 << 20)
-		if o := a.with(a.CardBytes, .9); len(a.Others) > 0 || o.Serves || a.Need > 0 {
-			t.Errorf("%+v, %+v", o, a)
-		}
+	a := New(freely(func(n *Note) { n.Cache.Blocks = 0 }))
+	a.Settings(512 << 20)
+	a.OtherCards(8, 9)
+	if o := a.with(a.CardBytes, .9); len(a.Others) > 0 || len(a.Cards) > 0 || o.Serves || a.Need > 0 {
+		t.Errorf("%+v, %+v", o, a)
+	}
+}
+
+// windowed changes the note into that of a model half of whose layers keep a window of 4096, for .8 as many tokens.
+func windowed(n *Note) {
+	n.Cache.Groups[0][0] = "SWAKVPool"
+	n.Cache.Least, n.Cache.Requests, n.Cache.Longest = 5123, 1.5*397868./8192, []uint64{131072, 49733}
+}
+
+// TestWindows: tokens follow from bytes as elsewhere, there are as many as the engine starts with, and requests are those of its count.
+func TestWindows(t *testing.T) {
+	a := New(freely(windowed))
+	if a.Requests != 1.5*397868/8192 || a.Longest8 != 49733 || len(a.Doubts) > 0 {
+		t.Errorf("%+v", a)
+	}
+	more := a.with(a.CardBytes, a.Utilization+.01)
+	if part := float64(more.Tokens) / float64(a.Tokens); part < 1.01 || math.Abs(more.Requests-part*a.Requests) > 1e-9 {
+		t.Errorf("%+v", more)
+	}
+	// A request of 8192 wants no more than 5,462 tokens, and the engine 5,123 at least.
+	const token = 32768
+	if o := a.with(a.Need, a.Utilization); o.Tokens < 5400 || o.Tokens > 5462 || !o.Serves {
+		t.Errorf("%+v on %d", o, a.Need)
+	}
+	a = New(freely(func(n *Note) { windowed(n); n.Cache.Least = 9000 }))
+	if o := a.with(a.Need, a.Utilization); o.Tokens < 8990 || o.Tokens > 9000 {
+		t.Errorf("%+v on %d", o, a.Need)
+	}
+	if o := a.with(a.Need-200*token, a.Utilization); o.Serves {
+		t.Errorf("%+v: fewer than it starts with", o)
+	}
+	a = New(freely(func(n *Note) { windowed(n); n.Config.MaxSeqs = 7 }))
+	if o := a.with(a.CardBytes, .9); a.Requests != 7 || o.Requests != 7 {
+		t.Errorf("%f, %+v: more than it runs", a.Requests, o)
 	}
 }

@@ -15,6 +15,8 @@ total = size.value
 
 def take(n):
     global allocated, peak
+    if allocated + n > total:
+        raise RuntimeError("CUDA out of memory. Tried to allocate %d bytes" % n)
     allocated += n
     peak = max(peak, allocated)
 

@@ -3,10 +3,13 @@ from sglang.srt.utils import common
 
 class ServerArgs:
     tp_size = pp_size = dp_size = 1
-    quantization = max_running_requests = context_length = max_total_tokens = speculative_algorithm = None
+    quantization = max_running_requests = context_length = speculative_algorithm = None
     kv_cache_dtype = dtype = "auto"
 
-    def __init__(self, model_path=".", mem_fraction_static=None):
+    swa_full_tokens_ratio = 0.5
+
+    def __init__(self, model_path=".", mem_fraction_static=None, window=None, max_total_tokens=None):
+        self.window, self.max_total_tokens = window, max_total_tokens
         self.model_path, self.tokenizer_path, self.mem_fraction_static = model_path, None, mem_fraction_static
         self.load_format, self.skip_tokenizer_init, self.chunked_prefill_size = "auto", False, None
 

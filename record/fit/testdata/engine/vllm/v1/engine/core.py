@@ -21,6 +21,8 @@ class EngineCore:
         blocks = worker.determine_available_memory() // MiB  # a block of 16 tokens takes 1 MiB
         if blocks <= 0:
             raise ValueError("No available memory for the cache blocks.")
+        if 16 * blocks < config.model_config.max_model_len:
+            raise ValueError("1 GiB KV cache is needed, which is larger than the available KV cache memory.")
         groups = [SimpleNamespace(kv_cache_spec=FullAttentionSpec())]
         cache = SimpleNamespace(num_blocks=blocks, kv_cache_groups=groups, kv_cache_tensors=2 * [SimpleNamespace(size=blocks * MiB)])
         worker.initialize_from_config(cache)

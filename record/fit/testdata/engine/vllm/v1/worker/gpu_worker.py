@@ -55,6 +55,8 @@ class Worker:
 
     def determine_available_memory(self):
         self.model_runner.profile_run()
+        if self.config.cache_config.kv_cache_memory_bytes:
+            return int(self.config.cache_config.kv_cache_memory_bytes)
         return self.requested_memory - 1100 * MiB  # as older releases, which do not keep it
 
     def initialize_from_config(self, config):
