@@ -15,23 +15,52 @@ import (
 	"strings"
 )
 
-// Named returns the engine that a command starts, by its words and, of a Python program, by
-// what that imports; "" if it is none that is known.
+// launchers start the program that their command names behind options of theirs.
+var launchers = []string{
+	"chrt", "conda", "env", "ionice", "nice", "nohup", "numactl", "pdm", "pipenv", "poetry", "setsid", "stdbuf", "taskset", "time",
+	"timeout", "uv", "xvfb-run",
+}
+
+// Named returns the engine that a command starts, by its words, also behind those that launch it (env, nice, uv
+// run), and, of a Python program, by what that imports and makes; "" if it is none that is known.
 func Named(command []string) string {
-	for _, e := range engines {
-		imports := regexp.MustCompile(`(?m)^\s*(?:import|from)\s+` + e.name + `\b`)
-		for i, word := range command {
-			module := i > 0 && command[i-1] == "-m" && (word == e.name || strings.HasPrefix(word, e.name+"."))
-			script := i > 0 && command[i-1] == "-c" && imports.MatchString(word)
-			if module || script || filepath.Base(word) == e.name && i == 0 {
+	for i, word := range command {
+		for _, e := range engines {
+			switch {
+			case i > 0 && command[i-1] == "-m" && (word == e.name || strings.HasPrefix(word, e.name+".")):
 				return e.name
-			}
-			if strings.HasSuffix(word, ".py") && imports.MatchString(head(word)) {
+			case i > 0 && command[i-1] == "-c" && e.isMadeIn(word):
+				return e.name
+			case filepath.Base(word) == e.name && (i == 0 || e.isLaunched(command, i)):
+				return e.name
+			case strings.HasSuffix(word, ".py") && e.isMadeIn(head(word)):
 				return e.name
 			}
 		}
+		if strings.HasSuffix(word, ".py") { // what follows are its arguments
+			return ""
+		}
 	}
 	return ""
+}
+
+// isLaunched reports whether a word of a command is the engine's program behind one that launches it, and no
+// value of an option there, as in uv run --with vllm.
+func (k *kind) isLaunched(command []string, i int) bool {
+	return slices.Contains(launchers, filepath.Base(command[0])) && i+1 < len(command) && slices.Contains(k.commands, command[i+1])
+}
+
+// comment is one of Python.
+var comment = regexp.MustCompile(`(?m)#.*$`)
+
+// isMadeIn reports whether a Python program imports the engine's package and makes an engine. One that takes
+// other names of it, as some that train do, is none.
+func (k *kind) isMadeIn(text string) bool {
+	const module = `[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*,[ \t]*` // before it, in import os, vllm
+	imports := regexp.MustCompile(`(?m)(?:^|;)[ \t]*(?:from[ \t]+|import[ \t]+(?:` + module + `)*)` + k.name + `\b`)
+	makes := regexp.MustCompile(`\b(?:` + strings.Join(k.makes, "|") + `)(?:\.from_\w+)?\(`)
+	text = comment.ReplaceAllString(text, "")
+	return imports.MatchString(text) && makes.MatchString(text)
 }
 
 // head returns the beginning of a file; "" if it cannot be read.

@@ -370,9 +370,10 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNamed: the words before an engine's program are those that launch it, and a word elsewhere that is its name is none.
 func TestNamed(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "serve.py")
-	if err := os.WriteFile(script, []byte("import os\nfrom vllm import LLM\n"), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte("import os\nfrom vllm import LLM\nLLM('m')\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
@@ -380,17 +381,62 @@ func TestNamed(t *testing.T) {
 	}{
 		{"vllm serve m", "vllm"},
 		{"/opt/v/bin/vllm serve m", "vllm"},
+		{"sglang serve --model-path m", "sglang"},
+		{"env X=1 vllm serve m", "vllm"},
+		{"/usr/bin/env -u A X=1 /opt/v/bin/vllm serve m", "vllm"},
+		{"nice vllm serve m", "vllm"},
+		{"nice -n 5 timeout 60 sglang serve m", "sglang"},
+		{"timeout -k 5 60 vllm serve m", "vllm"},
+		{"taskset -c 0-3 vllm serve m", "vllm"},
+		{"numactl -m 0 vllm serve m", "vllm"},
+		{"uv run vllm serve m", "vllm"},
+		{"uv run --with vllm vllm serve m", "vllm"},
+		{"uv run --with vllm python train.py", ""},
+		{"uv run " + script, "vllm"},
+		{"uv run --with vllm train.py", ""},
 		{"python -m vllm.entrypoints.openai.api_server --model m", "vllm"},
+		{"python -m sglang.launch_server --model-path m", "sglang"},
+		{"env X=1 nice python3 -u -m vllm.entrypoints.openai.api_server --model m", "vllm"},
 		{"python " + script, "vllm"},
+		{"timeout 60 python " + script, "vllm"},
+		{"python -m torch.distributed.run " + script, "vllm"},
+		{"python train.py " + script, ""},
 		{"python train.py vllm", ""},
+		{"python train.py vllm serve", ""},
+		{"nice ./train vllm", ""},
+		{"./train vllm serve", ""},
 		{"python -m vllmx", ""},
+		{"", ""},
 	} {
 		if got := Named(strings.Fields(tc.command)); got != tc.want {
 			t.Errorf("%s: %q", tc.command, got)
 		}
 	}
-	if got := Named([]string{"python", "-c", "import vllm; vllm.LLM('m')"}); got != "vllm" {
-		t.Errorf("-c: %q", got)
+}
+
+// TestNamedByPython: a program is an engine's where it makes one, however it imports the package.
+func TestNamedByPython(t *testing.T) {
+	for _, tc := range []struct {
+		text, want string
+	}{
+		{"import vllm; vllm.LLM('m')", "vllm"},
+		{"import os, vllm\nvllm.LLM('m')", "vllm"},
+		{"import os as o , sys,vllm\nvllm.LLM('m')", "vllm"},
+		{"import sys; import vllm as v\nv.LLM('m')", "vllm"},
+		{"from vllm import SamplingParams, LLM\nllm = LLM(\n    'm')", "vllm"},
+		{"if True:\n\tfrom vllm.v1.engine.async_llm import AsyncLLM\n\tAsyncLLM.from_engine_args(a)", "vllm"},
+		{"import sglang as sgl\nsgl.Engine(model_path='m')", "sglang"},
+		{"from vllm import SamplingParams\nfrom trl import GRPOTrainer\nGRPOTrainer(p)", ""},
+		{"from vllm import SamplingParams\n# as LLM(m) would\ntrain()", ""},
+		{"from vllm import SamplingParams\nMyLLM(p)", ""},
+		{"import vllmx\nLLM('m')", ""},
+		{"import my.vllm\nLLM('m')", ""},
+		{"print('import vllm')\nLLM('m')", ""},
+		{"import vllm\nEngine()", ""},
+	} {
+		if got := Named([]string{"python", "-c", tc.text}); got != tc.want {
+			t.Errorf("%q: %q", tc.text, got)
+		}
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 type kind struct {
 	name  string   // of its program and of its Python package
 	serve []string // the words of a command that serves a model, before the folder
-	part  string   // the option that says which part of the card it may take
-	given string   // the option that says how many bytes its cache has, whatever that part is; "" if none does
+	// commands are those of its program that start an engine, and makes what makes one in Python.
+	commands, makes []string
+	part            string // the option that says which part of the card it may take
+	given           string // the option that says how many bytes its cache has, whatever that part is; "" if none does
 	// ofFree: that part is of the memory that is free before the weights are loaded; else of the card. And it is
 	// what is left by the rest then, so that what it measures is free memory.
 	ofFree bool
@@ -28,6 +30,7 @@ type kind struct {
 var engines = []kind{
 	{
 		name: "sglang", serve: []string{"serve", "--model-path"}, part: "mem-fraction-static", ofFree: true,
+		commands: []string{"serve"}, makes: []string{"Engine", "Runtime", "launch_server"},
 		sizes: []uint64{20, 35, 60, 90, 160},
 		chosen: func(c *config) map[string]any {
 			return map[string]any{"chunked_prefill_size": c.MaxBatched, "mem_fraction_static": c.Utilization}
@@ -37,6 +40,7 @@ var engines = []kind{
 	},
 	{
 		name: "vllm", serve: []string{"serve"}, part: "gpu-memory-utilization", given: "kv-cache-memory-bytes",
+		commands: []string{"serve", "bench", "run-batch"}, makes: []string{"LLM", "LLMEngine", "AsyncLLM", "AsyncLLMEngine", "run_server"},
 		sizes: []uint64{70},
 		chosen: func(c *config) map[string]any {
 			return map[string]any{"max_num_batched_tokens": c.MaxBatched, "max_num_seqs": c.MaxSeqs}
