@@ -23,9 +23,18 @@ func writeEngine(t *text, rep *fit.Report) {
 	if len(rep.Ran) > 0 {
 		tab := engineTable("card")
 		for _, c := range rep.Ran {
+			if c.Engine == nil {
+				tab.Row(c.Card, "failed")
+				continue
+			}
 			engineRow(tab, c.Card, c.Engine)
 		}
 		t.Table(tab)
+		for _, c := range rep.Ran {
+			if c.Engine == nil {
+				t.Line("%s: %s", c.Card, c.Error)
+			}
+		}
 		t.section("")
 	}
 	a := rep.Engine
@@ -55,7 +64,11 @@ func writeEngine(t *text, rep *fit.Report) {
 		t.Table(tab)
 	}
 	if len(a.Cards) > 0 {
-		t.section("Other cards of its compute capability, by arithmetic")
+		of, each := "", ""
+		if a.GPUs > 1 {
+			of, each = fmt.Sprintf(", %d of each", a.GPUs), fmt.Sprintf("%d GPUs of ", a.GPUs)
+		}
+		t.section("Other cards of its compute capability" + of + ", by arithmetic")
 		tab := report.NewTable("card", ">tokens", ">requests")
 		for _, o := range a.Cards {
 			if o.Serves {
@@ -63,11 +76,13 @@ func writeEngine(t *text, rep *fit.Report) {
 			}
 		}
 		t.Table(tab)
-		t.Line("One request of %s is served from %s on.", report.Count(a.MaxLen), size.Format(a.Need))
+		t.Line("One request of %s is served from %s%s on.", report.Count(a.MaxLen), each, size.Format(a.Need))
 	}
 
 	t.section("")
-	t.Line("For the simulated GPU: %s.", strings.Join(append(a.Set, a.Options...), ", "))
+	if set := slices.Concat(a.Set, a.Options); len(set) > 0 {
+		t.Line("For the simulated GPU: %s.", strings.Join(set, ", "))
+	}
 	for _, d := range rep.Differences() {
 		t.Line("%s", d)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"gpumem/internal/report"
@@ -22,6 +23,7 @@ func TestEngineText(t *testing.T) {
 	refused := serves
 	refused.Serves, refused.Reason, refused.Need, refused.Others, refused.Cards, refused.Doubts = false, "ValueError: No available\nmemory", 18*gib, nil, nil, nil
 	two := serves
+	two.Set, two.Options = nil, nil
 	two.GPUs, two.Replicas, two.Ranks = 2, 2, []fit.EngineFigures{serves.Figures, {Weights: 14 * gib, Activations: gib, Cache: 4 * gib, Left: gib}}
 	given := serves
 	given.Given, given.GivenBy, given.Serves, given.Reason = 4*gib, "kv-cache-memory-bytes", false, "its largest batch has no room"
@@ -61,6 +63,14 @@ GPU  weights  activations   graphs    other  KV cache   left
 1     14 GiB        1 GiB      0 B      0 B     4 GiB  1 GiB
 
 set                   tokens  requests
+--kv-cache-dtype fp8  54,496       6.7
+
+Other cards of its compute capability, 2 of each, by arithmetic
+card   tokens  requests
+L40S  100,000      12.2
+One request of 8,192 is served from 2 GPUs of 20 GiB on.
+
+Other is buffers
 `, &fit.Report{Engine: &two}},
 		{"refused", `card  serves  tokens  requests  of length  weights  activations  KV cache
 L4    yes     27,248       3.3      8,192   15 GiB        1 GiB     4 GiB
@@ -81,6 +91,12 @@ It ran on 22 GiB to learn what it needs: its tokens do not follow from bytes, so
   which GPUs serve one request of 8,192 (vllm 0.33.0, bfloat16,
   gpu-memory-utilization 0.9) is unknown.
 `, &fit.Report{Engine: &unknown}},
+		{"an error on one card", `card  serves  tokens  requests  of length  weights  activations  KV cache
+L4    yes     27,248       3.3      8,192   15 GiB        1 GiB     4 GiB
+T4    failed
+T4: ValueError: heads
+
+Serves: `, &fit.Report{Engine: &serves, Ran: []fit.RanCard{{Card: "L4", Engine: &serves}, {Card: "T4", Error: "ValueError: heads"}}}},
 		{"refused on every card", `Does not serve on 14 GiB: ValueError: No memory
 Nor on 1 TiB, so what it needs is not known: OutOfMemoryError: CUDA
 `, &fit.Report{Engine: &fit.Engine{Reason: "ValueError: No memory", RefusedOn: 1 << 40, LastReason: "OutOfMemoryError: CUDA"}}},
@@ -98,8 +114,9 @@ The rest of this answer is for max-model-len=8192.
 			out := &text{Text: report.Text{Width: textWidth}}
 			writeFit(out, tc.rep)
 			got := out.String()
-			if got = got[:min(len(got), len(tc.want))]; got != tc.want {
-				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
+			want := strings.TrimSuffix(tc.want, "\n") // of the beginning
+			if got = got[:min(len(got), len(want))]; got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

@@ -14,10 +14,7 @@ import (
 
 // TestCatching: which statements of a program catch an error and go on.
 func TestCatching(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	out, err := exec.Command(python, "testdata/catching.py", "beyond.py").CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("%v\n%s", err, out)

@@ -280,10 +280,7 @@ func FuzzParseAssume(f *testing.F) {
 // TestSizesWatch: the calls are counted where PyTorch has a library of operators that hands on their keys, which torch itself
 // knows, and not the modules that were imported.
 func TestSizesWatch(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	out, err := exec.Command(python, "testdata/watched.py", "sizes.py").CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) != 0 {
 		t.Errorf("%v\n%s", err, out)

@@ -1,7 +1,6 @@
 package fit_test
 
 import (
-	"os/exec"
 	"testing"
 
 	"gpumem/device/sim"
@@ -11,10 +10,7 @@ import (
 // TestHardEnds: what a process has is free when it has ended, however it did, and not before. Nor is a process lost to the answer
 // because the card has no room for its context.
 func TestHardEnds(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	const loop = `for i in 1 2 3; do "$0" testdata/ends.py one "$1"; done; true`
 	for _, tc := range []struct {
 		program, how string // program "": a shell's

@@ -13,9 +13,7 @@ import (
 	"strings"
 
 	"gpumem/device/sim"
-	"gpumem/record/advise"
 	"gpumem/record/internal/engine"
-	"gpumem/record/replay"
 	"gpumem/record/trace"
 )
 
@@ -67,25 +65,14 @@ func answerEngine(cfg Config, p program, r *ran, a *Engine) *Report {
 	} else {
 		a.Serves = false
 	}
-	a.OtherCards(cfg.Sim.CCMajor, cfg.Sim.CCMinor)
-	rep := &Report{
-		Report: &advise.Report{
-			DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{},
-		},
-		Program: p, Peaks: []Peak{}, Engine: a,
-	}
-	if t := r.largestTrace(); t != nil {
-		rep.Trace, rep.PeakBytes = replay.Describe(t), t.PeakLive
-	}
-	rep.Trace.Source = strings.Join(cfg.Command, " ")
-	var need *uint64
+	a.OtherCards(cfg.Sim.Total, cfg.Sim.CCMajor, cfg.Sim.CCMinor)
+	rep := bareReport(cfg, p, r.largestTrace())
+	rep.Engine, rep.Fits, rep.AsItIs = a, a.Serves, a.Serves
+	rep.Contents = []item{{"weights", a.Weights}, {"activations", a.Activations}, {"graphs", a.Graphs}, {"outside", a.Outside}, {"KV cache", a.Cache}}
 	if a.Need > 0 {
-		need = &a.Need
+		rep.SmallestDevice = &a.Need
 	}
-	rep.Summary = Summary{
-		Fits: a.Serves, PeakBytes: rep.PeakBytes, Outside: cfg.Context, Settings: []pair{}, SmallestDevice: need, Differs: rep.Differences(),
-		Contents: []item{{"weights", a.Weights}, {"activations", a.Activations}, {"graphs", a.Graphs}, {"outside", a.Outside}, {"KV cache", a.Cache}},
-	}
+	rep.Differs = rep.Differences()
 	if cfg.Record != "" {
 		rep.NotKept = r.keep(cfg.Record)
 	}
@@ -110,10 +97,13 @@ const EngineContext = 512 << 20
 // engineRefused is the report about an engine that was refused memory on a simulated GPU: its own reason,
 // and the options that it chose for the card, which it is to have on a larger one, too.
 func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on uint64) *Report {
-	r := tooLarge(cfg, p, nil)
-	r.Program.RanOn, r.Program.TooLarge = on, on == largest
+	p.RanOn, p.TooLarge = on, on == largest
+	r := bareReport(cfg, p, nil)
 	r.Engine, r.chosen, r.onAny = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes), engine.OnAnyCard(notes)
 	r.Differs = r.Differences()
+	if cfg.Record != "" {
+		r.NotKept = notKept(cfg.Record)
+	}
 	return r
 }
 
@@ -145,10 +135,11 @@ type SimCard struct {
 type RanCard struct {
 	Card   string  `json:"card"`
 	Engine *Engine `json:"engine"`
+	Error  string  `json:"error,omitempty"` // why there is no answer; then Engine is nil
 }
 
 // RunCards answers for several cards, for each by a run. The report is of the first on which the
-// engine serves, or of the first.
+// engine serves, or of the first that has an answer. The error is that of each card if none has.
 func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error) {
 	if Named(cfg.Command) == "" {
 		return nil, errors.New("several cards are for engines that serve models: a program is answered for one, with the smallest that it fits")
@@ -158,23 +149,42 @@ func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error)
 	}
 	var best *Report
 	var ran []RanCard
+	var first error
 	for _, c := range cards {
 		one := cfg
 		one.Sim, one.GPUs, one.Context = c.Sim, c.GPUs, c.Context
 		r, err := Run(ctx, one)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, err
+		case err == nil && r.Engine == nil:
+			err = errors.New("no engine was seen to become ready, nor why it did not")
+		}
 		if err != nil {
-			return nil, fmt.Errorf("for %s: %w", c.Name, err)
+			ran, first = append(ran, RanCard{Card: c.Name, Error: err.Error()}), cmp.Or(first, err)
+			continue
 		}
-		if r.Engine == nil {
-			return nil, fmt.Errorf("for %s: no engine was seen to become ready, nor why it did not", c.Name)
-		}
-		ran = append(ran, RanCard{c.Name, r.Engine})
+		ran = append(ran, RanCard{Card: c.Name, Engine: r.Engine})
 		if best == nil || r.Fits && !best.Fits {
 			best = r
 		}
 	}
+	if best == nil {
+		return nil, noCard(ran, first)
+	}
 	best.Ran = ran
 	return best, nil
+}
+
+// noCard returns the error of cards that all failed, the first of them with first.
+func noCard(ran []RanCard, first error) error {
+	more := ""
+	for _, c := range ran {
+		if c.Error != first.Error() {
+			more += fmt.Sprintf("; for %s: %s", c.Card, c.Error)
+		}
+	}
+	return fmt.Errorf("for %s: %w%s", ran[0].Card, first, more)
 }
 
 // engineDifferences are the ways in which an engine's start differed from one on a card.

@@ -2,11 +2,11 @@ package fit_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -299,10 +299,7 @@ func standIn(t *testing.T, options ...string) fit.Config {
 // standInOf is the same for the program of another engine.
 func standInOf(t *testing.T, program string, options ...string) fit.Config {
 	t.Helper()
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	return fit.Config{Command: append([]string{python, "testdata/engine/" + program}, options...), Env: environ(t), Sim: sim.Config{Total: 4000 << 20, CCMajor: 8, CCMinor: 9}, Stderr: os.Stderr}
 }
 
@@ -490,8 +487,17 @@ func TestEngineRefusedOnEveryCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "RuntimeError: CUDA out of memory. Tried to allocate 2 TiB"
-	if a := r.Engine; r.Fits || a.Serves || a.Reason != why || a.LastReason != why || a.RefusedOn != 1<<40 || a.Need != 0 || again != 2 || len(r.Ran) != 1 {
-		t.Errorf("%d times, %+v", again, a)
+	type outcome struct {
+		fits, serves bool
+		first, last  string
+		on, need     uint64
+		again, cards int
+	}
+	a := r.Engine
+	if got, want := (outcome{r.Fits, a.Serves, a.Reason, a.LastReason, a.RefusedOn, a.Need, again, len(r.Ran)}), (outcome{
+		first: why, last: why, on: 1 << 40, again: 2, cards: 1,
+	}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
@@ -601,6 +607,81 @@ func TestEngineCards(t *testing.T) {
 	}
 	if len(r.Ran) != 2 || r.Ran[0].Engine.Serves || !r.Ran[1].Engine.Serves || r.Engine != r.Ran[1].Engine {
 		t.Errorf("%+v", r.Ran)
+	}
+}
+
+// TestEngineCardsFail: the reason of a card that has no answer stands in its row, and the others have theirs. The error of all is one line,
+// in which each reason stands once.
+func TestEngineCardsFail(t *testing.T) {
+	sized := func(name string, mib uint64) fit.SimCard {
+		return fit.SimCard{Name: name, Sim: sim.Config{Total: mib << 20, CCMajor: 8, CCMinor: 9}}
+	}
+	const why = "the program failed on the simulated GPU, and not for lack of memory (the engine did not become ready): ValueError: heads"
+	r, err := fit.RunCards(t.Context(), standIn(t, "broken_below=3000"), []fit.SimCard{sized("small", 2000), sized("large", 4000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if small, large := r.Ran[0], r.Ran[1]; small.Engine != nil || small.Error != why || large.Error != "" || r.Engine != large.Engine || !r.Fits {
+		t.Errorf("%+v", r.Ran)
+	}
+	_, err = fit.RunCards(t.Context(), standIn(t, "broken_below=3000"), []fit.SimCard{sized("small", 2000), sized("another", 2500)})
+	if failed := new(fit.FailedError); !errors.As(err, &failed) || err.Error() != "for small: "+why {
+		t.Error(err)
+	}
+}
+
+// TestEngineNotRecorded: the answer is there, and that nothing is kept, also where it does not serve.
+func TestEngineNotRecorded(t *testing.T) {
+	for _, options := range [][]string{nil, {"never=1"}} {
+		cfg := standIn(t, options...)
+		cfg.Record = filepath.Join(t.TempDir(), "run.trace")
+		r, err := fit.Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := cfg.Record + ": there is no recording to keep: no allocation of the program was recorded"
+		if r.Engine == nil || r.NotKept == nil || r.NotKept.Error() != want {
+			t.Errorf("%q: %v", options, r.NotKept)
+		}
+	}
+}
+
+// TestReportsHaveOneShape: what is a list in the report of a program is one in those of an engine, of one that is refused everywhere, and
+// of a program that is too large, and each has all that the first one has.
+func TestReportsHaveOneShape(t *testing.T) {
+	python, env := python(t)
+	run := func(cfg fit.Config) map[string]any {
+		t.Helper()
+		r, err := fit.Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all map[string]any
+		if err := json.Unmarshal(text, &all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	program := fit.Config{Command: []string{python, "testdata/driver.py", "none", "100", "end"}, Env: env, Sim: sim.Config{Total: 2 << 30}}
+	endless := program
+	endless.Command = []string{python, "testdata/driver.py", "none", "2000000", "end"}
+	first := run(program)
+	for name, other := range map[string]map[string]any{"engine": run(standIn(t)), "refused": run(standIn(t, "never=1")), "too large": run(endless)} {
+		if (other["engine"] == nil) != (name == "too large") {
+			t.Fatalf("%s: %v", name, other)
+		}
+		for key, value := range first {
+			got, ok := other[key]
+			_, isList := value.([]any)
+			_, both := got.([]any)
+			if _, isText := value.(string); !ok && !isText || isList && !both { // texts may be left out
+				t.Errorf("%s: %s is %v, and %v in the report of a program", name, key, got, value)
+			}
+		}
 	}
 }
 

@@ -691,15 +691,18 @@ func answer(ctx context.Context, cfg Config, p program, t *trace.Trace, r *ran) 
 	return report, nil
 }
 
-// bareReport is an answer without a recording that was replayed: about an engine, or a program of which no more is known
-// than that it was refused memory.
-func bareReport(cfg Config, p program) *Report {
+// bareReport is an answer without a replay: about an engine, or a program of which no more is known than that it was
+// refused memory, and what it had by then if t is not nil.
+func bareReport(cfg Config, p program, t *trace.Trace) *Report {
 	r := &Report{
 		Report: &advise.Report{
 			DeviceBytes: cfg.Sim.Total, UsedBytes: cfg.Sim.Used + cfg.Sim.Display, ContextBytes: cfg.Context, Candidates: []*advise.Candidate{},
 		},
 		Summary: Summary{Outside: cfg.Context, Contents: []item{}, Settings: []pair{}, Doubts: []Doubt{}},
 		Program: p, Peaks: []Peak{},
+	}
+	if t != nil {
+		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
 	}
 	r.Trace.Source = strings.Join(cfg.Command, " ")
 	r.Differs = r.Differences()
@@ -710,12 +713,7 @@ func bareReport(cfg Config, p program) *Report {
 // need more, or take all that it can get. What it had by then is known, if t is not nil.
 func tooLarge(cfg Config, p program, t *trace.Trace) *Report {
 	p.RanOn, p.TooLarge = largest, true
-	r := bareReport(cfg, p)
-	if t != nil {
-		r.Trace, r.PeakBytes = replay.Describe(t), t.PeakLive
-		r.Trace.Source = strings.Join(cfg.Command, " ")
-	}
-	return r
+	return bareReport(cfg, p, t)
 }
 
 func exists(path string) bool {

@@ -3,7 +3,6 @@ package fit_test
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -14,10 +13,7 @@ import (
 // TestKernelsAreNotCompiled: what would be compiled when it is first used is not, is called, and does
 // nothing; lengths that kernels have added up pass for those that are given. A plan of a batch is there: FlashInfer asks for it before it runs.
 func TestKernelsAreNotCompiled(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	folder := t.TempDir()
 	for name, text := range map[string]string{
 		"flashinfer/__init__.py":     "",
@@ -39,7 +35,9 @@ func TestKernelsAreNotCompiled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, filepath.Join(folder, "serve.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	_, err := fit.Run(t.Context(), fit.Config{
+		Command: []string{python, filepath.Join(folder, "serve.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr,
+	})
 	if !errors.Is(err, fit.ErrNoGPU) {
 		t.Error(err) // it came to its end, and took no memory
 	}
@@ -48,10 +46,7 @@ func TestKernelsAreNotCompiled(t *testing.T) {
 // TestTritonMeasuresEveryWayOfAProgram: only an engine is left two ways to run a kernel (testdata/engine/vllm). A
 // program that imports an engine's package, and makes none, measures all.
 func TestTritonMeasuresEveryWayOfAProgram(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	const program = `import sys
 sys.path.insert(0, "testdata/engine")
 import vllm
@@ -59,7 +54,7 @@ from triton.runtime.autotuner import Autotuner
 ways = Autotuner().prune_configs({})
 assert ways == Autotuner.configs, ways
 `
-	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", program}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	_, err := fit.Run(t.Context(), fit.Config{Command: []string{python, "-c", program}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
 	if !errors.Is(err, fit.ErrNoGPU) {
 		t.Error(err)
 	}

@@ -18,13 +18,20 @@ import (
 	"gpumem/record/trace"
 )
 
-// python returns python3, and an environment that has stand-ins for the frameworks.
-func python(t *testing.T) (string, []string) {
+// pythonPath returns the path of python3, without which a test is skipped.
+func pythonPath(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("SKIPPED: there is no python3 on PATH")
 	}
+	return path
+}
+
+// python returns python3, and an environment that has stand-ins for the frameworks.
+func python(t *testing.T) (string, []string) {
+	t.Helper()
+	path := pythonPath(t)
 	frameworks, err := filepath.Abs("testdata/frameworks")
 	if err != nil {
 		t.Fatal(err)

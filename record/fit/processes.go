@@ -416,15 +416,25 @@ func (r *ran) keep(to string) error {
 	if len(r.processes) == 1 {
 		return keep(r.processes[0].record, to)
 	}
+	kept := false
 	for _, p := range r.processes {
 		if p.trace == nil {
 			continue
 		}
+		kept = true
 		if err := keep(p.record, fmt.Sprintf("%s.%d", to, p.pid)); err != nil {
 			return err
 		}
 	}
+	if !kept {
+		return notKept(to)
+	}
 	return nil
+}
+
+// notKept is the error of a recording that is to be kept in a file, and that there is not.
+func notKept(to string) error {
+	return fmt.Errorf("%s: there is no recording to keep: no allocation of the program was recorded", to)
 }
 
 // Share is what one process has of a GPU.

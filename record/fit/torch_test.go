@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,10 +87,7 @@ func TestTorchRepeats(t *testing.T) {
 
 // TestTorchWithoutCUDA names the reason where PyTorch is a build for the processor.
 func TestTorchWithoutCUDA(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("SKIPPED: there is no python3 on PATH")
-	}
+	python := pythonPath(t)
 	folder := t.TempDir()
 	for name, text := range map[string]string{
 		"torch.py": "import types\n__version__, version = '2.15.0+cpu', types.SimpleNamespace(cuda=None)\n",
@@ -101,7 +97,7 @@ func TestTorchWithoutCUDA(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = fit.Run(t.Context(), fit.Config{Command: []string{python, filepath.Join(folder, "train.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
+	_, err := fit.Run(t.Context(), fit.Config{Command: []string{python, filepath.Join(folder, "train.py")}, Env: environ(t), Sim: sim.Config{Total: 1 << 30}, Stderr: os.Stderr})
 	if !errors.Is(err, fit.ErrNoGPU) || !strings.Contains(err.Error(), "PyTorch 2.15.0+cpu is built without CUDA") {
 		t.Error(err)
 	}

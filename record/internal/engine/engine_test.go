@@ -183,7 +183,8 @@ func TestStagesOfAPipeline(t *testing.T) {
 	}
 	alone := New([]*Note{first})
 	for _, total := range []uint64{a.CardBytes, a.CardBytes + 8<<30} {
-		if got, want := a.with(total, a.Utilization), alone.with(total, a.Utilization); got != want {
+		got, want := a.with(total, a.Utilization), alone.with(total, a.Utilization)
+		if want.GPUs++; got != want {
 			t.Errorf("%d: %+v, want %+v", total, got, want)
 		}
 	}
@@ -309,7 +310,7 @@ func TestSettings(t *testing.T) {
 // TestOtherCards: cards of the same compute capability, and none for which vLLM chooses another batch.
 func TestOtherCards(t *testing.T) {
 	a := New(recorded(t, nil))
-	a.OtherCards(8, 9)
+	a.OtherCards(a.CardBytes, 8, 9)
 	var names []string
 	for _, o := range a.Cards {
 		names = append(names, strings.Split(o.Card, ", ")...)
@@ -493,7 +494,7 @@ func FuzzNote(f *testing.F) {
 		}
 		if a := New([]*Note{n}); a != nil {
 			a.Settings(1 << 29)
-			a.OtherCards(8, 9)
+			a.OtherCards(a.CardBytes, 8, 9)
 			if _, err := json.Marshal(a); err != nil {
 				t.Error(err)
 			}

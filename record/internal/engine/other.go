@@ -17,6 +17,7 @@ import (
 type Other struct {
 	Set      string  `json:"set,omitempty"`  // a flag of the engine
 	Card     string  `json:"card,omitempty"` // or names of cards
+	GPUs     int     `json:"gpus"`           // of the card
 	Bytes    uint64  `json:"card_bytes"`
 	Serves   bool    `json:"serves"` // one request of the greatest length
 	Tokens   uint64  `json:"kv_cache_tokens"`
@@ -44,7 +45,7 @@ func (a *Answer) with(total uint64, utilization float64) Other {
 // withMore returns what the cache is on cards of a size where each GPU gives the engine more bytes. One that
 // was given is the same on each card that has room for it.
 func (a *Answer) withMore(total uint64, more func(*Figures) float64) Other {
-	o := Other{Bytes: total}
+	o := Other{GPUs: a.GPUs, Bytes: total}
 	if a.Given > 0 {
 		if total >= a.Need {
 			o.Tokens, o.Requests, o.Serves = a.Tokens, a.Requests, a.Requests >= 1
@@ -165,7 +166,7 @@ func (a *Answer) giveMost() {
 		return
 	}
 	part := float64(blocks) / float64(a.blocks)
-	o := Other{Bytes: a.CardBytes, Tokens: uint64(math.Round(float64(a.Tokens) * part)), Requests: a.Requests * part}
+	o := Other{GPUs: a.GPUs, Bytes: a.CardBytes, Tokens: uint64(math.Round(float64(a.Tokens) * part)), Requests: a.Requests * part}
 	o.Set, o.Serves = fmt.Sprintf("--%s %d", a.GivenBy, most), o.Requests >= 1
 	a.Others = append(a.Others, o)
 }
@@ -182,38 +183,39 @@ func (a *Answer) halved() Other {
 	return o
 }
 
-// sameBatch reports whether the engine chooses the same batch for a card of another size.
-func (a *Answer) sameBatch(total uint64) bool {
-	return !slices.ContainsFunc(a.kind.sizes, func(gib uint64) bool { return (total >= gib<<30) != (a.CardBytes >= gib<<30) })
+// sameBatch reports whether the engine chooses the same batch for two sizes of cards.
+func (k *kind) sameBatch(total, other uint64) bool {
+	return !slices.ContainsFunc(k.sizes, func(gib uint64) bool { return (total >= gib<<30) != (other >= gib<<30) })
 }
 
-// utilization returns the part of another card that the engine takes: unless it was given, what is not
-// in it is as large as on this card, in thousandths.
-func (a *Answer) utilization(total uint64) float64 {
+// utilization returns the part of another card that the engine takes, which chose its own for a card of a size:
+// unless it was given, what is not in it is as large as on that card, in thousandths.
+func (a *Answer) utilization(total, asked uint64) float64 {
 	if a.fixed || !a.kind.ofFree {
 		return a.Utilization
 	}
-	kept := (1 - a.Utilization) * float64(a.CardBytes)
+	kept := (1 - a.Utilization) * float64(asked)
 	return math.Round(1000*(1-kept/float64(total))) / 1000
 }
 
-// OtherCards fills what other cards of a compute capability give, the smallest first; those of
-// the same size are one. Those on which the engine would choose another batch, or other kernels,
-// want a run.
-func (a *Answer) OtherCards(major, minor int) {
+// OtherCards fills what as many of another card of a compute capability give, the smallest first; those of
+// the same size are one. Those on which the engine would choose another batch, or other kernels, want a run.
+// The card that was asked about is the one by whose size the engine has chosen, also where it was refused there
+// and measured on a larger one.
+func (a *Answer) OtherCards(asked uint64, major, minor int) {
 	if a.Utilization == 0 || a.Need == 0 { // they are not known
 		return
 	}
 	names := map[uint64][]string{}
 	for _, c := range card.All() {
 		total := c.Least()
-		isOther := c.CCMajor == major && c.CCMinor == minor && total != a.CardBytes && !strings.HasSuffix(c.Name, "laptop")
-		if isOther && a.sameBatch(total) {
+		isOther := c.CCMajor == major && c.CCMinor == minor && total != asked && !strings.HasSuffix(c.Name, "laptop")
+		if isOther && a.kind.sameBatch(total, asked) {
 			names[total] = append(names[total], c.Title())
 		}
 	}
 	for _, total := range slices.Sorted(maps.Keys(names)) {
-		o := a.with(total, a.utilization(total))
+		o := a.with(total, a.utilization(total, asked))
 		o.Card = strings.Join(names[total], ", ")
 		a.Cards = append(a.Cards, o)
 	}

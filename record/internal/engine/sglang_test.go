@@ -55,22 +55,41 @@ func TestOfFreeMemory(t *testing.T) {
 // TestFractionOfOtherCards: SGLang's own rule, by which 7280 MiB stay free for a batch of 4096, unless the fraction is given.
 func TestFractionOfOtherCards(t *testing.T) {
 	a := New(freely(nil))
-	a.OtherCards(8, 9)
+	a.OtherCards(a.CardBytes, 8, 9)
 	if len(a.Cards) == 0 {
 		t.Fatal("no cards")
 	}
 	for _, o := range a.Cards {
 		total := float64(o.Bytes) / (1 << 20)
 		own := math.Round(1000*(total-7280)/total) / 1000
-		if got := a.utilization(o.Bytes); math.Abs(got-own) > .0011 {
+		if got := a.utilization(o.Bytes, a.CardBytes); math.Abs(got-own) > .0011 {
 			t.Errorf("%s: %g, SGLang has %g", o.Card, got, own)
 		}
 		if o.Bytes < 20<<30 || o.Bytes >= 35<<30 || strings.Contains(o.Card, "L40S") {
 			t.Errorf("%s has another batch", o.Card)
 		}
 	}
-	if a = New(freely(func(n *Note) { n.Given = map[string]any{"mem_fraction_static": .676} })); a.utilization(32<<30) != .676 {
-		t.Errorf("%g of 32 GiB where it was given", a.utilization(32<<30))
+	if a = New(freely(func(n *Note) { n.Given = map[string]any{"mem_fraction_static": .676} })); a.utilization(32<<30, a.CardBytes) != .676 {
+		t.Errorf("%g of 32 GiB where it was given", a.utilization(32<<30, a.CardBytes))
+	}
+}
+
+// TestOtherCardsAfterARefusal: on 11 GiB the engine was refused with the fraction and the batch that it chose there, and measured with them
+// on 22. The cards with this batch are those below 20 GiB, and what stays free on them is as much as on the one of 11.
+func TestOtherCardsAfterARefusal(t *testing.T) {
+	const asked = 11 << 30
+	a := New(freely(nil))
+	a.OtherCards(asked, 8, 9)
+	if len(a.Cards) == 0 {
+		t.Fatal("no cards")
+	}
+	for _, o := range a.Cards {
+		if o.Bytes >= 20<<30 {
+			t.Errorf("%s has another batch", o.Card)
+		}
+		if kept, want := (1-a.utilization(o.Bytes, asked))*float64(o.Bytes), .324*asked; math.Abs(kept-want) > .0011*float64(o.Bytes) {
+			t.Errorf("%s keeps %.0f, want %.0f", o.Card, kept, want)
+		}
 	}
 }
 
@@ -79,7 +98,7 @@ func TestFractionOfOtherCards(t *testing.T) {
 func TestTokensThatDoNotFollow(t *testing.T) {
 	a := New(freely(func(n *Note) { n.Cache.Blocks = 0 }))
 	a.Settings(512 << 20)
-	a.OtherCards(8, 9)
+	a.OtherCards(a.CardBytes, 8, 9)
 	if o := a.with(a.CardBytes, .9); len(a.Others) > 0 || len(a.Cards) > 0 || o.Serves || a.Need > 0 {
 		t.Errorf("%+v, %+v", o, a)
 	}

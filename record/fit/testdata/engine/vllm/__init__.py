@@ -19,6 +19,10 @@ class LLM:
         from vllm.v1.engine.core import EngineCore
 
         EngineCore.fails = [error for name, error in FAILURES.items() if options.pop(name, 0)]
+        import torch
+
+        if torch.total < options.pop("broken_below", 0) * 2**20:
+            EngineCore.fails.append(ValueError("heads"))
 
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
         args = EngineArgs(model, **options)
