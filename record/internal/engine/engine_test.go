@@ -72,11 +72,16 @@ func TestDoubts(t *testing.T) {
 		}},
 		{"requests", "requests: vllm says 1e+308 at once", func(n *Note) { n.Cache.Requests = 1e308 }},
 		{"large utilization", "gpu-memory-utilization: vllm says 1e+300, which is no part of a card", func(n *Note) { n.Config.Utilization = 1e300 }},
+		{"more than the card", "gpu-memory-utilization: vllm says 1.5", func(n *Note) { n.Config.Utilization = 1.5 }},
 		{"small utilization", "gpu-memory-utilization: vllm says 1e-300", func(n *Note) { n.Config.Utilization = 1e-300 }},
 		{"available", "what is available for the cache: vllm says 1e+308 bytes", func(n *Note) { n.Worker.Available = 1e308 }},
 		{"no steps", "what the allocator of vllm had before and after load_model, initialize_from_config is not known", func(n *Note) { n.Stages = nil }},
 		{"card", "the GPU has 23563264328 bytes, and vllm says 23563264327", func(n *Note) { n.On = n.Worker.Total + 1 }},
 		{"outside", "outside: 1.13 GiB by the figures of vllm", func(n *Note) { n.Worker.Available -= 1 << 30 }},
+		{"outside of the driver", "outside: 0 B by the figures of vllm", func(n *Note) {
+			n.Worker.Available += 256 << 20
+			n.Stages[profiling][1].Free -= 256 << 20
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := New(recorded(t, tc.change))
@@ -141,6 +146,24 @@ func TestNoDoubtOfWholeBlocks(t *testing.T) {
 	}
 }
 
+// TestNoDoubtOfASharedCache: GPUs that share the cache of a request have as many times the tokens for each block.
+func TestNoDoubtOfASharedCache(t *testing.T) {
+	a := New(recorded(t, func(n *Note) {
+		n.Config.Decoding, n.Config.Prefilling = 2, 3
+		n.Cache.Tokens *= 6
+	}))
+	if len(a.Doubts) > 0 {
+		t.Errorf("%q", a.Doubts)
+	}
+}
+
+// TestNoDoubtOfASmallPart: figures that differ by less than .005 of them are the same, also if that is more than 32 MiB.
+func TestNoDoubtOfASmallPart(t *testing.T) {
+	if a := New(recorded(t, func(n *Note) { n.Worker.Params = n.Worker.Weights + 60<<20 })); len(a.Doubts) > 0 {
+		t.Errorf("%q", a.Doubts)
+	}
+}
+
 // TestNoDoubtOfWhatPyTorchHoldsUnused: releases differ in whether it counts as free after the profile.
 func TestNoDoubtOfWhatPyTorchHoldsUnused(t *testing.T) {
 	a := New(recorded(t, func(n *Note) {
@@ -161,6 +184,10 @@ func TestGraphsAreThoseOfTheirPools(t *testing.T) {
 	}))
 	if a.Graphs != 100<<20 || len(a.Doubts) > 0 {
 		t.Errorf("%d, %q", a.Graphs, a.Doubts)
+	}
+	a = New(recorded(t, func(n *Note) { n.Results[capturing], n.Apart = 10<<20, map[string]int64{capturing: 100 << 20} }))
+	if a.Graphs != 100<<20 {
+		t.Errorf("%d of pools that have grown by 100 MiB", a.Graphs)
 	}
 	a = New(recorded(t, func(n *Note) { n.Stages[capturing][0].Allocated -= 1 << 30 }))
 	if len(a.Doubts) > 0 {
@@ -200,7 +227,8 @@ func TestStagesOfAPipeline(t *testing.T) {
 
 // TestReplicas: each has the tokens of the first.
 func TestReplicas(t *testing.T) {
-	if a := New([]*Note{recorded(t, nil)[1], recorded(t, nil)[1]}); a.Replicas != 2 || a.GPUs != 2 || a.Tokens != 37856 {
+	second := recorded(t, func(n *Note) { n.Cache.Tokens-- })[1]
+	if a := New([]*Note{recorded(t, nil)[1], second}); a.Replicas != 2 || a.GPUs != 2 || a.Tokens != 37856 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -210,6 +238,9 @@ func TestSecondStart(t *testing.T) {
 	a := New(recorded(t, func(n *Note) { n.Once = map[string]uint64{running: 100 << 20} }))
 	if s := a.Second; s == nil || s.Activations != a.Activations-100<<20 || s.Tokens-a.Tokens != 100<<20/(128<<10) {
 		t.Errorf("%+v of %+v", s, a)
+	}
+	if a = New(recorded(t, func(n *Note) { n.Once = map[string]uint64{running: 10 << 30} })); a.Second.Activations != 0 {
+		t.Errorf("%+v: more than there is", a.Second)
 	}
 	if a = New(recorded(t, nil)); a.Second != nil {
 		t.Errorf("%+v", a.Second)
@@ -273,6 +304,13 @@ func TestGivenCache(t *testing.T) {
 	if len(a.Others) != 1 || a.Others[0].Set != "--kv-cache-memory-bytes 4581228544" || a.Others[0].Tokens != 2184*16 {
 		t.Errorf("%+v", a.Others)
 	}
+	a = New(recorded(t, func(n *Note) {
+		given(n)
+		n.Cache.Blocks, n.Worker.Cache = 2184, 2184*2<<20
+	}))
+	if a.Settings(512 << 20); len(a.Others) != 0 {
+		t.Errorf("%+v: it has the most", a.Others)
+	}
 	if a = New(recorded(t, func(n *Note) { given(n); n.Config.Utilization = .95 })); a.Need != uint64(math.Ceil(context/(1-.95))) {
 		t.Errorf("with .95 free at its start: %d", a.Need)
 	}
@@ -323,8 +361,10 @@ func TestOtherCards(t *testing.T) {
 			t.Errorf("no %s in %q", want, names)
 		}
 	}
-	if slices.Contains(names, "A10G") || slices.Contains(names, "H100 80GB") {
-		t.Errorf("%q", names)
+	for _, name := range names {
+		if name == "A10G" || name == "H100 80GB" || name == "L4" || strings.HasSuffix(name, "LAPTOP") {
+			t.Errorf("%s in %q", name, names)
+		}
 	}
 }
 

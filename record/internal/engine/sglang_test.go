@@ -93,6 +93,45 @@ func TestOtherCardsAfterARefusal(t *testing.T) {
 	}
 }
 
+// TestNoDoubtOfTheRequestTable: it is made with the cache.
+func TestNoDoubtOfTheRequestTable(t *testing.T) {
+	a := New(freely(func(n *Note) {
+		n.Worker.Table = 1 << 30
+		n.Stages[caching][1].Allocated += 1 << 30
+	}))
+	if len(a.Doubts) > 0 {
+		t.Errorf("%q", a.Doubts)
+	}
+}
+
+// TestFractionGivenToOneProcess: it was given also where a process that was noted later was not asked.
+func TestFractionGivenToOneProcess(t *testing.T) {
+	notes := append(freely(func(n *Note) { n.Given = map[string]any{"mem_fraction_static": .676} }), &Note{Engine: "sglang"})
+	if a := New(notes); a.utilization(32<<30, a.CardBytes) != .676 {
+		t.Errorf("%g", a.utilization(32<<30, a.CardBytes))
+	}
+}
+
+// TestLongestOfAShortModel: no request is longer than the model's positions, also of eight.
+func TestLongestOfAShortModel(t *testing.T) {
+	if a := New(freely(func(n *Note) { n.Config.Positions = 1000 })); a.Longest != 1000 || a.Longest8 != 1000 {
+		t.Errorf("%d, %d", a.Longest, a.Longest8)
+	}
+}
+
+// TestSameBatch: a size from which on there is another batch belongs to that one.
+func TestSameBatch(t *testing.T) {
+	k := kindOf("sglang")
+	for _, tc := range []struct {
+		a, b uint64
+		same bool
+	}{{20 << 30, 21 << 30, true}, {20<<30 - 1, 20 << 30, false}, {11 << 30, 12 << 30, true}, {21 << 30, 44 << 30, false}} {
+		if k.sameBatch(tc.a, tc.b) != tc.same || k.sameBatch(tc.b, tc.a) != tc.same {
+			t.Errorf("%d and %d", tc.a, tc.b)
+		}
+	}
+}
+
 // TestTokensThatDoNotFollow: where the note has no blocks, as of states or of tokens that are capped, nothing is derived, and
 // the card that it needs is unknown.
 func TestTokensThatDoNotFollow(t *testing.T) {
