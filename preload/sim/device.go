@@ -463,6 +463,10 @@ func (g *gpu) attribute(number int) int32 {
 		return int32(g.info.CCMajor)
 	case 76:
 		return int32(g.info.CCMinor)
+	case 81: // shared memory of a multiprocessor
+		return sharedMemory(g.info.CCMajor, g.info.CCMinor).multiprocessor << 10
+	case 97: // the most that a block may have of it
+		return sharedMemory(g.info.CCMajor, g.info.CCMinor).block << 10
 	case 83, 89: // managed memory, and touched by both at a time
 		return yes(g.info.HasManaged && (number == 83 || g.info.Oversubscribes))
 	case 102, 103, 110: // virtual memory, its file descriptors, and direct access from other devices to it
@@ -473,6 +477,27 @@ func (g *gpu) attribute(number int) int32 {
 	return attributes[number]
 }
 
+// shared is memory that the threads of a block share, in KiB.
+type shared struct{ multiprocessor, block int32 }
+
+// sharedMemory returns what cards of a compute capability have: NVIDIA's programming guide, technical
+// specifications by compute capability. Triton refuses a kernel that wants more, and programs choose kernels by it.
+func sharedMemory(major, minor int) shared {
+	switch {
+	case major < 7:
+		return shared{64, 48} // and up to 112 of a multiprocessor
+	case major == 7 && minor < 5:
+		return shared{96, 96}
+	case major == 7:
+		return shared{64, 64}
+	case major == 8 && (minor == 0 || minor == 7):
+		return shared{164, 163}
+	case major == 8, major == 12:
+		return shared{100, 99}
+	}
+	return shared{228, 227}
+}
+
 var attributes = map[int]int32{
 	1: 1024, 2: 1024, 3: 1024, 4: 64, // threads of a block, and its sizes
 	5: 2147483647, 6: 65535, 7: 65535, // a grid's sizes
@@ -481,7 +506,7 @@ var attributes = map[int]int32{
 	15: 1, 19: 1, 31: 1, 40: 3, 41: 1, // copies beside kernels, host memory mapped, several kernels, engines, unified addressing
 	36: 1215000, 37: 5120, 38: 41943040, 39: 2048, // memory's kHz and width, L2, threads of a multiprocessor
 	78: 1, 79: 1, 80: 1, // priorities, caching in L1
-	81: 167936, 82: 65536, 97: 166912, 106: 32, // of a multiprocessor: shared memory, registers; a block's at most; blocks
+	82: 65536, 106: 32, // of a multiprocessor: registers, blocks
 	90: 1, 92: 1, 93: 1, 94: 1, 95: 1, 99: 1, // preemption, stream memory operations, cooperative launch, host memory registered
 	122: 1, 123: 1, // stream memory operations, by their newer numbers
 }

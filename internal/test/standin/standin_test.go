@@ -74,6 +74,34 @@ func TestHazardsReported(t *testing.T) {
 	}
 }
 
+// TestSharedMemory: a device has as much shared memory as its compute capability. The figures are those of
+// CUDA's occupancy calculator; with an A100's on each card Triton refused kernels that an H200 takes.
+func TestSharedMemory(t *testing.T) {
+	library := standin.Library(t)
+	program := standin.Compile(t, "testdata/shared.c")
+	for _, c := range []struct{ name, device, want string }{
+		{"P100", "cc=6.0", "65536 49152"},
+		{"V100", "cc=7.0", "98304 98304"},
+		{"T4", "cc=7.5", "65536 65536"},
+		{"A100", "cc=8.0", "167936 166912"},
+		{"A10", "cc=8.6", "102400 101376"},
+		{"Orin", "cc=8.7", "167936 166912"},
+		{"L4", "cc=8.9", "102400 101376"},
+		{"H200", "cc=9.0", "233472 232448"},
+		{"B200", "cc=10.0", "233472 232448"},
+		{"B300", "cc=10.3", "233472 232448"},
+		{"RTX 5090", "cc=12.0", "102400 101376"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(program)
+			cmd.Env = standin.Environ(library, "GPUMEM_DEVICE=sim:1GiB,"+c.device)
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 "+c.want+"\n" {
+				t.Errorf("%v, %q, want %s", err, out, c.want)
+			}
+		})
+	}
+}
+
 // TestVisible: a program sees the devices that a variable of their own names, under their
 // own UUIDs, so that variables set for two requests of a container add up.
 func TestVisible(t *testing.T) {
