@@ -38,6 +38,8 @@ static volatile int initialised; // cuInit has succeeded
 static int cannot_begin;   // Go's runtime cannot: there is no driver
 static u64 threads;        // numbers given out
 static __thread struct simThread self;
+static __thread int calling; // the name of this thread's call
+static __thread int granted; // this thread's pages that are not mapped yet were granted: see simMayExceed
 
 static u64 calls[simNameCount];      // by name
 static volatile int64_t failAt;      // calls until one fails; 0 or less: none will
@@ -191,6 +193,8 @@ static void quiet_all(void) { quiet_threads(0, 0); }
 static int enter(int name) {
   if (child || cannot_begin) return notInitialized;
   __atomic_fetch_add(&calls[name], 1, __ATOMIC_RELAXED);
+  calling = name;
+  if (name == number_cuMemMap) granted = 0;
   if (__builtin_expect(failAt > 0, 0) && __atomic_sub_fetch(&failAt, 1, __ATOMIC_RELAXED) == 0) return failWith;
   if (!self.number) {
     sigset_t all, mask;
@@ -384,7 +388,11 @@ static int holds_python(void) {
   return holds && holds();
 }
 
+// The pool library makes all pages of a block, 512 for 1 GiB, and maps them then: the first that is granted
+// has the answer for all.
 int simMayExceed(void) {
+  int makes = calling == number_cuMemCreate;
+  if (granted && makes) return 1;
   struct timespec until;
   int python = holds_python();
   pthread_mutex_lock(&beyond.mu);
@@ -402,6 +410,7 @@ int simMayExceed(void) {
   }
   int refuses = beyond.refuses;
   pthread_mutex_unlock(&beyond.mu);
+  granted = makes && !refuses;
   return !refuses;
 }
 

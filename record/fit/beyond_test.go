@@ -40,6 +40,16 @@ func TestRefusedBesideServed(t *testing.T) {
 	}
 }
 
+// TestBlockBeyondTheCardIsAskedOnce: the thread that answers may wait for a lock of the one that asks, which then waits for it
+// at each of the 512 pages of a block of 1 GiB, a minute for each.
+func TestBlockBeyondTheCardIsAskedOnce(t *testing.T) {
+	program := standin.Compile(t, "testdata/asked.c")
+	_, err := fit.Run(t.Context(), fit.Config{Command: []string{program}, Env: environ(t), Sim: sim.Config{Total: 2 << 30}, Stderr: os.Stderr})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTorchBeyondTheCard: one run is enough for a program that is larger than the card, unless it
 // catches the refusal and fails all the same, and one that catches it goes on as on the card.
 func TestTorchBeyondTheCard(t *testing.T) {
