@@ -122,16 +122,16 @@ func (g *growth) add(found *leaks.Report, counted uint64, replayed bool) {
 		steps = counted
 	}
 	for _, l := range found.Leaks {
-		perStep := l.BytesPerStep
-		if steps == 0 {
+		perStep, of := l.BytesPerStep, steps
+		if perStep == nil && counted >= severalSteps {
+			n := l.Bytes / counted
+			perStep, of = &n, counted
+		}
+		if perStep == nil {
 			g.addUnknown(l.Bytes, l.Site)
 			continue
 		}
-		if perStep == nil {
-			n := l.Bytes / steps
-			perStep = &n
-		}
-		if !g.addSteady(*perStep, steps, l.Site) {
+		if !g.addSteady(*perStep, of, l.Site) {
 			continue
 		}
 		if replayed && !l.Regrows {

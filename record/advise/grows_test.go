@@ -138,6 +138,31 @@ func TestGrowthAtNoPlace(t *testing.T) {
 	}
 }
 
+// TestStepsAreUnknownWhereASizeIsOfSeveralPlaces: without lines a function's argument and its result, of one size, are one place.
+// Both are taken in each of 30 steps, and the result is kept: that is not half a result in each of 60. One argument lives at the end.
+func TestStepsAreUnknownWhereASizeIsOfSeveralPlaces(t *testing.T) {
+	var events strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&events, "a x%d 16777216\na s%d 4096\na y%d 16777216\na t%d 4096\nf x%d\nf s%d\nf t%d\n", i, i, i, i, i, i, i)
+	}
+	for _, counted := range []uint64{0, 30} {
+		tr, err := formats.Read(t.Context(), strings.NewReader(events.String()), "a program", trace.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.Close()
+		g := advised(t, tr, Config{Sim: sim.Config{Total: 4 << 30}, Steps: counted}).Grows
+		switch {
+		case g == nil || g.RecordedSteps != counted || g.Where != "requests of 16 MiB":
+			t.Errorf("%d counted: %+v", counted, g)
+		case counted == 0 && (g.BytesPerStep != 0 || g.Grown < 28*16*mib || g.Grown > 31*16*mib || g.FitsSteps != nil):
+			t.Errorf("not counted: %+v", g)
+		case counted > 0 && (g.BytesPerStep < 15*mib || g.BytesPerStep > 31*16*mib/30+1):
+			t.Errorf("counted: %+v", g)
+		}
+	}
+}
+
 // It fits for as many steps as there is memory left beside what else lies on the card.
 func TestWhatGrowsFitsForATime(t *testing.T) {
 	tr := profiled(t, kept{gpu0, mib, 1})

@@ -15,6 +15,8 @@ const (
 	leastBlocks = 5
 	// leastLater is the same if only a later part of the run is examined.
 	leastLater = 8
+	// mostKept is the part of a size's blocks that survive, at least, where one place of the program has that size.
+	mostKept = 0.9
 	// parts is the number of parts of the middle whose least live memory is compared.
 	parts = 6
 )
@@ -118,8 +120,14 @@ func (f *findings) bytesPerStep(p *place) *uint64 {
 	}
 	// What it keeps of what it allocates, times its allocations a step: both counts end alike,
 	// so that half a step at an end cancels out.
-	kept := float64(total(p.bornIn(s.lowEvent, s.highEvent))) / middle
-	n := wholeBlocks(p, kept*allocs(p.curve, s.first, windows)/f.clock.steps)
+	born := p.bornIn(s.lowEvent, s.highEvent)
+	all := allocs(p.curve, s.first, windows)
+	isCounted := all <= f.clock.steps/mostKept // each of its allocations was taken for a step
+	if p.site == 0 && f.known == nil && isCounted && float64(len(born)) < mostKept*middle {
+		return nil // its size is of several places of the program, and a step has as many
+	}
+	kept := float64(total(born)) / middle
+	n := wholeBlocks(p, kept*all/f.clock.steps)
 	if exact, ok := f.known.rate(p, f.clock.steps); ok {
 		n = exact
 	}
