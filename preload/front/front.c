@@ -18,6 +18,7 @@
 // the driver, which refuses them if the parent had used it, as without this library.
 
 #define _GNU_SOURCE
+#include "gate.h"
 #include "gpumem.h"
 #include "limits.h"
 #include "line.h"
@@ -36,13 +37,8 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default"))) int
-#define HIDDEN __attribute__((visibility("hidden")))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define MAX_GPUS 64
-
-extern HIDDEN const char *const gm_names[];
-extern HIDDEN void *gm_table[];
-extern HIDDEN const int gm_count;
 
 typedef void *ptr;
 
@@ -103,7 +99,9 @@ static volatile int child; // this process was forked from one that had pools
   F(cuMemGetInfo, (unsigned *, unsigned *)) F(cuDeviceTotalMem, (unsigned *, int)) \
   F(cuArrayCreate, (ptr *, const unsigned *)) F(cuArray3DCreate, (ptr *, const unsigned *)) \
   F(cuThreadExchangeStreamCaptureMode, (int *)) F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) \
-  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr))
+  F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr)) \
+  F(cuStreamCreate, (ptr *, unsigned)) F(cuStreamCreateWithPriority, (ptr *, unsigned, int)) \
+  F(cuGreenCtxStreamCreate, (ptr *, ptr, unsigned, int))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -197,6 +195,7 @@ static void forked(void) {
   pthread_mutex_init(&opening, 0); // its owner is not here
   pthread_mutex_init(&own, 0);
   for (int d = 0; d < MAX_GPUS; d++) pthread_mutex_init(&primaries[d], 0);
+  gm_gate_forked();
   if (!tried) return;
   child = 1;
   for (int d = 0; d < opened; d++) {
@@ -281,6 +280,53 @@ static int ours(const char *path) {
   return dladdr((void *)no_driver, &here) && here.dli_fname && same_file(here.dli_fname, path);
 }
 
+// PASSING is a call of the driver's that passes the gate, if there is one.
+#define PASSING(call) \
+  ({ \
+    struct gm_passing *passing_ = gm_gate_on ? gm_enter_gate() : 0; \
+    int passed_ = call; \
+    if (passing_) gm_leave_gate(passing_); \
+    passed_; \
+  })
+
+// slot_of is a function of the driver's behind the gate.
+static void *slot_of(void *function) {
+  static volatile int said;
+  void *slot = gm_slot_of(function);
+  if (slot == function && !__sync_lock_test_and_set(&said, 1))
+    say("this process keeps its memory and takes no turns any more", "it has asked cuGetProcAddress for more functions than the gate has slots");
+  return slot;
+}
+
+// The program's streams are noted where there is a gate.
+static int noted(int code, ptr *s, ptr green) {
+  if (!code) gm_stream_made((u64)*s, (u64)green);
+  return code;
+}
+
+static int note_stream(ptr *s, unsigned flags) { return noted(r.cuStreamCreate(s, flags), s, 0); }
+static int note_prior_stream(ptr *s, unsigned flags, int priority) { return noted(r.cuStreamCreateWithPriority(s, flags, priority), s, 0); }
+static int note_green_stream(ptr *s, ptr green, unsigned flags, int priority) {
+  return noted(r.cuGreenCtxStreamCreate(s, green, flags, priority), s, green);
+}
+
+// before_driver is what the program gets for a function of the driver's that is not served, where
+// there is a gate: passes reports whether calls are to pass it.
+static void *before_driver(const char *name, void *function, int passes) {
+  if (!strcmp(name, "cuStreamCreate")) return (void *)note_stream;
+  if (!strcmp(name, "cuStreamCreateWithPriority")) return (void *)note_prior_stream;
+  if (!strcmp(name, "cuGreenCtxStreamCreate")) return (void *)note_green_stream;
+  return passes ? slot_of(function) : function;
+}
+
+// make_gate makes the gate of a process that is to lend its memory or to take turns. What it gives
+// out is decided here, so that settings which the program itself makes later do not count.
+static void make_gate(void) {
+  int wanted = *setting("GPUMEM_LEND") || *setting("GPUMEM_TURNS");
+  const char *lacks = wanted && driver && !off && !mark->state ? gm_make_gate(driver) : 0;
+  if (lacks) say("this process keeps its memory and takes no turns", lacks);
+}
+
 __attribute__((constructor)) static void load(void) {
   mark = gm_mark_of("libnvidia-ml.so.1");
   const char *path = setting("GPUMEM_LIBCUDA");
@@ -301,10 +347,13 @@ __attribute__((constructor)) static void load(void) {
     pthread_sigmask(SIG_SETMASK, &mask, 0);
   }
   void *none = driver ? (void *)no_function : (void *)no_driver;
-  for (int i = 0; i < gm_count; i++) {
-    void *p = driver ? dlsym(driver, gm_names[i]) : 0;
+  make_gate();
+  int i = 0;
+  for (const char *name = gm_names; *name; name += strlen(name) + 1, i++) {
+    void *p = driver ? dlsym(driver, name) : 0;
+    if (p && gm_gate_on) p = before_driver(name, p, gm_submits[i]);
     gm_table[i] = p ? p : none;
-    if (mark->state == GM_REFUSED && takes(gm_names[i])) gm_table[i] = (void *)no_memory;
+    if (mark->state == GM_REFUSED && takes(name)) gm_table[i] = (void *)no_memory;
   }
 #define F(name, args) \
   *(void **)&r.name = driver ? dlsym(driver, #name) : 0; \
@@ -373,6 +422,7 @@ static int load_pools(void) {
       .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : outside,
       .beyond = bytes("GPUMEM_BEYOND"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
+      .gate = gm_gate_for_pools(),
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
     else result = gm.gmInit(&settings); // waits until Go's runtime has begun
@@ -1067,11 +1117,11 @@ static int attribute(void *v, int a, u64 at) {
 
 API cuPointerGetAttribute(void *v, int a, u64 at) {
   int code = attribute(v, a, at);
-  return code == NOT_MINE ? r.cuPointerGetAttribute(v, a, at) : code;
+  return code == NOT_MINE ? PASSING(r.cuPointerGetAttribute(v, a, at)) : code;
 }
 
 API cuPointerGetAttributes(unsigned n, int *a, void **v, u64 at) {
-  int code = r.cuPointerGetAttributes(n, a, v, at);
+  int code = PASSING(r.cuPointerGetAttributes(n, a, v, at));
   if (!code && a && v)
     for (unsigned i = 0; i < n; i++) attribute(v[i], a[i], at);
   return code;
@@ -1258,8 +1308,17 @@ static void stream_ends(ptr s) {
       if (gpus[d].d.context) gm.gmStreamDestroyed(d, (u64)s);
 }
 
-API cuStreamDestroy_v2(ptr s) { return stream_ends(s), r.cuStreamDestroy_v2(s); }
-API cuStreamDestroy(ptr s) { return stream_ends(s), r.cuStreamDestroy(s); } // before CUDA 4.0
+static int destroy_stream(ptr s, int (*call)(ptr)) {
+  stream_ends(s);
+  if (!gm_gate_on) return call(s);
+  gm_stream_ends((u64)s, 1);
+  int code = call(s);
+  gm_stream_ends((u64)s, code ? 0 : -1);
+  return code;
+}
+
+API cuStreamDestroy_v2(ptr s) { return destroy_stream(s, r.cuStreamDestroy_v2); }
+API cuStreamDestroy(ptr s) { return destroy_stream(s, r.cuStreamDestroy); } // before CUDA 4.0
 
 // wait_for_all is the program's wait for the current context.
 static int wait_for_all(void) {
@@ -1288,10 +1347,10 @@ static int launched(int code) {
   return code;
 }
 
-API cuGraphLaunch(ptr g, ptr s) { return launched(r.cuGraphLaunch(g, s)); }
-API cuGraphLaunch_ptsz(ptr g, ptr s) { return launched(r.cuGraphLaunch_ptsz(g, s)); }
-API cuGraphUpload(ptr g, ptr s) { return launched(r.cuGraphUpload(g, s)); }
-API cuGraphUpload_ptsz(ptr g, ptr s) { return launched(r.cuGraphUpload_ptsz(g, s)); }
+API cuGraphLaunch(ptr g, ptr s) { return launched(PASSING(r.cuGraphLaunch(g, s))); }
+API cuGraphLaunch_ptsz(ptr g, ptr s) { return launched(PASSING(r.cuGraphLaunch_ptsz(g, s))); }
+API cuGraphUpload(ptr g, ptr s) { return launched(PASSING(r.cuGraphUpload(g, s))); }
+API cuGraphUpload_ptsz(ptr g, ptr s) { return launched(PASSING(r.cuGraphUpload_ptsz(g, s))); }
 API cuDeviceGraphMemTrim(int d) {
   u64 all = releasing();
   int code = r.cuDeviceGraphMemTrim(d);
@@ -1307,13 +1366,13 @@ static void adds(const int *params) {
 
 API cuGraphAddMemAllocNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) {
   int code = refused();
-  return code ? code : (graphs_take = 1, r.cuGraphAddMemAllocNode(node, g, after, n, params));
+  return code ? code : (graphs_take = 1, PASSING(r.cuGraphAddMemAllocNode(node, g, after, n, params)));
 }
 API cuGraphAddNode(ptr *node, ptr g, const ptr *after, size_t n, void *params) {
-  return adds(params), r.cuGraphAddNode(node, g, after, n, params);
+  return adds(params), PASSING(r.cuGraphAddNode(node, g, after, n, params));
 }
 API cuGraphAddNode_v2(ptr *node, ptr g, const ptr *after, const void *edges, size_t n, void *params) {
-  return adds(params), r.cuGraphAddNode_v2(node, g, after, edges, n, params);
+  return adds(params), PASSING(r.cuGraphAddNode_v2(node, g, after, edges, n, params));
 }
 
 // A wait lets the driver's pools release what they do not need.
@@ -1368,7 +1427,9 @@ static int end_context(ptr c, int (*call)(ptr)) {
   int n = child ? 0 : opened;
   for (int d = 0; d < n; d++)
     if (gpus[d].d.counts) tokens[d] = gm.gmRemoveContext(d, (u64)c);
+  if (gm_gate_on) gm_context_ends((u64)c, 1);
   int code = call(c);
+  if (gm_gate_on) gm_context_ends((u64)c, code ? 0 : -1);
   pools_changed();
   for (int d = 0; d < n; d++)
     if (tokens[d]) gm.gmRemovedContext(d, tokens[d], code);
@@ -1503,7 +1564,9 @@ static int end_primary(int d, int (*call)(int), int reset) {
     token = gm.gmRemoveContext(d, (u64)g->primary);
     drop(d, 1);
   }
+  if (gm_gate_on && ends) gm_context_ends((u64)g->primary, 1);
   int code = call(d);
+  if (gm_gate_on && ends) gm_context_ends((u64)g->primary, code ? 0 : -1);
   if (counted) {
     drop(d, 0);
     gm.gmRemovedContext(d, token, code);
@@ -1587,6 +1650,7 @@ static int substitute(int code, const char *name, void **p, int version, u64 fla
   int found = !code && name && p && *p;
   if (found && (s = served(name, version, flags))) *p = s;
   else if (found && mark->state == GM_REFUSED && takes(name)) *p = (void *)no_memory;
+  else if (found && gm_gate_on) *p = before_driver(name, *p, gm_passes_gate(name));
   return code;
 }
 

@@ -15,6 +15,28 @@ enum {
   NOT_MINE = -1, // of a pool: ask the driver
 };
 
+// Answers of a gate's close and running beside those of the driver.
+enum { GM_GATE_BUSY = -2, GM_GATE_UNSEEN = -3, GM_RUNNING = 600, GM_CAPTURING = 900 };
+
+// The gate for the pools, see gate.h. One thread at a time may call close and open.
+struct gm_gate {
+  // passed returns how many calls have passed the gate and ended. It only grows. A handler of a
+  // signal that passes in the middle of a call may not count by itself.
+  u64 (*passed)(void);
+  // close lets no call pass from then on, and waits until none is under way. 0: so it is, until
+  // open. GM_GATE_BUSY: a call was still under way after within nanoseconds, and GM_GATE_UNSEEN:
+  // the program has calls that the gate does not see, now and ever; the gate is open again.
+  int (*close)(u64 within);
+  void (*open)(void);
+  // waiting returns how many threads stand at the closed gate. Where there is none it waits for
+  // one, at most within nanoseconds.
+  int (*waiting)(u64 within);
+  // running asks all streams that the program has made: 0 if all their work is done, GM_RUNNING,
+  // GM_CAPTURING, or the driver's error. It does not see the legacy stream, those that are each
+  // thread's own, and work of a stream that the program has destroyed.
+  int (*running)(void);
+};
+
 // The settings, read with getenv: a program may make them itself before it uses a GPU. The pools
 // ask for no variable: Go's runtime has those that lay behind the arguments of main when it was
 // loaded, and a program that has set its title, as setproctitle does, has written over them.
@@ -31,6 +53,7 @@ struct gm_settings {
   u64 beyond;          // bytes that the driver may grant although it says that the GPU has less
   int ordered;         // plain memory is freed in stream order
   int report;          // say at the end what the pool did
+  const struct gm_gate *gate; // 0 unless the process lends its memory or takes turns
 };
 
 // One GPU, shared by the front and the pools, which write it with atomic stores.
@@ -85,6 +108,12 @@ enum { GM_PLAIN, GM_HANDLE, GM_ARRAY };
   F(void, gmRemovedContext, (int, u64, int)) \
   F(void, gmDrop, (int)) \
   F(void, gmExit, (void))
+
+// names.c and forward.S, which generate makes: the functions that are not served. Their names stand
+// one behind the other, each with its 0, and another 0 at the end: a list of pointers would take
+// 32 bytes more for each. gm_table[i] is where calls of the i-th go.
+extern __attribute__((visibility("hidden"))) const char gm_names[];
+extern __attribute__((visibility("hidden"))) void *gm_table[];
 
 // mark.c
 

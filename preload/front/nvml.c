@@ -10,11 +10,6 @@
 #include <sys/stat.h>
 
 #define API __attribute__((visibility("default"))) int
-#define HIDDEN __attribute__((visibility("hidden")))
-
-extern HIDDEN const char *const gm_names[];
-extern HIDDEN void *gm_table[];
-extern HIDDEN const int gm_count;
 
 enum { NVML_FUNCTION_NOT_FOUND = 13, NVML_LIBRARY_NOT_FOUND = 12 };
 
@@ -53,8 +48,9 @@ __attribute__((constructor)) static void load(void) {
   if (mark->state && (!path || !*path)) path = gm_find("libnvidia-ml.so.1", ours);
   void *lib = path && *path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : 0;
   void *none = lib ? (void *)no_function : (void *)no_library;
-  for (int i = 0; i < gm_count; i++) {
-    void *p = lib ? dlsym(lib, gm_names[i]) : 0;
+  int i = 0;
+  for (const char *name = gm_names; *name; name += strlen(name) + 1, i++) {
+    void *p = lib ? dlsym(lib, name) : 0;
     gm_table[i] = p ? p : none;
   }
 #define GET(f, name) if (!lib || !(*(void **)&r.f = dlsym(lib, name))) *(void **)&r.f = none

@@ -60,6 +60,7 @@ var (
 		limit, beyond           uint64
 		process                 shim.Process
 		ordered, report         bool
+		gate                    shim.Gate // nil unless the process lends its memory or takes turns
 	}
 	gpus     [64]atomic.Pointer[gpu]
 	nameless = map[string]bool{} // ledgers without a UUID that a GPU has joined; gmOpen's alone, which is called by one thread at a time
@@ -80,6 +81,9 @@ func gmInit(s *C.gm_settings) (code C.int) {
 	settings.limit, settings.beyond = uint64(s.limit), uint64(s.beyond)
 	settings.process = shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
+	if s.gate != nil {
+		settings.gate = gate{s.gate}
+	}
 	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
 	if text := C.GoString(s.policy); text != "" {
 		settings.policy = policy.Policy{}

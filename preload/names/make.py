@@ -80,7 +80,23 @@ for n in frameworks:
 left = sorted(n for n in frameworks - names if not n.startswith(("cuda", "cublas", "cudnn")))
 print("in frameworks alone, not taken:", " ".join(left), file=sys.stderr)
 
-(here / "cuda.txt").write_text("".join(n + "\n" for n in sorted(names)))
+# Marks stay as they are, see ../marks_test.go, which has a rule for each name. Behind a mark
+# stands how many words the arguments are: floating-point numbers cannot pass the gate.
+arguments = {}
+for path in the("cuda.h") + the("cuda[EGV]*.h") + the("cydriver.pyx"):
+    for name, given in re.findall(r"CUresult\s+(?:CUDAAPI\s+)?_?(cu\w+)\s*\(([^()]*)\)", uncommented(path)):
+        arguments.setdefault(name, []).append(given)
+
+
+def words(name):
+    plain = re.sub(r"_pt[ds][sz]$", "", name)
+    known = arguments.get(name) or arguments.get(plain) or arguments[re.sub(r"_v\d$", "", plain)]
+    assert not any(re.search(r"\b(float|double)\b(?!\s*\*)", given) for given in known), f"{name} takes floating-point numbers"
+    return max(len(given.split(",")) for given in known)
+
+
+marks = dict(line.split()[:2] for line in (here / "cuda.txt").read_text().splitlines() if " " in line)
+(here / "cuda.txt").write_text("".join(f"{n} {marks[n]} {words(n)}\n" if n in marks else n + "\n" for n in sorted(names)))
 
 # Versions: a base name asked at a version is the newest symbol that is not newer.
 # The n-th version that the typedefs name is the n-th symbol: none, _v2, _v3, ...

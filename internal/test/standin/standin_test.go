@@ -210,6 +210,19 @@ func lines(t *testing.T, path string) []string {
 	return strings.Fields(string(text))
 }
 
+// names returns those of the driver: the first word of each line.
+func names(t *testing.T) (all []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(standin.Root(t), "preload", "names", "cuda.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		all = append(all, strings.Fields(line)[0])
+	}
+	return all
+}
+
 // TestExports: every name of the list is there, and nothing else but the tests' own.
 func TestExports(t *testing.T) {
 	library := standin.Library(t)
@@ -217,7 +230,7 @@ func TestExports(t *testing.T) {
 	if soname != "libcuda.so.1" {
 		t.Errorf("soname %s", soname)
 	}
-	want := lines(t, filepath.Join(standin.Root(t), "preload", "names", "cuda.txt"))
+	want := names(t)
 	for _, name := range exported {
 		if !strings.HasPrefix(name, "gpumemSim") && !slices.Contains(want, name) {
 			t.Errorf("%s is exported and is not in the list", name)
@@ -236,7 +249,7 @@ func TestExports(t *testing.T) {
 // TestLists: the two lists of the driver's names have the same, in order.
 func TestLists(t *testing.T) {
 	folder := filepath.Join(standin.Root(t), "preload", "names")
-	names := lines(t, filepath.Join(folder, "cuda.txt"))
+	names := names(t)
 	versions := lines(t, filepath.Join(folder, "versions.txt"))
 	if !slices.IsSorted(names) || len(versions) != 3*len(names) {
 		t.Fatalf("%d names, %d words about their versions", len(names), len(versions))

@@ -7,6 +7,10 @@
 // names; and the linker's list of exported names. ARCH is GOARCH. Of the C files the functions
 // that begin with "API name(" are served. OUT gets forward.S, names.c and exports.map.
 //
+// A line of NAMES is a name, or a name, a mark (submits or mapped: its calls pass the gate, see
+// preload/front/gate.h) and how many words its arguments are. Where one has a mark, the gate's slots
+// are made, too.
+//
 //	generate sim VERSIONS OUT
 //
 // makes names.h of the simulated driver: its functions with their names and versions.
@@ -26,14 +30,154 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// The jump to entry i of gm_table.
-var jumps = map[string]string{
-	"amd64": "\tjmp *gm_table+%[1]d(%%rip)\n",
-	"arm64": "\tadrp x16, gm_table+%[1]d\n\tldr x16, [x16, #:lo12:gm_table+%[1]d]\n\tbr x16\n",
+// An assembler's text for an architecture.
+type machine struct {
+	jump string // to an entry of gm_table
+	slot string // of the gate: its number, and on to pass
+	pass string // the gate (preload/front/gate.h) for a slot: enter, the driver's function with 16 words, leave
 }
+
+var machines = map[string]machine{
+	"amd64": {
+		jump: "\tjmp *gm_table+%[1]d(%%rip)\n",
+		slot: "\tmovl $%d, %%eax\n\tjmp gm_pass\n",
+		pass: passAMD64,
+	},
+	"arm64": {
+		jump: "\tadrp x16, gm_table+%[1]d\n\tldr x16, [x16, #:lo12:gm_table+%[1]d]\n\tbr x16\n",
+		slot: "\tmov w17, #%d\n\tb gm_pass\n",
+		pass: passARM64,
+	},
+}
+
+// gm_enter_gate and gm_leave_gate as gate.h has them: struct gm_passing begins with in and passes.
+// No register of an argument's changes before the driver's function is called. Stores of amd64
+// are seen in order.
+const (
+	passAMD64 = `gm_pass:
+	.cfi_startproc
+	movq gm_mine@gottpoff(%rip), %r11
+	movq %fs:(%r11), %r11
+	testq %r11, %r11
+	je 2f
+	incq (%r11)
+	cmpl $0, gm_closed(%rip)
+	jne 1f
+0:	pushq %rbx
+	.cfi_adjust_cfa_offset 8
+	.cfi_rel_offset %rbx, 0
+	movq %r11, %rbx
+	.rept 10
+	pushq 88(%rsp)
+	.cfi_adjust_cfa_offset 8
+	.endr
+	leaq gm_gated(%rip), %r11
+	call *(%r11,%rax,8)
+	addq $80, %rsp
+	.cfi_adjust_cfa_offset -80
+	incq 8(%rbx)
+	decq (%rbx)
+	popq %rbx
+	.cfi_adjust_cfa_offset -8
+	.cfi_restore %rbx
+	ret
+1:	decq (%r11)
+2:	.irp r, rdi, rsi, rdx, rcx, r8, r9, rax
+	pushq %\r
+	.cfi_adjust_cfa_offset 8
+	.endr
+	call gm_enter_slot
+	movq %rax, %r11
+	.irp r, rax, r9, r8, rcx, rdx, rsi, rdi
+	popq %\r
+	.cfi_adjust_cfa_offset -8
+	.endr
+	jmp 0b
+	.cfi_endproc
+`
+	passARM64 = `gm_pass:
+	.cfi_startproc
+	adrp x16, :gottprel:gm_mine
+	ldr x16, [x16, #:gottprel_lo12:gm_mine]
+	mrs x9, tpidr_el0
+	ldr x9, [x9, x16]
+	cbz x9, 2f
+	ldr x10, [x9]
+	add x10, x10, #1
+	str x10, [x9]
+	adrp x11, gm_closed
+	add x11, x11, #:lo12:gm_closed
+	ldar w11, [x11]
+	cbnz w11, 1f
+0:	stp x29, x30, [sp, #-32]!
+	.cfi_adjust_cfa_offset 32
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	str x19, [sp, #16]
+	.cfi_rel_offset x19, 16
+	mov x29, sp
+	.cfi_def_cfa_register x29
+	mov x19, x9
+	sub sp, sp, #64
+	ldp x9, x10, [x29, #32]
+	ldp x11, x12, [x29, #48]
+	ldp x13, x14, [x29, #64]
+	ldp x15, x16, [x29, #80]
+	stp x9, x10, [sp]
+	stp x11, x12, [sp, #16]
+	stp x13, x14, [sp, #32]
+	stp x15, x16, [sp, #48]
+	adrp x16, gm_gated
+	add x16, x16, #:lo12:gm_gated
+	ldr x16, [x16, x17, lsl #3]
+	blr x16
+	ldr x10, [x19, #8]
+	add x10, x10, #1
+	str x10, [x19, #8]
+	ldr x10, [x19]
+	sub x10, x10, #1
+	stlr x10, [x19]
+	mov sp, x29
+	.cfi_def_cfa_register sp
+	ldr x19, [sp, #16]
+	ldp x29, x30, [sp], #32
+	.cfi_adjust_cfa_offset -32
+	.cfi_restore x19
+	.cfi_restore x29
+	.cfi_restore x30
+	ret
+1:	ldr x10, [x9]
+	sub x10, x10, #1
+	str x10, [x9]
+2:	stp x29, x30, [sp, #-96]!
+	.cfi_adjust_cfa_offset 96
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	stp x0, x1, [sp, #16]
+	stp x2, x3, [sp, #32]
+	stp x4, x5, [sp, #48]
+	stp x6, x7, [sp, #64]
+	stp x8, x17, [sp, #80]
+	mov x29, sp
+	bl gm_enter_slot
+	mov x9, x0
+	ldp x0, x1, [sp, #16]
+	ldp x2, x3, [sp, #32]
+	ldp x4, x5, [sp, #48]
+	ldp x6, x7, [sp, #64]
+	ldp x8, x17, [sp, #80]
+	ldp x29, x30, [sp], #96
+	.cfi_adjust_cfa_offset -96
+	.cfi_restore x29
+	.cfi_restore x30
+	b 0b
+	.cfi_endproc
+`
+)
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -56,8 +200,8 @@ func run(args []string) error {
 
 func front(args []string) error {
 	arch, list, out := args[0], args[1], args[2]
-	jump := jumps[arch]
-	if jump == "" {
+	m, ok := machines[arch]
+	if !ok {
 		return fmt.Errorf("%s: no such architecture; there are amd64 and arm64", arch)
 	}
 	text, err := os.ReadFile(list)
@@ -68,32 +212,106 @@ func front(args []string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for line := range strings.Lines(string(text)) {
-		if name := strings.TrimSpace(line); name != "" && name[0] != '#' && !slices.Contains(served, name) {
-			names = append(names, name)
-		}
+	all, marked, err := marksOf(string(text))
+	if err != nil {
+		return err
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return slices.Contains(served, n) })
+	if err := checkForms(all, marked); err != nil {
+		return err
+	}
 
+	var gated string
 	var asm, table, exports strings.Builder
 	asm.WriteString("// All functions that are not served: a jump each.\n\t.text\n")
 	for i, n := range names {
 		fmt.Fprintf(&asm, "\t.globl %[1]s\n\t.type %[1]s,%%function\n%[1]s:\n", n)
-		fmt.Fprintf(&asm, jump, 8*i)
+		fmt.Fprintf(&asm, m.jump, 8*i)
 		fmt.Fprintf(&asm, "\t.size %[1]s,.-%[1]s\n", n)
+	}
+	if len(marked) > 0 {
+		slots, c := gate(m, names, marked)
+		asm.WriteString(slots)
+		gated = c
 	}
 	fmt.Fprintf(&asm, "\t.bss\n\t.globl gm_table\n\t.hidden gm_table\n\t.balign 8\ngm_table:\n\t.skip %d\n", 8*len(names))
 	asm.WriteString("\t.section .note.GNU-stack,\"\",%progbits\n")
 	table.WriteString("#define HIDDEN __attribute__((visibility(\"hidden\")))\n")
-	fmt.Fprintf(&table, "HIDDEN const int gm_count = %d;\nHIDDEN const char *const gm_names[] = {\n", len(names))
+	table.WriteString("HIDDEN const char gm_names[] =\n")
 	for _, n := range names {
-		fmt.Fprintf(&table, "  %q,\n", n)
+		fmt.Fprintf(&table, "  \"%s\\0\"\n", n)
 	}
-	table.WriteString("};\n")
+	table.WriteString("  ;\n" + gated)
 	fmt.Fprintf(&exports, "{ global:\n  %s;\nlocal: *; };\n", strings.Join(append(names, served...), ";\n  "))
 	return write(out, map[string]string{"forward.S": asm.String(), "names.c": table.String(), "exports.map": exports.String()})
+}
+
+// gateWords are the words that a slot hands on.
+const gateWords = 16
+
+// marksOf returns the names of a list in order, and those that are marked.
+func marksOf(text string) (names []string, marked map[string]bool, err error) {
+	marked = map[string]bool{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 0 || f[0][0] == '#' {
+			continue
+		}
+		names = append(names, f[0])
+		if len(f) == 1 {
+			continue
+		}
+		words := 0
+		if len(f) == 3 {
+			words, _ = strconv.Atoi(f[2])
+		}
+		if words < 1 || words > gateWords || f[1] != "submits" && f[1] != "mapped" {
+			return nil, nil, fmt.Errorf("%q: want a name, or a name, submits or mapped, and 1 to %d words", strings.TrimSpace(line), gateWords)
+		}
+		marked[f[0]] = true
+	}
+	slices.Sort(names)
+	return slices.Compact(names), marked, nil
+}
+
+// form is what tells the forms of one function apart: its version, and streams of each thread's own.
+var form = regexp.MustCompile(`(_v\d+)?(_pt[ds][sz])?$`)
+
+// checkForms finds a function of which one form is marked and another is not. By cuGetProcAddress
+// they have one name.
+func checkForms(names []string, marked map[string]bool) error {
+	of := map[string]bool{}
+	for _, n := range names {
+		base := form.ReplaceAllString(n, "")
+		if m, ok := of[base]; ok && m != marked[n] {
+			return fmt.Errorf("%s: one form of it is marked, and another is not", base)
+		}
+		of[base] = marked[n]
+	}
+	return nil
+}
+
+// gate makes the slots: one for each function that is marked, as many for forms that only
+// cuGetProcAddress gives out, and some for functions of a driver that is newer than the list.
+func gate(m machine, names []string, marked map[string]bool) (asm, c string) {
+	const newer = 64
+	slots := 2*len(marked) + newer
+	var a, b strings.Builder
+	fmt.Fprintf(&a, "\t.hidden gm_mine\n\t.hidden gm_closed\n\t.hidden gm_enter_slot\n\t.globl gm_slots\n\t.hidden gm_slots\n\t.balign 16\n%s\t.balign 16\ngm_slots:\n", m.pass)
+	for i := range slots {
+		fmt.Fprintf(&a, m.slot+"\t.balign 16\n", i)
+	}
+	fmt.Fprintf(&a, "\t.bss\n\t.globl gm_gated\n\t.hidden gm_gated\n\t.balign 8\ngm_gated:\n\t.skip %d\n\t.text\n", 8*slots)
+	fmt.Fprintf(&b, "HIDDEN const int gm_slot_count = %d;\nHIDDEN const unsigned char gm_submits[] = {", slots)
+	for _, n := range names {
+		if marked[n] {
+			b.WriteString("1,")
+		} else {
+			b.WriteString("0,")
+		}
+	}
+	b.WriteString("};\n")
+	return a.String(), b.String()
 }
 
 // write writes files into a folder.
