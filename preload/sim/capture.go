@@ -130,7 +130,7 @@ func (d *driver) let(blocks []*block) {
 // end ends the life of a graph's memory.
 func (d *driver) end(b *block) {
 	b.graph.live = false
-	d.contents.drop(b.base, b.bytes)
+	d.contents.Drop(b.base, b.bytes)
 	d.leave(b)
 }
 

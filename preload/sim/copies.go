@@ -15,119 +15,10 @@ import (
 
 // Copies and fills. Each is work of no length in its stream, which device/sim
 // checks: that the memory is there, and that nothing unordered touches it. What
-// the bytes are is kept here, as far as the room goes. A fill with zeros takes none.
+// the bytes are is kept as far as the room goes (package contents).
 //
 // Contents have a place: of memory that cuMemMap mapped it is one of the physical
 // memory, so that they are seen through every mapping of it; else the address.
-
-// contentsPage is the unit of contents.
-const contentsPage = 64 << 10
-
-// contents is what lies in device memory. A page that is missing is all zero.
-type contents struct {
-	room  uint64 // bytes that pages may take
-	pages map[uint64]*[contentsPage]byte
-}
-
-// each cuts [addr, addr+bytes) at pages: f gets the page's number, the offset in
-// it, and the offset from addr. It goes through the pages that are there if that
-// is less than the range and absent ones do not matter.
-func (t *contents) each(addr, bytes uint64, absent bool, f func(page, off, from, n uint64)) {
-	one := func(page uint64) {
-		lo := max(addr, page*contentsPage)
-		hi := min(addr+bytes, (page+1)*contentsPage)
-		f(page, lo-page*contentsPage, lo-addr, hi-lo)
-	}
-	if bytes == 0 {
-		return
-	}
-	first, last := addr/contentsPage, (addr+bytes-1)/contentsPage
-	if !absent && last-first >= uint64(len(t.pages)) {
-		for page := range t.pages {
-			if first <= page && page <= last {
-				one(page)
-			}
-		}
-		return
-	}
-	for page := first; page <= last; page++ {
-		one(page)
-	}
-}
-
-// own is a page to be written to, nil where there is no room for it.
-func (t *contents) own(page uint64) *[contentsPage]byte {
-	p := t.pages[page]
-	if p == nil {
-		if uint64(len(t.pages)+1)*contentsPage > t.room {
-			return nil
-		}
-		if t.pages == nil {
-			t.pages = map[uint64]*[contentsPage]byte{}
-		}
-		p = new([contentsPage]byte)
-		t.pages[page] = p
-	}
-	return p
-}
-
-func (t *contents) write(addr uint64, p []byte) {
-	t.each(addr, uint64(len(p)), true, func(page, off, from, n uint64) {
-		if to := t.own(page); to != nil {
-			copy(to[off:off+n], p[from:])
-		}
-	})
-}
-
-func (t *contents) read(addr uint64, p []byte) {
-	clear(p)
-	t.each(addr, uint64(len(p)), false, func(page, off, from, n uint64) {
-		if have := t.pages[page]; have != nil {
-			copy(p[from:from+n], have[off:])
-		}
-	})
-}
-
-// drop makes a range zero.
-func (t *contents) drop(addr, bytes uint64) {
-	t.each(addr, bytes, false, func(page, off, _, n uint64) {
-		if n == contentsPage {
-			delete(t.pages, page)
-		} else if have := t.pages[page]; have != nil {
-			clear(have[off : off+n])
-		}
-	})
-}
-
-// fill repeats a pattern, which divides a page, over a range that begins with one.
-func (t *contents) fill(addr, bytes uint64, pattern []byte) {
-	zero := true
-	for _, b := range pattern {
-		zero = zero && b == 0
-	}
-	if zero {
-		t.drop(addr, bytes)
-		return
-	}
-	t.each(addr, bytes, uint64(len(t.pages)+1)*contentsPage <= t.room, func(page, off, from, n uint64) {
-		if to := t.own(page); to != nil {
-			for i := range n {
-				to[off+i] = pattern[(from+i)%uint64(len(pattern))]
-			}
-		}
-	})
-}
-
-func (t *contents) copy(to, from, bytes uint64) {
-	var buffer [contentsPage]byte
-	t.drop(to, bytes)
-	t.each(from, bytes, false, func(page, off, at, n uint64) {
-		if have := t.pages[page]; have != nil {
-			copy(buffer[:n], have[off:])
-			t.write(to+at, buffer[:n])
-		}
-	})
-}
 
 // places cuts a range of device memory into the places of its contents and their lengths.
 // Where hazards are only reported, some of it may be nobody's.
@@ -150,31 +41,39 @@ func (d *driver) places(addr, bytes uint64) iter.Seq2[uint64, uint64] {
 	}
 }
 
-func (d *driver) write(addr uint64, p []byte) {
+func (d *driver) write(launches, addr uint64, p []byte) {
 	for place, n := range d.places(addr, uint64(len(p))) {
-		d.contents.write(place, p[:n])
+		d.contents.Write(launches, place, p[:n])
 		p = p[n:]
 	}
 }
 
 func (d *driver) read(addr uint64, p []byte) {
 	for place, n := range d.places(addr, uint64(len(p))) {
-		d.contents.read(place, p[:n])
+		d.contents.Read(place, p[:n])
+		p = p[n:]
+	}
+}
+
+// readNumber reads 0 where it may be a kernel's.
+func (d *driver) readNumber(launches, addr uint64, p []byte) {
+	for place, n := range d.places(addr, uint64(len(p))) {
+		d.contents.ReadNumber(launches, place, p[:n])
 		p = p[n:]
 	}
 }
 
 // fill: a mapping begins at a multiple of what a pattern can be.
-func (d *driver) fill(addr, bytes uint64, pattern []byte) {
+func (d *driver) fill(launches, addr, bytes uint64, pattern []byte) {
 	for place, n := range d.places(addr, bytes) {
-		d.contents.fill(place, n, pattern)
+		d.contents.Fill(launches, place, n, pattern)
 	}
 }
 
-func (d *driver) copy(to, from, bytes uint64) {
+func (d *driver) copy(launches, to, from, bytes uint64) {
 	for source, n := range d.places(from, bytes) {
 		for place, part := range d.places(to, n) {
-			d.contents.copy(place, source, part)
+			d.contents.Copy(launches, place, source, part)
 			source += part
 		}
 		to += n
@@ -236,7 +135,7 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 	if width == 0 || rows == 0 {
 		return
 	}
-	m := movement{to, from, width, rows, pattern}
+	m := movement{to, from, width, rows, pattern, c.launches}
 	if s.capture != nil {
 		if c.line != nil {
 			s.capture.graph.takes.add(c.timeOf(m, s.gpu))
@@ -250,15 +149,11 @@ func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64,
 		reads = c.ranges(from, s.gpu, width, rows)
 	}
 	c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, reads, writes) })
-	hidden := c.noteWritten(m)
 	if c.line != nil {
-		c.submitTransfer(s, wait, m, hidden)
+		c.submitTransfer(s, wait, m)
 		return
 	}
 	c.move(m)
-	if hidden {
-		clear(to.row(0, width))
-	}
 	if wait {
 		c.thread.wait = C.u64(s.job)
 		must(s.gpu.sim.StreamSynchronize(s.sim))
@@ -270,29 +165,10 @@ type movement struct {
 	to, from    side
 	width, rows uint64
 	pattern     []byte // not nil: a fill
+	launches    uint64 // of kernels before it
 }
 
-// noteWritten notes what the program writes by a transfer. It reports whether what is read is hidden: a number that
-// may be a kernel's.
-func (c *call) noteWritten(m movement) (hidden bool) {
-	for row := range m.rows {
-		a, b := m.to.addr+row*m.to.pitch, m.from.addr+row*m.from.pitch
-		switch {
-		case m.pattern != nil && m.to.host != nil:
-		case m.pattern != nil, m.to.host == nil && m.from.host != nil:
-			c.written.add(a, m.width)
-		case m.to.host == nil && m.from.host == nil:
-			if c.written.has(b, m.width) {
-				c.written.add(a, m.width)
-			}
-		case m.from.host == nil:
-			hidden = m.width <= numberBytes && m.rows == 1 && !c.written.has(b, m.width)
-		}
-	}
-	return hidden
-}
-
-// move moves the bytes.
+// move moves the bytes. Where work takes time, kernels may have been launched since the transfer was submitted.
 func (d *driver) move(m movement) {
 	for row := range m.rows {
 		a, b := m.to.addr+row*m.to.pitch, m.from.addr+row*m.from.pitch
@@ -300,11 +176,13 @@ func (d *driver) move(m movement) {
 		case m.pattern != nil && m.to.host != nil:
 			repeat(m.to.row(row, m.width), m.pattern)
 		case m.pattern != nil:
-			d.fill(a, m.width, m.pattern)
+			d.fill(m.launches, a, m.width, m.pattern)
 		case m.to.host == nil && m.from.host == nil:
-			d.copy(a, b, m.width)
+			d.copy(m.launches, a, b, m.width)
 		case m.to.host == nil:
-			d.write(a, m.from.row(row, m.width))
+			d.write(m.launches, a, m.from.row(row, m.width))
+		case m.from.host == nil && m.width <= numberBytes && m.rows == 1:
+			d.readNumber(m.launches, b, m.to.row(row, m.width))
 		case m.from.host == nil:
 			d.read(b, m.to.row(row, m.width))
 		default:
@@ -315,35 +193,6 @@ func (d *driver) move(m movement) {
 
 // numberBytes is the most that a number takes.
 const numberBytes = 8
-
-// written is what the program last wrote, to tell its numbers from those of kernels. A number that
-// is read back is 0 if it may be a kernel's: what lies there is older, and would be taken for a
-// length. It is none of a kernel's if nothing was launched since it was written.
-type written struct {
-	launches uint64 // of kernels
-	ranges   [16]struct{ addr, bytes, launches uint64 }
-	next     int
-}
-
-// add notes that the program wrote a range.
-func (w *written) add(addr, bytes uint64) {
-	r := &w.ranges[w.next%len(w.ranges)]
-	r.addr, r.bytes, r.launches = addr, bytes, w.launches
-	w.next++
-}
-
-// has reports whether a range is as the program wrote it.
-func (w *written) has(addr, bytes uint64) bool {
-	if w.launches == 0 {
-		return true
-	}
-	for _, r := range w.ranges {
-		if r.launches == w.launches && addr >= r.addr && addr+bytes <= r.addr+r.bytes {
-			return true
-		}
-	}
-	return false
-}
 
 // repeat fills p with a pattern.
 func repeat(p, pattern []byte) {

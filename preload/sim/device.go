@@ -18,6 +18,7 @@ import (
 	"gpumem/device"
 	"gpumem/device/open"
 	"gpumem/device/sim"
+	"gpumem/preload/internal/contents"
 	"gpumem/preload/internal/timeline"
 	"gpumem/size"
 )
@@ -50,8 +51,8 @@ type driver struct {
 	captures  []*capture // under way
 	blocks    blocks
 	host      map[uint64]*hostBlock // memory of the host that the driver knows, by address
-	contents  contents
-	written   written
+	contents  *contents.Memory
+	launches  uint64        // of kernels so far
 	nextPlace uint64        // of contents of physical memory
 	past      []*sim.Hazard // of devices that were closed
 
@@ -170,7 +171,7 @@ func (d *driver) find() code {
 	d.pools, d.handles, d.graphs = map[uint64]*pool{}, map[uint64]*physical{}, map[uint64]*graph{}
 	d.execs = map[uint64][]*block{}
 	d.arrays, d.host = map[uint64]*array{}, map[uint64]*hostBlock{}
-	d.contents, d.nextPlace = contents{room: room}, placesOfPhysical
+	d.contents, d.nextPlace = contents.New(room), placesOfPhysical
 	if d.pace = (pace{kernel, link}); timed || linked {
 		d.line = timeline.New(monotonic)
 		d.persistent, d.execTakes = map[uint64]bool{}, map[uint64]takes{}

@@ -43,7 +43,7 @@ func global(c *call) {
 
 // launched is work in the stream that argument i is. Which memory it uses is not known.
 func (c *call) launched(i int) *stream {
-	c.written.launches++
+	c.launches++
 	s := c.stream(i)
 	if s.capture == nil {
 		c.work(s, func() error { return s.gpu.sim.Work(s.sim, 0, nil, nil) })

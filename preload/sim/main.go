@@ -43,7 +43,8 @@
 //	GPUMEM_SIM_LINK      bytes a second between host and device, such as 25GB/s, which is what it is unless
 //	                     set; work takes real time then, too
 //	GPUMEM_SIM_CONTENTS  bytes of the host's memory for what lies in the device's; 256MiB
-//	                     unless set. What does not fit reads as zeros
+//	                     unless set, an eighth of it for writes of at most 64 KiB. What does not fit reads as
+//	                     zeros
 //
 // # What is simulated, and what is not
 //

@@ -159,7 +159,7 @@ func (d *driver) release(b *block) (err error) {
 // forget takes a block that is freed out of the table, and its contents.
 func (d *driver) forget(b *block) {
 	d.blocks.remove(b)
-	d.contents.drop(b.base, b.bytes)
+	d.contents.Drop(b.base, b.bytes)
 }
 
 // hostBlock is memory of the host that the driver allocated or registered.

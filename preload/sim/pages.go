@@ -31,7 +31,7 @@ type physical struct {
 	prop   prop
 	refs   int // references to the handle; 0: it is released, and the memory lives while it is mapped
 	maps   int
-	place  uint64 // of its contents (copies.go)
+	place  uint64 // of its contents
 }
 
 // placesOfPhysical is the first place of contents of physical memory, beyond all
@@ -41,7 +41,7 @@ const placesOfPhysical = 1 << 63
 // settle drops the contents of memory that is gone.
 func (d *driver) settle(p *physical) {
 	if p.refs == 0 && p.maps == 0 {
-		d.contents.drop(p.place, p.bytes)
+		d.contents.Drop(p.place, p.bytes)
 	}
 }
 

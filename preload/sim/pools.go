@@ -74,10 +74,10 @@ type freedBlock struct {
 // clear drops the contents of a block that is freed in a stream; where work takes time, after all in that stream.
 func (d *driver) clear(s *stream, b *block) {
 	if d.line == nil {
-		d.contents.drop(b.base, b.bytes)
+		d.contents.Drop(b.base, b.bytes)
 		return
 	}
-	op := d.submit(s, timeline.Op{Finish: d.locked(func() { d.contents.drop(b.base, b.bytes) })})
+	op := d.submit(s, timeline.Op{Finish: d.locked(func() { d.contents.Drop(b.base, b.bytes) })})
 	d.freed = append(d.freed, freedBlock{b.base, b.bytes, op})
 }
 

@@ -268,7 +268,7 @@ const staged = 64 << 10
 
 // submitTransfer puts a transfer into a stream, and waits if the call does: always where memory of the host's that is
 // not pinned is written, for NVIDIA's manual has it so, and where more of it is read than the driver has a place for.
-func (c *call) submitTransfer(s *stream, wait bool, m movement, hidden bool) {
+func (c *call) submitTransfer(s *stream, wait bool, m movement) {
 	d, waits := c.driver, wait || c.pageable(m.to)
 	if c.pageable(m.from) && !waits {
 		if waits = m.width*m.rows > staged; !waits {
@@ -281,9 +281,6 @@ func (c *call) submitTransfer(s *stream, wait bool, m movement, hidden bool) {
 			return // it was unmapped before, which was a hazard
 		}
 		d.move(m)
-		if hidden {
-			clear(m.to.row(0, m.width))
-		}
 	}))
 	switch {
 	case wait:
@@ -353,11 +350,11 @@ func (d *driver) load(w word) uint64 {
 	return atomic.LoadUint64((*uint64)(w.host))
 }
 
-func (d *driver) store(w word, v uint64) {
+func (d *driver) store(launches uint64, w word, v uint64) {
 	switch {
 	case w.host == nil:
 		b := *(*[8]byte)(unsafe.Pointer(&v))
-		d.write(w.addr, b[:w.bytes])
+		d.write(launches, w.addr, b[:w.bytes])
 	case w.bytes == 4:
 		atomic.StoreUint32((*uint32)(w.host), uint32(v))
 	default:
@@ -394,8 +391,8 @@ func (c *call) waitValue(s *stream, addr, value, bytes uint64, flags uint32) {
 }
 
 func (c *call) writeValue(s *stream, addr, value, bytes uint64) {
-	w, d := c.wordAt(addr, bytes), c.driver
-	c.submit(s, timeline.Op{Finish: d.locked(func() { d.store(w, value) })})
+	w, d, launches := c.wordAt(addr, bytes), c.driver, c.launches
+	c.submit(s, timeline.Op{Finish: d.locked(func() { d.store(launches, w, value) })})
 }
 
 // valueCall serves a wait for a value, or a write of one: stream, address, value, flags. Without time

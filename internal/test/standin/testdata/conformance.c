@@ -642,6 +642,30 @@ static void numbers(void) {
   WANT(CU(cuMemsetD32_v2, p, 3, (size_t)2), OK);
   WANT(CU(cuMemcpyDtoH_v2, got, p, (size_t)4), OK);
   WANT((unsigned)got[0], 3);
+  // However many there are, in rows too, and in parts.
+  enum { MANY = 1000, APART = 512 };
+  for (u64 i = 0; i < MANY; i++) {
+    a[0] = i + 1;
+    WANT(CU(cuMemcpyHtoD_v2, p + i * APART, a, (size_t)8), OK);
+  }
+  WANT(CU(cuMemsetD2D32_v2, p + 8, (size_t)APART, 5, (size_t)1, (size_t)MANY), OK);
+  for (u64 i = 0; i < MANY; i++) {
+    WANT(CU(cuMemcpyDtoH_v2, got, p + i * APART, (size_t)8), OK);
+    WANT(got[0], i + 1);
+    WANT(CU(cuMemcpyDtoH_v2, got, p + i * APART + 4, (size_t)8), OK);
+    WANT(got[0], (u64)5 << 32);
+  }
+  // Rows are no number, however narrow they are.
+  struct { size_t x, y; u64 kind; void *host; u64 device; ptr array; size_t pitch; } ends[2] = {{.kind = 2, .device = p, .pitch = APART}, {.kind = 1, .host = got, .pitch = 8}};
+  struct { char ends[sizeof ends]; size_t width, rows; } rows = {.width = 8, .rows = 2};
+  memcpy(rows.ends, ends, sizeof ends);
+  WANT(CU(cuLaunchKernel, (ptr)1, 1, 1, 1, 1, 1, 1, 0, s, (ptr)0, (ptr)0), OK);
+  WANT(CU(cuStreamSynchronize, s), OK);
+  WANT(CU(cuMemcpy2D_v2, &rows), OK);
+  WANT(got[0] == 1 && got[1] == 2, 1);
+  rows.rows = 1;
+  WANT(CU(cuMemcpy2D_v2, &rows), OK);
+  WANT(got[0], 0);
   WANT(CU(cuStreamSynchronize, s), OK);
   WANT(CU(cuMemFree_v2, p), OK);
   WANT(CU(cuStreamDestroy_v2, s), OK);
