@@ -8,6 +8,7 @@ import "C"
 import (
 	"encoding/binary"
 	"iter"
+	"sync/atomic"
 	"unsafe"
 
 	"gpumem/device"
@@ -134,6 +135,9 @@ func (d *driver) ranges(one side, g *gpu, width, rows uint64) (list []device.Ran
 func (c *call) transfer(s *stream, wait bool, to, from side, width, rows uint64, pattern []byte) {
 	if width == 0 || rows == 0 {
 		return
+	}
+	if atomic.SwapUint64((*uint64)(&C.simLaunched), 0) != 0 {
+		c.launches++
 	}
 	m := movement{to, from, width, rows, pattern, c.launches}
 	if s.capture != nil {

@@ -101,6 +101,7 @@ static struct copy {
   int (*attribute)(int, int);
   u64 (*beyond)(int, u64 *);
   void (*refuse)(u64, int);
+  void (*launched)(void);
 } copied;
 
 static void nobody_listens(void);
@@ -143,6 +144,7 @@ static void load_copy(void) {
   *(void **)&copied.attribute = dlsym(lib, "gpumemSimAttribute");
   *(void **)&copied.beyond = dlsym(lib, "gpumemSimBeyond");
   *(void **)&copied.refuse = dlsym(lib, "gpumemSimRefuse");
+  *(void **)&copied.launched = dlsym(lib, "gpumemSimLaunched");
 }
 
 // copy returns the copy's functions; those are null where it could not be loaded.
@@ -444,6 +446,15 @@ EXPORT void gpumemSimRefuse(u64 number, int refuses) {
   if (!number) beyond.listener = BUSY;
   pthread_cond_broadcast(&beyond.change);
   pthread_mutex_unlock(&beyond.mu);
+}
+
+// --- kernels of the runtime that stands in for NVIDIA's (internal/test/standin/src/cudart.c), which are no calls
+
+u64 simLaunched;
+
+EXPORT void gpumemSimLaunched(void) {
+  if (child != MAY_BEGIN) __atomic_store_n(&simLaunched, 1, __ATOMIC_RELAXED);
+  else if (copied.launched) copied.launched(); // else nothing was written
 }
 
 // --- for tests: what a driver does not have

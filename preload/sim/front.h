@@ -65,6 +65,9 @@ int simUnprepared(void);
 // simMayExceed reports whether a request is granted that the device has no memory for.
 int simMayExceed(void);
 
+// simLaunched is 1 if a kernel was launched by gpumemSimLaunched since it was last set to 0.
+extern u64 simLaunched;
+
 // simWarn writes a line to standard error. For settings that cannot be used.
 void simWarn(const char *line);
 

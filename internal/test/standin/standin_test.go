@@ -292,15 +292,16 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestRuntime: the runtime serves 0 bytes, with no address. The driver refuses them.
+// TestRuntime: the runtime serves 0 bytes, with no address. The driver refuses them. A kernel of the runtime is
+// one to the driver.
 func TestRuntime(t *testing.T) {
 	library := standin.Library(t)
 	program := standin.Compile(t, "testdata/runtime.c")
-	for _, name := range []string{"libcudart.so.12", "libcudart.so.13"} {
-		t.Run(name, func(t *testing.T) {
-			cmd := exec.Command(program, filepath.Join(library, name))
+	for _, words := range [][]string{{"libcudart.so.12"}, {"libcudart.so.13"}, {"libcudart.so.12", "forked"}} {
+		t.Run(strings.Join(words, " "), func(t *testing.T) {
+			cmd := exec.Command(program, append([]string{filepath.Join(library, words[0])}, words[1:]...)...)
 			cmd.Env = standin.Environ(library)
-			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 0, 0 1, 0 0\n" {
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0 0, 0 1\n100 0 10\n0 0\n" {
 				t.Errorf("%v: %q", err, out)
 			}
 		})
