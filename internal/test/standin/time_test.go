@@ -38,10 +38,10 @@ func TestTime(t *testing.T) {
 			})
 		}
 		text, logErr := os.ReadFile(log)
-		if err != nil || ran < 12 {
+		if err != nil || ran < 13 {
 			t.Errorf("%d tests, %v", ran, err)
 		}
-		if strings.Contains(string(text), "internal error") || !strings.Contains(string(text), "gpu 0: kernels 32.") {
+		if strings.Contains(string(text), "internal error") || !strings.Contains(string(text), "gpu 0: kernels 34.") {
 			t.Errorf("log: %v\n%s", logErr, text)
 		}
 	}

@@ -312,6 +312,39 @@ static void copies(void) {
   WANT(CU(cuMemFree_v2, p), OK);
 }
 
+// A number is the program's or a kernel's by the order of the calls, whenever the bytes move.
+static void numbers(void) {
+  ptr s = stream(1), other = stream(1);
+  u32 *h, got = 9;
+  u64 p, q;
+  WANT(CU(cuMemHostAlloc, &h, 4096, 0), OK);
+  WANT(CU(cuMemAlloc_v2, &p, MiB), OK);
+  q = p + MiB / 2;
+  u32 *go = hold(s);
+  h[0] = 7, h[1] = h[2] = 9, h[3] = 5;
+  WANT(CU(cuMemcpyHtoDAsync_v2, p, h, (size_t)4, s), OK);
+  WANT(CU(cuMemcpyHtoDAsync_v2, q, h, (size_t)4, s), OK);
+  WANT(CU(cuMemcpyDtoHAsync_v2, h + 1, p, (size_t)4, s), OK);
+  launch(s);
+  WANT(CU(cuMemcpyDtoHAsync_v2, h + 2, p, (size_t)4, s), OK);
+  WANT(CU(cuMemcpyHtoDAsync_v2, q + 8, h + 3, (size_t)4, other), OK); // after the kernel, and done before
+  WANT(CU(cuStreamSynchronize, other), OK);
+  set(go);
+  WANT(CU(cuStreamSynchronize, s), OK);
+  WANT(h[1], 7);
+  WANT(h[2], 0);
+  WANT(CU(cuMemcpyDtoH_v2, &got, q, (size_t)4), OK);
+  WANT(got, 0);
+  WANT(CU(cuMemcpyDtoH_v2, &got, q + 8, (size_t)4), OK);
+  WANT(got, 5);
+  WANT(CU(cuStreamWriteValue32_v2, s, q, 6, 0), OK);
+  WANT(CU(cuStreamSynchronize, s), OK);
+  WANT(CU(cuMemcpyDtoH_v2, &got, q, (size_t)4), OK);
+  WANT(got, 6);
+  WANT(CU(cuMemFreeHost, h), OK);
+  WANT(CU(cuMemFree_v2, p), OK);
+}
+
 // A free waits for the device; a free in a stream comes after what is in that stream.
 static void frees(void) {
   ptr s = stream(1), other = stream(1);
@@ -446,7 +479,8 @@ static void unfinished(void) {
 int main(int argc, char **argv) {
   struct { const char *name; void (*run)(void); } all[] = {
     {"query", query}, {"elapsed", elapsed}, {"legacy", legacy}, {"functions", functions}, {"values", values}, {"persistent", persistent},
-    {"copies", copies}, {"frees", frees}, {"pages", pages}, {"graphs", graphs}, {"threads", threads}, {"unfinished", unfinished},
+    {"copies", copies}, {"numbers", numbers}, {"frees", frees}, {"pages", pages}, {"graphs", graphs}, {"threads", threads},
+    {"unfinished", unfinished},
   };
   ptr context;
   test = "start";
