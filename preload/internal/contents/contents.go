@@ -14,9 +14,9 @@
 // byte of it, once a part of the page is written; one that is written as a whole needs none. No bit is
 // kept for zeros, which read as 0 in any case.
 //
-// A page has one count of launches, the newest of the writes to it, and older writes to it leave no bits. So a
-// number that was written before a launch may read as 0 where another write to its page after that launch was
-// done first. It never reads as what may be a kernel's.
+// A page has one count of launches, the newest of the writes to it since it was last written as a whole, and older
+// writes to a part of it leave no bits. So a number that was written before a launch may read as 0 where another
+// write to its page, after that launch, was done first.
 package contents
 
 // Page is the unit in which contents are kept, in bytes.

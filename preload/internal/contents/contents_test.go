@@ -275,6 +275,10 @@ func TestNumbersAreOfWhenTheyWereSubmitted(t *testing.T) {
 			write(m, after, 8, 6)
 			m.Write(before, 0, whole)
 		}, after, 0},
+		{"page written late, and read as of then", func(m *contents.Memory) {
+			write(m, after, 8, 6)
+			m.Write(before, 0, whole)
+		}, before, 0x01010101},
 		{"part written late, over a page from after", func(m *contents.Memory) {
 			m.Write(after, 0, whole)
 			write(m, before, 8, 7)

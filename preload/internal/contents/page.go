@@ -62,7 +62,7 @@ func (p *page) begin(launches uint64) {
 // note notes that the program wrote n bytes.
 func (p *page) note(launches, off, n uint64) {
 	switch {
-	case n == Page && launches >= p.launches:
+	case n == Page:
 		p.launches, p.all = launches, true
 		return
 	case p.launches == launches && p.all:
