@@ -341,6 +341,13 @@ func (m *Member) Give(kind Kind, n uint64) error {
 	})
 }
 
+// Own returns what this process has taken and published.
+func (m *Member) Own() Figures {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own
+}
+
 // Left returns the bytes that the limit leaves, for this process. It is 0 after Leave,
 // and if the file is damaged or was cut short: then Take fails, too.
 func (m *Member) Left() (left uint64) {

@@ -11,6 +11,7 @@ import (
 
 	"gpumem/alloc/streams"
 	"gpumem/device"
+	"gpumem/policy"
 )
 
 var _ streams.Quiet = (*gpu)(nil)
@@ -60,6 +61,8 @@ type Account interface {
 	// Uncertain tells others that what this process takes beside its pool is not known to
 	// the byte, or that it has several contexts.
 	Uncertain()
+	// Beside is what this process holds beside its pool, in bytes: Charged and Outside.
+	Beside() uint64
 	// Limit is what all processes may hold together, and left what they do not
 	// hold of it. A limit of 2^64-1 is none.
 	Limit() (limit, left uint64)
@@ -122,6 +125,8 @@ type gpu struct {
 	high    uint64            // the address behind the last; 0 while there was none
 	peers   []int             // other GPUs that may use the memory
 	changed func(low, high uint64)
+
+	pages *pages // the memory of a pool that may leave; nil of one that may not
 }
 
 func newGPU(d Driver, c Config) *gpu {
@@ -135,6 +140,9 @@ func newGPU(d Driver, c Config) *gpu {
 	limit, _ := c.Account.Limit()
 	g.total = min(g.info.Total, limit)
 	g.info.Total = g.total + min(c.Beyond, limit-g.total)
+	if c.Room != nil && c.Policy.Kind != policy.Async {
+		g.pages = newPages(g, c.Room)
+	}
 	return g
 }
 
@@ -235,6 +243,9 @@ func (g *gpu) contains(addr uint64) bool {
 // Alloc takes plain memory of the driver, for the policies that are built on it. What
 // counts is what the driver makes of the request, see blocks.
 func (g *gpu) Alloc(bytes uint64) (device.Range, error) {
+	if g.pages != nil {
+		return g.pages.alloc(bytes)
+	}
 	most := g.blocks.most(bytes)
 	if err := g.take("cuMemAlloc", most); err != nil {
 		return device.Range{}, err
@@ -260,6 +271,9 @@ func (g *gpu) enter(addr, bytes uint64) uint64 {
 
 // Free releases what Alloc took.
 func (g *gpu) Free(addr uint64) error {
+	if g.pages != nil {
+		return g.pages.free(addr)
+	}
 	var left closed
 	g.mu.Lock()
 	bytes, ok := g.grants[addr]
@@ -283,6 +297,9 @@ func (g *gpu) Free(addr uint64) error {
 
 // MemCreate takes physical memory.
 func (g *gpu) MemCreate(bytes uint64) (device.Handle, error) {
+	if g.pages != nil {
+		return g.pages.create(bytes)
+	}
 	if err := g.take("cuMemCreate", bytes); err != nil {
 		return 0, err
 	}
@@ -299,6 +316,9 @@ func (g *gpu) MemCreate(bytes uint64) (device.Handle, error) {
 
 // MemRelease releases it.
 func (g *gpu) MemRelease(h device.Handle) error {
+	if g.pages != nil {
+		return g.pages.release(h)
+	}
 	g.mu.Lock()
 	bytes := g.sizes[h]
 	delete(g.sizes, h)
@@ -478,6 +498,9 @@ func (g *gpu) AddressFree(addr, bytes uint64) error {
 
 // MemMap maps memory, and notes where: a peer that is enabled later gets access to it.
 func (g *gpu) MemMap(addr, bytes uint64, h device.Handle) error {
+	if g.pages != nil {
+		return g.pages.bind(addr, bytes, h)
+	}
 	err := g.Driver.MemMap(addr, bytes, h)
 	if err == nil {
 		g.mu.Lock()
@@ -489,6 +512,13 @@ func (g *gpu) MemMap(addr, bytes uint64, h device.Handle) error {
 
 // MemSetAccess gives access to this GPU and to its peers.
 func (g *gpu) MemSetAccess(addr, bytes uint64) error {
+	if g.pages != nil {
+		return g.pages.access(addr, bytes)
+	}
+	return g.open(addr, bytes)
+}
+
+func (g *gpu) open(addr, bytes uint64) error {
 	err := g.Driver.MemSetAccess(addr, bytes)
 	g.mu.Lock()
 	peers := g.peers
@@ -503,6 +533,9 @@ func (g *gpu) MemSetAccess(addr, bytes uint64) error {
 
 // MemUnmap unmaps whole mappings.
 func (g *gpu) MemUnmap(addr, bytes uint64) error {
+	if g.pages != nil {
+		return g.pages.unbind(addr, bytes)
+	}
 	err := g.Driver.MemUnmap(addr, bytes)
 	if err == nil {
 		g.mu.Lock()

@@ -242,6 +242,12 @@ func (a *account) Give(p shim.Part, bytes uint64) {
 	a.held[p] -= min(bytes, a.held[p])
 }
 
+func (a *account) Beside() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held[shim.Charged] + a.held[shim.Outside]
+}
+
 func (a *account) Limit() (limit, left uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

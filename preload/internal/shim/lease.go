@@ -183,6 +183,12 @@ func (l *Lease) Limit() (limit, left uint64) {
 	return l.Member.Limit(), l.Left()
 }
 
+// Beside returns what this process holds beside its pool.
+func (l *Lease) Beside() uint64 {
+	own := l.Own()
+	return own.Charged + own.Outside
+}
+
 // Publish shows what the pool does to gpumem ps.
 func (l *Lease) Publish(f Figures) {
 	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})

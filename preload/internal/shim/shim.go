@@ -102,6 +102,10 @@ type Config struct {
 	// Addresses is called with the lowest address that a block ever had and the one behind
 	// the highest, whenever they change. It must not call the pool.
 	Addresses func(low, high uint64)
+	// Room returns memory of the host for what lies on the GPU, or why there is none, in a run in
+	// which the memory may leave, see [Pool.Leave]; nil is for one in which it stays. Under the
+	// policy async it stays, too: the driver's own pool has no pages that could leave.
+	Room func(bytes uint64) (HostMemory, error)
 	// Pending is called with the bytes that wait for a synchronization, whenever they
 	// change. It must not call the pool.
 	Pending func(bytes uint64)
@@ -624,7 +628,10 @@ func (p *Pool) Range(addr uint64) (base, bytes uint64, err error) {
 func (p *Pool) Info() (free, total uint64, err error) {
 	free, total, err = p.dev.MemInfo()
 	held := p.held(p.pool.Stats())
-	free = min(free+held-min(held, p.inUse.Load()), total)
+	if p.dev.pages != nil { // a program that sizes itself by it sees the same whoever has the GPU just now
+		free = less(total, held+p.account.Beside())
+	}
+	free = min(free+less(held, p.inUse.Load()), total)
 	return free, total, err
 }
 
