@@ -4,6 +4,9 @@ package shim
 
 import "errors"
 
+// ErrNoHostMemory is the error of a [Config].Room that the host has not.
+var ErrNoHostMemory = errors.New("the host has not enough free memory")
+
 // ErrStays is the error of memory that cannot leave: the pool was not opened for it, or its
 // policy has the driver's own pool beneath, whose memory has no pages that could.
 var ErrStays = errors.New("the memory of this pool cannot leave the GPU")
@@ -50,6 +53,14 @@ func (p *Pool) Return() (Moved, error) {
 	m, err := p.dev.pages.comeBack()
 	p.publish()
 	return m, err
+}
+
+// movable returns the bytes of the GPU's memory that would be free if the pool left.
+func (p *Pool) movable() uint64 {
+	if p.dev.pages == nil {
+		return 0
+	}
+	return p.dev.pages.movable()
 }
 
 // IsAway reports whether the memory has left, and how much it takes to return.

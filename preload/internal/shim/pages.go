@@ -347,6 +347,16 @@ func (p *pages) mayLeave() error {
 	return p.fixed
 }
 
+// movable returns the bytes that would be free if the memory left.
+func (p *pages) movable() uint64 {
+	p.moving.Lock()
+	defer p.moving.Unlock()
+	if p.away || p.fixed != nil {
+		return 0
+	}
+	return p.held()
+}
+
 // isAway reports whether the memory has left, and how much it takes to return.
 func (p *pages) isAway() (needs uint64, away bool) {
 	p.moving.Lock()

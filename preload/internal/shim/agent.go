@@ -1,0 +1,406 @@
+// When the memory of a process leaves the GPU, and when it comes back.
+
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"gpumem/device"
+	"gpumem/node/ledger"
+	"gpumem/size"
+)
+
+// Seat is a process's place in a ledger by turns: [ledger.Member] is one.
+type Seat interface {
+	Slot() int
+	Turn() (ledger.Turn, error)
+	SetTurn(change func(t *ledger.Turn)) error
+	Queue(bytes uint64) (ticket uint64, err error)
+	Unqueue() error
+	Turns() (limit uint64, list []ledger.Entry, err error)
+}
+
+// Agent moves a process's memory as the ledger's plan has it. It looks by itself, every lookAgain;
+// one goroutine does, so that there is one decision at a time.
+//
+//	in         the plan has this process leave: the gate is closed, the work is waited for,
+//	           the memory leaves                                                    -> away
+//	away       a thread stands at the gate, or waits for memory: into the queue     -> waiting
+//	waiting    the plan serves it: the memory returns, and the gate is opened       -> in
+//
+// What cannot be done is undone: the gate is open, the program goes on, and its record in the
+// ledger has the reason. It is not asked again before notAgain has passed.
+type Agent struct {
+	AgentConfig
+
+	// What follows is the one goroutine's.
+	state    ledger.State
+	reason   ledger.Reason
+	until    time.Time // when the reason is forgotten; zero: never
+	passed   uint64    // calls that the gate had let pass at the last look
+	worked   time.Time // when that was seen to change
+	since    time.Time // when the state began
+	told     time.Time // when the ledger was last written
+	cost     time.Duration
+	swaps    uint64
+	onHost   uint64
+	draining chan error // of a wait for the GPU that was not over in time; nil for none
+
+	mu       sync.Mutex // guards what follows
+	requests []*request // that wait for memory
+	closed   bool
+	ended    chan struct{} // closed when the goroutine has ended
+}
+
+// request is a thread that waits for memory.
+type request struct {
+	bytes uint64
+	again chan bool // true: try again; false: there will not be enough
+}
+
+// AgentConfig is how an agent is made.
+type AgentConfig struct {
+	Gate      Gate
+	Seat      Seat
+	LendAfter time.Duration // without work; 0: it lends nothing
+	Quantum   time.Duration // of a turn, or ledger.AutoQuantum; 0: it has no turns
+	// Pool returns the process's pool; nil while there is none. It must be the same one until it is closed.
+	Pool func() *Pool
+	// Reason returns why the process must not be asked, of what the agent cannot see; it may be asked often.
+	Reason func() ledger.Reason
+	Say    func(string)
+}
+
+const (
+	// lookAgain is how often an agent looks. A request waits half of it on average before anything
+	// happens, which is small beside the copy of a gibibyte.
+	lookAgain = 20 * time.Millisecond
+	// gateWithin is how long the calls that are under way may take to return, and drainWithin how
+	// long the work that was queued may take to end, while threads wait at the closed gate: a host
+	// function or a kernel that waits for one of them would wait for ever.
+	gateWithin  = 200 * time.Millisecond
+	drainWithin = 2 * time.Second
+	// notAgain is how long a process is not asked after it could not leave.
+	notAgain = 10 * time.Second
+	// tellEvery is how often a process that has nothing new says that it lives, see ledger.Silence.
+	tellEvery = time.Second
+)
+
+// NewAgent starts an agent.
+func NewAgent(c AgentConfig) *Agent {
+	now := time.Now()
+	a := &Agent{AgentConfig: c, state: ledger.In, worked: now, since: now, ended: make(chan struct{})}
+	go a.run()
+	return a
+}
+
+// Close ends the agent, while the memory is on the GPU or with it. Who waits is refused.
+func (a *Agent) Close() {
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	<-a.ended
+}
+
+func (a *Agent) run() {
+	defer close(a.ended)
+	for !a.isClosed() {
+		a.look()
+		a.pause()
+	}
+	a.endRequests()
+}
+
+func (a *Agent) isClosed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed
+}
+
+// pause waits for the next look: less where a thread comes to the closed gate.
+func (a *Agent) pause() {
+	if a.state == ledger.Away {
+		a.Gate.Waiting(lookAgain)
+		return
+	}
+	time.Sleep(lookAgain)
+}
+
+// look is one decision.
+func (a *Agent) look() {
+	now := time.Now()
+	if !a.until.IsZero() && now.After(a.until) {
+		a.reason, a.until = ledger.NoReason, time.Time{}
+	}
+	if passed := a.Gate.Passed(); passed != a.passed {
+		a.passed, a.worked = passed, now
+	} else if a.LendAfter > 0 && a.state == ledger.In && now.Sub(a.worked) >= a.LendAfter && a.Gate.Running() != nil {
+		a.worked = now // a kernel takes long, or the GPU is in trouble
+	}
+	a.tell(now, false)
+	switch a.state {
+	case ledger.In:
+		a.lookIn()
+	case ledger.Away:
+		a.lookAway()
+	case ledger.Waiting:
+		a.lookWaiting()
+	}
+}
+
+// tell writes what this process says, if there is news or it was silent for long.
+func (a *Agent) tell(now time.Time, news bool) {
+	if !news && now.Sub(a.told) < tellEvery {
+		return
+	}
+	movable := uint64(0)
+	if p := a.Pool(); p != nil && a.state == ledger.In {
+		movable = p.movable()
+	}
+	reason := a.reason
+	if reason == ledger.NoReason {
+		reason = a.Reason()
+	}
+	err := a.Seat.SetTurn(func(t *ledger.Turn) {
+		t.State, t.Reason, t.OnHost, t.Movable = a.state, reason, a.onHost, movable
+		t.Worked, t.Since = a.worked.UnixNano(), a.since.UnixNano()
+		t.LendAfter, t.Quantum, t.Cost, t.Swaps = a.LendAfter, a.Quantum, a.cost, a.swaps
+	})
+	if err == nil {
+		a.told = now
+	}
+}
+
+// become enters a state.
+func (a *Agent) become(s ledger.State) {
+	now := time.Now()
+	a.state, a.since = s, now
+	a.tell(now, true)
+}
+
+// plan returns what is to happen, and whether it could be found out.
+func (a *Agent) plan() (p ledger.Plan, ok bool) {
+	limit, all, err := a.Seat.Turns()
+	if err != nil {
+		return p, false
+	}
+	return ledger.PlanTurns(time.Now().UnixNano(), limit, all), true
+}
+
+func (a *Agent) lookIn() {
+	a.serveRequests()
+	p, ok := a.plan()
+	if ok && slices.Contains(p.Leave, a.Seat.Slot()) {
+		a.tell(time.Now(), true) // what is movable may be older than a second
+		a.leave()
+	}
+}
+
+// stays withdraws: the process is not asked for a while.
+func (a *Agent) stays(r ledger.Reason, why string) {
+	a.reason, a.until = r, time.Now().Add(notAgain)
+	a.become(ledger.In)
+	a.Say(fmt.Sprintf("its memory stays on the GPU: %s", why))
+}
+
+// leave moves the memory to the host.
+func (a *Agent) leave() {
+	p := a.Pool()
+	if p == nil {
+		return
+	}
+	begun := time.Now()
+	switch err := a.Gate.Running(); {
+	case errors.Is(err, ErrCapture):
+		a.stays(ledger.Capturing, "a graph is being captured")
+		return
+	case err != nil && a.Quantum == 0: // it is at work, and lends what is idle
+		a.worked = begun
+		a.tell(begun, true)
+		return
+	}
+	a.become(ledger.Leaving)
+	if err := a.Gate.Close(gateWithin); err != nil {
+		reason := ledger.NotDrained
+		if errors.Is(err, ErrGateUnseen) {
+			reason = ledger.NoGate
+		}
+		a.stays(reason, err.Error())
+		return
+	}
+	if err := a.drain(p); err != nil {
+		a.Gate.Open()
+		a.stays(ledger.NotDrained, err.Error())
+		return
+	}
+	m, err := p.Leave()
+	if _, away := p.IsAway(); !away {
+		a.Gate.Open()
+		a.stays(reasonOf(err), err.Error())
+		return
+	}
+	a.onHost, a.cost = m.Host, time.Since(begun)
+	a.swaps++
+	a.become(ledger.Away)
+}
+
+// reasonOf returns the reason that stands for an error of [Pool.Leave].
+func reasonOf(err error) ledger.Reason {
+	switch {
+	case errors.Is(err, ErrStays):
+		return ledger.OtherPolicy
+	case errors.Is(err, ErrKept):
+		return ledger.NotReleased
+	case errors.Is(err, ErrCapturing):
+		return ledger.Capturing
+	case errors.Is(err, ErrNoHostMemory):
+		return ledger.NoHostMemory
+	}
+	return ledger.NotDrained
+}
+
+var errNotDrained = fmt.Errorf("its work did not end within %v", drainWithin)
+
+// drain waits for all work of the program, with a deadline: the wait is the driver's and cannot be
+// ended, so it is left alone where it lasts.
+func (a *Agent) drain(p *Pool) error {
+	if a.draining == nil {
+		done := make(chan error, 1)
+		a.draining = done
+		go func() { done <- p.flush() }()
+	}
+	deadline := time.NewTimer(drainWithin)
+	defer deadline.Stop()
+	select {
+	case err := <-a.draining:
+		a.draining = nil
+		if err != nil {
+			return err
+		}
+		return a.Gate.Running()
+	case <-deadline.C:
+		return errNotDrained
+	}
+}
+
+func (a *Agent) lookAway() {
+	t, err := a.Seat.Turn()
+	if err != nil || t.Asked == ledger.Pause {
+		return
+	}
+	if t.Asked != ledger.Resume && a.Gate.Waiting(0) == 0 && a.firstRequest() == nil {
+		return
+	}
+	if a.queue() {
+		a.become(ledger.Waiting)
+	}
+}
+
+// queue takes a ticket for all that the process needs to go on.
+func (a *Agent) queue() bool {
+	p := a.Pool()
+	if p == nil {
+		return false
+	}
+	wants, _ := p.IsAway()
+	if r := a.firstRequest(); r != nil {
+		wants += r.bytes
+	}
+	_, err := a.Seat.Queue(wants)
+	return err == nil
+}
+
+func (a *Agent) lookWaiting() {
+	p, ok := a.plan()
+	if !ok || !slices.Contains(p.Serve, a.Seat.Slot()) {
+		return
+	}
+	pool := a.Pool()
+	begun := time.Now()
+	_, err := pool.Return()
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return // somebody was faster, or the driver is: it keeps its ticket
+	}
+	if err != nil {
+		a.Say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
+		time.Sleep(lookAgain) // it has the time of the driver's calls, too
+		return
+	}
+	a.onHost, a.cost = 0, a.cost+time.Since(begun)
+	_ = a.Seat.Unqueue()
+	a.worked = time.Now()
+	a.become(ledger.In)
+	a.Gate.Open()
+}
+
+// WaitRoom waits until there may be room for a request that was refused, and reports whether it is
+// to be tried again. It is false where the others cannot make room, and after Close.
+func (a *Agent) WaitRoom(bytes uint64) bool {
+	r := &request{bytes: bytes, again: make(chan bool, 1)}
+	a.mu.Lock()
+	if a.closed {
+		a.mu.Unlock()
+		return false
+	}
+	a.requests = append(a.requests, r)
+	a.mu.Unlock()
+	return <-r.again
+}
+
+func (a *Agent) firstRequest() *request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.requests) == 0 {
+		return nil
+	}
+	return a.requests[0]
+}
+
+// done removes a request.
+func (a *Agent) done(r *request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests = slices.DeleteFunc(a.requests, func(x *request) bool { return x == r })
+}
+
+func (a *Agent) endRequests() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.requests {
+		r.again <- false
+	}
+	a.requests = nil
+}
+
+// serveRequests has the first thread that waits try again once the plan serves it, and refuses
+// it where nobody could make room.
+func (a *Agent) serveRequests() {
+	r := a.firstRequest()
+	if r == nil {
+		return
+	}
+	if _, err := a.Seat.Queue(r.bytes); err != nil {
+		return
+	}
+	p, ok := a.plan()
+	if !ok {
+		return
+	}
+	slot := a.Seat.Slot()
+	i := slices.IndexFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
+	switch {
+	case slices.Contains(p.Serve, slot):
+		a.done(r)
+		_ = a.Seat.Unqueue()
+		r.again <- true
+	case i >= 0:
+		a.done(r)
+		_ = a.Seat.Unqueue()
+		a.Say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))
+		r.again <- false
+	}
+}
