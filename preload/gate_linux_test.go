@@ -69,7 +69,7 @@ func runGate(t testing.TB, dir, environ string, mode ...string) (out, said strin
 	return o.String(), e.String()
 }
 
-const lend = "GPUMEM_LEND=30s"
+const lend = "GPUMEM_LEND=30000000000"
 
 // TestGateLetsNoCallPassWhileItIsClosed has 64 threads submit at full speed by each way that a
 // program has, while others begin and end, and the gate closes and opens. It refuses a gate whose

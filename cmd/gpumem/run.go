@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,7 @@ type runOptions struct {
 	overhead uint64
 	share    float64
 	wait     string
+	turns    string
 	printEnv bool
 }
 
@@ -59,6 +61,14 @@ func runCommand() *cobra.Command {
 	fs.StringVar(&p.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
 	const pool = "serve GPU memory from a pool of policy `NAME`, such as elastic; off: as without (default: off, or that of the lease around)"
 	fs.StringVar(&p.Pool, "pool", "", pool)
+	const lend = "with --pool: after `DURATION` without work a process lends its memory to others of the lease: it moves to the host, " +
+		"and comes back with the next work"
+	fs.DurationVar(&p.Lend, "lend", 0, lend)
+	const turns = "with --pool: processes whose memory together exceeds the lease run by turns of `DURATION`; alone: ten times what a move costs"
+	fs.StringVar(&o.turns, "turns", "", turns)
+	fs.Lookup("turns").NoOptDefVal = autoTurns
+	// Not shown yet: programs of separate leases do not lend to each other, and ps does not say who is away.
+	_, _ = fs.MarkHidden("lend"), fs.MarkHidden("turns") // they are there
 	fs.BoolVar(&p.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
 	fs.BoolVar(&p.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	fs.StringVar(&o.wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
@@ -128,7 +138,26 @@ func (o *runOptions) fillPlan() (err error) {
 	if err == nil && o.wait != "" {
 		err = o.plan.SetWait(o.wait)
 	}
+	if err == nil && o.turns != "" {
+		err = o.setTurns()
+	}
 	return err
+}
+
+// autoTurns is the word for --turns without one.
+const autoTurns = "auto"
+
+func (o *runOptions) setTurns() error {
+	if o.turns == autoTurns {
+		o.plan.Turns = launch.AutoTurns
+		return nil
+	}
+	d, err := time.ParseDuration(o.turns)
+	if err != nil || d <= 0 {
+		return fmt.Errorf("--turns %s: want a duration such as 10s, or nothing", o.turns)
+	}
+	o.plan.Turns = d
+	return nil
 }
 
 // exitStatus ends a command with a status. Its messages have been printed.

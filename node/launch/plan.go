@@ -41,8 +41,12 @@ type Plan struct {
 	// Pool is the policy of the pool from which the driver library serves the program's
 	// memory, such as "elastic"; NoPool: no library. Empty: as the lease around this
 	// program has it, else none.
-	Pool   string
-	Record string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
+	Pool string
+	// Lend is after how long without work a process of the program lends its memory to the others of
+	// the lease, and Turns how long its turns last, or AutoTurns; 0: not at all. Both need a Pool of
+	// movable memory, one GPU, and room for the lease on the host.
+	Lend, Turns time.Duration
+	Record      string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
 	// Simulate has the program run on a simulated GPU in the driver's place, see
 	// [simulate.New]; empty for none. Without anything else that the plan asks for, the program has all of it
 	// and no lease.

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"gpumem/device"
+	"gpumem/internal/hostmem"
 	"gpumem/node/internal/beside"
 	"gpumem/node/ledger"
 	"gpumem/node/library"
@@ -79,6 +81,57 @@ func (p *Plan) findPool() error {
 		return fmt.Errorf("--pool %s: %w", p.Pool, err)
 	}
 	p.Limits.Pool = q
+	return p.findTurns(q)
+}
+
+// AutoTurns are turns that last ten times what a way out and in takes, within 2 s and a minute.
+const AutoTurns = ledger.AutoQuantum
+
+// mayLeave are the pools whose memory may leave the GPU. Others take whole regions, of which most is
+// copied for nothing, or have the driver's own pool beneath.
+var mayLeave = []policy.Kind{policy.Elastic, policy.VMM, policy.Platform}
+
+// byTurns reports whether the memory of the program's processes may leave.
+func (p *Plan) byTurns() bool { return p.Lend > 0 || p.Turns != 0 }
+
+// findTurns checks what turns need before anything starts.
+func (p *Plan) findTurns(q *runenv.Pool) error {
+	if !p.byTurns() {
+		return nil
+	}
+	kind, err := frameworks.Parse(p.Pool)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !slices.Contains(mayLeave, kind.Kind):
+		return fmt.Errorf("--lend and --turns: memory of the pool %s cannot leave the GPU; --pool elastic, vmm and platform have some that can", p.Pool)
+	case len(p.targets) > 1:
+		return errors.New("--lend and --turns: the memory of a program on several GPUs does not leave; give one by --gpu")
+	}
+	q.Lend, q.Turns = p.Lend, p.Turns
+	return nil
+}
+
+// checkHost returns why the host has no room for what may leave a lease.
+func (p *Plan) checkHost(leases [][]*share.Lease) error {
+	if !p.byTurns() {
+		return nil
+	}
+	room, err := hostmem.Free()
+	if err != nil {
+		return fmt.Errorf("--lend and --turns: how much memory the host has is not known: %w", err)
+	}
+	var most uint64
+	for _, copies := range leases {
+		for _, l := range copies {
+			most = max(most, l.Bytes())
+		}
+	}
+	if most > room.Bytes {
+		const text = "--lend and --turns: what leaves a lease of %s needs as much of the host, and %s has room for %s; take a smaller --mem"
+		return fmt.Errorf(text, size.Format(most), room.By, size.Format(room.Bytes))
+	}
 	return nil
 }
 
@@ -88,16 +141,25 @@ func (p *Plan) getenv(name string) string { return policy.Environ(p.env).Get(nam
 // makeLedgers makes the files in which the programs of the leases count their memory.
 func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) error {
 	if p.Limits.Pool == nil {
+		if p.byTurns() {
+			return errors.New("--lend and --turns need a pool, such as --pool elastic")
+		}
 		return nil
+	}
+	if err := p.checkHost(leases); err != nil {
+		return err
 	}
 	for _, copies := range leases {
 		for i, l := range copies {
-			h := ledger.Header{UUID: p.targets[i].uuid, Limit: max(l.Bytes(), l.Within()), Total: status[i].Total}
+			h := ledger.Header{UUID: p.targets[i].uuid, Limit: max(l.Bytes(), l.Within()), Total: status[i].Total, Turns: p.byTurns()}
 			err := ledger.Create(l.Ledger(), h)
 			if errors.Is(err, fs.ErrExist) && l.Within() > 0 { // it counts for the whole lease
 				var there *ledger.Ledger
 				if there, err = ledger.Open(l.Ledger()); err == nil {
-					err = there.Close()
+					if p.byTurns() && !there.Header().Turns {
+						err = errors.New("the lease around has no turns: start it with --lend or --turns, too")
+					}
+					err = errors.Join(err, there.Close())
 				}
 			}
 			if err != nil {

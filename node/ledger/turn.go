@@ -65,6 +65,7 @@ const (
 	NotReleased
 	IntegratedGPU
 	ConfidentialGPU
+	SeveralGPUs
 	reasons
 )
 
@@ -95,6 +96,7 @@ var reasonTexts = map[Reason]string{
 	NotReleased:      "its memory was not free after it had left",
 	IntegratedGPU:    "the GPU's memory is the host's",
 	ConfidentialGPU:  "the GPU is in confidential mode",
+	SeveralGPUs:      "it uses several GPUs",
 	Unreadable:       "its record in the ledger is damaged",
 	Silent:           "it gives no sign of life",
 	Unmovable:        "memory outside of its pool stays on the GPU",
@@ -450,6 +452,12 @@ func (m *Member) onTurn(op func() error) error {
 func (m *Member) doTurn(op func() error) error {
 	return m.use(func() error { return m.onTurn(op) })
 }
+
+// ByTurns reports whether the ledger is by turns.
+func (m *Member) ByTurns() bool { return m.f.header.Turns }
+
+// Slot returns the number of this process's slot.
+func (m *Member) Slot() int { return m.slot }
 
 // Turn returns what this process says, and what it is asked.
 func (m *Member) Turn() (t Turn, err error) {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpumem/node/internal/overhead"
 	"gpumem/node/ledger"
@@ -29,6 +30,9 @@ type Pool struct {
 	Folder string // the library's, absolute
 	Driver string // the real driver's library, absolute
 	NVML   string // the real NVML, absolute; "" if there is none
+
+	Lend  time.Duration // without work after which a process lends its memory; 0: it lends nothing
+	Turns time.Duration // of a turn, or ledger.AutoQuantum; 0: there are none
 }
 
 // EnvPool is the variable with the name of the pool that a program's memory is served
@@ -64,6 +68,8 @@ const (
 	contextVar = "GPUMEM_CONTEXT"
 	freesVar   = "GPUMEM_FREES"
 	offVar     = "GPUMEM_OFF"
+	lendVar    = "GPUMEM_LEND"
+	turnsVar   = "GPUMEM_TURNS"
 	searchVar  = "LD_LIBRARY_PATH"
 
 	// The driver's stream-ordered allocator in the words of each framework.
@@ -85,7 +91,7 @@ func (e *editor) noPool() {
 			e.unset(searchVar, why)
 		}
 	}
-	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, contextVar, freesVar} {
+	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, contextVar, freesVar, lendVar, turnsVar} {
 		e.unset(name, why)
 	}
 	for _, line := range []string{
@@ -138,6 +144,7 @@ func (e *editor) pool(lim Limits, command []string) error {
 	if err := e.ledgers(lim); err != nil {
 		return err
 	}
+	e.turns(p)
 	var names []string
 	found := map[string][]string{} // releases by framework
 	for _, f := range packages {
@@ -276,6 +283,20 @@ func (e *editor) reading(name, version, variable, value string) (a explain.Answe
 	env := append(slices.DeleteFunc(e.lines(), func(l string) bool { return strings.HasPrefix(l, variable+"=") }), variable+"="+value)
 	a, err := explain.Environment(policy.Environ(env), frameworks.Release{Name: name, Version: version}, policy.Device{})
 	return a, err == nil
+}
+
+// turns sets after how long a process lends its memory, and how long its turns last. What a run
+// around this one has set holds.
+func (e *editor) turns(p *Pool) {
+	if p.Lend > 0 {
+		e.set(lendVar, strconv.FormatInt(int64(p.Lend), 10), "nanoseconds without work after which a process lends its memory")
+	}
+	switch {
+	case p.Turns == ledger.AutoQuantum:
+		e.set(turnsVar, "auto", "its turns last ten times what a way out and in takes")
+	case p.Turns > 0:
+		e.set(turnsVar, strconv.FormatInt(int64(p.Turns), 10), "nanoseconds that its turns last")
+	}
 }
 
 // jaxPool sends JAX to the driver's stream-ordered allocator, and has it allocate on

@@ -237,15 +237,24 @@ static const char *setting(const char *name) {
   return v ? v : "";
 }
 
-// bytes reads a number of bytes; what is none leaves no memory to serve.
-static u64 bytes(const char *name) {
+// number reads a number; what is none leaves no memory to serve.
+static u64 number(const char *name, const char *what) {
   const char *v = setting(name), *p = v;
   char *end;
   if (!*v) return 0;
   while (*p >= '0' && *p <= '9') p++;
   u64 n = strtoull(v, &end, 10);
-  if (*p || p - v > 19) say("no GPU memory is served", "GPUMEM_LIMIT, GPUMEM_OUTSIDE, GPUMEM_CONTEXT and GPUMEM_BEYOND are numbers of bytes"), wrong = 1;
+  if (*p || p - v > 19) say("no GPU memory is served", what), wrong = 1;
   return n;
+}
+
+static u64 bytes(const char *name) {
+  return number(name, "GPUMEM_LIMIT, GPUMEM_OUTSIDE, GPUMEM_CONTEXT and GPUMEM_BEYOND are numbers of bytes");
+}
+
+static u64 nanoseconds(const char *name) {
+  if (!strcmp(setting(name), "auto")) return GM_TURN_AUTO;
+  return number(name, "GPUMEM_LEND and GPUMEM_TURNS are numbers of nanoseconds; gpumem run sets them");
 }
 
 static int same_file(const char *a, const char *b) {
@@ -422,7 +431,7 @@ static int load_pools(void) {
       .more = *setting("GPUMEM_CONTEXT") && !mark->state ? bytes("GPUMEM_CONTEXT") : outside,
       .beyond = bytes("GPUMEM_BEYOND"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
-      .gate = gm_gate_for_pools(),
+      .gate = gm_gate_for_pools(), .lend = nanoseconds("GPUMEM_LEND"), .turn = nanoseconds("GPUMEM_TURNS"),
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
     else result = gm.gmInit(&settings); // waits until Go's runtime has begun

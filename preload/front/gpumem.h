@@ -37,6 +37,8 @@ struct gm_gate {
   int (*running)(void);
 };
 
+#define GM_TURN_AUTO (~(u64)0)
+
 // The settings, read with getenv: a program may make them itself before it uses a GPU. The pools
 // ask for no variable: Go's runtime has those that lay behind the arguments of main when it was
 // loaded, and a program that has set its title, as setproctitle does, has written over them.
@@ -54,6 +56,8 @@ struct gm_settings {
   int ordered;         // plain memory is freed in stream order
   int report;          // say at the end what the pool did
   const struct gm_gate *gate; // 0 unless the process lends its memory or takes turns
+  u64 lend;            // nanoseconds without work after which it lends it; 0: it lends nothing
+  u64 turn;            // nanoseconds of its turns; 0: it has none, GM_TURN_AUTO: by what a way out and in costs
 };
 
 // One GPU, shared by the front and the pools, which write it with atomic stores.

@@ -27,11 +27,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"gpumem"
 	"gpumem/device"
 	"gpumem/device/cuda"
+	"gpumem/node/ledger"
 	"gpumem/policy"
 	"gpumem/preload/internal/guest"
 	"gpumem/preload/internal/shim"
@@ -51,6 +53,10 @@ type gpu struct {
 	dev     *cuda.Device              // of the pool
 	last    shim.Figures              // of pools that have ended
 	full    sync.Once                 // said that the lease has no room for this process
+
+	agent    *shim.Agent // nil where the memory stays
+	peers    atomic.Bool // another GPU may use the memory
+	mappings atomic.Bool // the program has mapped memory by itself
 }
 
 var (
@@ -61,6 +67,7 @@ var (
 		process                 shim.Process
 		ordered, report         bool
 		gate                    shim.Gate // nil unless the process lends its memory or takes turns
+		lend, turn              time.Duration
 	}
 	gpus     [64]atomic.Pointer[gpu]
 	nameless = map[string]bool{} // ledgers without a UUID that a GPU has joined; gmOpen's alone, which is called by one thread at a time
@@ -82,7 +89,10 @@ func gmInit(s *C.gm_settings) (code C.int) {
 	settings.process = shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	if s.gate != nil {
-		settings.gate = gate{s.gate}
+		settings.gate, settings.lend, settings.turn = gate{s.gate}, time.Duration(s.lend), time.Duration(s.turn)
+		if s.turn == C.GM_TURN_AUTO {
+			settings.turn = ledger.AutoQuantum
+		}
 	}
 	settings.policy = policy.Policy{Spec: "elastic", Name: "elastic", Kind: policy.Elastic, Fraction: 1}
 	if text := C.GoString(s.policy); text != "" {
@@ -168,6 +178,9 @@ func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code 
 			}
 			l.Say = func(err error) { say("GPU %d: the lease's ledger: %v", g.number, err) }
 			g.account = l
+			if settings.gate != nil && l.ByTurns() {
+				g.takeTurns(l)
+			}
 			store(&shared.ledger, uint64(l.Descriptor()))
 		} else {
 			g.account = shim.NewLimit(cmp.Or(settings.limit, 1<<64-1))
@@ -176,6 +189,9 @@ func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code 
 	}
 	process := settings.process
 	process.Block, process.There = uint64(shared.block), there != 0
+	if g.agent != nil {
+		process.WaitRoom = g.agent.WaitRoom
+	}
 	c, err := shim.NewCharges(g.account, process)
 	if err != nil {
 		g.full.Do(func() { say("GPU %d: %v", g.number, err) })
@@ -184,6 +200,40 @@ func gmOpen(number C.int, uuid *C.char, there C.int, shared *C.gm_device) (code 
 	g.charges.Store(c)
 	store(&shared.counts, 1)
 	return 0
+}
+
+// takeTurns has the memory of the GPU leave for others of the lease, and come back.
+func (g *gpu) takeTurns(l *shim.Lease) {
+	turning.Add(1)
+	g.agent = shim.NewAgent(shim.AgentConfig{
+		Gate: settings.gate, Seat: l.Member, LendAfter: settings.lend, Quantum: settings.turn, Pool: g.pool.Load, Reason: g.stays,
+		Say: func(line string) { say("GPU %d: %s", g.number, line) },
+	})
+}
+
+// turning is how many GPUs of this process have an agent.
+var turning atomic.Int32
+
+// stays returns why the memory is not to leave, of what the front sees.
+func (g *gpu) stays() ledger.Reason {
+	switch {
+	case settings.policy.Kind == policy.Async:
+		return ledger.OtherPolicy
+	case turning.Load() > 1: // one gate for several GPUs, each of which would have to be asked
+		return ledger.SeveralGPUs
+	case g.peers.Load():
+		return ledger.PeerAccess
+	case g.mappings.Load():
+		return ledger.OwnMappings
+	}
+	return ledger.NoReason
+}
+
+// moves returns what a pool needs whose memory may leave.
+func (g *gpu) moves(c *shim.Config) {
+	if g.agent != nil {
+		c.Room, c.WaitRoom = shim.Room, g.agent.WaitRoom
+	}
 }
 
 // store sets a word that C reads.
@@ -200,7 +250,7 @@ func gmServe(number C.int) (code C.int) {
 	dev, err := cuda.OpenLibrary(settings.libcuda, g.number)
 	if err == nil {
 		var p *shim.Pool
-		p, err = shim.Open(dev, shim.Config{
+		c := shim.Config{
 			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Beyond: settings.beyond, Record: record.w,
 			Say:    func(line string) { say("%s", line) },
 			Before: g.last,
@@ -212,7 +262,9 @@ func gmServe(number C.int) (code C.int) {
 				}
 			},
 			Pending: func(bytes uint64) { store(&g.shared.pending, bytes) },
-		})
+		}
+		g.moves(&c)
+		p, err = shim.Open(dev, c)
 		if err == nil {
 			g.dev = dev
 			g.pool.Store(p)
@@ -369,6 +421,7 @@ func gmSynchronized(number C.int, n C.u64) {
 //export gmPeer
 func gmPeer(number, peer C.int) {
 	defer recovered(nil)
+	gpus[number].Load().peers.Store(true)
 	if p := poolOf(number); p != nil {
 		if err := p.Peer(int(peer)); err != nil {
 			say("GPU %d cannot use the pool of GPU %d: %v", int(peer), int(number), err)
@@ -518,6 +571,7 @@ func gmRemovedContext(number C.int, token C.u64, code C.int) {
 //export gmMapped
 func gmMapped(number C.int, at, bytes, handle C.u64) {
 	defer recovered(nil)
+	gpus[number].Load().mappings.Store(true)
 	chargesOf(number).Mapped(uint64(at), uint64(bytes), shim.Key{Kind: shim.Handle, Value: uint64(handle)})
 }
 

@@ -45,6 +45,7 @@ type Agent struct {
 	worked   time.Time // when that was seen to change
 	since    time.Time // when the state began
 	told     time.Time // when the ledger was last written
+	movable  uint64    // as written there
 	cost     time.Duration
 	swaps    uint64
 	onHost   uint64
@@ -58,8 +59,9 @@ type Agent struct {
 
 // request is a thread that waits for memory.
 type request struct {
-	bytes uint64
-	again chan bool // true: try again; false: there will not be enough
+	bytes   uint64
+	again   chan bool // true: try again; false: there will not be enough
+	blocked time.Time // since when nobody could make room; zero: somebody could
 }
 
 // AgentConfig is how an agent is made.
@@ -86,6 +88,9 @@ const (
 	drainWithin = 2 * time.Second
 	// notAgain is how long a process is not asked after it could not leave.
 	notAgain = 10 * time.Second
+	// neverFor is how long nobody must be able to make room for a request before it is refused: what
+	// the others say of themselves may be a look older.
+	neverFor = 500 * time.Millisecond
 	// tellEvery is how often a process that has nothing new says that it lives, see ledger.Silence.
 	tellEvery = time.Second
 )
@@ -142,6 +147,9 @@ func (a *Agent) look() {
 		a.worked = now // a kernel takes long, or the GPU is in trouble
 	}
 	a.tell(now, false)
+	if a.state != ledger.In && !a.isAway() {
+		a.isGone()
+	}
 	switch a.state {
 	case ledger.In:
 		a.lookIn()
@@ -152,14 +160,28 @@ func (a *Agent) look() {
 	}
 }
 
+func (a *Agent) isAway() bool {
+	p := a.Pool()
+	if p == nil {
+		return false
+	}
+	_, away := p.IsAway()
+	return away
+}
+
+// isGone follows the end of a pool whose memory was away: the program has ended the context.
+func (a *Agent) isGone() {
+	a.onHost = 0
+	_ = a.Seat.Unqueue()
+	a.become(ledger.In)
+	a.Gate.Open()
+}
+
 // tell writes what this process says, if there is news or it was silent for long.
 func (a *Agent) tell(now time.Time, news bool) {
-	if !news && now.Sub(a.told) < tellEvery {
+	movable := a.movableNow()
+	if !news && movable == a.movable && now.Sub(a.told) < tellEvery {
 		return
-	}
-	movable := uint64(0)
-	if p := a.Pool(); p != nil && a.state == ledger.In {
-		movable = p.movable()
 	}
 	reason := a.reason
 	if reason == ledger.NoReason {
@@ -171,8 +193,21 @@ func (a *Agent) tell(now time.Time, news bool) {
 		t.LendAfter, t.Quantum, t.Cost, t.Swaps = a.LendAfter, a.Quantum, a.cost, a.swaps
 	})
 	if err == nil {
-		a.told = now
+		a.told, a.movable = now, movable
 	}
+}
+
+// movableNow returns the bytes that would be free if the memory left, of what is on the GPU or on its way there.
+func (a *Agent) movableNow() uint64 {
+	p := a.Pool()
+	if p == nil {
+		return 0
+	}
+	if a.state == ledger.Returning {
+		needs, _ := p.IsAway()
+		return needs
+	}
+	return p.movable()
 }
 
 // become enters a state.
@@ -195,7 +230,6 @@ func (a *Agent) lookIn() {
 	a.serveRequests()
 	p, ok := a.plan()
 	if ok && slices.Contains(p.Leave, a.Seat.Slot()) {
-		a.tell(time.Now(), true) // what is movable may be older than a second
 		a.leave()
 	}
 }
@@ -321,11 +355,14 @@ func (a *Agent) lookWaiting() {
 	}
 	pool := a.Pool()
 	begun := time.Now()
+	a.become(ledger.Returning)
 	_, err := pool.Return()
 	if errors.Is(err, device.ErrOutOfMemory) {
-		return // somebody was faster, or the driver is: it keeps its ticket
+		a.become(ledger.Waiting) // somebody was faster, or the driver is: it keeps its ticket
+		return
 	}
 	if err != nil {
+		a.become(ledger.Waiting)
 		a.Say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
 		time.Sleep(lookAgain) // it has the time of the driver's calls, too
 		return
@@ -391,13 +428,19 @@ func (a *Agent) serveRequests() {
 		return
 	}
 	slot := a.Seat.Slot()
-	i := slices.IndexFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
+	never := slices.ContainsFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
+	switch {
+	case !never:
+		r.blocked = time.Time{}
+	case r.blocked.IsZero():
+		r.blocked = time.Now()
+	}
 	switch {
 	case slices.Contains(p.Serve, slot):
 		a.done(r)
 		_ = a.Seat.Unqueue()
 		r.again <- true
-	case i >= 0:
+	case never && time.Since(r.blocked) > neverFor:
 		a.done(r)
 		_ = a.Seat.Unqueue()
 		a.Say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))

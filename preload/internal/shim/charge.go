@@ -29,12 +29,14 @@ type Key struct {
 	Value uint64
 }
 
-// Process is what the driver takes for a process by itself, in bytes.
+// Process is what the driver takes for a process by itself, in bytes, and how it waits for room.
 type Process struct {
 	Outside uint64 // context and libraries, while there is a context
 	Context uint64 // each further context of the program
 	Block   uint64 // the driver's unit; 0 stands for 2 MiB
 	There   bool   // there is a context already, which counts also beyond the lease
+	// WaitRoom is that of [Config].
+	WaitRoom func(bytes uint64) bool
 }
 
 // Charges counts in the account what the program takes from the driver by itself. Any
@@ -184,7 +186,20 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 		time.Sleep(poll)
 		err = c.account.Take(p, bytes)
 	}
+	for waits := 0; waits < mostWaits && c.othersHaveIt(bytes, err) && c.process.WaitRoom(bytes); waits++ {
+		err = c.account.Take(p, bytes)
+	}
 	return err
+}
+
+// othersHaveIt reports whether a request was refused because of what others hold of the lease, in a
+// run in which they may leave.
+func (c *Charges) othersHaveIt(bytes uint64, err error) bool {
+	if c.process.WaitRoom == nil || !errors.Is(err, device.ErrOutOfMemory) {
+		return false
+	}
+	limit, left := c.account.Limit()
+	return bytes > left && bytes <= less(limit, c.account.Beside())
 }
 
 // has reports whether a pool has not ended.

@@ -549,6 +549,16 @@ func (p *pages) rebuild() (err error) {
 	return nil
 }
 
+// close ends what is away, which nobody has a use for any more.
+func (p *pages) close() {
+	p.moving.Lock()
+	defer p.moving.Unlock()
+	if p.away {
+		p.away = false
+		p.forget()
+	}
+}
+
 // forget ends the use of the host's memory.
 func (p *pages) forget() {
 	for _, b := range p.memory {

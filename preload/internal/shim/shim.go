@@ -106,6 +106,9 @@ type Config struct {
 	// which the memory may leave, see [Pool.Leave]; nil is for one in which it stays. Under the
 	// policy async it stays, too: the driver's own pool has no pages that could leave.
 	Room func(bytes uint64) (HostMemory, error)
+	// WaitRoom waits until there may be room for bytes that others hold, and reports whether a
+	// request for them is to be tried again; nil refuses it. See [Agent.WaitRoom].
+	WaitRoom func(bytes uint64) bool
 	// Pending is called with the bytes that wait for a synchronization, whenever they
 	// change. It must not call the pool.
 	Pending func(bytes uint64)
@@ -152,6 +155,8 @@ type Pool struct {
 	name    string // in the recording
 	say     func(string)
 	wait    func(pending uint64)
+
+	waitRoom func(bytes uint64) bool // nil: nobody leaves for a request
 
 	mu      sync.Mutex        // guards what follows
 	live    map[uint64]block  // by address
@@ -217,7 +222,7 @@ func Open(d Driver, c Config) (*Pool, error) {
 	p := &Pool{
 		dev: newGPU(d, c), account: c.Account, charges: c.Charges, releases: &c.Charges.under,
 		ordered: c.Ordered, elastic: c.Policy.Kind == policy.Elastic, shared: c.Account.Want(0) == nil,
-		before: c.Before, record: c.Record, say: c.Say, wait: c.Pending,
+		before: c.Before, record: c.Record, say: c.Say, wait: c.Pending, waitRoom: c.WaitRoom,
 		live: map[uint64]block{}, streams: map[uint64]uint32{},
 	}
 	p.name = fmt.Sprintf("GPU_%d", p.dev.info.Ordinal)
@@ -279,6 +284,9 @@ func (p *Pool) Close() error {
 	p.closed = true
 	p.looking.Unlock()
 	err := p.pool.Close()
+	if p.dev.pages != nil {
+		p.dev.pages.close()
+	}
 	p.mu.Lock()
 	var grants []uint64
 	for addr, b := range p.live {
@@ -347,17 +355,9 @@ func (p *Pool) AllocAsync(bytes, stream uint64) (addr uint64, err error) {
 
 func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	r := gpumem.Request{Bytes: bytes, Stream: stream}
-	p.dev.begin(bytes)
-	seen := p.releases.count()
-	b, err := p.pool.TryRequest(r)
-	if err != nil {
-		b, err = p.retry(r, err, seen)
-	}
-	p.dev.end()
-	if err == nil && stream == 0 {
-		if err = p.dev.joined(); err != nil {
-			_ = p.later(block{Block: b}) // the first error is the one to report
-		}
+	b, err := p.ask(r)
+	for waits := 0; waits < mostWaits && p.othersHaveIt(bytes, err) && p.waitRoom(bytes); waits++ {
+		b, err = p.ask(r)
 	}
 	if err != nil {
 		if !errors.Is(err, ErrCapturing) { // the driver serves it
@@ -367,6 +367,37 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	}
 	p.enter(block{Block: b, stream: stream}, r)
 	return b.Addr, nil
+}
+
+// mostWaits is how often a request may find that others were faster, of those that wait by turns.
+const mostWaits = 100
+
+// othersHaveIt reports whether a request was refused because of what others hold of the lease, in a
+// run in which they may leave.
+func (p *Pool) othersHaveIt(bytes uint64, err error) bool {
+	if p.waitRoom == nil || !errors.Is(err, gpumem.ErrOutOfMemory) {
+		return false
+	}
+	limit, left := p.account.Limit()
+	own := p.held(p.pool.Stats()) + p.account.Beside()
+	return bytes > left && bytes <= less(limit, own)
+}
+
+// ask asks the pool for a block.
+func (p *Pool) ask(r gpumem.Request) (gpumem.Block, error) {
+	p.dev.begin(r.Bytes)
+	seen := p.releases.count()
+	b, err := p.pool.TryRequest(r)
+	if err != nil {
+		b, err = p.retry(r, err, seen)
+	}
+	p.dev.end()
+	if err == nil && r.Stream == 0 {
+		if err = p.dev.joined(); err != nil {
+			_ = p.later(block{Block: b}) // the first error is the one to report
+		}
+	}
+	return b, err
 }
 
 // enter notes a block that the program gets.
