@@ -192,7 +192,7 @@ func engineDifferences(a *Engine) []string {
 	list := []string{"Other is buffers of the engine, and what lies outside of PyTorch's pool: start-up logs of cards have .01 to .06 GiB of the latter on one GPU " +
 		"and .2 to 1.4 GiB with several, of which the simulated GPU shows little."}
 	if a.Captured > 0 {
-		list = append(list, fmt.Sprintf("What the driver takes for %d graphs is not in the answer: start-up logs of cards have .1 to .3 MiB for each, an older one 1.3.", a.Captured))
+		list = append(list, fmt.Sprintf("What the driver takes for %d graphs is not in the answer: start-up logs of cards have .1 to .3 MiB for each, those of vLLM 0.11 to 0.19 up to 1.3.", a.Captured))
 	}
 	if a.Activations == 0 {
 		list = append(list, fmt.Sprintf("%s does not measure activations: those of captured graphs are in the graphs, and others come out of what is left.", a.Engine))

@@ -125,7 +125,7 @@ const (
 )
 
 // perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .3 MiB in start-up
-// logs of cards with hundreds of them, but one, which has 1.3 (docs/evidence/serving.md). What few take,
+// logs of cards with hundreds of them, and up to 1.3 in those of 0.11 to 0.19 (docs/evidence/serving.md). What few take,
 // .1 GiB, is a part of keep. The simulated driver takes nothing.
 const perGraph = 256 << 10
 
