@@ -127,7 +127,7 @@ func TestVLLMFamilies(t *testing.T) {
 		{"qwen2.5-7b", "L4", false, nil}, // compiled, with graphs
 		{"mistral-7b-v0.1", "L4", true, []string{"--enforce-eager"}},
 		{"gemma3-1b", "L4", true, []string{"--enforce-eager"}},
-		{"mixtral-8l", "L4", false, []string{"--enforce-eager"}},
+		{"mixtral-8l", "L40S", false, []string{"--enforce-eager"}},
 		{"deepseek-v2-lite", "L4*2", true, []string{"--enforce-eager", "-tp", "2"}},
 		{"llama-1b", "L4*2", true, []string{"--enforce-eager", "-pp", "2"}},
 		{"qwen2.5-7b-awq", "L4", false, []string{"--enforce-eager"}},
