@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,7 +101,7 @@ type seated struct {
 	gate   *gate
 	lease  *shim.Lease
 	agent  *shim.Agent
-	reason ledger.Reason
+	opened atomic.Pointer[shim.Pool] // the lender's pool, for the agent
 	said   func() []string
 }
 
@@ -114,8 +115,12 @@ func newTurns(t *testing.T, limit uint64) string {
 	return path
 }
 
-func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.Duration) *seated {
+func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.Duration, stays ...ledger.Reason) *seated {
 	t.Helper()
+	reason := ledger.NoReason
+	if len(stays) > 0 {
+		reason = stays[0]
+	}
 	lease, err := shim.Join(path, "", "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +135,7 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 	}
 	s.agent = shim.NewAgent(shim.AgentConfig{
 		Gate: s.gate, Seat: lease.Member, LendAfter: lend, Quantum: quantum,
-		Pool: func() *shim.Pool { return s.pool }, Reason: func() ledger.Reason { return s.reason },
+		Pool: s.opened.Load, Reason: func() ledger.Reason { return reason },
 		Say: func(line string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -138,6 +143,7 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 		},
 	})
 	s.pool = openOn(t, s.d, spec, shim.Config{Account: lease, Room: shim.Room, WaitRoom: s.agent.WaitRoom})
+	s.opened.Store(s.pool)
 	return s
 }
 
@@ -299,8 +305,7 @@ func TestAtWork(t *testing.T) {
 // TestStays: what cannot leave is not waited for, and says why.
 func TestStays(t *testing.T) {
 	path := newTurns(t, 64*mib)
-	fixed := newSeated(t, path, "async", 1, 20*time.Millisecond, 20*time.Millisecond)
-	fixed.reason = ledger.OtherPolicy
+	fixed := newSeated(t, path, "async", 1, 20*time.Millisecond, 20*time.Millisecond, ledger.OtherPolicy)
 	other := newSeated(t, path, "elastic", 2, 20*time.Millisecond, 20*time.Millisecond)
 	addr, err := fixed.pool.AllocAsync(40*mib, uint64(fixed.stream))
 	if err != nil {

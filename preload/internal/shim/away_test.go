@@ -37,7 +37,7 @@ func newLender(t *testing.T, spec string, seed uint64) *lender {
 	t.Helper()
 	l := &lender{t: t, r: rand.New(rand.NewPCG(seed, 7)), live: map[uint64]uint64{}, written: map[uint64]uint64{}, hostMax: unlimited}
 	l.d = newDriver(t, sim.Config{Total: 64 * mib})
-	l.account = newAccount(t, 48*mib)
+	l.account = newAccount(t, 20*mib)
 	l.pool = openOn(t, l.d, spec, shim.Config{Account: l.account, Room: l.room})
 	l.stream = l.d.stream(t)
 	return l
@@ -123,7 +123,7 @@ func (l *lender) step() {
 			return
 		}
 	}
-	bytes := (l.r.Uint64N(4*mib>>l.r.IntN(16)) + 8) &^ 7
+	bytes := (l.r.Uint64N(mib>>l.r.IntN(14)) + 8) &^ 7
 	addr, err := l.pool.Alloc(bytes)
 	if l.r.IntN(2) == 0 && err != nil {
 		addr, err = l.pool.AllocAsync(bytes, uint64(l.stream))
@@ -152,12 +152,20 @@ func (l *lender) leave() {
 	l.books()
 }
 
+// seeds are how many programs at random there are.
+func seeds() uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return 5
+}
+
 // TestLeaveAndReturn: after each way out and back each block has its contents at its address, those
 // that were allocated meanwhile have memory, and books are right at each step.
 func TestLeaveAndReturn(t *testing.T) {
 	for _, spec := range movable {
 		t.Run(spec, func(t *testing.T) {
-			for seed := range uint64(5) {
+			for seed := range seeds() {
 				l := newLender(t, spec, seed)
 				for range 12 {
 					for range l.r.IntN(8) {
@@ -185,7 +193,7 @@ func TestLeaveAndReturn(t *testing.T) {
 // occupy is another program, which uses the GPU's memory meanwhile: new memory has its contents, or none.
 func (l *lender) occupy() {
 	l.t.Helper()
-	r, err := l.d.Alloc(48 * mib)
+	r, err := l.d.Alloc(20 * mib)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -201,7 +209,11 @@ func TestLeaveWhenCallsFail(t *testing.T) {
 	for _, spec := range movable {
 		for _, forever := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, forever %v", spec, forever), func(t *testing.T) {
-				for at := 0; ; at++ {
+				step := 1
+				if testing.Short() {
+					step = 5
+				}
+				for at := 0; ; at += step {
 					l := newLender(t, spec, 3)
 					for range 12 {
 						l.step()
