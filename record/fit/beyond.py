@@ -18,6 +18,7 @@ SUPPRESSING = ("suppress", "raises", "assertRaises")
 LEAVING = ("exit", "quit", "_exit", "abort")
 
 refused_at = []  # where the refusals were caught: "train.py:12", each once
+found_before = []  # the newest place that would catch a request that cannot wait: see refusals
 
 
 def before():
@@ -68,11 +69,22 @@ def waiting(error, ours):
                 where = catching(asking.value, error, ours)
             except Exception:
                 where = None  # of a thread that has ended, or a file that is being written
-            driver.gpumemSimRefuse(number, where is not None)
-            if number and where and where not in refused_at:
+            # Before the program goes on, which may end.
+            if where and not number:
+                found_before[:] = [where]
+            elif where and where not in refused_at:
                 refused_at.append(where)
+            driver.gpumemSimRefuse(number, where is not None)
 
     return wait
+
+
+def refusals(all):
+    """How many of PyTorch's refusals were caught. Where there is no place of one, it was a request that could
+    not wait, and what was found before had it refused."""
+    if all and not refused_at:
+        refused_at.extend(found_before)
+    return all if refused_at else 0
 
 
 def catching(asking, error, ours):

@@ -110,7 +110,7 @@ def after_fork():
     global writing, failed
     started()
     writing, failed = threading.RLock(), False
-    del ended[:], ends[:], threads[:], beyond.refused_at[:]
+    del ended[:], ends[:], threads[:], beyond.refused_at[:], beyond.found_before[:]
     for begin in again:
         begin()
 

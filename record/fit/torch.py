@@ -123,9 +123,7 @@ def after(torch, own, called, save, repeats, at_end, steps, agree, mine, engine,
 
     def caught():
         """How often it was refused memory, and caught the error."""
-        if not beyond.refused_at:
-            return 0
-        return sum(torch.cuda.memory_stats(i)["num_ooms"] for i in range(torch.cuda.device_count()))
+        return beyond.refusals(sum(torch.cuda.memory_stats(i).get("num_ooms", 0) for i in range(torch.cuda.device_count())))
 
     def snapshot():
         """PyTorch's, without the requests whose refusal the program has caught."""

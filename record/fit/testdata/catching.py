@@ -300,3 +300,54 @@ catches_of_another_thread()
 passes_of_another_thread()
 if found[-2] is None or found[-1] is not None:
     print("another thread: %s" % found[-2:])
+
+# A place is known before the program is answered, which may go on to its end before this thread does. Where a request could not
+# wait, the answer was the place that was found before.
+import ctypes
+
+
+class Driver:
+    def __init__(self, number):
+        self.numbers = [number, 0][number == 0:]
+        self.gpumemSimBeyond, self.gpumemSimRefuse = Function(lambda *_: self.numbers.pop(0)), Function(self.refuse)
+
+    def refuse(self, number, refuses):
+        known = beyond.refused_at if number else beyond.found_before
+        if refuses and not known or number and not refuses:
+            print("request %d: refused %s, known %s" % (number, refuses, known))
+
+
+os.environ.update(GPUMEM_SIM_BEYOND="1", GPUMEM_SIM_FOLDER="")
+library = ctypes.CDLL
+
+
+class Function:
+    def __init__(self, call):
+        self.call = call
+
+    def __call__(self, *args):
+        return self.call(*args)
+
+
+def waits(number):
+    ctypes.CDLL = lambda *_: Driver(number)
+    wait = beyond.waiting(OutOfMemoryError, [])
+    try:
+        wait(0)
+    except OutOfMemoryError:
+        pass
+    finally:
+        ctypes.CDLL = library
+
+
+waits(0)
+if beyond.refused_at or beyond.refusals(0) or beyond.refused_at:
+    print("nothing was refused: %s" % beyond.refused_at)
+if beyond.refusals(2) != 2 or len(beyond.refused_at) != 1:
+    print("a request that could not wait: %s" % beyond.refused_at)
+del beyond.refused_at[:], beyond.found_before[:]
+if beyond.refusals(2):
+    print("a refusal that nothing catches")
+waits(1)
+if len(beyond.refused_at) != 1 or beyond.refusals(3) != 3:
+    print("a request that waits: %s" % beyond.refused_at)
