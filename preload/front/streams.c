@@ -24,12 +24,20 @@ static int n_streams, room;
 static int untracked; // there was no memory to note one: work may always be running
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+// can_ask reports whether the driver has all functions that ask for the streams' work; cuStreamGetCtx may lack.
+static int can_ask(void) {
+  void *const all[] = {driver.query, driver.capturing, driver.current, driver.push, driver.pop, driver.mode};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (!all[i]) return 0;
+  return 1;
+}
+
 void gm_find_streams_driver(void *library) {
 #define FIND(field, name) *(void **)&driver.field = dlsym(library, name)
   FIND(query, "cuStreamQuery"), FIND(capturing, "cuStreamIsCapturing"), FIND(context, "cuStreamGetCtx"), FIND(current, "cuCtxGetCurrent");
   FIND(push, "cuCtxPushCurrent_v2"), FIND(pop, "cuCtxPopCurrent_v2"), FIND(mode, "cuThreadExchangeStreamCaptureMode");
 #undef FIND
-  untracked = !driver.query || !driver.capturing || !driver.current || !driver.push || !driver.pop || !driver.mode;
+  untracked = !can_ask();
 }
 
 void gm_stream_made(u64 handle, u64 green) {
