@@ -148,9 +148,13 @@ const (
 func (r *Report) growth(steps uint64) []Doubt {
 	r.For = steps
 	g, ran := r.Grows, r.Program.Steps
-	switch {
-	case r.Advice == nil: // it fits for none
+	if r.Advice == nil { // it fits for none
 		return nil
+	}
+	if g != nil && steps > max(g.RecordedSteps, ran) {
+		r.SmallestDevice, r.Card = nil, "" // found for the steps that ran
+	}
+	switch {
 	case g == nil && steps > max(1, ran) && ran < knownSteps:
 		return []Doubt{{Kind: Short, Text: fmt.Sprintf("Whether it grows over %s is not known: %s, and it takes %d to see.",
 			report.Counted(steps, "step"), ranText(ran), knownSteps)}}
@@ -159,9 +163,6 @@ func (r *Report) growth(steps uint64) []Doubt {
 	}
 	if steps > max(known(g), ran) {
 		r.Fits, r.Settings = false, []pair{}
-	}
-	if steps > max(g.RecordedSteps, ran) {
-		r.SmallestDevice, r.Card = nil, ""
 	}
 	return []Doubt{{Kind: Grows, Text: growsText(g)}}
 }
