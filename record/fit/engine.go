@@ -99,7 +99,8 @@ const EngineContext = 512 << 20
 func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on uint64) *Report {
 	p.RanOn, p.TooLarge = on, on == largest
 	r := bareReport(cfg, p, nil)
-	r.Engine, r.chosen, r.onAny = engine.RefusedAnswer(notes, why, on), engine.Chosen(notes), engine.OnAnyCard(notes)
+	r.Engine, r.onAny = engine.RefusedAnswer(notes, why, on), engine.OnAnyCard(notes)
+	r.chosen, r.ofCard = engine.Chosen(notes), engine.OfCard(notes)
 	r.Differs = r.Differences()
 	if cfg.Record != "" {
 		r.NotKept = notKept(cfg.Record)

@@ -366,6 +366,11 @@ func TestSGLang(t *testing.T) {
 	if need := a.Need >> 20; need != 1884 {
 		t.Errorf("it needs %d MiB", need)
 	}
+	// Other cards have the fraction that it would choose there, unless it was given one.
+	chosen, given := a.Cards, run(1200, "mem_fraction_static=0.667").Cards
+	if len(chosen) == 0 || len(given) != len(chosen) || chosen[0].Tokens <= given[0].Tokens {
+		t.Errorf("chosen %+v, given %+v", chosen, given)
+	}
 }
 
 // TestSGLangWindows: half of the tokens are of layers that keep a window, of which each request takes one and a page. The card that it

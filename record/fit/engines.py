@@ -219,6 +219,13 @@ def vary(arguments):
         setattr(arguments, name, like(getattr(arguments, name), value))
 
 
+def given(of, *names):
+    """Those of an engine's options that it was given, by the program or by what fit varies: not those that it
+    chose for the card asked about, and is to have on a larger one."""
+    chosen = (os.environ.get("GPUMEM_FIT_OF_CARD") or "").split(",")
+    return attributes(of, *(name for name in names if name not in chosen))
+
+
 class Refusal:
     """Notes the error that ends its block, as why the engine is not ready."""
 

@@ -120,6 +120,7 @@ type Config struct {
 	Stdout, Stderr io.Writer
 
 	options map[string]string // of an engine, in place of the program's
+	ofCard  []string          // those of them that the engine chose for the card, which nobody gave it
 
 	// Progress, if set, is called with what is being done.
 	Progress func(doing string, part float64)
@@ -246,6 +247,7 @@ type Report struct {
 	NotKept error     `json:"-"`                   // why there is no file Config.Record
 
 	chosen map[string]string // see engineRefused
+	ofCard []string          // those of them that nobody gave
 	onAny  bool              // a larger card is refused to the engine for the same reason
 }
 
@@ -377,6 +379,7 @@ func (r *runs) larger(cfg Config, first *Report, refused string) (*Report, error
 		return first, nil
 	}
 	report, err := first, error(nil)
+	cfg.ofCard = first.ofCard
 	cfg.options = chosen(first.chosen, cfg.options)
 	for _, on := range []uint64{min(2*cfg.Sim.Total, largest), largest} {
 		if on <= report.Engine.RefusedOn {
@@ -640,6 +643,7 @@ func (rs *runs) start(cfg Config, on uint64, beyond bool) (*ran, error) {
 	own := [][2]string{
 		{"GPUMEM_SIM_NOTES", r.file("notes")}, {"GPUMEM_RECORD", r.file("record")}, {"GPUMEM_RECORD_WHOLE", r.file("whole")}, {"GPUMEM_FIT", r.found}, {"GPUMEM_DEVICE", gpus},
 		{"GPUMEM_BEYOND", fmt.Sprint(largest)}, {"GPUMEM_FIT_DEVICE", unlimited}, {"GPUMEM_FIT_TOTAL", fmt.Sprint(compilerTotal(on))}, {"GPUMEM_FIT_ENGINE", cfg.engineOptions()},
+		{"GPUMEM_FIT_OF_CARD", strings.Join(cfg.ofCard, ",")},
 	}
 	if beyond {
 		own = append(own, [2]string{"GPUMEM_SIM_BEYOND", "1"}, [2]string{"GPUMEM_FIT_BEYOND", "1"})

@@ -44,7 +44,7 @@ def change(self):
     if not self.skip_tokenizer_init and not common.has_tokenizer(self.tokenizer_path or self.model_path):
         self.skip_tokenizer_init = changed["skip_tokenizer_init"] = True
     common.vary(self)
-    common.noted["given"] = common.attributes(self, "mem_fraction_static")
+    common.noted["given"] = common.given(self, "mem_fraction_static")
     common.save()
 
 

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -83,4 +84,16 @@ func Chosen(notes []*Note) map[string]string {
 		return known
 	}
 	return nil
+}
+
+// OfCard returns the names of those options that an engine chose for its card, which nobody gave it.
+func OfCard(notes []*Note) (names []string) {
+	for name := range Chosen(notes) {
+		isGiven := func(n *Note) bool { return n.Given[name] != nil }
+		if !slices.ContainsFunc(notes, isGiven) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
