@@ -124,10 +124,10 @@ const (
 	keepActivations = 2 << 30
 )
 
-// perGraph is what the driver takes for a captured graph, beside PyTorch's memory: .1 to .3 MiB in start-up
-// logs of cards with hundreds of them, and up to 1.3 in those of 0.11 to 0.19 (docs/evidence/serving.md). What few take,
-// .1 GiB, is a part of keep. The simulated driver takes nothing.
-const perGraph = 256 << 10
+// perGraph is what the driver takes for a captured graph at most, beside PyTorch's memory: 1.1 to 1.3 MiB in
+// eight start-up logs of vLLM 0.11 to 0.19 with 1,500 to 2,500 of them, .1 to .3 in most others, on the same cards, too
+// (docs/evidence/serving.md). What few take, .1 GiB, is a part of keep. The simulated driver takes nothing.
+const perGraph = 1331 << 10
 
 // Settings fills what other flags of the engine give on this card, of which a process takes
 // context bytes beside the engine's measurement. What changes the measurement is not among them.
@@ -168,7 +168,9 @@ func (a *Answer) giveMost() {
 	part := float64(blocks) / float64(a.blocks)
 	o := Other{GPUs: a.GPUs, Bytes: a.CardBytes, Tokens: uint64(math.Round(float64(a.Tokens) * part)), Requests: a.Requests * part}
 	o.Set, o.Serves = fmt.Sprintf("--%s %d", a.GivenBy, most), o.Requests >= 1
-	a.Others = append(a.Others, o)
+	if o.Serves { // a smaller one it refuses
+		a.Others = append(a.Others, o)
+	}
 }
 
 // halved returns what half as large tokens give an engine whose cache is what is free, whatever they are.
