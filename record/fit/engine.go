@@ -179,13 +179,16 @@ func RunCards(ctx context.Context, cfg Config, cards []SimCard) (*Report, error)
 
 // noCard returns the error of cards that all failed, the first of them with first.
 func noCard(ran []RanCard, first error) error {
+	var alike []string
 	more := ""
 	for _, c := range ran {
-		if c.Error != first.Error() {
+		if c.Error == first.Error() {
+			alike = append(alike, c.Card)
+		} else {
 			more += fmt.Sprintf("; for %s: %s", c.Card, c.Error)
 		}
 	}
-	return fmt.Errorf("for %s: %w%s", ran[0].Card, first, more)
+	return fmt.Errorf("for %s: %w%s", strings.Join(alike, ", "), first, more)
 }
 
 // engineDifferences are the ways in which an engine's start differed from one on a card.

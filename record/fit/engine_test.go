@@ -630,7 +630,7 @@ func TestEngineCardsFail(t *testing.T) {
 		t.Errorf("%+v", r.Ran)
 	}
 	_, err = fit.RunCards(t.Context(), standIn(t, "broken_below=3000"), []fit.SimCard{sized("small", 2000), sized("another", 2500)})
-	if failed := new(fit.FailedError); !errors.As(err, &failed) || err.Error() != "for small: "+why {
+	if failed := new(fit.FailedError); !errors.As(err, &failed) || err.Error() != "for small, another: "+why {
 		t.Error(err)
 	}
 }
