@@ -19,12 +19,12 @@ import (
 
 // Grows is memory that a program keeps on a GPU in each of its steps, all of it together.
 type Grows struct {
-	// BytesPerStep is 0 if the number of steps is unknown.
+	// BytesPerStep is of what is kept in a known number of steps; 0 if there is none such.
 	BytesPerStep uint64 `json:"bytes_per_step"`
 	// Where is the line that keeps the most, or the size of its requests; "" if no one place keeps it, as where each
 	// step keeps other sizes, or one larger block for the last, and the recording has no lines.
 	Where string `json:"where"`
-	// Grown is by how much it grew in the recording, at least, where the number of steps is unknown.
+	// Grown is by how much it grew in the recording, at least, by what is kept in an unknown number of steps.
 	Grown uint64 `json:"grown_bytes,omitempty"`
 	// RecordedSteps is the number of steps of the recording, in which this advice is right; 0 if it is unknown.
 	RecordedSteps uint64 `json:"recorded_steps"`
@@ -147,10 +147,16 @@ func (g *growth) add(found *leaks.Report, counted uint64, replayed bool) {
 	}
 }
 
-// addSteady adds what each step keeps at a place, and reports whether that is the most so far.
+// addSteady adds what each step keeps at a place, and reports whether that is the one to name.
 func (g *growth) addSteady(perStep, steps uint64, where string) bool {
+	if g.BytesPerStep == 0 && perStep > 0 {
+		g.Where = "" // of an unknown rate
+	}
 	g.BytesPerStep = size.Add(g.BytesPerStep, perStep)
-	if perStep <= g.most || where == "" && g.Where != "" { // a place says more
+	switch isPlace, isNamed := where != "", g.Where != ""; {
+	case isNamed && !isPlace: // a place says more than none
+		return false
+	case isNamed == isPlace && perStep <= g.most:
 		return false
 	}
 	g.most, g.Where, g.RecordedSteps = perStep, where, steps
