@@ -92,7 +92,7 @@ const AutoTurns = ledger.AutoQuantum
 var mayLeave = []policy.Kind{policy.Elastic, policy.VMM, policy.Platform}
 
 // byTurns reports whether the memory of the program's processes may leave.
-func (p *Plan) byTurns() bool { return p.Lend > 0 || p.Turns != 0 }
+func (p *Plan) byTurns() bool { return p.Lend != 0 || p.Turns != 0 }
 
 // findTurns checks what turns need before anything starts.
 func (p *Plan) findTurns(q *runenv.Pool) error {
@@ -104,6 +104,8 @@ func (p *Plan) findTurns(q *runenv.Pool) error {
 		return err
 	}
 	switch {
+	case p.Lend < 0:
+		return fmt.Errorf("--lend %v: want a duration above 0", p.Lend)
 	case !slices.Contains(mayLeave, kind.Kind):
 		return fmt.Errorf("--lend and --turns: memory of the pool %s cannot leave the GPU; --pool elastic, vmm and platform have some that can", p.Pool)
 	case len(p.targets) > 1:

@@ -50,6 +50,7 @@ type Agent struct {
 	swaps    uint64
 	onHost   uint64
 	draining chan error // of a wait for the GPU that was not over in time; nil for none
+	said     string     // the last line that was said: what goes on is said once
 
 	mu       sync.Mutex // guards what follows
 	requests []*request // that wait for memory
@@ -103,7 +104,7 @@ func NewAgent(c AgentConfig) *Agent {
 	return a
 }
 
-// Close ends the agent, while the memory is on the GPU or with it. Who waits is refused.
+// Close ends the agent. Who waits for memory is refused. Memory that is away stays so, and the gate closed.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	a.closed = true
@@ -238,7 +239,15 @@ func (a *Agent) lookIn() {
 func (a *Agent) stays(r ledger.Reason, why string) {
 	a.reason, a.until = r, time.Now().Add(notAgain)
 	a.become(ledger.In)
-	a.Say(fmt.Sprintf("its memory stays on the GPU: %s", why))
+	a.say("its memory stays on the GPU: " + why)
+}
+
+// say says a line, unless it was the last one.
+func (a *Agent) say(line string) {
+	if line != a.said {
+		a.said = line
+		a.Say(line)
+	}
 }
 
 // leave moves the memory to the host.
@@ -276,6 +285,9 @@ func (a *Agent) leave() {
 		a.Gate.Open()
 		a.stays(reasonOf(err), err.Error())
 		return
+	}
+	if err != nil { // it could neither leave as a whole nor be brought back
+		a.say(fmt.Sprintf("its memory left the GPU in part, and returns with the next work: %v", err))
 	}
 	a.onHost, a.cost = m.Host, time.Since(begun)
 	a.swaps++
@@ -345,6 +357,9 @@ func (a *Agent) queue() bool {
 		wants += r.bytes
 	}
 	_, err := a.Seat.Queue(wants)
+	if err != nil {
+		a.say(fmt.Sprintf("its memory cannot come back: %v", err))
+	}
 	return err == nil
 }
 
@@ -363,12 +378,12 @@ func (a *Agent) lookWaiting() {
 	}
 	if err != nil {
 		a.become(ledger.Waiting)
-		a.Say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
+		a.say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
 		time.Sleep(lookAgain) // it has the time of the driver's calls, too
 		return
 	}
 	a.onHost, a.cost = 0, a.cost+time.Since(begun)
-	_ = a.Seat.Unqueue()
+	_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
 	a.worked = time.Now()
 	a.become(ledger.In)
 	a.Gate.Open()
@@ -420,11 +435,11 @@ func (a *Agent) serveRequests() {
 	if r == nil {
 		return
 	}
-	if _, err := a.Seat.Queue(r.bytes); err != nil {
-		return
-	}
+	_, err := a.Seat.Queue(r.bytes)
 	p, ok := a.plan()
-	if !ok {
+	if err != nil || !ok { // the ledger cannot be used, and nothing is served without it
+		a.done(r)
+		r.again <- false
 		return
 	}
 	slot := a.Seat.Slot()
@@ -443,7 +458,7 @@ func (a *Agent) serveRequests() {
 	case never && time.Since(r.blocked) > neverFor:
 		a.done(r)
 		_ = a.Seat.Unqueue()
-		a.Say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))
+		a.say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))
 		r.again <- false
 	}
 }

@@ -3,6 +3,7 @@ package shim_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -261,6 +262,35 @@ func TestLendWhenIdle(t *testing.T) {
 	training.gate.pass(training.contents)
 	notebook.end()
 	training.end()
+}
+
+// TestDamagedLedger: who waits for memory of a ledger that is cut short is refused, and does not wait for ever.
+func TestDamagedLedger(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	holds := newSeated(t, path, "elastic", 1, time.Hour, 0)
+	waits := newSeated(t, path, "elastic", 2, 0, 0)
+	if _, err := holds.pool.Alloc(10 * mib); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		_, err := waits.pool.Alloc(10 * mib)
+		served <- err
+	}()
+	for turn := (ledger.Turn{}); turn.Ticket == 0; time.Sleep(time.Millisecond) {
+		var err error
+		if turn, err = waits.lease.Turn(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Errorf("%v; want a refusal", err)
+	}
+	holds.agent.Close()
+	waits.agent.Close()
 }
 
 // TestAtWork: a program whose streams are at work lends nothing, however long ago it submitted that; when they are done it does.

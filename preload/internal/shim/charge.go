@@ -198,8 +198,13 @@ func (c *Charges) othersHaveIt(bytes uint64, err error) bool {
 	if c.process.WaitRoom == nil || !errors.Is(err, device.ErrOutOfMemory) {
 		return false
 	}
-	limit, left := c.account.Limit()
-	return bytes > left && bytes <= less(limit, c.account.Beside())
+	c.mu.Lock()
+	pool := c.pool
+	c.mu.Unlock()
+	if pool == nil {
+		return isOthers(c.account, bytes, 0)
+	}
+	return isOthers(c.account, bytes, pool.held(pool.pool.Stats()))
 }
 
 // has reports whether a pool has not ended.

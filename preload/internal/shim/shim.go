@@ -378,9 +378,14 @@ func (p *Pool) othersHaveIt(bytes uint64, err error) bool {
 	if p.waitRoom == nil || !errors.Is(err, gpumem.ErrOutOfMemory) {
 		return false
 	}
-	limit, left := p.account.Limit()
-	own := p.held(p.pool.Stats()) + p.account.Beside()
-	return bytes > left && bytes <= less(limit, own)
+	return isOthers(p.account, bytes, p.held(p.pool.Stats()))
+}
+
+// isOthers reports whether bytes would fit into the lease if others held nothing of it, and do not now. pool
+// is what this process has in its pool.
+func isOthers(a Account, bytes, pool uint64) bool {
+	limit, left := a.Limit()
+	return bytes > left && bytes <= less(limit, pool+a.Beside())
 }
 
 // ask asks the pool for a block.
