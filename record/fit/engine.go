@@ -103,7 +103,7 @@ func engineRefused(cfg Config, p program, why string, notes []*engine.Note, on u
 	r.chosen, r.ofCard = engine.Chosen(notes), engine.OfCard(notes)
 	r.Differs = r.Differences()
 	if cfg.Record != "" {
-		r.NotKept = notKept(cfg.Record)
+		r.NotKept = notServed(cfg.Record)
 	}
 	return r
 }

@@ -635,18 +635,23 @@ func TestEngineCardsFail(t *testing.T) {
 	}
 }
 
-// TestEngineNotRecorded: the answer is there, and that nothing is kept, also where it does not serve.
+// TestEngineNotRecorded: the answer is there, and why nothing is kept.
 func TestEngineNotRecorded(t *testing.T) {
-	for _, options := range [][]string{nil, {"never=1"}} {
-		cfg := standIn(t, options...)
+	for _, tc := range []struct {
+		options []string
+		why     string
+	}{
+		{nil, "there is no recording to keep: no allocation of the program was recorded"},
+		{[]string{"never=1"}, "no recording is kept: the program was refused memory, and a recording is of one that is served"},
+	} {
+		cfg := standIn(t, tc.options...)
 		cfg.Record = filepath.Join(t.TempDir(), "run.trace")
 		r, err := fit.Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := cfg.Record + ": there is no recording to keep: no allocation of the program was recorded"
-		if r.Engine == nil || r.NotKept == nil || r.NotKept.Error() != want {
-			t.Errorf("%q: %v", options, r.NotKept)
+		if r.Engine == nil || r.NotKept == nil || r.NotKept.Error() != cfg.Record+": "+tc.why {
+			t.Errorf("%q: %v", tc.options, r.NotKept)
 		}
 	}
 }

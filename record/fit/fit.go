@@ -717,7 +717,11 @@ func bareReport(cfg Config, p program, t *trace.Trace) *Report {
 // need more, or take all that it can get. What it had by then is known, if t is not nil.
 func tooLarge(cfg Config, p program, t *trace.Trace) *Report {
 	p.RanOn, p.TooLarge = largest, true
-	return bareReport(cfg, p, t)
+	r := bareReport(cfg, p, t)
+	if cfg.Record != "" {
+		r.NotKept = notServed(cfg.Record)
+	}
+	return r
 }
 
 func exists(path string) bool {

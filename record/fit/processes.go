@@ -432,6 +432,12 @@ func (r *ran) keep(to string) error {
 	return nil
 }
 
+// notServed is the error of a recording that is to be kept in a file, of a program that was refused memory: what it
+// has is not what the program needs.
+func notServed(to string) error {
+	return fmt.Errorf("%s: no recording is kept: the program was refused memory, and a recording is of one that is served", to)
+}
+
 // notKept is the error of a recording that is to be kept in a file, and that there is not.
 func notKept(to string) error {
 	return fmt.Errorf("%s: there is no recording to keep: no allocation of the program was recorded", to)
