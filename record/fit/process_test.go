@@ -79,7 +79,9 @@ func TestEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel() // some wait for a second
-			r, err := fit.Run(t.Context(), fit.Config{Command: append([]string{python, "testdata/driver.py"}, tc.command...), Env: env, Sim: sim.Config{Total: 4 << 30}, Stderr: io.Discard})
+			cfg := fit.Config{Command: append([]string{python, "testdata/driver.py"}, tc.command...), Env: env, Sim: sim.Config{Total: 4 << 30}, Stderr: io.Discard}
+			cfg.Record = filepath.Join(t.TempDir(), "record")
+			r, err := fit.Run(t.Context(), cfg)
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("%v, want %q", err, tc.want)
@@ -91,6 +93,9 @@ func TestEnds(t *testing.T) {
 			}
 			if r.Program.TooLarge != tc.tooLarge || r.Program.Framework != tc.framework {
 				t.Errorf("%+v", r.Program)
+			}
+			if _, err := os.Stat(cfg.Record); (err != nil) != tc.tooLarge || (r.NotKept != nil) != tc.tooLarge {
+				t.Errorf("kept: %v, and why not: %v", err, r.NotKept)
 			}
 			if tc.tooLarge {
 				if r.Fits || r.Advice != nil {
