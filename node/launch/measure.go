@@ -120,20 +120,28 @@ func (s *sampler) sample() {
 	}
 }
 
-// members returns the processes that count in the ledger of the first GPU; nil if there
-// is no ledger.
+// members returns the processes of the run that count in the ledger of the first GPU; nil if
+// there is no ledger. Those around it, and those of other runs that share the GPU by turns, count
+// there, too.
 func (s *sampler) members() []ledger.Figures {
 	paths := policy.Environ(s.env).Get(runenv.EnvLedger)
 	path, _, _ := strings.Cut(paths, runenv.LedgerSeparator)
 	if path == "" {
 		return nil
 	}
+	var own uint64 // the innermost part
+	if parts, err := ledger.ParseParts(policy.Environ(s.env).Get(runenv.EnvParts)); err == nil && len(parts) > 0 {
+		for _, part := range parts[0] {
+			own = part.ID
+		}
+	}
 	l, err := ledger.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer l.Close()
-	return append([]ledger.Figures{}, l.Members()...)
+	isOthers := func(m ledger.Figures) bool { return !m.In(own) }
+	return slices.DeleteFunc(append([]ledger.Figures{}, l.Members()...), isOthers)
 }
 
 // sampleMembers measures each process in the ledger that has neither taken nor given

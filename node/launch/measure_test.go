@@ -111,6 +111,36 @@ func TestSamplerOfPool(t *testing.T) {
 	}
 }
 
+// TestSamplerMeasuresItsOwnPart: what other runs hold that count in the same ledger is not this
+// one's, nor do their processes make it one to learn nothing from.
+func TestSamplerMeasuresItsOwnPart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, other := memberIn(t, path)
+	defer l.Close()
+	defer other.Leave()
+	other.Uncertain()
+	m, err := l.Join(ledger.Part{ID: 7, Limit: 90}, ledger.Part{ID: 8, Limit: 80})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Leave()
+	if err := m.Take(ledger.Held, 30); err != nil {
+		t.Fatal(err)
+	}
+	status := device.Status{Processes: []device.Process{{PID: os.Getpid(), Used: 40, Known: true}}}
+	for _, tc := range []struct {
+		parts string
+		want  uint64
+	}{{"8=80", 10}, {"7=90,8=80:1=2", 10}, {"8=80,6=5", 0}, {"", 0}} {
+		s := newSampler(os.Getpid(), []string{runenv.EnvLedger + "=" + path, runenv.EnvParts + "=" + tc.parts}, fixedMeter{s: status})
+		s.loaded = func(int) []proc.Framework { return nil }
+		s.environ = func(int) ([]string, error) { return nil, os.ErrNotExist }
+		if s.sample(); byFramework(s)["cuda"] != tc.want {
+			t.Errorf("parts %q: measured %v, want %d", tc.parts, s.most, tc.want)
+		}
+	}
+}
+
 // TestContextAloneTeachesNothing: of a process that has a context and no memory yet the libraries
 // are still to come; the next run would have had too little for them.
 func TestContextAloneTeachesNothing(t *testing.T) {

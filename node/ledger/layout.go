@@ -81,12 +81,16 @@ func (s *slot) word(k Kind) *atomic.Uint64 {
 
 // figures reads a slot.
 func (s *slot) figures() Figures {
-	return Figures{
+	f := Figures{
 		PID: int(s.pid.Load()), Start: s.start.Load(),
 		Held: s.held.Load(), Charged: s.charged.Load(), Outside: s.outside.Load(), InUse: s.inUse.Load(),
 		PeakHeld: s.peakHeld.Load(), PeakInUse: s.peakInUse.Load(), Refused: s.refused.Load(), DriverCalls: s.driverCalls.Load(),
 		Changes: s.changes.Load(), Uncertain: s.flags.Load()&uncertainFlag != 0,
 	}
+	for i := range s.parts {
+		f.Parts[i] = s.parts[i].Load()
+	}
+	return f
 }
 
 // clear frees a slot.
@@ -110,5 +114,8 @@ func (s *slot) store(f Figures) {
 	s.peakInUse.Store(f.PeakInUse)
 	s.refused.Store(f.Refused)
 	s.driverCalls.Store(f.DriverCalls)
+	for i, part := range f.Parts {
+		s.parts[i].Store(part)
+	}
 	s.pid.Store(uint32(f.PID))
 }

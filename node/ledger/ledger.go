@@ -111,6 +111,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Bytes is the size of the file, and BytesByTurns that of one by turns.
@@ -218,7 +219,12 @@ type Figures struct {
 	DriverCalls uint64 // number
 	Changes     uint64 // number of times that Held, Charged or Outside changed
 	Uncertain   bool   // see [Member.Uncertain]
+
+	Parts [MaxParts]uint64 // identities of the parts of the lease that it is in; 0 for none
 }
+
+// In reports whether the process is in a part; all are in part 0.
+func (f *Figures) In(part uint64) bool { return part == 0 || slices.Contains(f.Parts[:], part) }
 
 // Sum returns what counts against the limit.
 func (f Figures) Sum() uint64 { return f.Held + f.Charged + f.Outside }

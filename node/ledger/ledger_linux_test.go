@@ -556,8 +556,22 @@ func TestPartLimitsItsProcessesTogether(t *testing.T) {
 			t.Errorf("member %d: %d left of %d, want %d of %d", i, left, limit, c.left, c.limit)
 		}
 	}
+	held := map[uint64]uint64{} // by part, as lists add it up
+	for _, f := range l.Members() {
+		for _, part := range []uint64{0, 7, 8, 9} {
+			if f.In(part) {
+				held[part] += f.Sum()
+			}
+		}
+	}
+	if held[0] != 66 || held[7] != 36 || held[8] != 10 || held[9] != 0 {
+		t.Errorf("held by part: %v", held)
+	}
 	_ = deep.Leave()
 	again := join() // may have the slot of a process that was in parts
+	if f := again.Own(); f.In(7) || f.In(8) {
+		t.Errorf("%+v is in the parts of the process that had its slot", f)
+	}
 	if err := again.Take(Held, 34); err != nil {
 		t.Errorf("a process in no part: %v", err)
 	}

@@ -124,6 +124,9 @@ func (l *Ledger) newMember(parts []Part) (*Member, error) {
 	}
 	m := &Member{f: f, limits: append([]Part{{Limit: f.header.Limit}}, parts...)}
 	m.own.PID, m.own.Start = os.Getpid(), procstat.Self().Start
+	for i, part := range parts {
+		m.own.Parts[i] = part.ID
+	}
 	return m, nil
 }
 
@@ -149,9 +152,6 @@ func (m *Member) claim() error {
 		}
 		m.slot = i
 		var s slot
-		for k, part := range m.limits[1:] {
-			s.parts[k].Store(part.ID)
-		}
 		s.store(m.own)
 		s.pid.Store(0)
 		if err := errors.Join(m.f.write(i, &s), m.beginTurn()); err != nil {

@@ -24,6 +24,18 @@ import (
 // members are the processes of leases that count in a ledger, by its path.
 type members map[string][]ledger.Figures
 
+// of returns the processes of a lease; ok is false if nobody counts them. Of a ledger that it shares by
+// turns they are those in its part.
+func (all members) of(l share.Entry) (list []ledger.Figures, ok bool) {
+	ms, ok := all[l.Ledger]
+	for _, m := range ms {
+		if m.In(l.Part) {
+			list = append(list, m)
+		}
+	}
+	return list, ok
+}
+
 // alias is a process of a container as it knows itself. Those of several containers have
 // one together if they started within one hundredth of a second.
 type alias struct {
@@ -40,7 +52,7 @@ type aliases map[string]map[alias][]ledger.Figures
 func readLedgers(leases []share.Entry) (all members, inside aliases, notes []string) {
 	all, inside = members{}, aliases{}
 	for _, l := range leases {
-		if l.Ledger == "" {
+		if _, done := all[l.Ledger]; done || l.Ledger == "" {
 			continue
 		}
 		f, err := ledger.OpenOf(l.Ledger, l.UID)
@@ -55,7 +67,9 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 				inside.add(l.Device, own, all[l.Ledger])
 			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
-			notes = append(notes, err.Error())
+			if note := err.Error(); !slices.Contains(notes, note) { // leases by turns have one together
+				notes = append(notes, note)
+			}
 		}
 	}
 	return all, inside, notes

@@ -254,7 +254,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 	j.addLeases(listed.Key(), leases)
 	j.addPrograms(listed.Processes)
 	for _, l := range j.held {
-		if ms, ok := pools[l.Ledger]; ok {
+		if ms, ok := pools.of(l); ok {
 			addPool(&d, j.of[identityOf(l)], ms, read)
 		}
 	}
@@ -350,7 +350,7 @@ func (j *join) addBeside(listed *open.Listed, pools members) {
 		if !ok || len(l.Containers) > 0 {
 			continue
 		}
-		ms, pooled := pools[l.Ledger]
+		ms, pooled := pools.of(l)
 		if !pooled {
 			continue
 		}

@@ -409,6 +409,52 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// TestPoolsByTurns: of a ledger that two leases share each has the sum of its own processes.
+func TestPoolsByTurns(t *testing.T) {
+	file, pid := holder.Start(t)
+	key := meterOf(t, file).listed(t).Key()
+	path := filepath.Join(t.TempDir(), "ledger")
+	if err := ledger.Create(path, ledger.Header{Limit: 100, Total: 100, Turns: true}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var leases []share.Entry
+	for i, of := range []int{pid, os.Getpid()} {
+		e := entryOf(t, of)
+		e.Device, e.Bytes, e.Ledger, e.Part = key, 70+uint64(i), path, 5+uint64(i)
+		leases = append(leases, e)
+		m, err := l.Join(ledger.Part{ID: e.Part, Limit: e.Bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Leave()
+		if err := m.Take(ledger.Held, 30+uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := New(Options{Devices: []string{"sim@" + file}, Leases: func([]string) ([]share.Entry, error) { return leases, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[uint64]uint64{} // by the size of the lease
+	for _, p := range s.Devices[0].Programs {
+		if p.Lease != nil && p.Lease.Sum != nil {
+			held[p.Lease.Bytes] = p.Lease.Sum.Held
+		}
+	}
+	if held[70] != 30 || held[71] != 31 || len(held) != 2 {
+		t.Errorf("held by lease: %v", held)
+	}
+}
+
 // TestPools: the processes that count in the ledger of a lease are listed with their
 // figures, also those of which the driver knows nothing.
 func TestPools(t *testing.T) {

@@ -40,6 +40,9 @@ func (r *Registry) Entry(c Claim) Entry {
 	if c.UID != 0 && c.UID != os.Geteuid() {
 		e.Ledger = ""
 	}
+	if c.Turns != 0 { // whose path needs nobody's word
+		e.Ledger, e.Part = r.GPU(c.Device).turnsOf(c)
+	}
 	e.Stopped = c.Kind == TicketKind && !r.IsRunning(c)
 	e.Elsewhere = c.PID > 0 && c.Namespace != r.namespace
 	e.inode = c.Inode

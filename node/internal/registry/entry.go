@@ -51,6 +51,9 @@ type Entry struct {
 	// Ledger is the file in which the lease's programs count what they hold, see package
 	// ledger; empty if there is none.
 	Ledger string
+	// Part is the lease's identity as a part of Ledger, where other leases count there, too; 0
+	// where that is the lease's own.
+	Part uint64
 	// Outside is what each process of the lease is taken to hold outside of the pool that the
 	// driver library serves; 0 also where there is none.
 	Outside uint64

@@ -6,10 +6,11 @@
 // The folder has a lock file for each GPU and files for each lease and ticket. Their names
 // are
 //
-//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.ID.ledger   KEY.NUMBER.ticket   KEY.ID.new
+//	KEY.lock   KEY.ID.held   KEY.ID.lease   KEY.ID.ledger   KEY.UID.turns   KEY.NUMBER.ticket
+//	KEY.ID.new
 //
-// with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, and NUMBER of
-// 16 that count up. The last is a file that is being made, where the file system
+// with KEY of 16 hex digits from the GPU's key, ID of 16 by chance, UID the number of a user,
+// and NUMBER of 16 that count up. The last is a file that is being made, where the file system
 // cannot make one without a name. See record.go for what they hold.
 package registry
 

@@ -78,8 +78,8 @@ func (r GPU) publish(path string, mode fs.FileMode, fill func(*os.File) error) (
 // NamedOnly makes publish use files that have a name from the start; only tests set it.
 var NamedOnly = false
 
-// NewID returns a name for a lease.
-func NewID() string { return fmt.Sprintf("%016x", rand.Uint64()) }
+// NewID returns a name for a lease. As a number it is not 0, which is no part of a ledger.
+func NewID() string { return fmt.Sprintf("%016x", max(rand.Uint64(), 1)) }
 
 // files are the ids of a GPU's files by kind, in order; of tickets only those in the queue.
 type files map[string][]string

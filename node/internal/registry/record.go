@@ -6,6 +6,10 @@
 //	KEY.ID.lease    the record, which others read
 //	KEY.ID.ledger   what its programs hold, if they count it: see package ledger
 //
+// Leases of one user that share the GPU by turns have one ledger, KEY.UID.turns: the record
+// of each has its path as "ledger" and its inode as "turns", and its programs count there as
+// the part whose identity is the lease's ID as a number.
+//
 // The description of KEY.ID.held that has the lock goes to the programs of the
 // lease. They may write to it, close it or empty it: nothing depends on what the
 // file has in it. Its lock for writing begins at an offset that the registry and
@@ -70,6 +74,7 @@ const (
 const (
 	LeaseKind  = "lease"
 	LedgerKind = "ledger"
+	TurnsKind  = "turns" // the ledger of a user's leases that share by turns
 	TicketKind = "ticket"
 	LockKind   = "held"
 	newKind    = "new" // being made, where files cannot be made without a name
@@ -91,6 +96,7 @@ type Record struct {
 	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
 	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 
+	Turns   uint64 `json:"turns,omitempty"`   // lease: inode of Ledger, if that is the one of a user's leases by turns
 	Outside uint64 `json:"outside,omitempty"` // lease: bytes that each of its processes is taken to hold outside of the pool
 
 	// Of a lease for containers, see Record.Use.

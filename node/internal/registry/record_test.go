@@ -169,6 +169,39 @@ func TestLedgerInARecordIsFollowedOnlyIfTrusted(t *testing.T) {
 	}
 }
 
+// TestLedgerByTurnsIsTheLeasesOnlyWhileItStands: a lease counts in the ledger that it was given. One
+// that was put in its place, or is another user's, is not that.
+func TestLedgerByTurnsIsTheLeasesOnlyWhileItStands(t *testing.T) {
+	r := newGPU(t)
+	own := os.Geteuid()
+	path := r.TurnsPath(own)
+	must(t, os.WriteFile(path, nil, 0o600))
+	rec := sample("gpu")
+	inode, _ := fileAt(path)
+	for _, tc := range []struct {
+		name  string
+		turns uint64
+		uid   int
+		want  string
+		part  uint64
+	}{
+		{"its own", inode, own, path, 0x0123456789abcdef},
+		{"none", 0, own, "/other", 0},
+		{"another file", inode + 1, own, "", 0},
+		{"of another user", inode, own + 1, "", 0},
+	} {
+		rec.Turns, rec.Ledger = tc.turns, "/other"
+		if e := r.Entry(Claim{Record: rec, UID: tc.uid}); e.Ledger != tc.want || e.Part != tc.part {
+			t.Errorf("%s: ledger %q and part %x", tc.name, e.Ledger, e.Part)
+		}
+	}
+	must(t, os.Remove(path))
+	rec.Turns = inode
+	if e := r.Entry(Claim{Record: rec, UID: own}); e.Ledger != "" || e.Part != 0 {
+		t.Errorf("gone: ledger %q and part %x", e.Ledger, e.Part)
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add(sample("gpu").Encode())
 	ticket := sample("gpu")
