@@ -6,7 +6,9 @@ import (
 	"context"
 	"sort"
 
+	"gpumem/policy"
 	"gpumem/record/internal/bisect"
+	"gpumem/record/replay"
 )
 
 // mostPercent is the largest fraction that is advised, in hundredths.
@@ -57,6 +59,39 @@ const maxDevice = 1 << 40
 // replay's --smallest, or to 1 % if the recording is long. A fraction goes with the
 // size. It is nil if there is none up to 1 TiB.
 func (a *adviser) smallest(ctx context.Context, c *Candidate) (*uint64, error) {
+	n, err := a.smallestInOrder(ctx, c)
+	if n == nil || err != nil {
+		return nil, err
+	}
+	floor, err := a.inAnyOrder(ctx, c)
+	return new(max(*n, floor)), err
+}
+
+// inAnyOrder returns the least device for processes that have a GPU at once, whichever asks for memory first; 0
+// for others. A pool of PyTorch releases what it keeps where it is refused itself, and not where another process
+// is. Who comes to the limit first differs from run to run, so on a device where one has to release something the
+// recorded order proves nothing.
+func (a *adviser) inAnyOrder(ctx context.Context, c *Candidate) (floor uint64, err error) {
+	if c.ran.Kind != policy.Caching {
+		return 0, nil
+	}
+	for _, g := range a.gpus {
+		if g.processes < 2 {
+			continue
+		}
+		cfg := a.replay(g, c.ran, true)
+		cfg.Total = maxDevice
+		ran, err := replay.Run(ctx, a.trace, cfg)
+		if err != nil {
+			return 0, err
+		}
+		floor = max(floor, (ran.Results[0].HeldPeak+a.outside(g.processes)+g.beside+mib-1)/mib*mib)
+	}
+	return floor, nil
+}
+
+// smallestInOrder is smallest for the order in which the recorded run asked for memory.
+func (a *adviser) smallestInOrder(ctx context.Context, c *Candidate) (*uint64, error) {
 	if c.bound > maxDevice-min(maxDevice, a.taken(true)) {
 		return nil, nil
 	}
