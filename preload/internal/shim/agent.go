@@ -49,6 +49,7 @@ type Agent struct {
 	cost     time.Duration
 	swaps    uint64
 	onHost   uint64
+	asks     uint64     // of the requests by hand, as it was when the memory left
 	draining chan error // of a wait for the GPU that was not over in time; nil for none
 	said     string     // the last line that was said: what goes on is said once
 
@@ -211,6 +212,23 @@ func (a *Agent) movableNow() uint64 {
 	return p.movable()
 }
 
+// showLife says that the process lives until stop is called: a move takes longer than [ledger.Silence],
+// and who waits for one that is silent is refused.
+func (a *Agent) showLife() (stop func()) {
+	end := make(chan struct{})
+	go func() {
+		for tick := time.Tick(tellEvery); ; {
+			select {
+			case <-end:
+				return
+			case <-tick:
+				_ = a.Seat.SetTurn(func(*ledger.Turn) {})
+			}
+		}
+	}()
+	return func() { close(end) }
+}
+
 // become enters a state.
 func (a *Agent) become(s ledger.State) {
 	now := time.Now()
@@ -267,6 +285,9 @@ func (a *Agent) leave() {
 		return
 	}
 	a.become(ledger.Leaving)
+	if t, err := a.Seat.Turn(); err == nil {
+		a.asks = t.Asks
+	}
 	if err := a.Gate.Close(gateWithin); err != nil {
 		reason := ledger.NotDrained
 		if errors.Is(err, ErrGateUnseen) {
@@ -280,7 +301,9 @@ func (a *Agent) leave() {
 		a.stays(ledger.NotDrained, err.Error())
 		return
 	}
+	stop := a.showLife()
 	m, err := p.Leave()
+	stop()
 	if _, away := p.IsAway(); !away {
 		a.Gate.Open()
 		a.stays(reasonOf(err), err.Error())
@@ -338,7 +361,8 @@ func (a *Agent) lookAway() {
 	if err != nil || t.Asked == ledger.Pause {
 		return
 	}
-	if t.Asked != ledger.Resume && a.Gate.Waiting(0) == 0 && a.firstRequest() == nil {
+	isResumed := t.Asked == ledger.Resume && t.Asks != a.asks // once: it may leave again
+	if !isResumed && a.Gate.Waiting(0) == 0 && a.firstRequest() == nil {
 		return
 	}
 	if a.queue() {
@@ -364,6 +388,7 @@ func (a *Agent) queue() bool {
 }
 
 func (a *Agent) lookWaiting() {
+	a.queue() // what it needs changes with what the program frees meanwhile, and with threads that wait for memory
 	p, ok := a.plan()
 	if !ok || !slices.Contains(p.Serve, a.Seat.Slot()) {
 		return
@@ -371,7 +396,9 @@ func (a *Agent) lookWaiting() {
 	pool := a.Pool()
 	begun := time.Now()
 	a.become(ledger.Returning)
+	stop := a.showLife()
 	_, err := pool.Return()
+	stop()
 	if errors.Is(err, device.ErrOutOfMemory) {
 		a.become(ledger.Waiting) // somebody was faster, or the driver is: it keeps its ticket
 		return
@@ -383,7 +410,11 @@ func (a *Agent) lookWaiting() {
 		return
 	}
 	a.onHost, a.cost = 0, a.cost+time.Since(begun)
-	_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
+	if r := a.firstRequest(); r != nil {
+		_, _ = a.Seat.Queue(r.bytes) // in the same place: behind those who came meanwhile it would leave at once
+	} else {
+		_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
+	}
 	a.worked = time.Now()
 	a.become(ledger.In)
 	a.Gate.Open()
@@ -453,6 +484,7 @@ func (a *Agent) serveRequests() {
 	switch {
 	case slices.Contains(p.Serve, slot):
 		a.done(r)
+		a.become(ledger.In) // its turn begins: who has left for it comes back at once, and would end one that is over
 		_ = a.Seat.Unqueue()
 		r.again <- true
 	case never && time.Since(r.blocked) > neverFor:

@@ -103,6 +103,7 @@ type seated struct {
 	lease  *shim.Lease
 	agent  *shim.Agent
 	opened atomic.Pointer[shim.Pool] // the lender's pool, for the agent
+	onHost func(bytes uint64) (shim.HostMemory, error)
 	said   func() []string
 }
 
@@ -126,7 +127,7 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &seated{lender: newLender(t, spec, seed), gate: newGate(), lease: lease}
+	s := &seated{lender: newLender(t, spec, seed), gate: newGate(), lease: lease, onHost: shim.Room}
 	var mu sync.Mutex
 	var lines []string
 	s.said = func() []string {
@@ -143,7 +144,10 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 			lines = append(lines, line)
 		},
 	})
-	s.pool = openOn(t, s.d, spec, shim.Config{Account: lease, Room: shim.Room, WaitRoom: s.agent.WaitRoom})
+	s.pool = openOn(t, s.d, spec, shim.Config{
+		Account: lease, WaitRoom: s.agent.WaitRoom,
+		Room: func(bytes uint64) (shim.HostMemory, error) { return s.onHost(bytes) },
+	})
 	s.opened.Store(s.pool)
 	return s
 }
@@ -251,14 +255,10 @@ func TestLendWhenIdle(t *testing.T) {
 		t.Errorf("both fit, and it has left: %+v, %v", turn, err)
 	}
 	fill(training, 8*mib)
-	if turn, err := notebook.lease.Turn(); err != nil || turn.State != ledger.Away || turn.OnHost < 6*mib {
-		t.Errorf("%+v, %v; %q", turn, err, notebook.said())
-	}
+	notebook.until(func(t ledger.Turn) bool { return t.State == ledger.Away && t.OnHost >= 6*mib })
 	training.gate.pass(training.contents)
 	notebook.gate.pass(notebook.contents) // waits until the training is idle
-	if turn, err := training.lease.Turn(); err != nil || turn.State != ledger.Away {
-		t.Errorf("%+v, %v", turn, err)
-	}
+	training.until(func(t ledger.Turn) bool { return t.State == ledger.Away })
 	training.gate.pass(training.contents)
 	notebook.end()
 	training.end()
@@ -325,9 +325,7 @@ func TestAtWork(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if turn, err := busy.lease.Turn(); err != nil || turn.Swaps != 1 {
-		t.Errorf("%+v, %v", turn, err)
-	}
+	busy.until(func(t ledger.Turn) bool { return t.State == ledger.Away && t.Swaps == 1 }) // it says so after others can take
 	busy.end()
 	other.end()
 }
@@ -348,5 +346,159 @@ func TestStays(t *testing.T) {
 		t.Error(err)
 	}
 	fixed.end()
+	other.end()
+}
+
+// TestMoveShowsLife: a process whose move lasts gives signs of life meanwhile. Without, who waited for its
+// memory was refused after [ledger.Silence], in which a few GiB leave.
+func TestMoveShowsLife(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	slow := newSeated(t, path, "elastic", 1, 0, time.Millisecond)
+	other := newSeated(t, path, "elastic", 2, 0, time.Millisecond)
+	slow.onHost = func(bytes uint64) (shim.HostMemory, error) {
+		first, err := slow.lease.Turn()
+		for deadline := time.Now().Add(ledger.Silence); err == nil; time.Sleep(time.Millisecond) {
+			var turn ledger.Turn
+			if turn, err = slow.lease.Turn(); turn.Seen > first.Seen {
+				break
+			} else if time.Now().After(deadline) {
+				err = errors.New("no sign of life while it moves")
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return shim.Room(bytes)
+	}
+	for _, s := range []*seated{slow, other} {
+		if _, err := s.pool.Alloc(10 * mib); err != nil {
+			t.Errorf("%v; %q", err, s.said())
+		}
+	}
+	slow.end()
+	other.end()
+}
+
+// TestTurnBeginsWhenServed: a process for which another has left begins a turn. Without, its turn, which is
+// over, ended before it could use what it got: who left comes back at once.
+func TestTurnBeginsWhenServed(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	asks := newSeated(t, path, "elastic", 1, 0, time.Millisecond)
+	leaves := newSeated(t, path, "elastic", 2, 0, time.Millisecond)
+	var asked int64
+	for _, s := range []*seated{asks, leaves, asks} {
+		asked = time.Now().UnixNano()
+		if _, err := s.pool.Alloc(7 * mib); err != nil {
+			t.Fatalf("%v; %q", err, s.said())
+		}
+	}
+	if turn, err := asks.lease.Turn(); err != nil || turn.Since < asked {
+		t.Errorf("asked at %d: %+v, %v", asked, turn, err)
+	}
+	leaves.until(func(t ledger.Turn) bool { return t.State == ledger.Away && t.Swaps == 1 })
+	asks.end()
+	leaves.end()
+}
+
+// until waits until a program's record is as wanted.
+func (s *seated) until(ok func(t ledger.Turn) bool) {
+	s.t.Helper()
+	for {
+		turn, err := s.lease.Turn()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if ok(turn) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// ask asks a program by hand.
+func (s *seated) ask(path string, what ledger.Ask) {
+	s.t.Helper()
+	l, err := ledger.Open(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer l.Close()
+	for _, e := range l.Turns() {
+		if e.Slot == s.lease.Slot() {
+			err = l.Ask(e, what)
+		}
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestRequestKeepsItsPlace: a program leaves while a thread waits for memory, and another begins to wait then. When
+// the program is back the thread is served before that. Without, it had the last place in the queue, and its program
+// left at once, each time anew.
+func TestRequestKeepsItsPlace(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	var programs [3]*seated
+	for i := range programs {
+		programs[i] = newSeated(t, path, "vmm", uint64(i), 0, time.Hour)
+	}
+	first, holds, later := programs[0], programs[1], programs[2]
+	alloc := func(s *seated, bytes uint64) chan error {
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.pool.Alloc(bytes)
+			done <- err
+		}()
+		return done
+	}
+	if err := errors.Join(<-alloc(first, 6*mib), <-alloc(holds, 10*mib)); err != nil {
+		t.Fatal(err)
+	}
+	isQueued := func(t ledger.Turn) bool { return t.Ticket != 0 }
+	firstServed := alloc(first, 4*mib)
+	first.until(isQueued)
+	first.ask(path, ledger.Pause)
+	first.until(func(t ledger.Turn) bool { return t.State == ledger.Away })
+	laterServed := alloc(later, 12*mib)
+	later.until(isQueued)
+	first.ask(path, ledger.Resume)
+	first.until(func(t ledger.Turn) bool { return t.State == ledger.Waiting && t.Wants == 10*mib })
+	holds.end()
+	if err := <-firstServed; err != nil {
+		t.Errorf("%v; %q", err, first.said())
+	}
+	if turn, err := first.lease.Turn(); err != nil || turn.Swaps != 1 {
+		t.Errorf("%+v, %v: want no way out but the one by hand", turn, err)
+	}
+	first.end()
+	if err := <-laterServed; err != nil {
+		t.Errorf("%v; %q", err, later.said())
+	}
+	later.end()
+}
+
+// TestResumeHoldsOnce: a program that was resumed by hand leaves for another, and stays away as it has no work. Without,
+// it came back at once whenever it had left.
+func TestResumeHoldsOnce(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	idle, other := newSeated(t, path, "elastic", 1, 0, time.Millisecond), newSeated(t, path, "elastic", 2, 0, time.Millisecond)
+	if _, err := idle.pool.Alloc(10 * mib); err != nil {
+		t.Fatal(err)
+	}
+	isAway := func(t ledger.Turn) bool { return t.State == ledger.Away }
+	idle.ask(path, ledger.Pause)
+	idle.until(isAway)
+	idle.ask(path, ledger.Resume)
+	idle.until(func(t ledger.Turn) bool { return t.State == ledger.In })
+	if _, err := other.pool.Alloc(10 * mib); err != nil {
+		t.Fatal(err)
+	}
+	var left ledger.Turn
+	idle.until(func(t ledger.Turn) bool { left = t; return isAway(t) })
+	idle.until(func(t ledger.Turn) bool { return t.Seen > left.Seen })
+	if turn, err := idle.lease.Turn(); err != nil || turn.State != ledger.Away || turn.Ticket != 0 {
+		t.Errorf("%+v, %v", turn, err)
+	}
+	idle.end()
 	other.end()
 }
