@@ -141,7 +141,7 @@ func TestContextsCountFromTheirBeginning(t *testing.T) {
 // counted as one that ends by cuCtxDestroy_v2, and memory by its old functions as by the new ones.
 func TestOldNamesCount(t *testing.T) {
 	path, l := newLease(t, 100)
-	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520", "GPUMEM_CONTEXT=20971520", "GPUMEM_LIBCUDA="+otherDriver(t))
+	p := startIn(t, path, "elastic", "GPUMEM_OUTSIDE=20971520", "GPUMEM_CONTEXT=20971520", "GPUMEM_LIBCUDA="+otherDriver(t, "driver.c"))
 	for i, step := range []struct {
 		order, code string
 		counted     uint64

@@ -40,7 +40,7 @@ var orders = compiled("orders")
 
 // program is a process in a lease that does what it is ordered to.
 type program struct {
-	t   *testing.T
+	t   testing.TB
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
@@ -212,8 +212,8 @@ func TestResetEndsCharges(t *testing.T) {
 	}
 }
 
-// otherDriver is the driver of driver.c.
-func otherDriver(t *testing.T) (path string) {
+// otherDriver is the driver of a file of testdata, before the simulated one.
+func otherDriver(t *testing.T, source string) (path string) {
 	t.Helper()
 	b := libraries(t)
 	if *builtIn != "" {
@@ -225,7 +225,7 @@ func otherDriver(t *testing.T) (path string) {
 	// Under its own name the linker would take the library in front for it.
 	must(t, os.WriteFile(filepath.Join(dir, "libcudb.so.1"), bytes.ReplaceAll(data, []byte("libcuda.so.1\x00"), []byte("libcudb.so.1\x00")), 0o755))
 	path = filepath.Join(dir, "libcuda.so.1")
-	args := []string{"-shared", "-fPIC", "-o", path, "testdata/driver.c", "-Wl,--no-as-needed", filepath.Join(dir, "libcudb.so.1"), "-ldl", "-lpthread", "-Wl,-rpath," + dir}
+	args := []string{"-shared", "-fPIC", "-o", path, "testdata/" + source, "-Wl,--no-as-needed", filepath.Join(dir, "libcudb.so.1"), "-ldl", "-lpthread", "-Wl,-rpath," + dir}
 	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
@@ -236,7 +236,7 @@ func otherDriver(t *testing.T) (path string) {
 // threads do as it ends. Without, one that asked how much the pool has found that it has none.
 func TestEndOfAPoolCountsWhatIsLeftOfIt(t *testing.T) {
 	path, l := newLease(t, 64)
-	if code := startIn(t, path, "elastic", "GPUMEM_LIBCUDA="+otherDriver(t)).do("lost 3"); code != "0" {
+	if code := startIn(t, path, "elastic", "GPUMEM_LIBCUDA="+otherDriver(t, "driver.c")).do("lost 3"); code != "0" {
 		t.Fatalf("code %s", code)
 	}
 	if m := l.Members(); len(m) != 1 || m[0].Charged != 32<<20 {
@@ -248,7 +248,7 @@ func TestEndOfAPoolCountsWhatIsLeftOfIt(t *testing.T) {
 // a request for which the lease has no room is refused, and its memory released. Without, 8 MiB
 // counted as one.
 func TestPitchedMemoryCountsByTheDriversRows(t *testing.T) {
-	usual, long := filepath.Join(libraries(t).driver, "libcuda.so.1"), otherDriver(t)
+	usual, long := filepath.Join(libraries(t).driver, "libcuda.so.1"), otherDriver(t, "driver.c")
 	for _, tc := range []struct {
 		driver, orders, codes string
 		charged               uint64

@@ -67,8 +67,10 @@ func runCommand() *cobra.Command {
 	const turns = "with --pool: processes whose memory together exceeds the lease run by turns of `DURATION`; alone: ten times what a move costs"
 	fs.StringVar(&o.turns, "turns", "", turns)
 	fs.Lookup("turns").NoOptDefVal = autoTurns
+	const pinned = "with --lend or --turns: keep what has left once in pinned memory of the host, which copies faster, until the process ends"
+	fs.BoolVar(&p.LendPinned, "lend-pinned", false, pinned)
 	// Not shown yet: programs of separate leases do not lend to each other, and ps does not say who is away.
-	_, _ = fs.MarkHidden("lend"), fs.MarkHidden("turns") // they are there
+	_, _, _ = fs.MarkHidden("lend"), fs.MarkHidden("turns"), fs.MarkHidden("lend-pinned") // they are there
 	fs.BoolVar(&p.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
 	fs.BoolVar(&p.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	fs.StringVar(&o.wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")

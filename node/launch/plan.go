@@ -46,7 +46,9 @@ type Plan struct {
 	// the lease, and Turns how long its turns last, or AutoTurns; 0: not at all. Both need a Pool of
 	// movable memory, one GPU, and room for the lease on the host.
 	Lend, Turns time.Duration
-	Record      string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
+	// LendPinned keeps what has left a process once in pinned memory of the host, until it ends.
+	LendPinned bool
+	Record     string // a new file for the program's memory, see [runenv.Limits].Record; empty for none
 	// Simulate has the program run on a simulated GPU in the driver's place, see
 	// [simulate.New]; empty for none. Without anything else that the plan asks for, the program has all of it
 	// and no lease.

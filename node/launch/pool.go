@@ -97,7 +97,7 @@ func (p *Plan) byTurns() bool { return p.Lend != 0 || p.Turns != 0 }
 // findTurns checks what turns need before anything starts.
 func (p *Plan) findTurns(q *runenv.Pool) error {
 	if !p.byTurns() {
-		return nil
+		return p.checkPinned()
 	}
 	kind, err := frameworks.Parse(p.Pool)
 	if err != nil {
@@ -111,7 +111,14 @@ func (p *Plan) findTurns(q *runenv.Pool) error {
 	case len(p.targets) > 1:
 		return errors.New("--lend and --turns: the memory of a program on several GPUs does not leave; give one by --gpu")
 	}
-	q.Lend, q.Turns = p.Lend, p.Turns
+	q.Lend, q.Turns, q.LendPinned = p.Lend, p.Turns, p.LendPinned
+	return nil
+}
+
+func (p *Plan) checkPinned() error {
+	if p.LendPinned && !p.byTurns() {
+		return errors.New("--lend-pinned says where memory lies that --lend or --turns moves; give one of them")
+	}
 	return nil
 }
 
@@ -146,7 +153,7 @@ func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) erro
 		if p.byTurns() {
 			return errors.New("--lend and --turns need a pool, such as --pool elastic")
 		}
-		return nil
+		return p.checkPinned()
 	}
 	if err := p.checkHost(leases); err != nil {
 		return err

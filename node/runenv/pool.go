@@ -33,6 +33,8 @@ type Pool struct {
 
 	Lend  time.Duration // without work after which a process lends its memory; 0: it lends nothing
 	Turns time.Duration // of a turn, or ledger.AutoQuantum; 0: there are none
+	// LendPinned keeps what a process lends in pinned memory of the host, which it does not give back.
+	LendPinned bool
 }
 
 // EnvPool is the variable with the name of the pool that a program's memory is served
@@ -70,6 +72,7 @@ const (
 	offVar     = "GPUMEM_OFF"
 	lendVar    = "GPUMEM_LEND"
 	turnsVar   = "GPUMEM_TURNS"
+	pinnedVar  = "GPUMEM_LEND_PINNED"
 	searchVar  = "LD_LIBRARY_PATH"
 
 	// The driver's stream-ordered allocator in the words of each framework.
@@ -91,7 +94,7 @@ func (e *editor) noPool() {
 			e.unset(searchVar, why)
 		}
 	}
-	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, contextVar, freesVar, lendVar, turnsVar} {
+	for _, name := range []string{EnvPool, policyVar, libraryVar, driverVar, nvmlVar, ledgerVar, EnvParts, outsideVar, contextVar, freesVar, lendVar, turnsVar, pinnedVar} {
 		e.unset(name, why)
 	}
 	for _, line := range []string{
@@ -296,6 +299,9 @@ func (e *editor) turns(p *Pool) {
 		e.set(turnsVar, "auto", "its turns last ten times what a way out and in takes")
 	case p.Turns > 0:
 		e.set(turnsVar, strconv.FormatInt(int64(p.Turns), 10), "nanoseconds that its turns last")
+	}
+	if p.LendPinned {
+		e.set(pinnedVar, "1", "what leaves the GPU lies in pinned memory of the host, which the process keeps")
 	}
 }
 

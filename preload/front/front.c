@@ -55,6 +55,10 @@ static const struct gm_mark *mark;
 static int off;             // forward everything
 static volatile int child; // this process was forked from one that had pools
 
+struct ipc_handle { // CUipcMemHandle, which is passed by value
+  char bytes[64];
+};
+
 // The driver's functions that this file serves or asks.
 #define DRIVER(F) \
   F(cuMemAlloc_v2, (u64 *, size_t)) F(cuMemFree_v2, (u64)) F(cuMemGetInfo_v2, (size_t *, size_t *)) \
@@ -101,7 +105,11 @@ static volatile int child; // this process was forked from one that had pools
   F(cuThreadExchangeStreamCaptureMode, (int *)) F(cuDeviceGetCount, (int *)) F(cuStreamGetCtx, (ptr, ptr *)) \
   F(cuMemPoolCreate, (ptr *, const void *)) F(cuMemPoolDestroy, (ptr)) \
   F(cuStreamCreate, (ptr *, unsigned)) F(cuStreamCreateWithPriority, (ptr *, unsigned, int)) \
-  F(cuGreenCtxStreamCreate, (ptr *, ptr, unsigned, int))
+  F(cuGreenCtxStreamCreate, (ptr *, ptr, unsigned, int)) \
+  F(cuIpcOpenMemHandle, (u64 *, struct ipc_handle, unsigned)) F(cuIpcOpenMemHandle_v2, (u64 *, struct ipc_handle, unsigned)) \
+  F(cuIpcCloseMemHandle, (u64)) F(cuMemExportToShareableHandle, (void *, u64, int, u64)) \
+  F(cuMemImportFromShareableHandle, (u64 *, void *, int)) F(cuMemPoolExportToShareableHandle, (void *, ptr, int, u64)) \
+  F(cuMemPoolImportFromShareableHandle, (ptr *, void *, int, u64))
 
 static struct {
 #define F(name, args) int (*name) args;
@@ -319,12 +327,53 @@ static int note_green_stream(ptr *s, ptr green, unsigned flags, int priority) {
   return noted(r.cuGreenCtxStreamCreate(s, green, flags, priority), s, green);
 }
 
+// current_context is the context whose end is the end of what a call takes.
+static u64 current_context(void) {
+  ptr c = 0;
+  return r.cuCtxGetCurrent(&c) ? 0 : (u64)c;
+}
+
+// So is memory that other processes use, too. What is passed on by the system lives as long as
+// anybody has a handle for it, so that this is for good.
+
+// tied notes a tie if a call went well: of the address that it has written, or for good, if that is 0.
+static int tied(int code, int kind, const u64 *at) {
+  if (!code && gm_gate_on) gm_tie(kind, at ? *at : 0, current_context());
+  return code;
+}
+
+// UNTIED is a call of the driver's that ends most ties of a key at most. Once it has returned the key
+// may be another's.
+#define UNTIED(call, key, most) \
+  do { \
+    if (!gm_gate_on) return call; \
+    int kinds_ = gm_untie((u64)(key), most), code_ = call; \
+    return code_ && kinds_ ? gm_tie(kinds_, (u64)(key), current_context()), code_ : code_; \
+  } while (0)
+
+static int note_open(u64 *at, struct ipc_handle h, unsigned flags) { return tied(r.cuIpcOpenMemHandle_v2(at, h, flags), GM_SHARED, at); }
+static int note_old_open(u64 *at, struct ipc_handle h, unsigned flags) { return tied(r.cuIpcOpenMemHandle(at, h, flags), GM_SHARED, at); }
+static int note_close(u64 at) { UNTIED(r.cuIpcCloseMemHandle(at), at, 1); }
+static int note_export(void *to, u64 h, int type, u64 flags) { return tied(r.cuMemExportToShareableHandle(to, h, type, flags), GM_SHARED, 0); }
+static int note_import(u64 *h, void *from, int type) { return tied(r.cuMemImportFromShareableHandle(h, from, type), GM_SHARED, 0); }
+static int note_pool_export(void *to, ptr pool, int type, u64 flags) {
+  return tied(r.cuMemPoolExportToShareableHandle(to, pool, type, flags), GM_SHARED, 0);
+}
+static int note_pool_import(ptr *pool, void *from, int type, u64 flags) {
+  return tied(r.cuMemPoolImportFromShareableHandle(pool, from, type, flags), GM_SHARED, 0);
+}
+
 // before_driver is what the program gets for a function of the driver's that is not served, where
 // there is a gate: passes reports whether calls are to pass it.
 static void *before_driver(const char *name, void *function, int passes) {
-  if (!strcmp(name, "cuStreamCreate")) return (void *)note_stream;
-  if (!strcmp(name, "cuStreamCreateWithPriority")) return (void *)note_prior_stream;
-  if (!strcmp(name, "cuGreenCtxStreamCreate")) return (void *)note_green_stream;
+  static const struct { const char *name; void *function; } notes[] = {
+    {"cuStreamCreate", note_stream}, {"cuStreamCreateWithPriority", note_prior_stream}, {"cuGreenCtxStreamCreate", note_green_stream},
+    {"cuIpcOpenMemHandle_v2", note_open}, {"cuIpcOpenMemHandle", note_old_open}, {"cuIpcCloseMemHandle", note_close},
+    {"cuMemExportToShareableHandle", note_export}, {"cuMemImportFromShareableHandle", note_import},
+    {"cuMemPoolExportToShareableHandle", note_pool_export}, {"cuMemPoolImportFromShareableHandle", note_pool_import},
+  };
+  for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
+    if (!strcmp(name, notes[i].name)) return notes[i].function;
   return passes ? slot_of(function) : function;
 }
 
@@ -432,6 +481,7 @@ static int load_pools(void) {
       .beyond = bytes("GPUMEM_BEYOND"),
       .ordered = !strcmp(setting("GPUMEM_FREES"), "stream"), .report = strcmp(setting("GPUMEM_REPORT"), "0") != 0,
       .gate = gm_gate_for_pools(), .lend = nanoseconds("GPUMEM_LEND"), .turn = nanoseconds("GPUMEM_TURNS"),
+      .pinned = chosen("GPUMEM_LEND_PINNED"), .libnvml = setting("GPUMEM_LIBNVML"),
     };
     if (missing) say("the pools are not loaded", "libgpumem.so is of another release than libcuda.so.1 beside it");
     else result = gm.gmInit(&settings); // waits until Go's runtime has begun
@@ -570,12 +620,6 @@ static int in_pool(u64 at) {
   int d;
   u64 base, n;
   return block_at(at, &d, &base, &n) != NOT_MINE;
-}
-
-// current_context is the context whose end is the end of what a call takes.
-static u64 current_context(void) {
-  ptr c = 0;
-  return r.cuCtxGetCurrent(&c) ? 0 : (u64)c;
 }
 
 // UNCOUNTED is the answer to a call that the driver serves and that counts nothing by itself: for
@@ -793,7 +837,9 @@ API cuMemAlloc_v2(u64 *at, size_t n) {
   CHARGED(n, r.cuMemAlloc_v2(at, n), GM_PLAIN, *at);
 }
 
-static int plain_free(u64 at) { RELEASED(r.cuMemFree_v2(at), GM_PLAIN, at); }
+static int release_plain(u64 at) { RELEASED(r.cuMemFree_v2(at), GM_PLAIN, at); }
+
+static int plain_free(u64 at) { UNTIED(release_plain(at), at, ALL_TIES); }
 
 API cuMemFree_v2(u64 at) {
   int code = NOT_MINE;
@@ -1147,7 +1193,12 @@ static int no_export(const char *call) {
 
 // In a run of gpumem fit the simulated driver passes pages, too: nothing is read or written there.
 API cuIpcGetMemHandle(void *h, u64 at) {
-  return in_pool(at) && !*setting("GPUMEM_FIT") ? no_export("cuIpcGetMemHandle") : r.cuIpcGetMemHandle(h, at);
+  if (in_pool(at) && !*setting("GPUMEM_FIT")) return no_export("cuIpcGetMemHandle");
+  int code = r.cuIpcGetMemHandle(h, at);
+  u64 base = 0;
+  size_t n;
+  if (!code && gm_gate_on && !r.cuMemGetAddressRange_v2(&base, &n, at)) at = base;
+  return tied(code, GM_SHARED, &at);
 }
 
 API cuMemRetainAllocationHandle(u64 *h, u64 at) {
@@ -1160,10 +1211,13 @@ API cuMemRetainAllocationHandle(u64 *h, u64 at) {
 }
 
 API cuMemGetHandleForAddressRange(void *h, u64 at, size_t n, int kind, u64 flags) {
-  return in_pool(at) ? no_export("cuMemGetHandleForAddressRange") : r.cuMemGetHandleForAddressRange(h, at, n, kind, flags);
+  if (in_pool(at)) return no_export("cuMemGetHandleForAddressRange");
+  return tied(r.cuMemGetHandleForAddressRange(h, at, n, kind, flags), GM_SHARED, 0);
 }
 
-API cuMemAllocManaged(u64 *at, size_t n, unsigned flags) { CHARGED(n, r.cuMemAllocManaged(at, n, flags), GM_PLAIN, *at); }
+static int alloc_managed(u64 *at, size_t n, unsigned flags) { CHARGED(n, r.cuMemAllocManaged(at, n, flags), GM_PLAIN, *at); }
+
+API cuMemAllocManaged(u64 *at, size_t n, unsigned flags) { return tied(alloc_managed(at, n, flags), GM_MANAGED, at); }
 
 // times is a product; where it is too large, the most.
 static size_t times(size_t a, size_t b) {
@@ -1429,6 +1483,11 @@ API cuVDPAUCtxCreate(ptr *c, unsigned flags, int d, unsigned of, ptr get) { MADE
 API cuVDPAUCtxCreate_v2(ptr *c, unsigned flags, int d, unsigned of, ptr get) { MADE(c, d, r.cuVDPAUCtxCreate_v2(c, flags, d, of, get)); }
 API cuGreenCtxCreate(ptr *c, ptr resources, int d, unsigned flags) { MADE(c, d, r.cuGreenCtxCreate(c, resources, d, flags)); }
 
+static void context_ended(ptr c, int code) {
+  gm_context_ends((u64)c, code ? 0 : -1);
+  if (!code) gm_untie_context((u64)c);
+}
+
 // end_context ends a context. What it has taken ends with it. Which GPU it is of the driver says
 // of the current one alone, so each is asked.
 static int end_context(ptr c, int (*call)(ptr)) {
@@ -1438,7 +1497,7 @@ static int end_context(ptr c, int (*call)(ptr)) {
     if (gpus[d].d.counts) tokens[d] = gm.gmRemoveContext(d, (u64)c);
   if (gm_gate_on) gm_context_ends((u64)c, 1);
   int code = call(c);
-  if (gm_gate_on) gm_context_ends((u64)c, code ? 0 : -1);
+  if (gm_gate_on) context_ended(c, code);
   pools_changed();
   for (int d = 0; d < n; d++)
     if (tokens[d]) gm.gmRemovedContext(d, tokens[d], code);
@@ -1575,7 +1634,7 @@ static int end_primary(int d, int (*call)(int), int reset) {
   }
   if (gm_gate_on && ends) gm_context_ends((u64)g->primary, 1);
   int code = call(d);
-  if (gm_gate_on && ends) gm_context_ends((u64)g->primary, code ? 0 : -1);
+  if (gm_gate_on && ends) context_ended(g->primary, code);
   if (counted) {
     drop(d, 0);
     gm.gmRemovedContext(d, token, code);
@@ -1659,7 +1718,8 @@ static int substitute(int code, const char *name, void **p, int version, u64 fla
   int found = !code && name && p && *p;
   if (found && (s = served(name, version, flags))) *p = s;
   else if (found && mark->state == GM_REFUSED && takes(name)) *p = (void *)no_memory;
-  else if (found && gm_gate_on) *p = before_driver(name, *p, gm_passes_gate(name));
+  else if (found && gm_gate_on)
+    *p = before_driver(version >= 11000 && !strcmp(name, "cuIpcOpenMemHandle") ? "cuIpcOpenMemHandle_v2" : name, *p, gm_passes_gate(name));
   return code;
 }
 

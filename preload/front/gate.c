@@ -163,7 +163,7 @@ static int gate_waiting(u64 within) {
   }
 }
 
-static const struct gm_gate gate = {gate_passed, gate_close, gate_open, gate_waiting, gm_streams_running};
+static const struct gm_gate gate = {gate_passed, gate_close, gate_open, gate_waiting, gm_streams_running, gm_tied};
 
 const struct gm_gate *gm_gate_for_pools(void) { return gm_gate_on ? &gate : 0; }
 
@@ -183,6 +183,7 @@ void gm_gate_forked(void) {
   all_records(p, if (p != gm_mine) free_record(p));
   if (!may_use_barrier()) set_unseen();
   gm_streams_forked();
+  gm_ties_forked();
 }
 
 struct gm_passing *gm_enter_slot(void) { return gm_enter_gate(); }

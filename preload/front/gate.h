@@ -97,4 +97,14 @@ GM_HIDDEN void gm_context_ends(u64 context, int ends);
 GM_HIDDEN void gm_streams_forked(void);
 GM_HIDDEN int gm_streams_running(void);
 
+// ties.c: memory that others use, too. A tie of a kind of gpumem.h lasts until gm_untie of its key,
+// or the end of its context, if that is not 0; one with the key 0 for good. gm_untie ends most of them
+// at most and returns their kinds, and gm_tied returns those that last.
+enum { ALL_TIES = 0x7fffffff };
+GM_HIDDEN void gm_tie(int kind, u64 key, u64 context);
+GM_HIDDEN int gm_untie(u64 key, int most);
+GM_HIDDEN void gm_untie_context(u64 context);
+GM_HIDDEN int gm_tied(void);
+GM_HIDDEN void gm_ties_forked(void);
+
 #endif

@@ -18,6 +18,9 @@ enum {
 // Answers of a gate's close and running beside those of the driver.
 enum { GM_GATE_BUSY = -2, GM_GATE_UNSEEN = -3, GM_RUNNING = 600, GM_CAPTURING = 900 };
 
+// Kinds of what ties the memory of a process to others.
+enum { GM_SHARED = 1, GM_MANAGED = 2 };
+
 // The gate for the pools, see gate.h. One thread at a time may call close and open.
 struct gm_gate {
   // passed returns how many calls have passed the gate and ended. It only grows. A handler of a
@@ -35,6 +38,8 @@ struct gm_gate {
   // GM_CAPTURING, or the driver's error. It does not see the legacy stream, those that are each
   // thread's own, and work of a stream that the program has destroyed.
   int (*running)(void);
+  // tied returns what ties the memory of the process to others now: GM_SHARED, GM_MANAGED, 0.
+  int (*tied)(void);
 };
 
 #define GM_TURN_AUTO (~(u64)0)
@@ -58,6 +63,8 @@ struct gm_settings {
   const struct gm_gate *gate; // 0 unless the process lends its memory or takes turns
   u64 lend;            // nanoseconds without work after which it lends it; 0: it lends nothing
   u64 turn;            // nanoseconds of its turns; 0: it has none, GM_TURN_AUTO: by what a way out and in costs
+  int pinned;          // what it lends lies in pinned memory of the host, which it keeps
+  const char *libnvml; // file of the driver's NVML; "" for none
 };
 
 // One GPU, shared by the front and the pools, which write it with atomic stores.

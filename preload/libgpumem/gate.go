@@ -10,6 +10,7 @@ static int gate_close(const struct gm_gate *g, uint64_t within) { return g->clos
 static void gate_open(const struct gm_gate *g) { g->open(); }
 static int gate_waiting(const struct gm_gate *g, uint64_t within) { return g->waiting(within); }
 static int gate_running(const struct gm_gate *g) { return g->running(); }
+static int gate_tied(const struct gm_gate *g) { return g->tied(); }
 */
 import "C"
 
@@ -53,5 +54,8 @@ func (g gate) Running() error {
 		return cuda.Code(code)
 	}
 }
+
+// tied is what ties the memory of the process to others now.
+func (g gate) tied() C.int { return C.gate_tied(g.of) }
 
 func nanoseconds(d time.Duration) C.uint64_t { return C.uint64_t(max(d, 0)) }

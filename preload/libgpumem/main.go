@@ -54,9 +54,9 @@ type gpu struct {
 	last    shim.Figures              // of pools that have ended
 	full    sync.Once                 // said that the lease has no room for this process
 
-	agent    *shim.Agent // nil where the memory stays
-	peers    atomic.Bool // another GPU may use the memory
-	mappings atomic.Bool // the program has mapped memory by itself
+	agent   *shim.Agent // nil where the memory stays
+	peers   atomic.Bool // another GPU may use the memory, which stays so
+	unified atomic.Bool // the memory is the host's
 }
 
 var (
@@ -66,8 +66,10 @@ var (
 		limit, beyond           uint64
 		process                 shim.Process
 		ordered, report         bool
-		gate                    shim.Gate // nil unless the process lends its memory or takes turns
+		gate                    *gate // nil unless the process lends its memory or takes turns
 		lend, turn              time.Duration
+		pinned                  bool
+		libnvml                 string // file of the driver's NVML; "" for none
 	}
 	gpus     [64]atomic.Pointer[gpu]
 	nameless = map[string]bool{} // ledgers without a UUID that a GPU has joined; gmOpen's alone, which is called by one thread at a time
@@ -89,7 +91,8 @@ func gmInit(s *C.gm_settings) (code C.int) {
 	settings.process = shim.Process{Outside: uint64(s.outside), Context: uint64(s.more)}
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	if s.gate != nil {
-		settings.gate, settings.lend, settings.turn = gate{s.gate}, time.Duration(s.lend), time.Duration(s.turn)
+		settings.gate, settings.lend, settings.turn = &gate{s.gate}, time.Duration(s.lend), time.Duration(s.turn)
+		settings.pinned, settings.libnvml = s.pinned != 0, C.GoString(s.libnvml)
 		if s.turn == C.GM_TURN_AUTO {
 			settings.turn = ledger.AutoQuantum
 		}
@@ -207,32 +210,18 @@ func (g *gpu) takeTurns(l *shim.Lease) {
 	turning.Add(1)
 	g.agent = shim.NewAgent(shim.AgentConfig{
 		Gate: settings.gate, Seat: l.Member, LendAfter: settings.lend, Quantum: settings.turn, Pool: g.pool.Load, Reason: g.stays,
-		Say: func(line string) { say("GPU %d: %s", g.number, line) },
+		Look: look,
+		Say:  func(line string) { say("GPU %d: %s", g.number, line) },
 	})
 }
 
 // turning is how many GPUs of this process have an agent.
 var turning atomic.Int32
 
-// stays returns why the memory is not to leave, of what the front sees.
-func (g *gpu) stays() ledger.Reason {
-	switch {
-	case settings.policy.Kind == policy.Async:
-		return ledger.OtherPolicy
-	case turning.Load() > 1: // one gate for several GPUs, each of which would have to be asked
-		return ledger.SeveralGPUs
-	case g.peers.Load():
-		return ledger.PeerAccess
-	case g.mappings.Load():
-		return ledger.OwnMappings
-	}
-	return ledger.NoReason
-}
-
 // moves returns what a pool needs whose memory may leave.
 func (g *gpu) moves(c *shim.Config) {
 	if g.agent != nil {
-		c.Room, c.WaitRoom = shim.Room, g.agent.WaitRoom
+		c.Room, c.Pinned, c.WaitRoom = shim.Room, settings.pinned, g.agent.WaitRoom
 	}
 }
 
@@ -249,6 +238,7 @@ func gmServe(number C.int) (code C.int) {
 	}
 	dev, err := cuda.OpenLibrary(settings.libcuda, g.number)
 	if err == nil {
+		g.unified.Store(dev.Info().Unified)
 		var p *shim.Pool
 		c := shim.Config{
 			Policy: settings.policy, Account: g.account, Charges: g.charges.Load(), Ordered: settings.ordered, Beyond: settings.beyond, Record: record.w,
@@ -571,7 +561,6 @@ func gmRemovedContext(number C.int, token C.u64, code C.int) {
 //export gmMapped
 func gmMapped(number C.int, at, bytes, handle C.u64) {
 	defer recovered(nil)
-	gpus[number].Load().mappings.Store(true)
 	chargesOf(number).Mapped(uint64(at), uint64(bytes), shim.Key{Kind: shim.Handle, Value: uint64(handle)})
 }
 

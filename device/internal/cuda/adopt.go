@@ -2,7 +2,7 @@
 
 // Support for a library that stands in front of the driver in another program's
 // program: a driver by its file, streams that the program made, waits for all of
-// its work, and access for a second GPU.
+// its work, access for a second GPU, and copies that go on meanwhile.
 
 package cuda
 
@@ -97,4 +97,34 @@ func (d *Device) MemSetAccessFrom(peer int, addr, bytes uint64) error {
 	c := d.beginPages(cuMemSetAccess, bytes)
 	defer c.end()
 	return c.span(addr, bytes).accessible(int32(peer)).do()
+}
+
+// HostAlloc takes pinned memory of the host, which the GPU reaches by itself.
+func (d *Device) HostAlloc(bytes uint64) ([]byte, error) {
+	c := d.begin(cuMemHostAlloc, bytes)
+	defer c.end()
+	if err := c.returns(0).arg(bytes, 0).do(); err != nil {
+		return nil, err
+	}
+	return unsafe.Slice(*(**byte)(unsafe.Pointer(&c.out[0])), bytes), nil
+}
+
+// HostFree gives back memory of HostAlloc.
+func (d *Device) HostFree(p []byte) error {
+	c := d.begin(cuMemFreeHost, uint64(len(p)))
+	defer c.end()
+	return c.ptr(unsafe.Pointer(unsafe.SliceData(p))).do()
+}
+
+// WriteAsync and ReadAsync queue a copy in a stream, of memory of HostAlloc.
+func (d *Device) WriteAsync(addr uint64, p []byte, s device.Stream) error {
+	c := d.begin(cuMemcpyHtoD, uint64(len(p)))
+	defer c.end()
+	return c.arg(addr).ptr(unsafe.Pointer(unsafe.SliceData(p))).arg(uint64(len(p))).stream(s).unlessEmpty()
+}
+
+func (d *Device) ReadAsync(p []byte, addr uint64, s device.Stream) error {
+	c := d.begin(cuMemcpyDtoH, uint64(len(p)))
+	defer c.end()
+	return c.ptr(unsafe.Pointer(unsafe.SliceData(p))).arg(addr, uint64(len(p))).stream(s).unlessEmpty()
 }

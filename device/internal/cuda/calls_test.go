@@ -31,13 +31,14 @@ type things struct {
 	p            device.Pool
 	free, va     uint64 // reservations of a page, the second with m mapped
 	m, loose     device.Handle
+	pinned       []byte
 }
 
 // newThings makes one of everything.
 func newThings(t *testing.T, d *Device) *things {
 	t.Helper()
 	x := &things{d: d}
-	var errs [13]error
+	var errs [14]error
 	x.grant, errs[0] = d.Alloc(4 << 20)
 	x.s, errs[1] = d.StreamCreate()
 	x.e, errs[2] = d.EventCreate()
@@ -51,6 +52,7 @@ func newThings(t *testing.T, d *Device) *things {
 	errs[10] = d.MemSetAccess(x.va, page)
 	errs[11] = d.StreamSynchronize(x.s)
 	x.managed, errs[12] = d.AllocManaged(2 << 30)
+	x.pinned, errs[13] = d.HostAlloc(9)
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +81,10 @@ var ops = []struct {
 	{f: cuMemcpyHtoD, do: func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }},
 	{f: cuEventSynchronize, do: func(x *things) error { return x.d.Write(x.grant.Addr, []byte{1}) }, waits: true},
 	{f: cuMemcpyDtoH, do: func(x *things) error { return x.d.Read(x.grant.Addr, make([]byte, 1)) }},
+	{f: cuMemcpyHtoD, do: func(x *things) error { return x.d.WriteAsync(x.grant.Addr, x.pinned, x.s) }, handle: true},
+	{f: cuMemcpyDtoH, do: func(x *things) error { return x.d.ReadAsync(x.pinned, x.grant.Addr, x.s) }, handle: true},
+	{f: cuMemHostAlloc, do: func(x *things) error { _, err := x.d.HostAlloc(100); return err }},
+	{f: cuMemFreeHost, do: func(x *things) error { return x.d.HostFree(x.pinned) }},
 	{f: cuMemsetD8, do: func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }},
 	{f: cuEventRecord, do: func(x *things) error { return x.d.Fill(x.grant.Addr, 5, 0xff) }, waits: true},
 	{f: cuMemcpyDtoDAsync, do: func(x *things) error { return x.d.CopyAsync(x.grant.Addr, x.grant.Addr+1024, 9, x.s) }, handle: true},
@@ -341,6 +347,7 @@ func TestMissing(t *testing.T) {
 				x.managed, _ = d.AllocManaged(4 << 20)
 				x.s, _ = d.StreamCreate()
 				x.e, _ = d.EventCreate()
+				x.pinned, _ = d.HostAlloc(9)
 				err := op.do(x)
 				var ce *device.CallError
 				if !errors.As(err, &ce) || ce.Call != fn.name() || !errors.Is(err, device.ErrNotSupported) ||

@@ -269,6 +269,34 @@ var cudaCallbacks = map[string]any{
 		}
 		return code
 	},
+	"cuMemHostAlloc": func(p *uint64, n, flags uint64) int32 {
+		f, _, code := in("cuMemHostAlloc")
+		if code != 0 {
+			return code
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.pinned == nil {
+			f.pinned = map[uint64][]byte{}
+		}
+		b := make([]byte, n)
+		*p = uint64(uintptr(unsafe.Pointer(&b[0])))
+		f.pinned[*p] = b
+		return 0
+	},
+	"cuMemFreeHost": func(p uint64) int32 {
+		f, _, code := in("cuMemFreeHost")
+		if code != 0 {
+			return code
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.pinned[p] == nil {
+			return int32(invalidValue)
+		}
+		delete(f.pinned, p)
+		return 0
+	},
 	"cuMemFree_v2": func(addr uint64) int32 {
 		f, g, code := in("cuMemFree_v2")
 		if code == 0 {

@@ -47,6 +47,7 @@ type fake struct {
 	modes    map[int]int32            // capture mode of each thread; 0 is global
 	capture  *fakeCapture             // a graph that is being captured
 	problems []string                 // what the real driver would not have forgiven
+	pinned   map[uint64][]byte        // the host's memory that was pinned, by address
 	nv       fakeNVML
 }
 

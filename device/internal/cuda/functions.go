@@ -54,6 +54,8 @@ var (
 	cuMemAllocManaged    = driver("cuMemAllocManaged")       // CUdeviceptr *, size_t, unsigned flags
 	cuMemFree            = driver("cuMemFree_v2")            // CUdeviceptr
 	cuMemGetAddressRange = driver("cuMemGetAddressRange_v2") // CUdeviceptr *base, size_t *, CUdeviceptr
+	cuMemHostAlloc       = driver("cuMemHostAlloc")          // void **, size_t, unsigned flags
+	cuMemFreeHost        = driver("cuMemFreeHost")           // void *
 
 	cuMemcpyHtoD      = driver("cuMemcpyHtoDAsync_v2", as("cuMemcpyHtoD")) // CUdeviceptr, const void *, size_t, CUstream
 	cuMemcpyDtoH      = driver("cuMemcpyDtoHAsync_v2", as("cuMemcpyDtoH")) // void *, CUdeviceptr, size_t, CUstream

@@ -39,8 +39,8 @@ func List() ([]device.Status, error) { return nil, errNone }
 // OpenLibrary fails with ErrNoDriver.
 func OpenLibrary(path string, ordinal int) (*Device, error) { return nil, errNone }
 
-// Context, Adopt, Disown, SynchronizeContext and MemSetAccessFrom are there so that
-// callers compile.
+// Context, Adopt, Disown, SynchronizeContext, MemSetAccessFrom and the calls about the host's
+// memory are there so that callers compile.
 func (d *Device) Context() uint64 { panic(errNone) }
 
 func (d *Device) Adopt(s uint64) device.Stream { panic(errNone) }
@@ -50,3 +50,11 @@ func (d *Device) Disown(s device.Stream) error { return errNone }
 func (d *Device) SynchronizeContext() error { return errNone }
 
 func (d *Device) MemSetAccessFrom(peer int, addr, bytes uint64) error { return errNone }
+
+func (d *Device) HostAlloc(bytes uint64) ([]byte, error) { return nil, errNone }
+
+func (d *Device) HostFree(p []byte) error { return errNone }
+
+func (d *Device) WriteAsync(addr uint64, p []byte, s device.Stream) error { return errNone }
+
+func (d *Device) ReadAsync(p []byte, addr uint64, s device.Stream) error { return errNone }

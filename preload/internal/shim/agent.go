@@ -75,8 +75,9 @@ type AgentConfig struct {
 	// Pool returns the process's pool; nil while there is none. It must be the same one until it is closed.
 	Pool func() *Pool
 	// Reason returns why the process must not be asked, of what the agent cannot see; it may be asked often.
-	Reason func() ledger.Reason
-	Say    func(string)
+	// Look does of what takes time to find out: it is asked when the memory is about to leave. nil: there is nothing.
+	Reason, Look func() ledger.Reason
+	Say          func(string)
 }
 
 const (
@@ -275,6 +276,16 @@ func (a *Agent) leave() {
 		return
 	}
 	begun := time.Now()
+	if a.Reason() != ledger.NoReason { // news, which the plan does not know
+		a.tell(begun, true)
+		return
+	}
+	if a.Look != nil {
+		if r := a.Look(); r != ledger.NoReason {
+			a.stays(r, r.String())
+			return
+		}
+	}
 	switch err := a.Gate.Running(); {
 	case errors.Is(err, ErrCapture):
 		a.stays(ledger.Capturing, "a graph is being captured")

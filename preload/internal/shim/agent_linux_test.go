@@ -264,6 +264,26 @@ func TestLendWhenIdle(t *testing.T) {
 	training.end()
 }
 
+// TestWaitsWithoutIdleMemory: a program that waits keeps nothing of what was left for its request, for which there would never be
+// room beside that.
+func TestWaitsWithoutIdleMemory(t *testing.T) {
+	for _, spec := range []string{"elastic", "vmm"} {
+		path := newTurns(t, 16*mib)
+		first := newSeated(t, path, spec, 1, 0, 20*time.Millisecond)
+		second := newSeated(t, path, spec, 2, 0, 20*time.Millisecond)
+		first.lease.Count(shim.Charged, 2*mib)
+		if _, err := first.pool.Alloc(8 * mib); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := second.pool.Alloc(12 * mib); err != nil {
+			t.Errorf("%s: %v; %q", spec, err, second.said())
+		}
+		first.lease.Give(shim.Charged, 2*mib)
+		first.end()
+		second.end()
+	}
+}
+
 // TestDamagedLedger: who waits for memory of a ledger that is cut short is refused, and does not wait for ever.
 func TestDamagedLedger(t *testing.T) {
 	path := newTurns(t, 16*mib)

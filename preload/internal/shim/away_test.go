@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"gpumem"
@@ -13,8 +14,8 @@ import (
 	"gpumem/preload/internal/shim"
 )
 
-// movable are policies whose memory may leave.
-var movable = []string{"elastic", "vmm", "platform", "jax:preallocate=false", "pytorch", "address"}
+// movable are policies whose memory may leave, once to pinned memory that is kept.
+var movable = []string{"elastic", "vmm", "platform", "jax:preallocate=false", "pytorch", "address", "elastic pinned"}
 
 // lender is a program whose memory leaves and returns, and what it has written into its blocks.
 type lender struct {
@@ -29,6 +30,8 @@ type lender struct {
 	number  uint64
 	onHost  uint64 // bytes of Config.Room in use
 	hostMax uint64 // bytes of the host; more is refused
+	pinned  bool   // Config.Pinned
+	said    []string
 }
 
 var errHost = errors.New("the host is full")
@@ -38,7 +41,8 @@ func newLender(t *testing.T, spec string, seed uint64) *lender {
 	l := &lender{t: t, r: rand.New(rand.NewPCG(seed, 7)), live: map[uint64]uint64{}, written: map[uint64]uint64{}, hostMax: unlimited}
 	l.d = newDriver(t, sim.Config{Total: 64 * mib})
 	l.account = newAccount(t, 20*mib)
-	l.pool = openOn(t, l.d, spec, shim.Config{Account: l.account, Room: l.room})
+	spec, l.pinned = strings.CutSuffix(spec, " pinned")
+	l.pool = openOn(t, l.d, spec, shim.Config{Account: l.account, Room: l.room, Pinned: l.pinned, Say: func(line string) { l.said = append(l.said, line) }})
 	l.stream = l.d.stream(t)
 	return l
 }
@@ -185,6 +189,9 @@ func TestLeaveAndReturn(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.books()
+				if len(l.d.pinned) > 0 || strings.Contains(strings.Join(l.said, ""), "pinned") {
+					t.Errorf("%d pieces of pinned memory are left; %q", len(l.d.pinned), l.said)
+				}
 			}
 		})
 	}

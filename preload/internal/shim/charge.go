@@ -59,6 +59,7 @@ type Charges struct {
 	leaving  map[uint64]leaving // by token
 	token    uint64             // the last one
 	maps     map[uint64]mapping // by address
+	mapped   uint64             // bytes of them
 	reserved map[uint64]uint64  // bytes counted by pool of the driver
 	blocks   *blocks            // of the pool's grants, too
 	pool     *Pool              // releases what is idle before a charge is refused; nil for none
@@ -453,8 +454,16 @@ func (c *Charges) Mapped(addr, bytes uint64, k Key) {
 	defer c.mu.Unlock()
 	if e := c.of[k]; e != nil {
 		e.users++
+		c.mapped += bytes - c.maps[addr].bytes
 		c.maps[addr] = mapping{bytes, k}
 	}
+}
+
+// MappedBytes returns how much memory of the GPU the program has mapped by itself.
+func (c *Charges) MappedBytes() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mapped
 }
 
 // Unmapped notes that the program has unmapped a range of whole mappings.
@@ -468,6 +477,7 @@ func (c *Charges) Unmapped(addr, bytes uint64) {
 			continue
 		}
 		delete(c.maps, at)
+		c.mapped -= m.bytes
 		if e := c.of[m.key]; e != nil {
 			if e.users--; e.users == 0 {
 				c.drop(m.key, e)

@@ -141,7 +141,7 @@ func newGPU(d Driver, c Config) *gpu {
 	g.total = min(g.info.Total, limit)
 	g.info.Total = g.total + min(c.Beyond, limit-g.total)
 	if c.Room != nil && c.Policy.Kind != policy.Async {
-		g.pages = newPages(g, c.Room)
+		g.pages = newPages(g, &c)
 	}
 	return g
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"gpumem/device"
 	"gpumem/device/sim"
@@ -26,6 +27,43 @@ type driver struct {
 	waited      func()              // called at the end of each, before it returns; nil: nothing is
 	access      []device.Range      // that peers got
 	asked       func(device.Stream) // is called when it is asked whether a stream is captured
+
+	hook   sim.Hook             // that of OnCall
+	pinned [][]byte             // of HostAlloc
+	copies []func() error       // that are queued
+	before map[device.Event]int // how many were queued, or made, before an event
+	made   int                  // copies so far
+	most   int                  // the most that were queued at once
+}
+
+func (d *driver) OnCall(hook sim.Hook) {
+	d.hook = hook
+	d.Device.OnCall(hook)
+}
+
+// called is the beginning of a call that the device does not have.
+func (d *driver) called(name string, bytes uint64) error {
+	if d.hook == nil {
+		return nil
+	}
+	return d.hook(0, name, bytes)
+}
+
+// copyUntil makes the first n copies of all.
+func (d *driver) copyUntil(n int) (err error) {
+	for ; d.made < n; d.made++ {
+		f := d.copies[0]
+		d.copies = d.copies[1:]
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
+func (d *driver) EventSynchronize(e device.Event) error {
+	if err := d.Device.EventSynchronize(e); err != nil {
+		return err
+	}
+	return d.copyUntil(d.before[e])
 }
 
 var errSpoilt = errors.New("the call spoils a capture")
@@ -34,6 +72,10 @@ func (d *driver) EventRecord(e device.Event, s device.Stream) error {
 	if d.captured[s] {
 		return errSpoilt
 	}
+	if d.before == nil {
+		d.before = map[device.Event]int{}
+	}
+	d.before[e] = d.made + len(d.copies)
 	return d.Device.EventRecord(e, s)
 }
 
@@ -48,7 +90,10 @@ func (d *driver) StreamSynchronize(s device.Stream) error {
 	if d.captured[s] {
 		return errSpoilt
 	}
-	return d.Device.StreamSynchronize(s)
+	if err := d.Device.StreamSynchronize(s); err != nil {
+		return err
+	}
+	return d.copyUntil(d.made + len(d.copies))
 }
 
 func (d *driver) Context() uint64                   { return 1 }
@@ -94,6 +139,56 @@ func (d *driver) Capturing(handle uint64) (bool, error) {
 func (d *driver) MemSetAccessFrom(_ int, addr, bytes uint64) error {
 	d.access = append(d.access, device.Range{Addr: addr, Bytes: bytes})
 	return nil
+}
+
+// HostAlloc is refused where hook, that of OnCall, says so, as all calls about the host's memory are.
+func (d *driver) HostAlloc(bytes uint64) ([]byte, error) {
+	if err := d.called("cuMemHostAlloc", bytes); err != nil {
+		return nil, err
+	}
+	b := make([]byte, bytes)
+	d.pinned = append(d.pinned, b)
+	return b, nil
+}
+
+func (d *driver) HostFree(p []byte) error {
+	if err := d.called("cuMemFreeHost", uint64(len(p))); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(d.pinned, func(b []byte) bool { return &b[0] == &p[0] })
+	if i < 0 {
+		return device.ErrInvalidValue
+	}
+	clear(p)
+	d.pinned = slices.Delete(d.pinned, i, i+1)
+	return nil
+}
+
+// Copies of pinned memory are made at the next wait for their stream or event, or for the context.
+func (d *driver) ReadAsync(p []byte, addr uint64, s device.Stream) error {
+	return d.later(p, func() error { return d.Device.Read(addr, p) })
+}
+
+func (d *driver) WriteAsync(addr uint64, p []byte, s device.Stream) error {
+	return d.later(p, func() error { return d.Device.Write(addr, p) })
+}
+
+func (d *driver) later(p []byte, f func() error) error {
+	if err := d.called("copy", uint64(len(p))); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(d.pinned, func(b []byte) bool { return inside(b, p) }) {
+		return device.ErrInvalidValue
+	}
+	d.copies = append(d.copies, f)
+	d.most = max(d.most, len(d.copies))
+	return nil
+}
+
+// inside reports whether p lies in b.
+func inside(b, p []byte) bool {
+	from, to := uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&p[0]))
+	return to >= from && to+uintptr(len(p)) <= from+uintptr(len(b))
 }
 
 // newDriver makes a driver of which no stream has the handle of the legacy stream.

@@ -38,13 +38,15 @@ import (
 // from submitting work meanwhile.
 type pages struct {
 	*gpu
-	room func(bytes uint64) (HostMemory, error)
+	room   func(bytes uint64) (HostMemory, error)
+	pinned bool // it lies in pinned memory, which is kept
 
 	// moving is held while memory leaves or returns, and by the calls of the allocator. It is
 	// taken with the lock of the pool above held, never the other way round.
 	moving sync.Mutex
 	away   bool // the memory has left; guarded by moving, as is what follows
 	host   HostMemory
+	link   *link
 	last   device.Handle
 	memory map[device.Handle]*backing
 	mapped map[uint64]*backing // by address
@@ -60,7 +62,8 @@ type backing struct {
 	addr  uint64        // where it is mapped, for the allocator; 0: nowhere
 	bound bool          // and for the driver, too
 	seen  bool          // the GPU has access there, for the allocator
-	copy  []byte        // what lies in it, on the host; nil: nothing that counts
+	saved bool          // what lies in it is on the host, too
+	off   uint64        // at this offset
 }
 
 // HostMemory is memory of the host for what lay on a GPU, and how it is given back; nil: not at all.
@@ -69,11 +72,18 @@ type HostMemory struct {
 	Release func() error
 }
 
-// chunkBytes is how much is copied with a call: a deadline, or the end of the process, waits for no more.
-const chunkBytes = 64 << 20
+func (h HostMemory) end() error {
+	if h.Release == nil {
+		return nil
+	}
+	return h.Release()
+}
 
-func newPages(g *gpu, room func(uint64) (HostMemory, error)) *pages {
-	return &pages{gpu: g, room: room, memory: map[device.Handle]*backing{}, mapped: map[uint64]*backing{}, plain: map[uint64]*grant{}}
+func newPages(g *gpu, c *Config) *pages {
+	return &pages{
+		gpu: g, room: c.Room, pinned: c.Pinned, link: newLink(g.Driver, c.Say),
+		memory: map[device.Handle]*backing{}, mapped: map[uint64]*backing{}, plain: map[uint64]*grant{},
+	}
 }
 
 // held returns the bytes that the pool has for its allocator, on the GPU or on the host.
@@ -213,7 +223,7 @@ func (p *pages) unbind(addr, bytes uint64) error {
 			}
 		}
 		delete(p.mapped, b.addr)
-		b.addr, b.bound, b.seen, b.copy = 0, false, false, nil // no allocator asks for what lay in a free page
+		b.addr, b.bound, b.seen, b.saved = 0, false, false, false // no allocator asks for what lay in a free page
 	}
 	return nil
 }
@@ -380,10 +390,10 @@ func (p *pages) leave() (m Moved, err error) {
 	for _, r := range runs {
 		m.Host += r.bytes
 	}
-	if p.host, err = p.room(m.Host); err != nil {
+	if p.host, err = p.hostMemory(m.Host); err != nil {
 		return Moved{}, err
 	}
-	if err := p.copyOut(runs); err != nil {
+	if err := p.link.copyOut(p.host.Bytes, save(runs)); err != nil {
 		p.forget()
 		return Moved{}, err
 	}
@@ -404,28 +414,54 @@ func (p *pages) leave() (m Moved, err error) {
 	return m, nil
 }
 
-// copyOut copies runs to the host.
-func (p *pages) copyOut(runs []run) error {
-	rest := p.host.Bytes
+// hostMemory takes memory of the host: kept pinned memory where there is to be some.
+func (p *pages) hostMemory(bytes uint64) (HostMemory, error) {
+	if p.pinned {
+		if arena, err := p.link.keep(bytes, p.room); arena != nil || err != nil {
+			return HostMemory{Bytes: arena}, err
+		}
+	}
+	return p.room(bytes)
+}
+
+// save gives what lies in runs its place on the host, one behind the other.
+func save(runs []run) []piece {
+	off := uint64(0)
 	for _, r := range runs {
 		for _, b := range r.of {
-			b.copy, rest = rest[:b.bytes:b.bytes], rest[b.bytes:]
-			if err := pieces(b, p.Driver.Read); err != nil {
-				return err
+			b.saved, b.off = true, off
+			off += b.bytes
+		}
+	}
+	return pieces(runs)
+}
+
+// pieces returns what of runs is on the host, as pieces that are as large as they can be.
+func pieces(runs []run) (list []piece) {
+	var all uint64
+	for _, r := range runs {
+		all += r.bytes
+	}
+	most := pieceBytes(all)
+	for _, r := range runs {
+		begins := true
+		for _, b := range r.of {
+			if !b.saved {
+				begins = true
+				continue
+			}
+			for at := uint64(0); at < b.bytes; {
+				if n := len(list) - 1; !begins && list[n].bytes < most && list[n].off+list[n].bytes == b.off+at {
+					more := min(most-list[n].bytes, b.bytes-at)
+					list[n].bytes += more
+					at += more
+					continue
+				}
+				list, begins = append(list, piece{b.addr + at, b.off + at, 0}), false
 			}
 		}
 	}
-	return nil
-}
-
-// pieces calls copy for what lies in a page, chunkBytes at most at a time.
-func pieces(b *backing, copy func(addr uint64, p []byte) error) error {
-	for at := uint64(0); at < b.bytes; at += chunkBytes {
-		if err := copy(b.addr+at, b.copy[at:min(b.bytes, at+chunkBytes)]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return list
 }
 
 // letGo unmaps and releases all memory of the driver's, and returns the bytes of it.
@@ -479,7 +515,7 @@ func (p *pages) comeBack() (Moved, error) {
 		return Moved{}, p.refused("cuMemCreate", m.GPU, err)
 	}
 	for _, b := range p.mapped {
-		if b.copy != nil {
+		if b.saved {
 			m.Host += b.bytes
 		}
 	}
@@ -533,20 +569,13 @@ func (p *pages) rebuild() (err error) {
 			b.bound = true
 		}
 	}
-	for _, r := range p.runs(func(b *backing) bool { return b.seen }) {
+	seen := p.runs(func(b *backing) bool { return b.seen })
+	for _, r := range seen {
 		if err := p.open(r.addr, r.bytes); err != nil {
 			return err
 		}
-		for _, b := range r.of {
-			if b.copy == nil {
-				continue
-			}
-			if err := pieces(b, p.Driver.Write); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	return p.link.copyIn(p.host.Bytes, pieces(seen))
 }
 
 // close ends what is away, which nobody has a use for any more.
@@ -557,16 +586,15 @@ func (p *pages) close() {
 		p.away = false
 		p.forget()
 	}
+	_ = p.link.close() // the context, which ends, has it else
 }
 
 // forget ends the use of the host's memory.
 func (p *pages) forget() {
 	for _, b := range p.memory {
-		b.copy = nil
+		b.saved = false
 	}
-	if p.host.Release != nil {
-		_ = p.host.Release() // it is ours alone, and nothing else can be done about it
-	}
+	_ = p.host.end() // it is ours alone, and nothing else can be done about it
 	p.host = HostMemory{}
 }
 

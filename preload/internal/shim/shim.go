@@ -106,6 +106,9 @@ type Config struct {
 	// which the memory may leave, see [Pool.Leave]; nil is for one in which it stays. Under the
 	// policy async it stays, too: the driver's own pool has no pages that could leave.
 	Room func(bytes uint64) (HostMemory, error)
+	// Pinned keeps pinned memory of the host for what has left once, until the end: copies take less
+	// time. Room says then whether there may be so much.
+	Pinned bool
 	// WaitRoom waits until there may be room for bytes that others hold, and reports whether a
 	// request for them is to be tried again; nil refuses it. See [Agent.WaitRoom].
 	WaitRoom func(bytes uint64) bool
@@ -356,7 +359,7 @@ func (p *Pool) AllocAsync(bytes, stream uint64) (addr uint64, err error) {
 func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	r := gpumem.Request{Bytes: bytes, Stream: stream}
 	b, err := p.ask(r)
-	for waits := 0; waits < mostWaits && p.othersHaveIt(bytes, err) && p.waitRoom(bytes); waits++ {
+	for waits := 0; waits < mostWaits && p.waitForRoom(bytes, err); waits++ {
 		b, err = p.ask(r)
 	}
 	if err != nil {
@@ -372,13 +375,19 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 // mostWaits is how often a request may find that others were faster, of those that wait by turns.
 const mostWaits = 100
 
-// othersHaveIt reports whether a request was refused because of what others hold of the lease, in a
-// run in which they may leave.
-func (p *Pool) othersHaveIt(bytes uint64, err error) bool {
+// waitForRoom waits for room where a request was refused because of what others hold of the lease,
+// in a run in which they may leave, and reports whether it is to be tried again. What the pool has
+// idle, or took for the request before it was refused, it releases: for both there may never be room.
+func (p *Pool) waitForRoom(bytes uint64, err error) bool {
 	if p.waitRoom == nil || !errors.Is(err, gpumem.ErrOutOfMemory) {
 		return false
 	}
-	return isOthers(p.account, bytes, p.held(p.pool.Stats()))
+	_, before := p.account.Limit()
+	_ = p.Trim() // what cannot be released now stays idle
+	if _, left := p.account.Limit(); before < bytes && bytes <= left {
+		return true
+	}
+	return isOthers(p.account, bytes, p.held(p.pool.Stats())) && p.waitRoom(bytes)
 }
 
 // isOthers reports whether bytes would fit into the lease if others held nothing of it, and do not now. pool
