@@ -114,6 +114,7 @@ func TestReasonsToStay(t *testing.T) {
 		{"not confidential", usual, nil, "GPUMEM_LIBNVML=" + filepath.Join(b.driver, "libnvidia-ml.so.1"), "alloc 40", ledger.NoReason},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
 			path := filepath.Join(t.TempDir(), "lease.ledger")
 			must(t, ledger.Create(path, ledger.Header{Limit: 64 << 20, Total: 1 << 30, Turns: true}))
 			l, err := ledger.Open(path)

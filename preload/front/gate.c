@@ -163,7 +163,7 @@ static int gate_waiting(u64 within) {
   }
 }
 
-static const struct gm_gate gate = {gate_passed, gate_close, gate_open, gate_waiting, gm_streams_running, gm_tied};
+static const struct gm_gate gate = {gate_passed, gate_close, gate_open, gate_waiting, gm_streams_running, gm_tied, gm_look};
 
 const struct gm_gate *gm_gate_for_pools(void) { return gm_gate_on ? &gate : 0; }
 

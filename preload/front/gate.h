@@ -105,6 +105,7 @@ GM_HIDDEN void gm_tie(int kind, u64 key, u64 context);
 GM_HIDDEN int gm_untie(u64 key, int most);
 GM_HIDDEN void gm_untie_context(u64 context);
 GM_HIDDEN int gm_tied(void);
+GM_HIDDEN int gm_look(const char *libnvml);
 GM_HIDDEN void gm_ties_forked(void);
 
 #endif

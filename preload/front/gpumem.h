@@ -19,7 +19,7 @@ enum {
 enum { GM_GATE_BUSY = -2, GM_GATE_UNSEEN = -3, GM_RUNNING = 600, GM_CAPTURING = 900 };
 
 // Kinds of what ties the memory of a process to others.
-enum { GM_SHARED = 1, GM_MANAGED = 2 };
+enum { GM_SHARED = 1, GM_MANAGED = 2, GM_RANKS = 4, GM_REGISTERED = 8, GM_CONFIDENTIAL = 16 };
 
 // The gate for the pools, see gate.h. One thread at a time may call close and open.
 struct gm_gate {
@@ -40,6 +40,9 @@ struct gm_gate {
   int (*running)(void);
   // tied returns what ties the memory of the process to others now: GM_SHARED, GM_MANAGED, 0.
   int (*tied)(void);
+  // look returns what the system knows of that, which takes a millisecond: GM_RANKS, GM_REGISTERED,
+  // GM_CONFIDENTIAL by the driver's NVML, if that is not "". What it does not say is nothing.
+  int (*look)(const char *libnvml);
 };
 
 #define GM_TURN_AUTO (~(u64)0)

@@ -4,8 +4,13 @@
 #define _GNU_SOURCE
 #include "gate.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 // Guarded by lock.
 static struct tie {
@@ -56,4 +61,51 @@ int gm_tied(void) {
 void gm_ties_forked(void) {
   pthread_mutex_init(&lock, 0); // its owner is not here
   n_ties = for_good = 0;
+}
+
+// is_confidential asks the driver's NVML whether the system computes confidentially.
+static int is_confidential(const char *library) {
+  struct { unsigned environment, feature, tools; } state = {0, 0, 0}; // nvmlConfComputeSystemState_t
+  void *nvml = *library ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : 0;
+  int (*begin)(void), (*end)(void), (*ask)(void *), is = 0;
+  if (!nvml) return 0;
+  *(void **)&begin = dlsym(nvml, "nvmlInit_v2"), *(void **)&end = dlsym(nvml, "nvmlShutdown");
+  *(void **)&ask = dlsym(nvml, "nvmlSystemGetConfComputeState");
+  if (begin && end && ask && !begin()) is = !ask(&state) && state.feature, end();
+  return dlclose(nvml), is;
+}
+
+// has_device reports whether the process has a device open with which memory of a GPU may be
+// registered: those of RDMA, GDRCopy and GPUDirect Storage.
+static int has_device(void) {
+  static const char *const devices[] = {"/dev/infiniband/", "/dev/gdrdrv", "/dev/nvidia-fs"};
+  char path[64];
+  int found = 0;
+  DIR *d = opendir("/proc/self/fd");
+  if (!d) return 0;
+  for (struct dirent *e; !found && (e = readdir(d));) {
+    ssize_t n = readlinkat(dirfd(d), e->d_name, path, sizeof path - 1);
+    path[n < 0 ? 0 : n] = 0;
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) found |= !strncmp(path, devices[i], strlen(devices[i]));
+  }
+  return closedir(d), found;
+}
+
+// has_ranks reports whether NCCL has connected ranks in a way that no tie shows: by memory of the
+// host that they map, or by a network, for which a rank and its proxy map some. Ranks that reach
+// each other's GPU memory have exported or imported some. One rank alone connects to nobody.
+static int has_ranks(void) {
+  char *line = 0;
+  size_t room_ = 0;
+  int found = 0;
+  FILE *f = fopen("/proc/self/maps", "re");
+  if (!f) return 0;
+  while (!found && getline(&line, &room_, f) > 0) found = strstr(line, " /dev/shm/nccl-") != 0;
+  return free(line), fclose(f), found;
+}
+
+int gm_look(const char *libnvml) {
+  static int confidential = -1; // which does not change; one thread looks
+  if (confidential < 0) confidential = is_confidential(libnvml);
+  return (confidential ? GM_CONFIDENTIAL : 0) | (has_device() ? GM_REGISTERED : 0) | (has_ranks() ? GM_RANKS : 0);
 }

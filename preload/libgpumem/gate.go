@@ -11,6 +11,7 @@ static void gate_open(const struct gm_gate *g) { g->open(); }
 static int gate_waiting(const struct gm_gate *g, uint64_t within) { return g->waiting(within); }
 static int gate_running(const struct gm_gate *g) { return g->running(); }
 static int gate_tied(const struct gm_gate *g) { return g->tied(); }
+static int gate_look(const struct gm_gate *g, const char *libnvml) { return g->look(libnvml); }
 */
 import "C"
 
@@ -57,5 +58,8 @@ func (g gate) Running() error {
 
 // tied is what ties the memory of the process to others now.
 func (g gate) tied() C.int { return C.gate_tied(g.of) }
+
+// look is what else does, see gpumem.h.
+func (g gate) look(libnvml *C.char) C.int { return C.gate_look(g.of, libnvml) }
 
 func nanoseconds(d time.Duration) C.uint64_t { return C.uint64_t(max(d, 0)) }

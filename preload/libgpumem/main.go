@@ -69,7 +69,7 @@ var (
 		gate                    *gate // nil unless the process lends its memory or takes turns
 		lend, turn              time.Duration
 		pinned                  bool
-		libnvml                 string // file of the driver's NVML; "" for none
+		libnvml                 *C.char // file of the driver's NVML; "" for none
 	}
 	gpus     [64]atomic.Pointer[gpu]
 	nameless = map[string]bool{} // ledgers without a UUID that a GPU has joined; gmOpen's alone, which is called by one thread at a time
@@ -92,7 +92,7 @@ func gmInit(s *C.gm_settings) (code C.int) {
 	settings.ordered, settings.report = s.ordered != 0, s.report != 0
 	if s.gate != nil {
 		settings.gate, settings.lend, settings.turn = &gate{s.gate}, time.Duration(s.lend), time.Duration(s.turn)
-		settings.pinned, settings.libnvml = s.pinned != 0, C.GoString(s.libnvml)
+		settings.pinned, settings.libnvml = s.pinned != 0, s.libnvml
 		if s.turn == C.GM_TURN_AUTO {
 			settings.turn = ledger.AutoQuantum
 		}
