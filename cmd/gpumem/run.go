@@ -134,14 +134,14 @@ func (o *runOptions) fillPlan() (err error) {
 	case share:
 		err = o.plan.SetShare(o.share)
 	}
+	if err == nil && o.turns != "" {
+		err = o.setTurns()
+	}
 	if err == nil {
 		err = o.plan.Check()
 	}
 	if err == nil && o.wait != "" {
 		err = o.plan.SetWait(o.wait)
-	}
-	if err == nil && o.turns != "" {
-		err = o.setTurns()
 	}
 	return err
 }

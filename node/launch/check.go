@@ -22,6 +22,8 @@ func (p *Plan) Check() (err error) {
 		return fmt.Errorf("--procs %d: want a number from 1 to %d", p.Limits.Procs, most)
 	case p.Copies < 1 || p.Copies > most:
 		return fmt.Errorf("--copies %d: want a number from 1 to %d", p.Copies, most)
+	case p.LendPinned && !p.byTurns():
+		return errors.New("--lend-pinned is about memory that --lend or --turns moves; give one of them, too")
 	}
 
 	if hasPool {

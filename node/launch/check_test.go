@@ -25,6 +25,8 @@ func TestCheckRefusesNumbersOutOfRange(t *testing.T) {
 		{"no such pool", &Plan{Copies: 1, Limits: one, Pool: "x"}, "--pool: "},
 		{"no pool, with JAX's allocator", &Plan{Copies: 1, Limits: runenv.Limits{Procs: 1, Allocator: "bfc"}, Pool: NoPool}, ""},
 		{"two allocators", &Plan{Copies: 1, Limits: runenv.Limits{Procs: 1, Allocator: "bfc"}, Pool: "elastic"}, "--pool elastic and"},
+		{"pinned memory for nothing", &Plan{Copies: 1, Limits: one, LendPinned: true}, "--lend-pinned is about memory"},
+		{"pinned memory of turns", &Plan{Copies: 1, Limits: one, LendPinned: true, Turns: AutoTurns}, ""},
 		{"no plan for nothing", &Plan{Copies: 1, Limits: runenv.Limits{Procs: 1, Remat: "0%"}}, "--remat: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

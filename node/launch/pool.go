@@ -97,7 +97,7 @@ func (p *Plan) byTurns() bool { return p.Lend != 0 || p.Turns != 0 }
 // findTurns checks what turns need before anything starts.
 func (p *Plan) findTurns(q *runenv.Pool) error {
 	if !p.byTurns() {
-		return p.checkPinned()
+		return nil
 	}
 	kind, err := frameworks.Parse(p.Pool)
 	if err != nil {
@@ -112,13 +112,6 @@ func (p *Plan) findTurns(q *runenv.Pool) error {
 		return errors.New("--lend and --turns: the memory of a program on several GPUs does not leave; give one by --gpu")
 	}
 	q.Lend, q.Turns, q.LendPinned = p.Lend, p.Turns, p.LendPinned
-	return nil
-}
-
-func (p *Plan) checkPinned() error {
-	if p.LendPinned && !p.byTurns() {
-		return errors.New("--lend-pinned says where memory lies that --lend or --turns moves; give one of them")
-	}
 	return nil
 }
 
@@ -153,7 +146,7 @@ func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) erro
 		if p.byTurns() {
 			return errors.New("--lend and --turns need a pool, such as --pool elastic")
 		}
-		return p.checkPinned()
+		return nil
 	}
 	if err := p.checkHost(leases); err != nil {
 		return err

@@ -5,8 +5,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"gpumem/node/internal/overhead"
+	"gpumem/node/ledger"
 	"gpumem/policy"
 )
 
@@ -42,6 +44,9 @@ func TestPool(t *testing.T) {
 			"PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "PYTORCH_ALLOC_CONF=-", "XLA_PYTHON_CLIENT_MEM_FRACTION=-", "CUPY_GPU_MEMORY_LIMIT=-", "GPUMEM_TF_LIMIT_MIB=-",
 			"GPUMEM_TORCH_FRACTION=-", "PYTHONPATH=-", "GPUMEM_LEASE_PART=-", "GPUMEM_PROCS=-", "GPUMEM_FREES=-", "GPUMEM_RECORD=-", "TF_BFC_MEMORY_DUMP=-"}, ""},
 		{"no NVML", []string{"GPUMEM_LIBNVML=/old"}, nil, with(func(g *Limits) { g.Pool.NVML = "" }), []string{"GPUMEM_LIBNVML=-"}, ""},
+		{"turns", nil, nil, with(func(g *Limits) { g.Pool.Lend, g.Pool.Turns, g.Pool.LendPinned = time.Second, ledger.AutoQuantum, true }),
+			[]string{"GPUMEM_LEND=1000000000", "GPUMEM_TURNS=auto", "GPUMEM_LEND_PINNED=1"}, ""},
+		{"no turns", nil, nil, pooled(), []string{"GPUMEM_LEND=-", "GPUMEM_TURNS=-", "GPUMEM_LEND_PINNED=-"}, ""},
 		{"two GPUs", nil, nil, with(func(g *Limits) {
 			second := g.Leases[0]
 			second.Visible, second.Ledger = "GPU-b", "/run/other"
