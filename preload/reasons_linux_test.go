@@ -15,11 +15,14 @@ import (
 	"gpumem/node/ledger"
 )
 
+// reasons is the program of reasons.c.
+var reasons = compiled("reasons")
+
 // startByTurns starts the program of reasons.c in a lease by turns.
 func startByTurns(t testing.TB, ledgerPath, driver string, args []string, env ...string) *program {
 	t.Helper()
 	b := libraries(t)
-	path, err := compiled("reasons")()
+	path, err := reasons()
 	must(t, err)
 	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+driver, "GPUMEM_DEVICE=sim:4GiB")
