@@ -29,6 +29,8 @@ func (p *Plan) inContainer() (ok bool, err error) {
 	switch {
 	case p.Copies > 1:
 		return true, fmt.Errorf("--copies %d: the programs of this container have its lease together; start each copy by itself", p.Copies)
+	case p.byTurns():
+		return true, errors.New("--lend and --turns: not in a container with a lease, which is by no turns")
 	case p.Record != "":
 		return true, fmt.Errorf("--record: in a container with a lease set GPUMEM_RECORD=%s, and leave gpumem run out", p.Record)
 	case p.Limits.Remat != "":

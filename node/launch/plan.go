@@ -31,7 +31,7 @@ type Plan struct {
 	GPUs    string   // numbers with commas between, such as "0,1"; empty: the one that Device names
 	Device  string   // as a command line names it, see package device/open; empty: as the environment says
 	Bytes   uint64   // of the lease on each GPU, for each copy; 0: by Share
-	Share   float64  // of what can be shared, for all copies together; 0 means all of it
+	Share   float64  // of what can be shared, for all copies together, or for each with Lend or Turns; 0 means all of it
 	Copies  int      // at least 1
 	Reserve uint64   // bytes left for the desktop and others
 	// Wait is how long to wait for memory; below 0 means without a limit, 0 not at
@@ -43,8 +43,9 @@ type Plan struct {
 	// program has it, else none.
 	Pool string
 	// Lend is after how long without work a process of the program lends its memory to the others of
-	// the lease, and Turns how long its turns last, or AutoTurns; 0: not at all. Both need a Pool of
-	// movable memory, one GPU, and room for the lease on the host.
+	// its lease and of this user's other leases with Lend or Turns on the GPU, and Turns how long its turns
+	// last, or AutoTurns; 0: not at all. Both need a Pool of movable memory, one GPU, and room for the
+	// lease on the host.
 	Lend, Turns time.Duration
 	// LendPinned keeps what has left a process once in pinned memory of the host, until it ends.
 	LendPinned bool
@@ -124,13 +125,15 @@ func (p *Plan) take(ctx context.Context) (leases [][]*share.Lease, status []devi
 		}
 		q := share.Request{
 			Device: t.key, Meter: t.meter, Bytes: p.Bytes, Copies: p.Copies, Reserve: p.Reserve,
-			Command: p.Command, Nested: true, Parts: runenv.Shares(p.env),
+			Command: p.Command, Nested: true, Parts: runenv.Shares(p.env), Turns: p.byTurns(),
 		}
 		if q.Bytes == 0 {
 			if q.Share = p.Share; q.Share == 0 {
 				q.Share = 1
 			}
-			q.Share /= float64(p.Copies)
+			if !q.Turns { // the copies have that one after the other
+				q.Share /= float64(p.Copies)
+			}
 		}
 		if p.Wait != 0 {
 			on := ""
@@ -169,6 +172,11 @@ func (p *Plan) position(on string, at share.Position) {
 		missing = strings.ReplaceAll(at.Why.Blocked.Error(), "\n", "; ")
 	} else if at.Missing > 0 {
 		missing = size.Format(at.Missing) + " are missing"
+	}
+	if at.Why != nil {
+		for _, g := range at.Why.ByTurns {
+			missing += "; " + g.String()
+		}
 	}
 	place := "next"
 	if at.Place > 0 {
@@ -246,7 +254,7 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 			part = rand.Uint64() // of the part in the ledger: the lease has one identity
 		}
 		g.Leases = append(g.Leases, runenv.Lease{
-			Part:    part,
+			Part: part, Turns: l.Part(),
 			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Bytes: l.Bytes(), Within: l.Within(),
 			Ordinal: s.Ordinal, Total: s.Total, CCMajor: s.CCMajor, GPU: overhead.GPUName(s.Info),
 			Context: s.Context, Simulated: s.Simulated,

@@ -153,6 +153,9 @@ func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) erro
 	}
 	for _, copies := range leases {
 		for i, l := range copies {
+			if l.Part() != 0 && l.Within() == 0 { // it was made with the lease
+				continue
+			}
 			h := ledger.Header{UUID: p.targets[i].uuid, Limit: max(l.Bytes(), l.Within()), Total: status[i].Total, Turns: p.byTurns()}
 			err := ledger.Create(l.Ledger(), h)
 			if errors.Is(err, fs.ErrExist) && l.Within() > 0 { // it counts for the whole lease

@@ -33,7 +33,7 @@ const writtenByRest = 0o022
 // file is an open ledger.
 type file struct {
 	*slotfile.File
-	header Header // its limit grows in a ledger by turns, with each view
+	header Header // its limit changes in a ledger by turns, with each view
 }
 
 // Create makes a ledger for its user alone (mode 0600), or for all who find it (0666,

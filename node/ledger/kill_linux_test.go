@@ -354,7 +354,7 @@ func (v *victim) steps(living Entry) []func() error {
 		say(Away),
 		queue(70),
 		func() error { return v.l.Ask(living, Resume) },
-		func() error { return v.l.Raise(100) },
+		func() error { return v.l.SetLimit(100) },
 		func() error { return v.m.Leave() },
 	}
 }

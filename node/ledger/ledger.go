@@ -153,8 +153,8 @@ const most = 1 << 50
 // uuidBytes is the room for a UUID and the NUL behind it.
 const uuidBytes = 64
 
-// Header describes the lease. It does not change, but for the limit of a ledger by turns, which
-// may grow, see [Ledger.Raise].
+// Header describes the lease. It does not change, but for the limit of a ledger by turns, see
+// [Ledger.SetLimit].
 type Header struct {
 	UUID  string // of the GPU, such as "GPU-..."; at most 63 bytes; empty means any
 	Limit uint64 // bytes for all processes together, 1 to Total

@@ -373,15 +373,17 @@ func (l *Ledger) change(op func(f *file) error) error {
 	return errors.Join(f.locked(func() error { return op(f) }), f.Close())
 }
 
-// Raise makes the limit of a ledger by turns as large as that, at most the GPU. A limit that is
-// larger already stays.
-func (l *Ledger) Raise(limit uint64) error {
+// SetLimit sets the limit of a ledger by turns, from 1 to all of the GPU. What is held may exceed a
+// smaller one: then nothing is taken until it does not.
+func (l *Ledger) SetLimit(limit uint64) error {
 	return l.change(func(f *file) error {
-		if err := f.readLimit(); err != nil || limit <= f.header.Limit {
+		if err := f.readLimit(); err != nil || limit == f.header.Limit {
 			return err
 		}
-		if h := f.header; limit > h.Total {
-			return f.Errorf("raise to %d bytes on a GPU of %d; want at most all of it", limit, h.Total)
+		h := f.header
+		h.Limit = limit
+		if err := h.check(); err != nil {
+			return f.Errorf("%w", err)
 		}
 		return f.store(slotfile.Bytes(&limit), limitAt)
 	})

@@ -95,7 +95,7 @@ func TestByTurnsCutShortIsAnError(t *testing.T) {
 	_, queueErr := m.Queue(1)
 	_, turnErr := m.Turn()
 	for name, err := range map[string]error{
-		"take": m.Take(Held, 1), "queue": queueErr, "turn": turnErr, "set": m.SetTurn(func(*Turn) {}), "raise": l.Raise(200),
+		"take": m.Take(Held, 1), "queue": queueErr, "turn": turnErr, "set": m.SetTurn(func(*Turn) {}), "limit": l.SetLimit(200),
 	} {
 		if !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: %v", name, err)
@@ -117,7 +117,7 @@ func TestPlainLedgerHasNoTurns(t *testing.T) {
 	_, _, turnsErr := m.Turns()
 	for name, err := range map[string]error{
 		"queue": queueErr, "turn": turnErr, "turns": turnsErr, "unqueue": m.Unqueue(),
-		"set": m.SetTurn(func(t *Turn) { t.Movable = 1 }), "raise": l.Raise(200),
+		"set": m.SetTurn(func(t *Turn) { t.Movable = 1 }), "limit": l.SetLimit(200),
 		"ask": l.Ask(Entry{Figures: m.Own()}, Pause),
 	} {
 		if !errors.Is(err, ErrNoTurns) {
@@ -323,32 +323,46 @@ func TestAskIsKeptBesideTheTurn(t *testing.T) {
 	}
 }
 
-// TestRaiseIsSeenByMembers: the limit grows for those that have joined before.
-func TestRaiseIsSeenByMembers(t *testing.T) {
+// TestLimitIsSeenByMembers: it grows and shrinks for those that have joined before. Below what they
+// hold nothing is taken until they hold less.
+func TestLimitIsSeenByMembers(t *testing.T) {
 	l := byTurns(t)
 	path := l.f.Path
 	m := join(t, l)
 	must(t, m.Take(Held, 100))
-	must(t, l.Raise(90)) // it is larger already
-	if l.Limit() != 100 || m.Limit() != 100 {
-		t.Errorf("limit %d and %d", l.Limit(), m.Limit())
+	must(t, l.SetLimit(90))
+	if l.Limit() != 90 || m.Limit() != 90 || m.Left() != 0 {
+		t.Errorf("limit %d and %d, %d left", l.Limit(), m.Limit(), m.Left())
 	}
-	must(t, l.Raise(150))
+	must(t, m.Give(Held, 9))
+	if err := m.Take(Held, 1); !errors.Is(err, ErrFull) {
+		t.Errorf("take above the limit: %v", err)
+	}
+	must(t, m.Give(Held, 2))
+	must(t, m.Take(Held, 1))
+	if err := m.Take(Held, 1); !errors.Is(err, ErrFull) {
+		t.Errorf("take at the limit: %v", err)
+	}
+	must(t, l.SetLimit(100))
+	must(t, m.Take(Held, 10))
+	must(t, l.SetLimit(150))
 	if left := m.Left(); left != 50 {
 		t.Errorf("%d left", left)
 	}
-	must(t, l.Raise(160))
+	must(t, l.SetLimit(160))
 	if limit := m.Limit(); limit != 160 {
 		t.Errorf("limit %d", limit)
 	}
-	must(t, l.Raise(170))
+	must(t, l.SetLimit(170))
 	must(t, m.Take(Held, 70))
 	var full *FullError
 	if err := m.Take(Held, 1); !errors.As(err, &full) || *full != (FullError{170, 170, 1}) {
 		t.Error(err)
 	}
-	if err := l.Raise(1001); err == nil || l.Limit() != 170 {
-		t.Errorf("a limit beyond the GPU: %v, limit %d", err, l.Limit())
+	for _, limit := range []uint64{0, 1001} {
+		if err := l.SetLimit(limit); err == nil || l.Limit() != 170 {
+			t.Errorf("a limit of %d: %v, limit %d", limit, err, l.Limit())
+		}
 	}
 	if limit := openLedger(t, path).Header().Limit; limit != 170 {
 		t.Errorf("limit %d", limit)
@@ -365,7 +379,7 @@ func TestRaiseIsSeenByMembers(t *testing.T) {
 		t.Errorf("take with a damaged limit: %v", err)
 	}
 	must(t, l.Close())
-	if err := l.Raise(200); err != ErrClosed || l.Limit() != 0 {
+	if err := l.SetLimit(200); err != ErrClosed || l.Limit() != 0 {
 		t.Errorf("after close: %v", err)
 	}
 }
@@ -489,7 +503,7 @@ func TestGoroutinesShareATurn(t *testing.T) {
 				_, err := m.Queue(n)
 				_, _, turnsErr := other.Turns()
 				_, turnErr := m.Turn()
-				must(t, errors.Join(err, turnsErr, turnErr, l.Raise(100+n)))
+				must(t, errors.Join(err, turnsErr, turnErr, l.SetLimit(100+n)))
 				m.Limit()
 				if err := m.Take(Held, n); err == nil {
 					must(t, m.Give(Held, n))

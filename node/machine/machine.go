@@ -42,7 +42,7 @@ type Device struct {
 	Total     uint64  `json:"total_bytes"`
 	Free      *uint64 `json:"free_bytes,omitempty"`
 	Used      *uint64 `json:"used_bytes,omitempty"`
-	Leased    uint64  `json:"leased_bytes"` // by all leases, used or not
+	Leased    uint64  `json:"leased_bytes"` // at most by all leases, used or not
 	Display   bool    `json:"display_active"`
 	// Programs hold memory or a lease, the largest first; nil if unknown, empty if
 	// there are none.

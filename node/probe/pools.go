@@ -14,6 +14,7 @@ import (
 
 	"gpumem/device"
 	"gpumem/internal/proc"
+	"gpumem/node/internal/account"
 	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
@@ -73,6 +74,34 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 		}
 	}
 	return all, inside, notes
+}
+
+// leasedBy returns the most that leases of a device hold together: those by turns what their ledger lets
+// them.
+func leasedBy(leases []share.Entry) uint64 {
+	limits := map[string]uint64{}
+	var all []account.Lease
+	for _, l := range leases {
+		one := l.Counted()
+		if l.Part != 0 {
+			if _, known := limits[l.Ledger]; !known {
+				limits[l.Ledger] = limitOf(l)
+			}
+			one.Group, one.Limit = l.Ledger, limits[l.Ledger]
+		}
+		all = append(all, one)
+	}
+	return account.Leased(all)
+}
+
+// limitOf returns the limit of a lease's ledger; 0 if it cannot be read.
+func limitOf(l share.Entry) uint64 {
+	f, err := ledger.OpenOf(l.Ledger, l.UID)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return f.Header().Limit
 }
 
 // add adds members of a lease on a device whose number is another one here than their own.

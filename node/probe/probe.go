@@ -292,7 +292,6 @@ func (j *join) addLeases(key string, leases []share.Entry) {
 			waiting = append(waiting, l)
 			continue
 		}
-		j.d.Leased += l.Bytes
 		j.held = append(j.held, l)
 		if first := j.of[identityOf(l)]; first != nil && l.PID > 0 && len(l.Containers) == 0 {
 			first.Bytes += l.Bytes
@@ -302,6 +301,7 @@ func (j *join) addLeases(key string, leases []share.Entry) {
 		j.order = append(j.order, one)
 		j.of[identityOf(l)] = one
 	}
+	j.d.Leased = leasedBy(j.held)
 
 	slices.SortStableFunc(waiting, func(a, b share.Entry) int { return cmp.Compare(a.Place, b.Place) })
 	for _, l := range waiting {

@@ -453,6 +453,9 @@ func TestPoolsByTurns(t *testing.T) {
 	if held[70] != 30 || held[71] != 31 || len(held) != 2 {
 		t.Errorf("held by lease: %v", held)
 	}
+	if leased := s.Devices[0].Leased; leased != 100 {
+		t.Errorf("%d leased, want what both hold at most", leased)
+	}
 }
 
 // TestPools: the processes that count in the ledger of a lease are listed with their

@@ -206,7 +206,11 @@ func (e *editor) ledgers(lim Limits) error {
 		}
 		paths = append(paths, l.Ledger)
 		in := outer[l.Ledger]
-		if own := (ledger.Part{ID: l.Part, Limit: l.Bytes}); l.Part != 0 && !slices.Contains(in, own) {
+		for _, own := range []ledger.Part{{ID: l.Turns, Limit: max(l.Bytes, l.Within)}, {ID: l.Part, Limit: l.Bytes}} {
+			isThere := func(p ledger.Part) bool { return p.ID == own.ID }
+			if own.ID == 0 || slices.ContainsFunc(in, isThere) {
+				continue
+			}
 			if in = append(slices.Clip(in), own); len(in) > ledger.MaxParts {
 				return fmt.Errorf("GPU %d: %d runs inside a lease, one in the other, are too many; start this one outside of the last", l.Ordinal, len(in))
 			}

@@ -163,14 +163,18 @@ func (r *Registry) parts(q Request, e Entry) ([]*Lease, error) {
 	if part, ok := q.Parts[e.ID]; ok {
 		most = min(most, part)
 	}
-	each := most / uint64(q.Copies)
+	together := q.Copies
+	if q.Turns {
+		together = 1
+	}
+	each := most / uint64(together)
 	switch {
 	case q.Bytes != 0:
 		each = q.Bytes
 	case q.Share != 0:
 		each = min(uint64(q.Share*float64(most)), most)
 	}
-	if want := account.Times(each, q.Copies); want > most {
+	if want := account.Times(each, together); want > most {
 		return nil, &InsufficientMemoryError{Device: q.Device, Want: want, Copies: q.Copies, Free: most, Inside: &e}
 	}
 	var leases []*Lease
@@ -293,7 +297,7 @@ func (a *acquisition) makePass(ctx context.Context) ([]step, error) {
 	}
 	return steps, a.line.Take(turns, short, func(i int) registry.Record {
 		b := a.bids[i]
-		return b.newRecord(registry.TicketKind, "", account.Times(b.each, b.q.Copies))
+		return b.newRecord(registry.TicketKind, "", b.ask().Want(b.each))
 	})
 }
 
@@ -354,7 +358,7 @@ func (a *acquisition) grant(guards []*registry.Guard, steps []step) (done bool, 
 		}
 	}()
 	for i, b := range a.bids {
-		if err := b.makeLeases(steps[i].figures); err != nil {
+		if err := b.makeLeases(steps[i].found); err != nil {
 			return false, err
 		}
 	}
@@ -394,12 +398,12 @@ type bid struct {
 
 // step is the result of one pass on one GPU.
 type step struct {
-	ready   bool // it is next, the memory is enough, and the GPU has settled
-	no      bool // refused
-	short   bool // it is next, and the memory is not enough
-	turn    queue.Turn
-	pause   time.Duration
-	figures account.Figures
+	ready bool // it is next, the memory is enough, and the GPU has settled
+	no    bool // refused
+	short bool // it is next, and the memory is not enough
+	turn  queue.Turn
+	pause time.Duration
+	found reading
 }
 
 // examine reads the registry and the GPU, under its lock.
@@ -415,7 +419,7 @@ func (b *bid) examine(g *registry.Guard, ticket *queue.Ticket) (step, error) {
 		return s, nil
 	}
 	if blocked != nil {
-		b.why = &InsufficientMemoryError{Device: b.q.Device, Want: account.Times(b.q.Bytes, b.q.Copies), Copies: b.q.Copies,
+		b.why = &InsufficientMemoryError{Device: b.q.Device, Want: b.ask().Want(b.q.Bytes), Copies: b.q.Copies,
 			Ahead: s.turn.First, Before: s.turn.Place, Blocked: blocked}
 		b.missing = 0
 		s.short = true
@@ -426,11 +430,11 @@ func (b *bid) examine(g *registry.Guard, ticket *queue.Ticket) (step, error) {
 		return step{}, err
 	}
 	b.each, b.why = r.each, b.refusal(r, s.turn)
-	b.missing = account.Less(b.why.Want, r.Left())
+	b.missing = account.Less(b.why.Want, b.why.Free)
 	if r.fits {
 		b.missing = 0
 	}
-	s.figures = r.Figures
+	s.found = r
 	b.decide(&s, g, r)
 	return s, nil
 }
@@ -440,6 +444,7 @@ type reading struct {
 	account.Figures
 	status device.Status
 	leases []registry.Claim
+	counts []account.Lease // of each of leases
 	kin    *account.Ancestry
 	each   uint64 // the size of each lease
 	fits   bool
@@ -466,21 +471,22 @@ func (b *bid) read(leases []registry.Claim) (r reading, err error) {
 // count counts these leases.
 func (b *bid) count(r *reading, leases []registry.Claim) (err error) {
 	b.gpu.Identify(leases)
-	counted := accountsOf(leases)
-	r.leases, r.kin = leases, account.NewAncestry(proc.ReadStat, counted, b.gpu.PIDNamespace())
-	if r.Figures, err = account.Count(r.status, counted, b.q.Reserve, r.kin); err != nil {
+	r.leases, r.counts = leases, b.accountsOf(leases)
+	r.kin = account.NewAncestry(proc.ReadStat, r.counts, b.gpu.PIDNamespace())
+	if r.Figures, err = account.Count(r.status, r.counts, b.q.Reserve, r.kin); err != nil {
 		return fmt.Errorf("%s: %w", b.q.Device, err)
 	}
-	r.each, r.fits = b.q.ask().Size(r.Figures)
+	r.each, r.fits = b.ask().Size(r.Figures)
 	return nil
 }
 
 // decide fills in what follows from a reading. Of the waiters only those before this
 // request matter.
 func (b *bid) decide(s *step, g *registry.Guard, r reading) {
-	recent, ending := false, uint64(0)
+	recent, ending := false, false
 	if !b.q.Settled {
-		recent, ending = account.IsRecent(g.End()) || r.kin.IsMoving(accountsOf(r.leases), r.Foreign), b.endingBytes(r.leases)
+		recent = account.IsRecent(g.End()) || r.kin.IsMoving(r.counts, r.Foreign)
+		ending = slices.ContainsFunc(r.leases, b.isEnding)
 	}
 	now := time.Now()
 	switch {
@@ -495,7 +501,7 @@ func (b *bid) decide(s *step, g *registry.Guard, r reading) {
 	case b.q.Wait != nil:
 		b.settle = account.Settle{}
 		s.short = true
-	case (recent || ending > 0) && b.wouldFitWithout(r, ending) && !b.settle.Over(now):
+	case (recent || ending) && b.wouldFitInTheEnd(r) && !b.settle.Over(now):
 		// Memory may be about to become free.
 		s.pause = account.Apart
 	default:
@@ -503,32 +509,37 @@ func (b *bid) decide(s *step, g *registry.Guard, r reading) {
 	}
 }
 
-// wouldFitWithout reports whether the leases that go on leave enough memory, if those of
-// the bytes that are ending are gone.
-func (b *bid) wouldFitWithout(r reading, ending uint64) bool {
-	return account.Times(b.each, b.q.Copies) <= account.Less(r.Most, account.Less(r.Leased, ending))
-}
-
-// endingBytes returns the bytes of leases whose program has ended and whose attendant is
-// about to see that.
-func (b *bid) endingBytes(leases []registry.Claim) (bytes uint64) {
-	for _, l := range leases {
-		if l.Attended && b.gpu.IsEnded(l) {
-			bytes = account.Plus(bytes, l.Bytes)
+// wouldFitInTheEnd reports whether the leases that go on leave enough memory.
+func (b *bid) wouldFitInTheEnd(r reading) bool {
+	var others []account.Lease
+	for i, l := range r.counts {
+		isShared := l.Group != "" && l.Group == b.group()
+		if !isShared && !b.isEnding(r.leases[i]) {
+			others = append(others, l)
 		}
 	}
-	return bytes
+	return b.ask().Want(b.each) <= account.Less(r.Most, account.Leased(others))
 }
+
+// isEnding reports whether the program of a lease has ended, which its attendant is about to see.
+func (b *bid) isEnding(l registry.Claim) bool { return l.Attended && b.gpu.IsEnded(l) }
 
 // makeLeases makes the leases of a bid. They are in b.leases, also after an error. Caller
 // holds the GPU's lock.
-func (b *bid) makeLeases(f account.Figures) error {
+func (b *bid) makeLeases(r reading) error {
 	if b.each > registry.MostBytes {
 		return fmt.Errorf("share: a lease of %d bytes; want at most %d", b.each, uint64(registry.MostBytes))
 	}
+	turns, err := b.joinTurns(r)
+	if err != nil {
+		return err
+	}
 	for range b.q.Copies {
 		rec := b.newRecord(registry.LeaseKind, registry.NewID(), b.each)
-		l, err := lease.Make(b.gpu, rec, f.Display, f.Host)
+		if turns != 0 {
+			rec.Turns, rec.Ledger = turns, b.group()
+		}
+		l, err := lease.Make(b.gpu, rec, r.Display, r.Host)
 		if err != nil {
 			return err
 		}
@@ -583,28 +594,20 @@ func (p Position) isLike(q Position) bool {
 
 // refusal describes a request that is not granted.
 func (b *bid) refusal(r reading, turn queue.Turn) *InsufficientMemoryError {
-	return &InsufficientMemoryError{Device: b.q.Device, Want: account.Times(r.each, b.q.Copies), Copies: b.q.Copies,
-		Total: r.status.Total, Shareable: r.Shareable, Free: r.Left(), Never: b.q.ask().Never(r.Figures, r.each), Holders: b.holders(r),
+	return &InsufficientMemoryError{Device: b.q.Device, Want: b.ask().Want(r.each), Copies: b.q.Copies,
+		Total: r.status.Total, Shareable: r.Shareable, Free: b.ask().Room(r.Figures), Never: b.ask().Never(r.Figures, r.each),
+		Holders: b.holders(r), ByTurns: byTurns(r.Figures), Turns: b.q.Turns,
 		Ahead: turn.First, Before: turn.Place, Foreign: r.Foreign, Display: r.Display, Reserve: b.q.Reserve}
 }
 
 // holders lists the leases, the largest first, with what is held beyond each.
 func (b *bid) holders(r reading) []Entry {
 	var all []Entry
-	for i, l := range accountsOf(r.leases) {
+	for i, l := range r.counts {
 		e := b.gpu.Entry(r.leases[i])
 		e.Over = r.Over(l)
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(x, y Entry) int { return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(x.ID, y.ID)) })
-	return all
-}
-
-// accountsOf returns what counts of leases.
-func accountsOf(leases []registry.Claim) []account.Lease {
-	all := make([]account.Lease, len(leases))
-	for i, l := range leases {
-		all[i] = l.Record.Entry(l.UID).Counted()
-	}
 	return all
 }

@@ -35,6 +35,7 @@ func init() {
 		"launch": childLaunch,
 		"use":    childUse,
 		"step":   childStep,
+		"turns":  childTurns,
 	}
 }
 

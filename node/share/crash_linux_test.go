@@ -35,6 +35,19 @@ func took(r *Registry, gpu string) (*Lease, error) {
 	return l[0], nil
 }
 
+// takeTurns takes leases that share by turns.
+func takeTurns(r *Registry, gpu string, gibs uint64, copies int) ([]*Lease, error) {
+	return r.Acquire(background, Request{Device: gpu, Meter: simulated(gpu), Bytes: gibs * gib, Copies: copies, Turns: true})
+}
+
+func tookTurns(r *Registry, gpu string) (*Lease, error) {
+	l, err := takeTurns(r, gpu, 12, 1)
+	if err != nil {
+		return nil, err
+	}
+	return l[0], nil
+}
+
 // died leaves the files of a dead lease and of half a file.
 func died(r *Registry, gpu string) (*Lease, error) {
 	l, err := took(r, gpu)
@@ -65,6 +78,8 @@ var scenarios = []scenario{
 		}
 		return nil
 	}},
+	{"acquire by turns", nil, func(r *Registry, gpu string, _ *Lease) error { _, err := takeTurns(r, gpu, 4, 2); return err }},
+	{"join others by turns", tookTurns, func(r *Registry, gpu string, _ *Lease) error { _, err := takeTurns(r, gpu, 16, 1); return err }},
 	{"tell", took, func(_ *Registry, _ string, l *Lease) error { return l.Tell(os.Getppid()) }},
 	{"set use", took, func(_ *Registry, _ string, l *Lease) error { return l.SetUse(pod(3), "/ledger") }},
 	{"close", took, func(_ *Registry, _ string, l *Lease) error { return l.Close() }},

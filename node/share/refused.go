@@ -18,13 +18,15 @@ import (
 // are bytes.
 type InsufficientMemoryError struct {
 	Device    string
-	Want      uint64 // of all leases together
+	Want      uint64 // of all leases together, or by turns of each
 	Copies    int    // the number of leases
 	Total     uint64 // memory of the GPU
 	Shareable uint64 // see the package comment
-	Free      uint64 // the part of Shareable that no lease has
+	Free      uint64 // the part of Shareable that no lease has, or none but those that it would share by turns
+	Turns     bool   // as [Request].Turns
 	Never     bool   // it would not fit if no other program used the GPU
 	Holders   []Entry
+	ByTurns   []TurnGroup      // of the holders, those that together hold less than their leases come to
 	Ahead     []Entry          // the first of the waiters before this request
 	Before    int              // the number of all of those
 	Inside    *Entry           // the lease that this process runs in, which is too small; then only Device, Want, Copies and Free are set
@@ -48,7 +50,10 @@ func (e *InsufficientMemoryError) Error() string {
 		want = "all that can be shared"
 	}
 	fmt.Fprintf(&b, "not enough free memory on %s: requested %s", printable(e.Device), want)
-	if e.Copies > 1 {
+	switch {
+	case e.Copies > 1 && e.Turns:
+		fmt.Fprintf(&b, " for each of %d", e.Copies)
+	case e.Copies > 1:
 		fmt.Fprintf(&b, " (%d x %s)", e.Copies, size.Format(e.Want/uint64(e.Copies)))
 	}
 	if e.Inside != nil && len(e.Inside.Containers) > 0 {
@@ -68,7 +73,11 @@ func (e *InsufficientMemoryError) Error() string {
 		e.waited(&b)
 		return b.String()
 	}
-	fmt.Fprintf(&b, ", available %s (of %s shareable, %s total", size.Format(e.Free), size.Format(e.Shareable), size.Format(e.Total))
+	how := ""
+	if e.Turns {
+		how = " by turns"
+	}
+	fmt.Fprintf(&b, ", available %s%s (of %s shareable, %s total", size.Format(e.Free), how, size.Format(e.Shareable), size.Format(e.Total))
 	var kept []string
 	if e.Display > 0 {
 		kept = append(kept, size.Format(e.Display)+" for the display")
@@ -82,6 +91,9 @@ func (e *InsufficientMemoryError) Error() string {
 	b.WriteString(")")
 	if !e.Never { // no end of a lease would help
 		list(&b, "leases", e.Holders, len(e.Holders), entryText)
+		for _, g := range e.ByTurns {
+			fmt.Fprintf(&b, "; %s", g)
+		}
 	}
 	list(&b, "waiting before", e.Ahead, max(e.Before, len(e.Ahead)), entryText)
 	list(&b, "without a lease", e.Foreign, len(e.Foreign), foreignText)

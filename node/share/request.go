@@ -19,7 +19,7 @@ type Meter interface {
 }
 
 // Request describes the leases wanted on one GPU. At most one of Bytes and Share is
-// set; neither means all that can be shared, in equal parts with Copies.
+// set; neither means all that can be shared, in equal parts with Copies, or all of it for each by Turns.
 type Request struct {
 	Device  string            // the GPU's key, the same in every process: its UUID, or the file and number of a simulated one; 1 to 512 bytes of text
 	Meter   Meter             // of that GPU; nil with Settled and Total: only leases count
@@ -31,6 +31,7 @@ type Request struct {
 	Reserve uint64            // bytes left for the desktop and others, besides what the display needs
 	Command []string          // for lists; a long one is cut
 	Nested  bool              // inside a lease on that GPU, take a part of it, or be refused at once
+	Turns   bool              // share by turns with this user's other leases on that GPU, see the package comment
 	Parts   map[string]uint64 // with Nested, by lease ID: the bytes of that lease that this program may use; all of it without an entry
 	Wait    func(p Position)  // nil: do not wait. Else called when the place in the queue or the missing memory changes
 }
@@ -67,7 +68,7 @@ func (q Request) checked() (Request, error) {
 
 const maxCopies = 1024
 
-// ask is what the request wants, for the account.
-func (q Request) ask() account.Ask {
-	return account.Ask{Bytes: q.Bytes, Share: q.Share, Copies: q.Copies}
+// ask is what the request wants on its GPU, for the account.
+func (b *bid) ask() account.Ask {
+	return account.Ask{Bytes: b.q.Bytes, Share: b.q.Share, Copies: b.q.Copies, Group: b.group()}
 }

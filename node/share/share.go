@@ -73,6 +73,18 @@
 // lacks only the memory of ended programs is not refused before. With [Request].Settled
 // the first reading counts: the caller knows that nothing moves, or asks again.
 //
+// # By turns
+//
+// Leases of one user on a GPU that are asked for with [Request].Turns share it by turns: together they
+// may come to more than the GPU. Their programs count in one ledger, KEY.UID.turns, each as a part
+// of it that is no larger than its lease, and the ledger has a limit for all of them. So the group
+// counts as the smaller of that limit and the sum of its leases that live: a member that
+// ends changes nothing else. A lease joins if the other leases leave room for it alone. The limit is
+// set then, to what those leave, or to the sum of the group if that is less.
+//
+// The inode of the ledger is in the record of each of its leases, and is checked whenever it is read.
+// Where somebody has removed the file, and where another user's cannot be read, the leases count in full.
+//
 // # The queue
 //
 // A request that does not fit and may wait has a ticket, a locked file with a number.

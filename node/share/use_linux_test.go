@@ -153,12 +153,14 @@ func TestRefusalSaysWhatContainersHoldBeyondTheirLease(t *testing.T) {
 	of.ID, of.Containers = "a", []Container{{ID: digits(1)}}
 	own.ID = "b"
 	leases := []registry.Claim{{Record: of}, {Record: own}}
-	kin := account.NewAncestry(func(int) (proc.Stat, bool) { return proc.Stat{Start: own.Start}, true }, accountsOf(leases), 0)
+	b := &bid{gpu: r.r.GPU("gpu")}
+	counts := b.accountsOf(leases)
+	kin := account.NewAncestry(func(int) (proc.Stat, bool) { return proc.Stat{Start: own.Start}, true }, counts, 0)
 	kin.Cgroup = func(pid int) string { return map[int]string{20: "0::/" + digits(1)}[pid] }
 	st := device.Status{Info: device.Info{Total: 24 * gib}, Free: 19 * gib, Processes: []device.Process{process(20, 3*gib), process(own.PID, 2*gib)}}
-	f, err := account.Count(st, accountsOf(leases), 0, kin)
+	f, err := account.Count(st, counts, 0, kin)
 	must(t, err)
-	no := (&bid{gpu: r.r.GPU("gpu")}).refusal(reading{Figures: f, leases: leases}, queue.Turn{})
+	no := b.refusal(reading{Figures: f, leases: leases, counts: counts}, queue.Turn{})
 	for _, e := range no.Holders {
 		if want := map[string]uint64{"a": 2 * gib, "b": gib}[e.ID]; e.Over != want {
 			t.Errorf("lease %s holds %d more than it has, want %d", e.ID, e.Over, want)

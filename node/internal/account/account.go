@@ -14,6 +14,9 @@ type Lease struct {
 	Namespace  uint64    // the inode of the pid namespace that PID is of
 	Since      time.Time // when it was granted
 	Containers []string  // the ids of its containers
+
+	Group string // of a lease by turns: those that share have the same; "" for none
+	Limit uint64 // of the group together; 0: unknown, so that each counts in full
 }
 
 // identity names whose memory it is: that of a process with leases, or of a lease's

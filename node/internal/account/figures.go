@@ -15,9 +15,10 @@ import (
 type Figures struct {
 	Most      uint64 // that could be shared if no other program used the GPU
 	Shareable uint64
-	Leased    uint64
-	Display   uint64 // left for the desktop, with what it uses
-	Host      uint64 // left for the host, where the memory is the host's
+	Leased    uint64           // at most, by all leases together
+	Groups    map[string]Group // of the leases by turns
+	Display   uint64           // left for the desktop, with what it uses
+	Host      uint64           // left for the host, where the memory is the host's
 	Foreign   []device.Process
 
 	over map[identity]uint64 // held beyond the leases
@@ -60,6 +61,7 @@ func Count(st device.Status, leases []Lease, reserve uint64, owners Owners) (Fig
 	c.addProcesses(st.Processes, owners)
 	c.settleSeen(leases)
 	c.settleUnseen(leases, owners)
+	c.addLeased(leases)
 	if st.Display {
 		c.leaveForDisplay()
 	}
@@ -81,6 +83,7 @@ type counter struct {
 	f       Figures
 	leased  map[identity]uint64 // by all leases of a process, less what is settled
 	used    map[identity]uint64 // by the processes of leases
+	settled map[identity]uint64 // of used, what is within the leases
 	hidden  map[identity]bool   // uses an unknown amount
 	foreign uint64              // taken, and in no lease so far
 	rest    uint64              // taken, of which no process is known
@@ -91,11 +94,10 @@ type counter struct {
 func newCounter(taken uint64, leases []Lease) *counter {
 	c := &counter{
 		f: Figures{over: map[identity]uint64{}}, leased: map[identity]uint64{},
-		used: map[identity]uint64{}, hidden: map[identity]bool{}, foreign: taken, rest: taken,
+		used: map[identity]uint64{}, settled: map[identity]uint64{}, hidden: map[identity]bool{}, foreign: taken, rest: taken,
 	}
 	for _, l := range leases {
 		c.leased[l.process()] = Plus(c.leased[l.process()], l.Bytes)
-		c.f.Leased = Plus(c.f.Leased, l.Bytes)
 	}
 	return c
 }
@@ -143,6 +145,7 @@ func (c *counter) subtract(w identity, bytes uint64) uint64 {
 		c.rest -= more
 	}
 	c.foreign = Less(c.foreign, n)
+	c.settled[w] = Plus(c.settled[w], n)
 	return n
 }
 
@@ -154,6 +157,7 @@ func (c *counter) settleUnseen(leases []Lease, owners Owners) {
 		}
 		n := min(c.leased[l.process()], Plus(c.unseen, c.rest))
 		c.leased[l.process()] -= n
+		c.settled[l.process()] = Plus(c.settled[l.process()], n)
 		c.foreign = Less(c.foreign, n)
 		inRest := Less(n, c.unseen)
 		c.unseen, c.rest = Less(c.unseen, n), c.rest-inRest
@@ -179,6 +183,22 @@ type Ask struct {
 	Bytes  uint64  // of each lease
 	Share  float64 // of each lease, as a part of what can be shared
 	Copies int     // leases of that size
+	Group  string  // of leases by turns: the one that they join; "" for none
+}
+
+// Want returns the bytes that all leases of a size need at once, at most the largest number: those
+// of one where they are by turns.
+func (q Ask) Want(each uint64) uint64 {
+	if q.Group != "" {
+		return each
+	}
+	return Times(each, q.Copies)
+}
+
+// Room returns the shareable bytes that the request can have: those that no lease has, and those of
+// the leases that it shares with by turns.
+func (q Ask) Room(f Figures) uint64 {
+	return Less(f.Shareable, Less(f.Leased, f.Groups[q.Group].counts))
 }
 
 // Size returns the size of each lease, and whether the request fits. What can be shared
@@ -186,26 +206,42 @@ type Ask struct {
 // left.
 func (q Ask) Size(f Figures) (each uint64, fits bool) {
 	n := uint64(q.Copies)
+	if q.Group != "" {
+		n = 1
+	}
+	room := q.Room(f)
 	switch {
 	case q.Bytes != 0:
-		hi, all := bits.Mul64(q.Bytes, n)
-		return q.Bytes, hi == 0 && all <= f.Left()
+		return q.Bytes, q.isWithin(room, q.Bytes)
 	case q.Share != 0:
 		each = min(uint64(q.Share*float64(f.Shareable)), f.Shareable)
 	default:
 		each = f.Shareable / n
 	}
-	if left := f.Left() / n; left < each && left >= each-each/100 {
+	if left := room / n; left < each && left >= each-each/100 {
 		each = left
 	}
-	hi, all := bits.Mul64(each, n)
-	return each, each > 0 && hi == 0 && all <= f.Left()
+	return each, each > 0 && q.isWithin(room, each)
+}
+
+// isWithin reports whether leases of a size fit into so many bytes.
+func (q Ask) isWithin(room, each uint64) bool {
+	hi, all := bits.Mul64(each, uint64(q.Copies))
+	if q.Group != "" {
+		hi, all = 0, each
+	}
+	return hi == 0 && all <= room
 }
 
 // Never reports whether a request for leases of a size would not fit even on an otherwise unused GPU.
-func (q Ask) Never(f Figures, each uint64) bool {
-	hi, all := bits.Mul64(each, uint64(q.Copies))
-	return f.Most == 0 || hi != 0 || all > f.Most
+func (q Ask) Never(f Figures, each uint64) bool { return f.Most == 0 || !q.isWithin(f.Most, each) }
+
+// Limit returns the limit that the group is to have with the leases of a request that fits. It is at
+// least the size of each, and what the group had: so nothing that is held exceeds it. And it is at
+// most what the other leases leave, unless that is less than the group had.
+func (q Ask) Limit(f Figures, each uint64) uint64 {
+	g := f.Groups[q.Group]
+	return min(Plus(g.Sum, Times(each, q.Copies)), max(g.Limit, q.Room(f)))
 }
 
 // Times is a * n, at most the largest number.

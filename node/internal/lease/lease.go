@@ -33,6 +33,7 @@ type Lease struct {
 
 	display, host uint64 // see Left
 	within        uint64 // see Within
+	part          uint64 // see Part
 
 	// mu guards what follows, but of rec only the process, Lost and what SetUse sets. It comes
 	// after the GPU's lock, which is never waited for with mu held.
@@ -49,7 +50,7 @@ func Make(gpu registry.GPU, rec registry.Record, display, host uint64) (*Lease, 
 	if err != nil {
 		return nil, err
 	}
-	return &Lease{gpu: gpu, f: f, rec: rec, display: display, host: host}, nil
+	return &Lease{gpu: gpu, f: f, rec: rec, part: rec.Part(), display: display, host: host}, nil
 }
 
 // Undo ends a lease that was just made.
@@ -61,7 +62,7 @@ func (l *Lease) Undo() {
 // PartOf returns a part of an enclosing lease. Nothing is taken.
 func PartOf(gpu registry.GPU, e registry.Entry, bytes uint64) *Lease {
 	rec := registry.Record{Kind: registry.LeaseKind, ID: e.ID, Device: e.Device, Bytes: bytes, Ledger: e.Ledger}
-	return &Lease{gpu: gpu, within: e.Bytes, rec: rec}
+	return &Lease{gpu: gpu, within: e.Bytes, part: e.Part, rec: rec}
 }
 
 // Attend returns the lease with the record at path, see [Lease.Path], for the process
@@ -97,7 +98,7 @@ func (l *Lease) Path() string { return l.gpu.Path(l.rec.ID, registry.LeaseKind) 
 
 // Ledger returns the name for the file in which the lease's programs count what they
 // hold, see package ledger. It is not made here, and is removed with the lease, unless
-// [Lease.SetUse] has set it. A part of an enclosing lease has that lease's.
+// [Lease.SetUse] has set it. That of a lease by turns is there already, and others'. A part of an enclosing lease has that lease's.
 func (l *Lease) Ledger() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,6 +107,10 @@ func (l *Lease) Ledger() string {
 	}
 	return l.gpu.Path(l.rec.ID, registry.LedgerKind)
 }
+
+// Part returns the identity of the lease in its ledger, where other leases that share by turns count,
+// too; 0 where the ledger is its own. That of a part of an enclosing lease is that lease's.
+func (l *Lease) Part() uint64 { return l.part }
 
 // File returns the open file whose description holds the lease. A program that
 // inherits it keeps the lease alive until it ends, whatever becomes of this

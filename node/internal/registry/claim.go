@@ -41,7 +41,9 @@ func (r *Registry) Entry(c Claim) Entry {
 		e.Ledger = ""
 	}
 	if c.Turns != 0 { // whose path needs nobody's word
-		e.Ledger, e.Part = r.GPU(c.Device).turnsOf(c)
+		if e.Ledger = r.TurnsOf(c); e.Ledger != "" {
+			e.Part = c.Part()
+		}
 	}
 	e.Stopped = c.Kind == TicketKind && !r.IsRunning(c)
 	e.Elsewhere = c.PID > 0 && c.Namespace != r.namespace

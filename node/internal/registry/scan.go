@@ -61,6 +61,9 @@ func (r GPU) Scan(g *Guard) (Contents, error) {
 	for _, id := range kinds[LedgerKind] {
 		r.removeLedger(id)
 	}
+	for _, uid := range kinds[TurnsKind] {
+		r.removeTurns(uid, l.Leases)
+	}
 	g.noteDead(dead, left)
 	l.Tickets = kinds[TicketKind]
 	return l, errors.Join(errs...)
