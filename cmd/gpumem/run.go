@@ -54,23 +54,22 @@ func runCommand() *cobra.Command {
 	const simulate = "run on a simulated `GPU` in place of the machine's: 24GiB, T4, T4*2, sim@FILE; kernels do nothing"
 	fs.StringVar(&p.Simulate, "simulate", "", simulate)
 	addSize(fs, &o.mem, "mem", "", "`SIZE` of the lease on each GPU, for each copy, with all that the program holds outside its pool")
-	fs.Float64Var(&o.share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together")
-	fs.IntVar(&p.Copies, "copies", 1, "run `N` of the program at once, each with an equal share; the status is the first that is not zero")
+	fs.Float64Var(&o.share, "share", 0, "the lease as a `FRACTION` of what can be shared, for all copies together; for each of them with --lend or --turns")
+	fs.IntVar(&p.Copies, "copies", 1, "run `N` of the program at once, each with an equal share, or all of it by turns; the status is the first that is not zero")
 	const procs = "divide each lease among `N` processes that use a GPU at once, such as the workers of pytest -n N"
 	fs.IntVar(&p.Limits.Procs, "procs", 1, procs)
 	fs.StringVar(&p.Limits.Allocator, "allocator", "", "the allocator `NAME` of JAX: bfc, platform, address, cuda_async, vmm")
 	const pool = "serve GPU memory from a pool of policy `NAME`, such as elastic; off: as without (default: off, or that of the lease around)"
 	fs.StringVar(&p.Pool, "pool", "", pool)
-	const lend = "with --pool: after `DURATION` without work a process lends its memory to others of the lease: it moves to the host, " +
-		"and comes back with the next work"
+	const lend = "with --pool: lend memory after `DURATION` without work: it moves to the host until the next work, " +
+		"while other programs of this user with --lend or --turns need it"
 	fs.DurationVar(&p.Lend, "lend", 0, lend)
-	const turns = "with --pool: processes whose memory together exceeds the lease run by turns of `DURATION`; alone: ten times what a move costs"
+	const turns = "with --pool: programs of this user with --lend or --turns that exceed the GPU together run by turns of `DURATION`; " +
+		"alone: ten times what a move costs"
 	fs.StringVar(&o.turns, "turns", "", turns)
 	fs.Lookup("turns").NoOptDefVal = autoTurns
 	const pinned = "with --lend or --turns: keep what has left once in pinned memory of the host, which copies faster, until the process ends"
 	fs.BoolVar(&p.LendPinned, "lend-pinned", false, pinned)
-	// Not shown yet: programs of separate leases do not lend to each other, and ps does not say who is away.
-	_, _, _ = fs.MarkHidden("lend"), fs.MarkHidden("turns"), fs.MarkHidden("lend-pinned") // they are there
 	fs.BoolVar(&p.Limits.CPUTensorFlow, "cpu-tensorflow", false, "keep TensorFlow off the GPU")
 	fs.BoolVar(&p.Limits.Growth, "growth", false, "allocate on demand instead of preallocating; the limit still applies")
 	fs.StringVar(&o.wait, "wait", "", "wait for room, at most `DURATION`; alone: as long as it takes (default: do not wait)")
