@@ -218,6 +218,14 @@ func (g *gpu) takeTurns(l *shim.Lease) {
 // turning is how many GPUs of this process have an agent.
 var turning atomic.Int32
 
+// turnsText says what turns have cost, behind other figures; it is empty where there were none.
+func (g *gpu) turnsText() string {
+	if g.agent == nil {
+		return ""
+	}
+	return g.agent.Totals().String()
+}
+
 // moves returns what a pool needs whose memory may leave.
 func (g *gpu) moves(c *shim.Config) {
 	if g.agent != nil {
@@ -584,8 +592,8 @@ func gmExit() {
 		}
 		g.account.Publish(f)
 		if settings.report && f.Allocs+f.Refused > 0 {
-			say("GPU %d, pool %s: peak %s in use, %s reserved; %d allocations, %d refused, %d driver calls",
-				g.number, settings.policy.Spec, size.Format(f.PeakInUse), size.Format(f.PeakHeld), f.Allocs, f.Refused, f.DriverCalls)
+			say("GPU %d, pool %s: peak %s in use, %s reserved; %d allocations, %d refused, %d driver calls%s",
+				g.number, settings.policy.Spec, size.Format(f.PeakInUse), size.Format(f.PeakHeld), f.Allocs, f.Refused, f.DriverCalls, g.turnsText())
 		}
 	}
 	if record.w != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpumem/device"
+	"gpumem/internal/report"
 	"gpumem/node/ledger"
 	"gpumem/size"
 )
@@ -49,11 +50,15 @@ type Agent struct {
 	cost     time.Duration
 	swaps    uint64
 	onHost   uint64
-	asks     uint64     // of the requests by hand, as it was when the memory left
 	draining chan error // of a wait for the GPU that was not over in time; nil for none
 	said     string     // the last line that was said: what goes on is said once
+	asked    ledger.Ask // by hand, and the number of that request, as of the last plan: away, of the one that had it leave
+	asks     uint64
+	looked   time.Time // when the last look was
+	waits    bool      // at the last look the program had work and no memory for it
 
 	mu       sync.Mutex // guards what follows
+	totals   Totals
 	requests []*request // that wait for memory
 	closed   bool
 	ended    chan struct{} // closed when the goroutine has ended
@@ -64,6 +69,34 @@ type request struct {
 	bytes   uint64
 	again   chan bool // true: try again; false: there will not be enough
 	blocked time.Time // since when nobody could make room; zero: somebody could
+}
+
+// Totals are what turns have cost a process.
+type Totals struct {
+	Swaps  uint64        // number of times that its memory has left
+	Bytes  uint64        // that were copied to the host; nearly as many are copied back
+	Moving time.Duration // that the ways out and back took
+	Waited time.Duration // with work and no memory, its ways back included
+}
+
+// String returns the totals behind other figures, from a semicolon on; it is empty for none.
+func (t Totals) String() string {
+	text := ""
+	if t.Swaps > 0 {
+		text = fmt.Sprintf("; memory moved to the host %s (%s) and back, in %v", report.Counted(t.Swaps, "time"), size.Format(t.Bytes), inTenths(t.Moving))
+	}
+	if t.Waited > 0 {
+		text += fmt.Sprintf("; waited %v for its turn", inTenths(t.Waited))
+	}
+	return text
+}
+
+// inTenths rounds a duration that is read by people, who know tenths of seconds.
+func inTenths(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
 }
 
 // AgentConfig is how an agent is made.
@@ -138,9 +171,32 @@ func (a *Agent) pause() {
 	time.Sleep(lookAgain)
 }
 
+// Totals returns what turns have cost so far.
+func (a *Agent) Totals() Totals {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.totals
+}
+
+// count changes the totals.
+func (a *Agent) count(change func(t *Totals)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.totals)
+}
+
+// countWait counts the time since the last look if the program waited then.
+func (a *Agent) countWait(now time.Time) {
+	if a.waits {
+		a.count(func(t *Totals) { t.Waited += now.Sub(a.looked) })
+	}
+	a.looked, a.waits = now, a.state == ledger.Waiting || a.firstRequest() != nil
+}
+
 // look is one decision.
 func (a *Agent) look() {
 	now := time.Now()
+	a.countWait(now)
 	if !a.until.IsZero() && now.After(a.until) {
 		a.reason, a.until = ledger.NoReason, time.Time{}
 	}
@@ -243,6 +299,10 @@ func (a *Agent) plan() (p ledger.Plan, ok bool) {
 	if err != nil {
 		return p, false
 	}
+	slot := a.Seat.Slot()
+	if own := slices.IndexFunc(all, func(e ledger.Entry) bool { return e.Slot == slot }); own >= 0 {
+		a.asked, a.asks = all[own].Asked, all[own].Asks
+	}
 	return ledger.PlanTurns(time.Now().UnixNano(), limit, all), true
 }
 
@@ -290,15 +350,12 @@ func (a *Agent) leave() {
 	case errors.Is(err, ErrCapture):
 		a.stays(ledger.Capturing, "a graph is being captured")
 		return
-	case err != nil && a.Quantum == 0: // it is at work, and lends what is idle
+	case err != nil && a.Quantum == 0 && a.asked != ledger.Pause: // it is at work, and lends what is idle
 		a.worked = begun
 		a.tell(begun, true)
 		return
 	}
 	a.become(ledger.Leaving)
-	if t, err := a.Seat.Turn(); err == nil {
-		a.asks = t.Asks
-	}
 	if err := a.Gate.Close(gateWithin); err != nil {
 		reason := ledger.NotDrained
 		if errors.Is(err, ErrGateUnseen) {
@@ -325,6 +382,11 @@ func (a *Agent) leave() {
 	}
 	a.onHost, a.cost = m.Host, time.Since(begun)
 	a.swaps++
+	a.count(func(t *Totals) {
+		t.Swaps++
+		t.Bytes += m.Host
+		t.Moving += a.cost
+	})
 	a.become(ledger.Away)
 }
 
@@ -420,7 +482,9 @@ func (a *Agent) lookWaiting() {
 		time.Sleep(lookAgain) // it has the time of the driver's calls, too
 		return
 	}
-	a.onHost, a.cost = 0, a.cost+time.Since(begun)
+	took := time.Since(begun)
+	a.count(func(t *Totals) { t.Moving += took })
+	a.onHost, a.cost = 0, a.cost+took
 	if r := a.firstRequest(); r != nil {
 		_, _ = a.Seat.Queue(r.bytes) // in the same place: behind those who came meanwhile it would leave at once
 	} else {

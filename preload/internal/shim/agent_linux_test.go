@@ -24,6 +24,8 @@ type gate struct {
 	waiting int
 	passed  uint64
 	running error
+	ends    bool   // what runs has ended when the gate is closed
+	looks   uint64 // number of times that an agent has looked
 }
 
 func newGate() *gate {
@@ -53,6 +55,8 @@ func (g *gate) pass(work func()) {
 func (g *gate) Passed() uint64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.looks++
+	g.changed.Broadcast()
 	return g.passed
 }
 
@@ -63,7 +67,19 @@ func (g *gate) Close(time.Duration) error {
 	for g.in > 0 {
 		g.changed.Wait()
 	}
+	if g.ends {
+		g.running = nil
+	}
 	return nil
+}
+
+// await waits until the agent has looked some times more.
+func (g *gate) await(looks uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for until := g.looks + looks; g.looks < until; {
+		g.changed.Wait()
+	}
 }
 
 func (g *gate) Open() {
@@ -262,6 +278,74 @@ func TestLendWhenIdle(t *testing.T) {
 	training.gate.pass(training.contents)
 	notebook.end()
 	training.end()
+}
+
+func isAway(t ledger.Turn) bool { return t.State == ledger.Away }
+
+func isIn(t ledger.Turn) bool { return t.State == ledger.In }
+
+// TestPauseAndResume: a program that is asked to pause leaves, though it lends nothing and is at work, and
+// stays away with work at the gate until it is resumed. What it takes while it holds nothing leaves, too.
+func TestPauseAndResume(t *testing.T) {
+	path := newTurns(t, 64*mib)
+	s := newSeated(t, path, "elastic", 1, 0, 0)
+	s.ask(path, ledger.Pause) // it holds nothing
+	s.gate.await(3)
+	addr, err := s.pool.Alloc(4 * mib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.live[addr] = 4 * mib
+	s.until(isAway)
+	s.ask(path, ledger.Resume)
+	s.until(isIn)
+	s.gate.pass(func() { s.write(addr) })
+
+	s.gate.mu.Lock()
+	s.gate.running, s.gate.ends = shim.ErrRunning, true
+	s.gate.mu.Unlock()
+	s.ask(path, ledger.Pause)
+	s.ask(path, ledger.Pause) // as two who do not know of each other
+	s.until(isAway)
+	passed := make(chan struct{})
+	go func() {
+		defer close(passed)
+		s.gate.pass(s.contents)
+	}()
+	s.gate.await(5)
+	select {
+	case <-passed:
+		t.Error("work was let pass while the program was paused")
+	default:
+	}
+	if turn, err := s.lease.Turn(); err != nil || turn.State != ledger.Away || turn.Ticket != 0 {
+		t.Errorf("%+v, %v", turn, err)
+	}
+	s.ask(path, ledger.Resume)
+	<-passed
+	s.until(isIn)
+	if n := s.agent.Totals(); n.Swaps != 2 || n.Bytes != 8*mib || n.Moving <= 0 || n.Waited <= 0 {
+		t.Errorf("%+v", n)
+	}
+	s.end()
+}
+
+// TestTotalsInWords: nothing is said of what did not happen.
+func TestTotalsInWords(t *testing.T) {
+	for _, c := range []struct {
+		totals shim.Totals
+		want   string
+	}{
+		{shim.Totals{}, ""},
+		{shim.Totals{Waited: 1234 * time.Microsecond}, "; waited 1ms for its turn"},
+		{shim.Totals{Swaps: 3, Bytes: 3 << 29, Moving: 1251 * time.Millisecond}, "; memory moved to the host 3 times (1.50 GiB) and back, in 1.3s"},
+		{shim.Totals{Swaps: 1, Bytes: 1 << 30, Moving: time.Second, Waited: time.Minute},
+			"; memory moved to the host 1 time (1 GiB) and back, in 1s; waited 1m0s for its turn"},
+	} {
+		if got := c.totals.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
 }
 
 // TestWaitsWithoutIdleMemory: a program that waits keeps nothing of what was left for its request, for which there would never be
@@ -505,7 +589,6 @@ func TestResumeHoldsOnce(t *testing.T) {
 	if _, err := idle.pool.Alloc(10 * mib); err != nil {
 		t.Fatal(err)
 	}
-	isAway := func(t ledger.Turn) bool { return t.State == ledger.Away }
 	idle.ask(path, ledger.Pause)
 	idle.until(isAway)
 	idle.ask(path, ledger.Resume)
