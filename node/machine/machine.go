@@ -70,7 +70,9 @@ type Program struct {
 	Start      uint64     `json:"-"`                 // with PID it identifies the process; 0 if unknown
 	// Pool is what its pool has, of a program whose memory the driver library serves;
 	// nil if it is another, or unknown.
-	Pool   *PoolUse   `json:"pool,omitempty"`
+	Pool *PoolUse `json:"pool,omitempty"`
+	// Turn is where its memory is, of a program that shares the device by turns; else nil.
+	Turn   *Turn      `json:"turn,omitempty"`
 	*Lease            // nil if it has none; shared by all programs under it
 	Pod    *Container `json:"pod,omitempty"`           // of its lease's containers the one that it is in; nil if it is in none, or unknown
 	LeftBy int        `json:"lease_left_by,omitempty"` // the process that had the lease and has ended
@@ -116,6 +118,34 @@ type PoolUse struct {
 	Outside     uint64 `json:"outside_bytes"` // by its context and its libraries
 	Refused     uint64 `json:"refused"`       // number of requests
 	DriverCalls uint64 `json:"driver_calls"`  // number
+}
+
+// Turn says where the memory of a process is that shares a GPU by turns, and what it waits for.
+type Turn struct {
+	// State is in, leaving, away, waiting or returning, see ledger.State; unknown if its record
+	// is damaged, and then so is all else.
+	State   string    `json:"state"`
+	Since   time.Time `json:"since,omitzero"` // the state began
+	OnHost  uint64    `json:"on_host_bytes"`  // of its blocks
+	Movable uint64    `json:"movable_bytes"`  // that would be free if it left
+	Paused  bool      `json:"paused"`         // by hand, see gpumem pause
+	// NotAsked is the reason why it is not asked to leave, half a sentence; empty if it may be.
+	NotAsked string `json:"not_asked,omitempty"`
+
+	Place   *int         `json:"place,omitempty"`        // in the queue; 0 is next, nil if it does not wait
+	Wants   uint64       `json:"wants_bytes,omitempty"`  // that it waits for
+	Never   bool         `json:"never_served,omitempty"` // also when the turns of all others are over
+	HeldBy  []TurnHolder `json:"held_by,omitempty"`      // what it lacks, the most first, if nobody makes room for it now
+	Swaps   uint64       `json:"swaps"`                  // number of times that it has left
+	Seconds float64      `json:"last_swap_seconds"`      // that the last way out and back took
+}
+
+// TurnHolder is a process that holds memory which another waits for, and cannot be asked for it
+// now.
+type TurnHolder struct {
+	PID   int    `json:"pid,omitempty"` // 0 if it cannot be seen from here
+	Bytes uint64 `json:"bytes"`
+	Why   string `json:"why"` // half a sentence
 }
 
 // Beside describes GPU memory of a process in a lease with a pool that the pool library does

@@ -74,3 +74,28 @@ func TestPoolJSON(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestTurnJSON: the names of a turn's fields, which scripts read, and that a state file with one is read as it was written.
+func TestTurnJSON(t *testing.T) {
+	turn := &machine.Turn{State: "waiting", Since: machinetest.Now, OnHost: 9, Movable: 1, Paused: true, NotAsked: "why", Place: new(0), Wants: 10, Never: true,
+		HeldBy: []machine.TurnHolder{{PID: 11, Bytes: 16, Why: "its turn is not over"}, {Bytes: 1, Why: "x"}}, Swaps: 3, Seconds: 1.5}
+	const want = `{"state":"waiting","since":"2026-09-21T12:00:00Z","on_host_bytes":9,"movable_bytes":1,"paused":true,"not_asked":"why","place":0,"wants_bytes":10,` +
+		`"never_served":true,"held_by":[{"pid":11,"bytes":16,"why":"its turn is not over"},{"bytes":1,"why":"x"}],"swaps":3,"last_swap_seconds":1.5}`
+	text, err := json.Marshal(turn)
+	if err != nil || string(text) != want {
+		t.Errorf("%s, %v", text, err)
+	}
+	written := machine.Snapshot{Devices: []machine.Device{{Programs: []machine.Program{{PID: 1, Turn: turn}, {PID: 2, Turn: &machine.Turn{State: "in"}}, {PID: 3}}}}}
+	if text, err = json.Marshal(written); err != nil || bytes.Count(text, []byte(`"turn"`)) != 2 {
+		t.Errorf("%s, %v", text, err)
+	}
+	read, err := machine.Read(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range written.Devices[0].Programs {
+		if diff := cmp.Diff(p.Turn, read.Devices[0].Programs[i].Turn); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gpumem/device"
 	"gpumem/internal/proc"
@@ -37,6 +38,9 @@ func (all members) of(l share.Entry) (list []ledger.Figures, ok bool) {
 	return list, ok
 }
 
+// turns are the turns of the members by what they are here, by the path of their ledger by turns.
+type turns map[string]map[alias]*machine.Turn
+
 // alias is a process of a container as it knows itself. Those of several containers have
 // one together if they started within one hundredth of a second.
 type alias struct {
@@ -44,14 +48,16 @@ type alias struct {
 	start uint64
 }
 
+func aliasOf(m ledger.Figures) alias { return alias{m.PID, m.Start} }
+
 // aliases are the processes of containers, with the numbers that they have here, by the
 // device of their lease.
 type aliases map[string]map[alias][]ledger.Figures
 
 // readLedgers reads the ledgers of leases. Those of other users cannot be read; others
 // that cannot are notes.
-func readLedgers(leases []share.Entry) (all members, inside aliases, notes []string) {
-	all, inside = members{}, aliases{}
+func readLedgers(now time.Time, leases []share.Entry) (all members, byTurns turns, inside aliases, notes []string) {
+	all, byTurns, inside = members{}, turns{}, aliases{}
 	for _, l := range leases {
 		if _, done := all[l.Ledger]; done || l.Ledger == "" {
 			continue
@@ -60,6 +66,11 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 		switch {
 		case err == nil:
 			all[l.Ledger] = f.Members()
+			limit, entries := f.Limit(), f.Turns()
+			isByTurns := f.Header().Turns
+			if isByTurns { // of the same moment
+				all[l.Ledger] = figuresOf(entries)
+			}
 			_ = f.Close()
 			if len(l.Containers) > 0 {
 				owners := newOwners([]share.Entry{{ID: l.ID, Containers: l.Containers}})
@@ -67,13 +78,19 @@ func readLedgers(leases []share.Entry) (all members, inside aliases, notes []str
 				translate(all[l.Ledger], func(pid int) bool { _, ok := owners.leaseOf(device.Process{PID: pid}); return ok })
 				inside.add(l.Device, own, all[l.Ledger])
 			}
+			if isByTurns {
+				byTurns[l.Ledger] = map[alias]*machine.Turn{}
+				for i, t := range turnsOf(now, limit, entries, all[l.Ledger]) {
+					byTurns[l.Ledger][aliasOf(all[l.Ledger][i])] = t
+				}
+			}
 		case !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist):
 			if note := err.Error(); !slices.Contains(notes, note) { // leases by turns have one together
 				notes = append(notes, note)
 			}
 		}
 	}
-	return all, inside, notes
+	return all, byTurns, inside, notes
 }
 
 // leasedBy returns the most that leases of a device hold together: those by turns what their ledger lets
@@ -110,7 +127,7 @@ func (all aliases) add(key string, own, now []ledger.Figures) {
 		all[key] = map[alias][]ledger.Figures{}
 	}
 	for i, m := range own {
-		if a := (alias{m.PID, m.Start}); now[i].PID != m.PID {
+		if a := aliasOf(m); now[i].PID != m.PID {
 			all[key][a] = append(all[key][a], now[i])
 		}
 	}
@@ -187,7 +204,7 @@ func useOf(m ledger.Figures) *machine.PoolUse {
 
 // addPool adds the figures of a lease's members to the lease and to the programs. A
 // member that the driver does not list is a program, too.
-func addPool(d *machine.Device, l *leased, ms []ledger.Figures, read map[int]*reading) {
+func addPool(d *machine.Device, l *leased, ms []ledger.Figures, byTurns map[alias]*machine.Turn, read map[int]*reading) {
 	if l.Sum == nil {
 		l.Sum = new(machine.PoolUse)
 	}
@@ -210,7 +227,7 @@ func addPool(d *machine.Device, l *leased, ms []ledger.Figures, read map[int]*re
 			at = len(d.Programs) - 1
 		}
 		p := &d.Programs[at]
-		p.Pool = use
+		p.Pool, p.Turn = use, byTurns[aliasOf(m)]
 		if p.Lease == nil {
 			p.Lease = l.Lease
 			l.Programs++

@@ -121,7 +121,7 @@ func Devices(specs []string) (list []open.Listed, driver *machine.Driver, err er
 
 // fill adds the devices, with every program on them and every lease.
 func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
-	pools, inside, notes := readLedgers(leases)
+	pools, byTurns, inside, notes := readLedgers(s.Time, leases)
 	s.Notes = append(s.Notes, notes...)
 	pids := pools.pids()
 	for i := range listed {
@@ -139,7 +139,7 @@ func fill(s *machine.Snapshot, listed []open.Listed, leases []share.Entry) {
 	slices.Sort(pids)
 	read := readAll(slices.Compact(pids))
 	for _, d := range listed {
-		s.Devices = append(s.Devices, deviceOf(d, leases, pools, read))
+		s.Devices = append(s.Devices, deviceOf(d, leases, pools, byTurns, read))
 	}
 	fillAsks(s.Devices, listed, read)
 }
@@ -242,7 +242,7 @@ type leased struct {
 }
 
 // deviceOf joins what is known of a device, its programs and its leases.
-func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[int]*reading) machine.Device {
+func deviceOf(listed open.Listed, leases []share.Entry, pools members, byTurns turns, read map[int]*reading) machine.Device {
 	d := machine.Device{
 		Index: listed.Ordinal, Spec: listed.Words, Name: listed.Name, UUID: listed.UUID, Simulated: listed.Simulated,
 		Total: listed.Total, Display: listed.Display, Waiting: []machine.Waiting{}, Notes: listed.Notes,
@@ -255,7 +255,7 @@ func deviceOf(listed open.Listed, leases []share.Entry, pools members, read map[
 	j.addPrograms(listed.Processes)
 	for _, l := range j.held {
 		if ms, ok := pools.of(l); ok {
-			addPool(&d, j.of[identityOf(l)], ms, read)
+			addPool(&d, j.of[identityOf(l)], ms, byTurns[l.Ledger], read)
 		}
 	}
 	j.addBeside(&listed, pools)

@@ -113,6 +113,8 @@ func TestFrames(t *testing.T) {
 		{"scrolled-60x12", 1, mixed, viewOf(60, 12, func(v *screen.View) { v.Down = 5 })},
 		{"failed-60x9", 300, shared, viewOf(60, 9, func(v *screen.View) { v.Err = errors.New("the file\nis gone") })},
 		{"no-driver-60x9", 1, none, viewOf(60, 9, nil)},
+		{"turns-60x24", 1, byTurns, viewOf(60, 24, nil)},
+		{"turns-140x24", 1, byTurns, viewOf(140, 24, nil)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, h := after(tt.seconds, tt.snapshot)

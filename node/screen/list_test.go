@@ -89,3 +89,46 @@ func TestListPool(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// byTurns returns a snapshot of a GPU that four programs share by turns.
+func byTurns(int) *machine.Snapshot {
+	started := machinetest.Now.Add(-5 * time.Minute)
+	since := machinetest.Now.Add(-90 * time.Second)
+	l := &machine.Lease{Bytes: 24 << 30, Holder: 10, Sum: new(machine.PoolUse)}
+	d := machine.Device{Spec: "cuda:0", Total: 24 << 30, Used: machinetest.GiB(19), Free: machinetest.GiB(5), Leased: 24 << 30, Waiting: []machine.Waiting{}}
+	add := func(pid int, gib float64, turn machine.Turn, command ...string) {
+		used := machinetest.GiB(gib)
+		pool := machine.PoolUse{Held: *used, InUse: *used, PeakInUse: 18 << 30}
+		view.AddUse(l.Sum, pool)
+		l.Programs++
+		l.InUse += *used
+		turn.Since = since
+		d.Programs = append(d.Programs, machine.Program{PID: pid, Start: uint64(pid), Name: "python3", Kind: "compute", User: "ann", Command: command, Frameworks: []string{},
+			Started: &started, Used: used, Pool: &pool, Lease: l, Turn: &turn})
+	}
+	add(11, 16, machine.Turn{State: "in", Movable: 15 << 30, Swaps: 2, Seconds: 3.25}, "python3", "train.py")
+	add(14, 2, machine.Turn{State: "in", NotAsked: "it has an NCCL communicator of several ranks"}, "python3", "rank.py")
+	add(12, .5, machine.Turn{State: "away", OnHost: 17 << 30, Swaps: 3, Seconds: 3.5}, "python3", "-m", "ipykernel_launcher")
+	add(13, .5, machine.Turn{State: "waiting", OnHost: 9 << 30, Wants: 9 << 30, Place: new(0), Swaps: 1, Seconds: 1.5,
+		HeldBy: []machine.TurnHolder{{PID: 11, Bytes: 16 << 30, Why: "its turn is not over"}}}, "python3", "evaluate.py")
+	return &machine.Snapshot{Time: machinetest.Now, Devices: []machine.Device{d}}
+}
+
+// TestListTurns: where the memory of programs that share a GPU by turns is has columns, and a line says the rest.
+func TestListTurns(t *testing.T) {
+	const want = `cuda:0: 24 GiB, 19 GiB used, 5 GiB free, 24 GiB leased
+  pid  user  age    holds  turn   on host   lease     pool   in use    peak  command
+   11  ann    5m   16 GiB  in           -  24 GiB   16 GiB   16 GiB  18 GiB  python3 train.py
+   14  ann    5m    2 GiB  in           -  24 GiB    2 GiB    2 GiB  18 GiB  python3 rank.py
+   12  ann    5m  512 MiB  away    17 GiB  24 GiB  512 MiB  512 MiB  18 GiB  python3 -m ipykernel_launcher
+   13  ann    5m  512 MiB  waits    9 GiB  24 GiB  512 MiB  512 MiB  18 GiB  python3 evaluate.py
+  the lease of process 10: 19 GiB of its 24 GiB held (pool 19 GiB, 19 GiB of it in use), at most 72 GiB in use so far
+  process 11: 2 swaps so far, the last took 3.25 s
+  process 14: not asked to leave: it has an NCCL communicator of several ranks
+  process 12: away for 1m, 17 GiB on the host, and it has no work; 3 swaps so far, the last took 3.5 s
+  process 13: waits for 1m for 9 GiB (next), with 9 GiB on the host: process 11 holds 16 GiB (its turn is not over); 1 swap so far, the last took 1.5 s
+`
+	if diff := cmp.Diff(want, screen.List(byTurns(0))); diff != "" {
+		t.Error(diff)
+	}
+}

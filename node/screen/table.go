@@ -54,6 +54,13 @@ var columns = []column{
 		}
 		return "unknown"
 	}},
+	{title: "turn", rank: 1, least: 9, cell: func(r row) string { return orDash(view.TurnWord(r.Turn)) }},
+	{title: "on host", right: true, rank: 2, least: 9, cell: func(r row) string {
+		if r.Turn == nil || r.Turn.OnHost == 0 {
+			return "-"
+		}
+		return size.Format(r.Turn.OnHost)
+	}},
 	{title: "lease", right: true, rank: 2, cell: func(r row) string {
 		if r.Lease == nil {
 			return "-"

@@ -103,6 +103,9 @@ func programOf(p machine.Program) shownProgram {
 		v.Pool = u
 		mark("pool holds %s, %s in use, peak %s, %d refused", size.Format(u.Held), size.Format(u.InUse), size.Format(u.PeakInUse), u.Refused)
 	}
+	if v.Turn = p.Turn; p.Turn != nil {
+		mark("%s", turnMark(p.Turn))
+	}
 	if p.LeftBy > 0 {
 		mark("left by %d", p.LeftBy)
 	}
@@ -127,3 +130,12 @@ func programOf(p machine.Program) shownProgram {
 }
 
 func commandOf(words []string) string { return report.OneLine(strings.Join(words, " ")) }
+
+// turnMark returns where a program's memory is.
+func turnMark(t *machine.Turn) string {
+	text := "turn: " + view.TurnWord(t)
+	if t.OnHost > 0 {
+		text += ", " + size.Format(t.OnHost) + " on the host"
+	}
+	return text
+}

@@ -79,7 +79,13 @@ func metricsOf(s *State) []metric {
 			if p.Pool != nil {
 				addPool(add, "gpumem_program_pool", "of a program", l, p.Pool)
 			}
+			if t := p.Turn; t != nil {
+				add("gpumem_program_on_host_bytes", "gauge", "Memory of a program that has left the device for the host.", l, t.OnHost)
+				add("gpumem_program_turn_wants_bytes", "gauge", "Memory that a program waits for in the queue of turns.", l, t.Wants)
+				add("gpumem_program_swaps_total", "counter", "Times that the memory of a program has left the device.", l, t.Swaps)
+			}
 		}
+		addTurns(add, &d)
 		said := map[*machine.PoolUse]bool{nil: true}
 		for _, p := range d.Programs {
 			if u := p.LeasePool; !said[u] {
@@ -102,6 +108,26 @@ func metricsOf(s *State) []metric {
 		add("gpumem_pool_allocations_total", "counter", "Blocks handed out so far.", l, uint64(max(x.NumAllocs, 0)))
 	}
 	return all
+}
+
+// turnStates are those of processes that share a device by turns.
+var turnStates = []string{"in", "leaving", "away", "waiting", "returning", "unknown"}
+
+// addTurns adds how many programs of a device are in each state, if it is shared by turns.
+func addTurns(add func(name, kind, help, labels string, value uint64), d *shownDevice) {
+	count := map[string]uint64{}
+	for _, p := range d.Programs {
+		if p.Turn != nil {
+			count[p.Turn.State]++
+		}
+	}
+	if len(count) == 0 {
+		return
+	}
+	for _, state := range turnStates {
+		l := labels("device", d.Device, "simulated", strconv.FormatBool(d.Simulated), "state", state)
+		add("gpumem_device_turns", "gauge", "Programs that share the device by turns, by where their memory is.", l, count[state])
+	}
 }
 
 // addPool adds the figures of pools that the driver library serves.
@@ -135,6 +161,13 @@ func summed(programs []shownProgram) []shownProgram {
 				view.AddUse(&sum, *q)
 			}
 			list[k].Pool = &sum
+		}
+		if p.Turn != nil {
+			sum := *p.Turn
+			if q := list[k].Turn; q != nil {
+				sum.OnHost, sum.Wants, sum.Swaps = sum.OnHost+q.OnHost, sum.Wants+q.Wants, sum.Swaps+q.Swaps
+			}
+			list[k].Turn = &sum
 		}
 	}
 	slices.SortStableFunc(list, func(a, b shownProgram) int { return cmp.Compare(a.PID, b.PID) })

@@ -100,6 +100,7 @@ type shownProgram struct {
 	Pool      *machine.PoolUse `json:"pool,omitempty"`
 	LeasePool *machine.PoolUse `json:"lease_pool,omitempty"`
 	lease     string           // for the metrics: its id, or the process that has it
+	Turn      *machine.Turn    `json:"turn,omitempty"` // nil if it does not share the device by turns
 	Started   *time.Time       `json:"started,omitempty"`
 	// What follows is filled by the handler.
 	Key    string          `json:"key"`    // the same as long as it runs: its name in the history

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gpumem/internal/test/browser"
 	"gpumem/node/internal/history"
 	"gpumem/node/machine"
@@ -443,5 +445,51 @@ func TestMetricsOfPools(t *testing.T) {
 		if got[want] != 1 {
 			t.Errorf("%d times %s", got[want], want)
 		}
+	}
+}
+
+// TestMetricsOfTurns: where the memory of programs that share a device by turns is; of others nothing is said.
+func TestMetricsOfTurns(t *testing.T) {
+	away := &machine.Turn{State: "away", OnHost: 40, Swaps: 3, Paused: true}
+	waits := &machine.Turn{State: "waiting", OnHost: 20, Wants: 50, Swaps: 1, Place: new(0)}
+	s := stateOf("here", &machine.Snapshot{Devices: []machine.Device{
+		{Spec: "cuda:0", Programs: []machine.Program{
+			{PID: 7, Name: "python", Turn: away}, {PID: 8, Name: "python", Turn: waits}, {Name: "x", Turn: away}, {Name: "x", Turn: waits}, {PID: 9, Name: "other"}}},
+		{Spec: "cuda:1", Programs: []machine.Program{{PID: 9, Name: "other"}}},
+	}})
+	programs := s.Devices[0].Programs
+	if p := programs[0]; p.Turn != away || !slices.Equal(p.Marks, []string{"turn: paused, 40 B on the host"}) {
+		t.Errorf("%+v", p)
+	}
+	if p := programs[4]; p.Turn != nil || p.Marks != nil {
+		t.Errorf("%+v", p)
+	}
+	got := map[string]int{}
+	for _, m := range metricsOf(s) {
+		for _, x := range m.samples {
+			if strings.Contains(m.name, "turn") || strings.Contains(m.name, "host") || strings.Contains(m.name, "swap") {
+				got[fmt.Sprintf("%s%s %d", m.name, x.labels, x.value)]++
+			}
+		}
+	}
+	want := map[string]int{}
+	for state, n := range map[string]int{"in": 0, "leaving": 0, "away": 2, "waiting": 2, "returning": 0, "unknown": 0} {
+		want[fmt.Sprintf(`gpumem_device_turns{device="cuda:0",simulated="false",state="%s"} %d`, state, n)] = 1
+	}
+	for _, p := range []struct {
+		labels               string
+		onHost, wants, swaps int
+	}{
+		{`pid="7",user="",name="python"`, 40, 0, 3},
+		{`pid="8",user="",name="python"`, 20, 50, 1},
+		{`pid="0",user="",name="x"`, 60, 50, 4},
+	} {
+		labels := `{device="cuda:0",simulated="false",` + p.labels + `}`
+		want[fmt.Sprint("gpumem_program_on_host_bytes", labels, " ", p.onHost)] = 1
+		want[fmt.Sprint("gpumem_program_turn_wants_bytes", labels, " ", p.wants)] = 1
+		want[fmt.Sprint("gpumem_program_swaps_total", labels, " ", p.swaps)] = 1
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

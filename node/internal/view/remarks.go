@@ -14,7 +14,7 @@ import (
 )
 
 // Remarks returns what there is to say about a device beside its programs, each in a line:
-// leases, who waits, and what is unknown.
+// leases, turns, who waits, and what is unknown.
 func Remarks(d *machine.Device, now time.Time) (lines []string) {
 	said := map[*machine.Lease]bool{}
 	for _, p := range d.Programs {
@@ -28,6 +28,7 @@ func Remarks(d *machine.Device, now time.Time) (lines []string) {
 		}
 		said[l] = true
 	}
+	lines = append(lines, TurnLines(d, now)...)
 	for _, p := range d.Programs {
 		if p.Hooked != nil && !*p.Hooked {
 			lines = append(lines, unhookedLine(&p))
