@@ -41,6 +41,7 @@ var orders = compiled("orders")
 // program is a process in a lease that does what it is ordered to.
 type program struct {
 	t   testing.TB
+	pid int
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
@@ -93,6 +94,7 @@ func startIn(t *testing.T, ledgerPath, policy string, env ...string) *program {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	p.pid = cmd.Process.Pid
 	t.Cleanup(func() {
 		_ = p.in.Close()
 		if err := cmd.Wait(); err != nil {

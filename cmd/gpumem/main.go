@@ -151,7 +151,8 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetErr(stderr)
 	root.AddCommand(
 		replayCommand(), adviseCommand(), fitCommand(), leaksCommand(), explainCommand(), doctorCommand(), hloCommand(), rematCommand(),
-		runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), versionCommand(), manualCommand(),
+		runCommand(), keepCommand(), devicesCommand(), psCommand(), topCommand(), serveCommand(), pauseCommand(), resumeCommand(),
+		versionCommand(), manualCommand(),
 	)
 	root.SetFlagErrorFunc(flagError)
 	root.PersistentPreRunE = func(cmd *cobra.Command, args []string) error {

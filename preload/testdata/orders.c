@@ -15,6 +15,8 @@
 //	               freed may be in use; then waits for the stream
 //	current MIB    memory of a pool with a limit that is the current one, which ends before it:
 //	               then the default pool is, and the other does not end again
+//	fill N         writes to the first byte of the block of order N, and
+//	read N         reads it: 997 if it is another
 //	sync 0         cuStreamSynchronize of the first stream
 //	query 0        cuStreamQuery of it
 //	context 0      cuCtxCreate           destroy N      cuCtxDestroy of that of order N
@@ -99,6 +101,9 @@ int main(void) {
   GET(query, "cuStreamQuery");
   GET(pool, "cuMemPoolCreate"); GET(from, "cuMemAllocFromPoolAsync"); GET(end_pool, "cuMemPoolDestroy");
   GET(pitched, "cuMemAllocPitch_v2");
+  int (*fill)(u64, unsigned char, size_t), (*read)(void *, u64, size_t);
+  GET(fill, "cuMemsetD8_v2"); GET(read, "cuMemcpyDtoH_v2");
+  unsigned char byte;
   ptr c, s, other, graph;
   u64 at[1000] = {0};
   if (retain(&c, 0) != 3) return puts("a context before cuInit"), 1; // which does not stand in the way of one after it
@@ -118,6 +123,8 @@ int main(void) {
     else if (!strcmp(order, "pools")) code = pools(n, s);
     else if (!strcmp(order, "rounds")) code = rounds(n, s);
     else if (!strcmp(order, "current")) code = current(&at[i], n << 20, s);
+    else if (!strcmp(order, "fill")) code = fill(at[n], n + 1, 1);
+    else if (!strcmp(order, "read")) code = read(&byte, at[n], 1) ?: byte == n + 1 ? 0 : 997;
     else if (!strcmp(order, "query")) code = query(s);
     else if (!strcmp(order, "sync")) code = sync(s);
     else if (!strcmp(order, "context")) code = context((ptr *)&at[i], 0, 0) ?: pop(&graph);
