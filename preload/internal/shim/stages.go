@@ -254,7 +254,7 @@ func (l *link) close() (err error) {
 }
 
 // copiers is how many threads copy within the host's memory: one is slower than a fast link.
-const copiers = 4
+const copiers = 8
 
 // copyBytes is copy(to, from) by several threads.
 func copyBytes(to, from []byte) {
