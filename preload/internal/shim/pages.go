@@ -38,8 +38,7 @@ import (
 // from submitting work meanwhile.
 type pages struct {
 	*gpu
-	room   func(bytes uint64) (HostMemory, error)
-	pinned bool // it lies in pinned memory, which is kept
+	room func(bytes uint64) (HostMemory, error)
 
 	// moving is held while memory leaves or returns, and by the calls of the allocator. It is
 	// taken with the lock of the pool above held, never the other way round.
@@ -81,7 +80,7 @@ func (h HostMemory) end() error {
 
 func newPages(g *gpu, c *Config) *pages {
 	return &pages{
-		gpu: g, room: c.Room, pinned: c.Pinned, link: newLink(g.Driver, c.Say),
+		gpu: g, room: c.Room, link: newLink(g.Driver, c),
 		memory: map[device.Handle]*backing{}, mapped: map[uint64]*backing{}, plain: map[uint64]*grant{},
 	}
 }
@@ -416,10 +415,8 @@ func (p *pages) leave() (m Moved, err error) {
 
 // hostMemory takes memory of the host: kept pinned memory where there is to be some.
 func (p *pages) hostMemory(bytes uint64) (HostMemory, error) {
-	if p.pinned {
-		if arena, err := p.link.keep(bytes, p.room); arena != nil || err != nil {
-			return HostMemory{Bytes: arena}, err
-		}
+	if arena, err := p.link.keep(bytes, p.room); arena != nil || err != nil {
+		return HostMemory{Bytes: arena}, err
 	}
 	return p.room(bytes)
 }

@@ -35,7 +35,9 @@ type link struct {
 
 	stream device.Stream // 0 before it is needed
 	stages [2]stage
-	arena  []byte // pinned memory for all that is away, in a pool that keeps some; nil for none
+
+	keeps bool   // pinned memory for all that is away: the arena, which is not given back
+	arena []byte // nil before it is needed
 }
 
 // stage is pinned memory, and an event behind the last copy to it or from it.
@@ -51,12 +53,13 @@ const (
 	leastStage = 2 << 20
 )
 
-func newLink(d Driver, say func(string)) *link {
-	p, _ := d.(Pinner)
-	if say == nil {
-		say = func(string) {}
+func newLink(d Driver, c *Config) *link {
+	l := &link{driver: d, say: c.Say, keeps: c.Pinned}
+	l.pinner, _ = d.(Pinner)
+	if l.say == nil {
+		l.say = func(string) {}
 	}
-	return &link{driver: d, pinner: p, say: say}
+	return l
 }
 
 // pieceBytes is the most bytes of a piece of so many in all: the stages of a small pool are small.
@@ -65,10 +68,15 @@ func pieceBytes(all uint64) uint64 {
 	return min(max(half, leastStage), stageBytes)
 }
 
-// unpinned has the driver copy from now on.
+// unpinned has the driver copy from now on. The pinned memory is left alone: a copy may still meet it, and what is
+// away may lie in it.
 func (l *link) unpinned(err error) {
 	l.pinner, l.stages, l.arena = nil, [2]stage{}, nil
-	l.say(fmt.Sprintf("memory that leaves is copied without pinned memory of the host, which is slower: %v", err))
+	l.sayf("memory that leaves is copied without pinned memory of the host, which is slower: %v", err)
+}
+
+func (l *link) sayf(format string, args ...any) {
+	l.say(fmt.Sprintf("GPU %d: %s", l.driver.Info().Ordinal, fmt.Sprintf(format, args...)))
 }
 
 // begin makes what copies of pieces of so many bytes need, and returns whether they are asynchronous.
@@ -111,9 +119,10 @@ func (l *link) prepare(bytes uint64) (err error) {
 	return nil
 }
 
-// keep makes the arena as large as that, where room allows it, and returns so much of it; nil where there is none.
+// keep makes the arena as large as that, where room allows it, and returns so much of it; nil where
+// there is none.
 func (l *link) keep(bytes uint64, room func(uint64) (HostMemory, error)) ([]byte, error) {
-	if l.pinner == nil || bytes == 0 {
+	if !l.keeps || l.pinner == nil || bytes == 0 {
 		return nil, nil
 	}
 	if uint64(len(l.arena)) >= bytes {
@@ -135,7 +144,8 @@ func (l *link) keep(bytes uint64, room func(uint64) (HostMemory, error)) ([]byte
 		return nil, err
 	}
 	if l.arena, err = l.pinner.HostAlloc(bytes); err != nil {
-		l.unpinned(err)
+		l.keeps, l.arena = false, nil
+		l.sayf("pinned memory for all that leaves cannot be kept: %v", err)
 	}
 	return l.arena, nil
 }

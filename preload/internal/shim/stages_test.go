@@ -83,16 +83,41 @@ func TestStagesGrow(t *testing.T) {
 	}
 }
 
-// TestNothingCanBePinned: the driver copies then, and that is said once.
+// TestNothingCanBePinned: where no memory of the host can be pinned the driver copies, and where
+// little can there are stages; that is said once, and not tried again.
 func TestNothingCanBePinned(t *testing.T) {
-	for _, spec := range []string{"elastic", "elastic pinned"} {
-		l := filled(t, spec, 8*mib)
-		calls := l.d.count(failing("cuMemHostAlloc", device.ErrOutOfMemory))
+	for _, tc := range []struct {
+		spec   string
+		most   uint64 // that can be pinned at once
+		asked  int
+		pinned int
+		says   []string
+	}{
+		{"elastic", 0, 1, 0, []string{"copied without pinned memory"}},
+		{"elastic pinned", 0, 2, 0, []string{"cannot be kept", "copied without pinned memory"}},
+		{"elastic pinned", 4 * mib, 3, 2, []string{"cannot be kept"}},
+	} {
+		l := filled(t, tc.spec, 8*mib)
+		asked := 0
+		l.d.OnCall(func(_ uint64, call string, bytes uint64) error {
+			if call != "cuMemHostAlloc" {
+				return nil
+			}
+			if asked++; bytes > tc.most {
+				return device.ErrOutOfMemory
+			}
+			return nil
+		})
 		for range 3 {
 			l.outAndIn()
 		}
-		if calls["cuMemHostAlloc"] != 1 || len(l.said) != 1 || !strings.Contains(l.said[0], "without pinned memory") {
-			t.Errorf("%s: asked %d times; %q", spec, calls["cuMemHostAlloc"], l.said)
+		if asked != tc.asked || len(l.d.pinned) != tc.pinned || len(l.said) != len(tc.says) {
+			t.Fatalf("%s: asked %d times, %d pinned; %q", tc.spec, asked, len(l.d.pinned), l.said)
+		}
+		for i, want := range tc.says {
+			if !strings.Contains(l.said[i], want) {
+				t.Errorf("%q, want %q", l.said[i], want)
+			}
 		}
 	}
 }
