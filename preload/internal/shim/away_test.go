@@ -251,6 +251,9 @@ func TestLeaveWhenCallsFail(t *testing.T) {
 					if failed && err == nil && forever {
 						t.Fatalf("call %d fails, and nobody says so", at)
 					}
+					if n := len(l.d.copies); n > 0 && !forever {
+						t.Fatalf("call %d fails, and %d copies are still under way", at, n)
+					}
 					l.d.OnCall(nil)
 					l.books()
 					if _, err := l.pool.Return(); err != nil {

@@ -433,7 +433,8 @@ func save(runs []run) []piece {
 	return pieces(runs)
 }
 
-// pieces returns what of runs is on the host, as pieces that are as large as they can be.
+// pieces returns what of runs is on the host, as pieces that are as large as they can be. What lies
+// side by side now did so when it left, and does on the host.
 func pieces(runs []run) (list []piece) {
 	var all uint64
 	for _, r := range runs {
@@ -448,7 +449,7 @@ func pieces(runs []run) (list []piece) {
 				continue
 			}
 			for at := uint64(0); at < b.bytes; {
-				if n := len(list) - 1; !begins && list[n].bytes < most && list[n].off+list[n].bytes == b.off+at {
+				if n := len(list) - 1; !begins && list[n].bytes < most {
 					more := min(most-list[n].bytes, b.bytes-at)
 					list[n].bytes += more
 					at += more
