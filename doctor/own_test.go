@@ -50,6 +50,8 @@ func TestOwnLines(t *testing.T) {
 	for name, c := range map[string]struct{ log, verdict, cause string }{
 		"others have leases": {refusal(leases.InsufficientMemoryError{Want: 20 * gib, Free: 3 * gib,
 			Holders: []leases.Entry{{PID: 7, Bytes: 20 * gib}}}), "cause", "device_occupied"},
+		"others share by turns": {refusal(leases.InsufficientMemoryError{Want: 20 * gib, Free: 3 * gib, Turns: true,
+			Holders: []leases.Entry{{PID: 7, Bytes: 20 * gib}}, ByTurns: []leases.TurnGroup{{Leases: 2, Limit: 20 * gib}}}), "cause", "device_occupied"},
 		"a program without": {refusal(leases.InsufficientMemoryError{Want: 20 * gib, Free: 3 * gib,
 			Foreign: []device.Process{{PID: 7, Used: taken}}}), "cause", "device_occupied"},
 		"nobody is named": {refusal(leases.InsufficientMemoryError{Want: 20 * gib, Free: 3 * gib}), "cause", "device_occupied"},
