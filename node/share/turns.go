@@ -94,7 +94,7 @@ func (b *bid) joinTurns(r reading) (inode uint64, err error) {
 		crashpoint.At("turns: limit set")
 	}
 	if err != nil {
-		return 0, fmt.Errorf("by turns with %d other leases of this user: %w", r.Groups[b.group()].Leases, err)
+		return 0, fmt.Errorf("by turns with other leases of this user (%d): %w", r.Groups[b.group()].Leases, err)
 	}
 	return inode, nil
 }

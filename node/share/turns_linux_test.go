@@ -224,7 +224,7 @@ func TestLedgerByTurnsIsReplacedWhereNobodyIsInIt(t *testing.T) {
 	one, err := takeTurns(r, gpu, 12, 1)
 	must(t, err)
 	must(t, os.Truncate(path, 100))
-	if _, err := takeTurns(r, gpu, 12, 1); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), "by turns with 1 other leases of this user") {
+	if _, err := takeTurns(r, gpu, 12, 1); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), "by turns with other leases of this user (1)") {
 		t.Errorf("a damaged one: %v", err)
 	}
 	must(t, os.Remove(path))

@@ -98,7 +98,8 @@ func (l *Lease) Path() string { return l.gpu.Path(l.rec.ID, registry.LeaseKind) 
 
 // Ledger returns the name for the file in which the lease's programs count what they
 // hold, see package ledger. It is not made here, and is removed with the lease, unless
-// [Lease.SetUse] has set it. That of a lease by turns is there already, and others'. A part of an enclosing lease has that lease's.
+// [Lease.SetUse] has set it. That of a lease by turns is there already, and others'. A part of an
+// enclosing lease has that lease's.
 func (l *Lease) Ledger() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

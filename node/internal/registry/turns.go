@@ -46,7 +46,8 @@ func (r GPU) TurnsFile() (inode uint64, err error) {
 	path := r.TurnsPath(os.Geteuid())
 	inode, owner := fileAt(path)
 	if inode != 0 && owner != os.Geteuid() {
-		const text = "registry: %s: it belongs to user %d, and has the name of the ledger by turns of this one; have that user or root remove it, or set %s to another folder"
+		const text = "registry: %s: it belongs to user %d, and has the name of the ledger by turns of this one; " +
+			"have that user or root remove it, or set %s to another folder"
 		return 0, fmt.Errorf(text, path, owner, EnvDir)
 	}
 	return inode, nil
