@@ -13,6 +13,19 @@ import (
 	"gpumem/node/share"
 )
 
+// TestLeasesAwayAtOnce: as many of the copies as do not fit beside the others, and at least one.
+func TestLeasesAwayAtOnce(t *testing.T) {
+	for _, tc := range []struct {
+		copies      int
+		each, total uint64
+		want        int
+	}{{1, 70, 100, 1}, {2, 70, 100, 1}, {3, 70, 100, 2}, {3, 50, 100, 1}, {5, 50, 100, 3}, {2, 10, 100, 1}, {4, 100, 100, 3}, {2, 101, 100, 2}} {
+		if got := awayAtOnce(tc.copies, tc.each, tc.total); got != tc.want {
+			t.Errorf("%d of %d on %d: %d away, want %d", tc.copies, tc.each, tc.total, got, tc.want)
+		}
+	}
+}
+
 func newRegistry(t *testing.T) *share.Registry {
 	t.Helper()
 	r, err := share.Open(filepath.Join(t.TempDir(), "registry"))

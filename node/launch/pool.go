@@ -115,8 +115,12 @@ func (p *Plan) findTurns(q *runenv.Pool) error {
 	return nil
 }
 
-// checkHost returns why the host has no room for what may leave a lease.
-func (p *Plan) checkHost(leases [][]*share.Lease) error {
+// awayAtOnce returns how many of some leases of a size may be on the host at once: those that find no room
+// on the GPU beside the others, and at least one.
+func awayAtOnce(copies int, each, total uint64) int { return max(copies-int(total/each), 1) }
+
+// checkHost returns why the host has no room for what may leave the leases.
+func (p *Plan) checkHost(leases [][]*share.Lease, status []device.Status) error {
 	if !p.byTurns() {
 		return nil
 	}
@@ -130,11 +134,16 @@ func (p *Plan) checkHost(leases [][]*share.Lease) error {
 			most = max(most, l.Bytes())
 		}
 	}
-	if most > room.Bytes {
-		const text = "--lend and --turns: what leaves a lease of %s needs as much of the host, and %s has room for %s; take a smaller --mem"
-		return fmt.Errorf(text, size.Format(most), room.By, size.Format(room.Bytes))
+	away := awayAtOnce(len(leases), most, status[0].Total)
+	if most <= room.Bytes/uint64(away) {
+		return nil
 	}
-	return nil
+	which, way := "a lease of "+size.Format(most), "a smaller --mem"
+	if away > 1 {
+		which, way = fmt.Sprintf("%d leases of %s", away, size.Format(most)), "a smaller --mem, or fewer --copies"
+	}
+	const text = "--lend and --turns: what leaves %s needs as much of the host, and %s has room for %s; take %s"
+	return fmt.Errorf(text, which, room.By, size.Format(room.Bytes), way)
 }
 
 // getenv returns a variable of the environment that the program's is made from.
@@ -148,7 +157,7 @@ func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) erro
 		}
 		return nil
 	}
-	if err := p.checkHost(leases); err != nil {
+	if err := p.checkHost(leases, status); err != nil {
 		return err
 	}
 	for _, copies := range leases {
