@@ -234,6 +234,23 @@ func TestNoSuchProcess(t *testing.T) {
 	}
 }
 
+// TestAnotherInItsSlot: a process that has the slot and the number of one that has ended is not that.
+func TestAnotherInItsSlot(t *testing.T) {
+	_, leases := member(t)
+	r := Request{PID: os.Getpid(), Leases: leases}
+	seats, err := r.find("pause")
+	if err != nil || len(seats) != 1 {
+		t.Fatalf("%+v, %v", seats, err)
+	}
+	if now, err := r.lookAgain(seats); err != nil || len(now) != 1 {
+		t.Errorf("%+v, %v", now, err)
+	}
+	seats[0].Start++
+	if now, err := r.lookAgain(seats); err == nil {
+		t.Errorf("%+v", now)
+	}
+}
+
 // TestEndWhileItIsWaitedFor: of a process that ends.
 func TestEndWhileItIsWaitedFor(t *testing.T) {
 	m, leases := member(t)

@@ -38,7 +38,8 @@ type Shares struct {
 	Parts []Part
 	// Total is the device's memory, or what the programs hold if that is more.
 	Total uint64
-	// Short is what leases may still take and the device does not have free.
+	// Short is what leases may still take and the device does not have free, without those by
+	// turns: these take it one after the other.
 	Short uint64
 	// Over is what the programs hold beyond the memory in use. The driver counts memory
 	// that processes share once for each.
@@ -51,7 +52,7 @@ type Shares struct {
 func SharesOf(d *machine.Device) Shares {
 	order := ByAge(d)
 	var s Shares
-	var held, left uint64
+	var held, left, byTurns uint64
 	done := make([]bool, len(d.Programs))
 	for _, i := range order {
 		if done[i] {
@@ -73,6 +74,9 @@ func SharesOf(d *machine.Device) Shares {
 		if l != nil {
 			rest := leftOf(l)
 			left += rest
+			if d.Programs[i].Turn != nil {
+				byTurns += rest
+			}
 			s.Parts = append(s.Parts, Part{PartLease, i, l, rest})
 		}
 	}
@@ -85,8 +89,9 @@ func SharesOf(d *machine.Device) Shares {
 		used := min(max(*d.Used, held), s.Total)
 		s.Over = held - min(held, *d.Used)
 		free := s.Total - used
-		s.Short = left - min(left, free)
-		for i, short := len(s.Parts)-1, s.Short; i >= 0 && short > 0; i-- { // the youngest lease lacks it
+		lacks := left - min(left, free)
+		s.Short = lacks - min(lacks, byTurns)
+		for i, short := len(s.Parts)-1, lacks; i >= 0 && short > 0; i-- { // the youngest lease lacks it
 			if p := &s.Parts[i]; p.Kind == PartLease {
 				cut := min(p.Bytes, short)
 				p.Bytes -= cut
@@ -95,7 +100,7 @@ func SharesOf(d *machine.Device) Shares {
 		}
 		s.Parts = append(s.Parts,
 			Part{PartUnlisted, -1, nil, used - held},
-			Part{PartFree, -1, nil, free - (left - s.Short)})
+			Part{PartFree, -1, nil, free - (left - lacks)})
 	}
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool { return p.Bytes == 0 })
 	return s

@@ -30,6 +30,11 @@ func program(pid int, start uint64, bytes int, l *machine.Lease) machine.Program
 	return p
 }
 
+func inTurn(p machine.Program) machine.Program {
+	p.Turn = &machine.Turn{State: "in"}
+	return p
+}
+
 func shown(s view.Shares) string {
 	var parts []string
 	for _, p := range s.Parts {
@@ -68,6 +73,9 @@ func TestShares(t *testing.T) {
 		{"a lease that is exceeded has nothing left", known(10), []machine.Program{program(1, 1, 10, &machine.Lease{Bytes: 4})}, "program 0 10, free -1 90"},
 		{"leases of which not all can be had", known(80), []machine.Program{program(1, 1, 70, nil), program(2, 2, 10, &machine.Lease{Bytes: 40})},
 			"program 0 70, program 1 10, lease 1 20; short 10"},
+		{"leases by turns, which take it one after the other", known(70), []machine.Program{
+			inTurn(program(1, 1, 60, &machine.Lease{Bytes: 70})), inTurn(program(2, 2, 10, &machine.Lease{Bytes: 70})), program(3, 3, 0, &machine.Lease{Bytes: 40})},
+			"program 0 60, lease 0 10, program 1 10, lease 1 20; short 10"},
 		{"programs that hold more than is in use", known(30), []machine.Program{program(1, 1, 40, nil)}, "program 0 40, free -1 60; over 10"},
 		{"and more than there is", known(30), []machine.Program{program(1, 1, 140, nil)}, "program 0 140; over 110"},
 		{"a program whose memory is unknown", known(30), []machine.Program{program(1, 1, -1, nil)}, "unlisted -1 30, free -1 70; silent 1"},
