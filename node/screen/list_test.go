@@ -98,7 +98,7 @@ func byTurns(int) *machine.Snapshot {
 	d := machine.Device{Spec: "cuda:0", Total: 24 << 30, Used: machinetest.GiB(19), Free: machinetest.GiB(5), Leased: 24 << 30, Waiting: []machine.Waiting{}}
 	add := func(pid int, gib float64, turn machine.Turn, command ...string) {
 		used := machinetest.GiB(gib)
-		pool := machine.PoolUse{Held: *used, InUse: *used, PeakInUse: 18 << 30}
+		pool := machine.PoolUse{Held: *used, InUse: *used + turn.OnHost, PeakInUse: 18 << 30}
 		view.AddUse(l.Sum, pool)
 		l.Programs++
 		l.InUse += *used
@@ -117,12 +117,12 @@ func byTurns(int) *machine.Snapshot {
 // TestListTurns: where the memory of programs that share a GPU by turns is has columns, and a line says the rest.
 func TestListTurns(t *testing.T) {
 	const want = `cuda:0: 24 GiB, 19 GiB used, 5 GiB free, 24 GiB leased
-  pid  user  age    holds  turn   on host   lease     pool   in use    peak  command
-   11  ann    5m   16 GiB  in           -  24 GiB   16 GiB   16 GiB  18 GiB  python3 train.py
-   14  ann    5m    2 GiB  in           -  24 GiB    2 GiB    2 GiB  18 GiB  python3 rank.py
-   12  ann    5m  512 MiB  away    17 GiB  24 GiB  512 MiB  512 MiB  18 GiB  python3 -m ipykernel_launcher
-   13  ann    5m  512 MiB  waits    9 GiB  24 GiB  512 MiB  512 MiB  18 GiB  python3 evaluate.py
-  the lease of process 10: 19 GiB of its 24 GiB held (pool 19 GiB, 19 GiB of it in use), at most 72 GiB in use so far
+  pid  user  age    holds  turn   on host   lease     pool     in use    peak  command
+   11  ann    5m   16 GiB  in           -  24 GiB   16 GiB     16 GiB  18 GiB  python3 train.py
+   14  ann    5m    2 GiB  in           -  24 GiB    2 GiB      2 GiB  18 GiB  python3 rank.py
+   12  ann    5m  512 MiB  away    17 GiB  24 GiB  512 MiB  17.50 GiB  18 GiB  python3 -m ipykernel_launcher
+   13  ann    5m  512 MiB  waits    9 GiB  24 GiB  512 MiB   9.50 GiB  18 GiB  python3 evaluate.py
+  the lease of process 10: 19 GiB of its 24 GiB held (pool 19 GiB, 45 GiB in use with what is on the host), at most 72 GiB in use so far
   process 11: 2 swaps so far, the last took 3.25 s
   process 14: not asked to leave: it has an NCCL communicator of several ranks
   process 12: away for 1m, 17 GiB on the host, and it has no work; 3 swaps so far, the last took 3.5 s

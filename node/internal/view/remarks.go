@@ -69,7 +69,11 @@ func leaseOf(l *machine.Lease) string {
 // leasePoolLine describes what the pools of a lease's programs have together.
 func leasePoolLine(l *machine.Lease) string {
 	u := l.Sum
-	parts := []string{fmt.Sprintf("pool %s, %s of it in use", size.Format(u.Held), size.Format(u.InUse))}
+	inUse := "of it in use"
+	if u.InUse > u.Held {
+		inUse = "in use with what is on the host"
+	}
+	parts := []string{fmt.Sprintf("pool %s, %s %s", size.Format(u.Held), size.Format(u.InUse), inUse)}
 	for _, x := range []struct {
 		bytes uint64
 		what  string
