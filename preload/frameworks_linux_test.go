@@ -268,11 +268,14 @@ func TestFrameworksByTurns(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d%% %s", tc.programs, tc.percent, tc.policy), func(t *testing.T) {
 			frameworks := strings.Fields(tc.programs)
 			mib := turnsTotal >> 20 * tc.percent / 100 / len(frameworks)
+			dir := t.TempDir()
 			var script strings.Builder
+			fmt.Fprintf(&script, "cd %s && mkfifo ready go && exec 3<>ready || exit\n", dir)
 			for i, f := range frameworks {
-				words := g.command(t, f, "--mib", mib, "--kernels", 1500, "--steps", 9, "--seed", i+1)
+				words := g.command(t, f, "--mib", mib, "--kernels", 1500, "--steps", 9, "--seed", i+1, "--together", dir)
 				fmt.Fprintf(&script, "%s & all=\"$all $!\"\n", words)
 			}
+			script.WriteString("for p in $all; do read x <&3; done; exec 4>go\n")
 			script.WriteString("for p in $all; do wait $p || failed=1; done; exit $failed")
 			r := g.run(t, turnsTotal, 3*turnsTotal, script.String(), "--pool", tc.policy, "--turns")
 			r.check(t, turnsTotal, len(frameworks))

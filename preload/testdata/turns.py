@@ -1,6 +1,6 @@
 """A program of a framework that fills a part of the GPU with patterns, works, and checks them.
 
-    python turns.py torch|jax|tensorflow --mib 1400 --kernels 1000 --steps 10 --seed 1
+    python turns.py torch|jax|tensorflow --mib 1400 --kernels 1000 --steps 10 --seed 1 [--together FOLDER]
     python turns.py torch|jax|tensorflow --mib 1600 --notebook FOLDER
 
 On the simulated GPU kernels do nothing: in memory is what copies wrote, and nothing else. Each word
@@ -8,8 +8,11 @@ of a block says whose it is, which block, which version, and where it lies, so t
 lost, an older one, or another's shows. A step launches kernels, checks a block, and writes it anew,
 every third time from another block on the GPU. At the end all are checked.
 
+With --together FOLDER it says that its framework is there (FOLDER/ready), and begins when it is told
+(FOLDER/go), so that programs meet however long their imports take.
+
 A notebook fills its memory, says so (it writes to FOLDER/filled), does nothing until it is told
-(FOLDER/cell), and checks all. Both are named pipes.
+(FOLDER/cell), and checks all. All of these are named pipes.
 
 The last line is JSON with what the GPU was given to do. Exit status 1: a block was not right.
 """
@@ -165,11 +168,11 @@ def train(blocks, kernels, steps):
             blocks.write(i, step + 1)
 
 
-def be_notebook(folder):
-    with open(os.path.join(folder, "filled"), "w") as pipe:
-        pipe.write("filled\n")
-    with open(os.path.join(folder, "cell")) as pipe:
-        pipe.read()
+def say_and_wait(folder, say, until):
+    """Writes a line to one pipe, and waits until another is opened."""
+    with open(os.path.join(folder, say), "w") as pipe:
+        pipe.write("\n")
+    open(os.path.join(folder, until)).close()
 
 
 def main():
@@ -179,11 +182,15 @@ def main():
     p.add_argument("--kernels", type=int, default=0)
     p.add_argument("--steps", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--together", metavar="FOLDER")
     p.add_argument("--notebook", metavar="FOLDER")
     a = p.parse_args()
-    blocks = Blocks(FRAMEWORKS[a.framework](), a.seed, (a.mib << 20) // BLOCK)
+    framework = FRAMEWORKS[a.framework]()
+    if a.together:
+        say_and_wait(a.together, "ready", "go")
+    blocks = Blocks(framework, a.seed, (a.mib << 20) // BLOCK)
     if a.notebook:
-        be_notebook(a.notebook)
+        say_and_wait(a.notebook, "filled", "cell")
     else:
         train(blocks, a.kernels, a.steps)
     blocks.check_all()
