@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"gpumem/internal/hostmem"
 	"gpumem/node/ledger"
 	"gpumem/size"
 )
@@ -119,6 +120,21 @@ func (g *turnsGPU) command(t *testing.T, framework string, args ...any) string {
 		t.Skipf("SKIPPED: no Python of GPUMEM_TEST_TURNS has %s", framework)
 	}
 	return fmt.Sprint(python, " ", g.program, " ", framework, " ", strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+}
+
+// together is a script of programs that begin at the same time. Its status is 1 if one fails.
+func (g *turnsGPU) together(t *testing.T, frameworks []string, args ...any) string {
+	t.Helper()
+	dir := t.TempDir()
+	var script strings.Builder
+	fmt.Fprintf(&script, "cd %s && mkfifo ready go && exec 3<>ready || exit\n", dir)
+	for i, f := range frameworks {
+		words := g.command(t, f, append(args, "--seed", i+1, "--together", dir)...)
+		fmt.Fprintf(&script, "%s & all=\"$all $!\"\n", words)
+	}
+	script.WriteString("for p in $all; do read x <&3; done; exec 4>go\n")
+	script.WriteString("for p in $all; do wait $p || failed=1; done; exit $failed")
+	return script.String()
 }
 
 // run runs a script of the shell. Contents are kept if the host's memory for them is not 0.
@@ -268,16 +284,8 @@ func TestFrameworksByTurns(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %d%% %s", tc.programs, tc.percent, tc.policy), func(t *testing.T) {
 			frameworks := strings.Fields(tc.programs)
 			mib := turnsTotal >> 20 * tc.percent / 100 / len(frameworks)
-			dir := t.TempDir()
-			var script strings.Builder
-			fmt.Fprintf(&script, "cd %s && mkfifo ready go && exec 3<>ready || exit\n", dir)
-			for i, f := range frameworks {
-				words := g.command(t, f, "--mib", mib, "--kernels", 1500, "--steps", 9, "--seed", i+1, "--together", dir)
-				fmt.Fprintf(&script, "%s & all=\"$all $!\"\n", words)
-			}
-			script.WriteString("for p in $all; do read x <&3; done; exec 4>go\n")
-			script.WriteString("for p in $all; do wait $p || failed=1; done; exit $failed")
-			r := g.run(t, turnsTotal, 3*turnsTotal, script.String(), "--pool", tc.policy, "--turns")
+			script := g.together(t, frameworks, "--mib", mib, "--kernels", 1500, "--steps", 9)
+			r := g.run(t, turnsTotal, 3*turnsTotal, script, "--pool", tc.policy, "--turns")
 			r.check(t, turnsTotal, len(frameworks))
 			if fits := tc.percent < 100; fits && (r.swaps > 0 || r.ratio() > 1.02) {
 				t.Errorf("programs that fit were moved:\n%s", r.text)
@@ -285,6 +293,30 @@ func TestFrameworksByTurns(t *testing.T) {
 				t.Errorf("nothing was moved:\n%s", r.text)
 			}
 		})
+	}
+}
+
+// TestLargeGPUByTurns: the same on a GPU of 24 GiB without contents, whose books are looked at; where the
+// host has no room for that, of 8.
+func TestLargeGPUByTurns(t *testing.T) {
+	g := newTurnsGPU(t)
+	room, err := hostmem.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := uint64(24 << 30)
+	if room.Bytes < total {
+		total = 8 << 30
+	}
+	if room.Bytes < total {
+		t.Skipf("SKIPPED: the host has room for %s", size.Format(room.Bytes))
+	}
+	mib := total >> 20 * 7 / 10
+	script := g.together(t, []string{"torch", "jax"}, "--mib", mib, "--kernels", 1500, "--steps", 9, "--unchecked")
+	r := g.run(t, total, 0, script, "--pool", "elastic", "--turns")
+	r.check(t, total, 2)
+	if r.swaps == 0 {
+		t.Errorf("nothing was moved:\n%s", r.text)
 	}
 }
 

@@ -8,6 +8,8 @@ of a block says whose it is, which block, which version, and where it lies, so t
 lost, an older one, or another's shows. A step launches kernels, checks a block, and writes it anew,
 every third time from another block on the GPU. At the end all are checked.
 
+With --unchecked nothing is read and compared, for a GPU without contents.
+
 With --together FOLDER it says that its framework is there (FOLDER/ready), and begins when it is told
 (FOLDER/go), so that programs meet however long their imports take.
 
@@ -127,8 +129,8 @@ FRAMEWORKS = {"torch": Torch, "jax": JAX, "tensorflow": TensorFlow}
 class Blocks:
     """The blocks on the GPU, and what is to lie in each."""
 
-    def __init__(self, framework, seed, n):
-        self.framework, self.seed = framework, seed
+    def __init__(self, framework, seed, n, unchecked):
+        self.framework, self.seed, self.unchecked = framework, seed, unchecked
         self.of = [(i, 0) for i in range(n)]  # whose pattern lies there
         self.there = [framework.put(pattern(seed, i, 0), None) for i in range(n)]
         self.wrong = self.checked = self.copied = 0
@@ -143,6 +145,8 @@ class Blocks:
         self.copied += 1
 
     def check(self, i):
+        if self.unchecked:
+            return
         got, want = self.framework.get(self.there[i]), pattern(self.seed, *self.of[i])
         self.checked += 1
         if not np.array_equal(got, want):
@@ -182,13 +186,14 @@ def main():
     p.add_argument("--kernels", type=int, default=0)
     p.add_argument("--steps", type=int, default=1)
     p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--unchecked", action="store_true")
     p.add_argument("--together", metavar="FOLDER")
     p.add_argument("--notebook", metavar="FOLDER")
     a = p.parse_args()
     framework = FRAMEWORKS[a.framework]()
     if a.together:
         say_and_wait(a.together, "ready", "go")
-    blocks = Blocks(framework, a.seed, (a.mib << 20) // BLOCK)
+    blocks = Blocks(framework, a.seed, (a.mib << 20) // BLOCK, a.unchecked)
     if a.notebook:
         say_and_wait(a.notebook, "filled", "cell")
     else:
