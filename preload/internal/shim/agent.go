@@ -64,9 +64,21 @@ type Agent struct {
 	ended    chan struct{} // closed when the goroutine has ended
 }
 
-// request is a thread that waits for memory.
+// Waiter is a thread's wait for memory that others hold.
+type Waiter interface {
+	// Again waits until there may be room, and reports whether the request is to be tried again. It is
+	// false where the others cannot make room, and after [Agent.Close].
+	Again() bool
+	// End ends the wait when the request was served, or is given up. Until then nobody who came later
+	// takes what was made free for it.
+	End()
+}
+
+// request is the Waiter of an agent.
 type request struct {
+	agent   *Agent
 	bytes   uint64
+	asks    bool      // a thread waits in Again; guarded by the agent's mu
 	again   chan bool // true: try again; false: there will not be enough
 	blocked time.Time // since when nobody could make room; zero: somebody could
 }
@@ -495,43 +507,61 @@ func (a *Agent) lookWaiting() {
 	a.Gate.Open()
 }
 
-// WaitRoom waits until there may be room for a request that was refused, and reports whether it is
-// to be tried again. It is false where the others cannot make room, and after Close.
-func (a *Agent) WaitRoom(bytes uint64) bool {
-	r := &request{bytes: bytes, again: make(chan bool, 1)}
+// WaitRoom is a wait for room for a request that was refused.
+func (a *Agent) WaitRoom(bytes uint64) Waiter {
+	return &request{agent: a, bytes: bytes, again: make(chan bool, 1)}
+}
+
+func (r *request) Again() bool {
+	a := r.agent
 	a.mu.Lock()
 	if a.closed {
 		a.mu.Unlock()
 		return false
 	}
-	a.requests = append(a.requests, r)
+	r.asks = true
+	if !slices.Contains(a.requests, r) {
+		a.requests = append(a.requests, r)
+	}
 	a.mu.Unlock()
 	return <-r.again
 }
 
+func (r *request) End() {
+	a := r.agent
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := len(a.requests)
+	a.requests = slices.DeleteFunc(a.requests, func(x *request) bool { return x == r })
+	if n > 0 && len(a.requests) == 0 && !a.closed {
+		_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
+	}
+}
+
+// firstRequest returns the first that a thread waits for.
 func (a *Agent) firstRequest() *request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.requests) == 0 {
-		return nil
+	for _, r := range a.requests {
+		if r.asks {
+			return r
+		}
 	}
-	return a.requests[0]
+	return nil
 }
 
-// done removes a request.
-func (a *Agent) done(r *request) {
+// answer ends a thread's wait in [request.Again].
+func (a *Agent) answer(r *request, again bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.requests = slices.DeleteFunc(a.requests, func(x *request) bool { return x == r })
+	r.asks = false
+	r.again <- again
 }
 
 func (a *Agent) endRequests() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, r := range a.requests {
-		r.again <- false
+	for r := a.firstRequest(); r != nil; r = a.firstRequest() {
+		a.answer(r, false)
 	}
-	a.requests = nil
 }
 
 // serveRequests has the first thread that waits try again once the plan serves it, and refuses
@@ -544,8 +574,7 @@ func (a *Agent) serveRequests() {
 	_, err := a.Seat.Queue(r.bytes)
 	p, ok := a.plan()
 	if err != nil || !ok { // the ledger cannot be used, and nothing is served without it
-		a.done(r)
-		r.again <- false
+		a.answer(r, false)
 		return
 	}
 	slot := a.Seat.Slot()
@@ -558,14 +587,11 @@ func (a *Agent) serveRequests() {
 	}
 	switch {
 	case slices.Contains(p.Serve, slot):
-		a.done(r)
 		a.become(ledger.In) // its turn begins: who has left for it comes back at once, and would end one that is over
-		_ = a.Seat.Unqueue()
-		r.again <- true
+		a.answer(r, true)
 	case never && time.Since(r.blocked) > neverFor:
-		a.done(r)
 		_ = a.Seat.Unqueue()
 		a.say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))
-		r.again <- false
+		a.answer(r, false)
 	}
 }

@@ -605,3 +605,37 @@ func TestResumeHoldsOnce(t *testing.T) {
 	idle.end()
 	other.end()
 }
+
+// TestServedIsNotTaken: who has left for a request wants its memory back before the thread has taken what it waited
+// for, and waits. Without, it took all, and had left for nothing.
+func TestServedIsNotTaken(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	asks, leaves := newSeated(t, path, "vmm", 1, 0, time.Hour), newSeated(t, path, "vmm", 2, 0, time.Millisecond)
+	for s, bytes := range map[*seated]uint64{asks: 6 * mib, leaves: 10 * mib} {
+		if _, err := s.pool.Alloc(bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := asks.agent.WaitRoom(4 * mib)
+	if !wait.Again() {
+		t.Fatalf("refused; %q", asks.said())
+	}
+	var worked sync.WaitGroup
+	worked.Go(func() { leaves.gate.pass(func() {}) })
+	var queued ledger.Turn
+	leaves.until(func(t ledger.Turn) bool { queued = t; return t.Ticket != 0 })
+	leaves.until(func(t ledger.Turn) bool { return t.Seen > queued.Seen+int64(time.Second) || t.State != ledger.Waiting })
+	if turn, err := leaves.lease.Turn(); err != nil || turn.State != ledger.Waiting {
+		t.Errorf("%+v, %v: want that it waits", turn, err)
+	}
+	if _, err := asks.pool.Alloc(4 * mib); err != nil {
+		t.Error(err)
+	}
+	wait.End()
+	if turn, err := asks.lease.Turn(); err != nil || turn.Ticket != 0 || turn.Swaps != 0 {
+		t.Errorf("%+v, %v", turn, err)
+	}
+	asks.end()
+	worked.Wait()
+	leaves.end()
+}

@@ -36,7 +36,7 @@ type Process struct {
 	Block   uint64 // the driver's unit; 0 stands for 2 MiB
 	There   bool   // there is a context already, which counts also beyond the lease
 	// WaitRoom is that of [Config].
-	WaitRoom func(bytes uint64) bool
+	WaitRoom func(bytes uint64) Waiter
 }
 
 // Charges counts in the account what the program takes from the driver by itself. Any
@@ -187,7 +187,12 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 		time.Sleep(poll)
 		err = c.account.Take(p, bytes)
 	}
-	for waits := 0; waits < mostWaits && c.othersHaveIt(bytes, err) && c.process.WaitRoom(bytes); waits++ {
+	if c.process.WaitRoom == nil {
+		return err
+	}
+	w := c.process.WaitRoom(bytes)
+	defer w.End()
+	for waits := 0; waits < mostWaits && c.othersHaveIt(bytes, err) && w.Again(); waits++ {
 		err = c.account.Take(p, bytes)
 	}
 	return err
@@ -196,7 +201,7 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 // othersHaveIt reports whether a request was refused because of what others hold of the lease, in a
 // run in which they may leave.
 func (c *Charges) othersHaveIt(bytes uint64, err error) bool {
-	if c.process.WaitRoom == nil || !errors.Is(err, device.ErrOutOfMemory) {
+	if !errors.Is(err, device.ErrOutOfMemory) {
 		return false
 	}
 	c.mu.Lock()

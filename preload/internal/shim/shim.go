@@ -109,9 +109,8 @@ type Config struct {
 	// Pinned keeps pinned memory of the host for what has left once, until the end: copies take less
 	// time. Room says then whether there may be so much.
 	Pinned bool
-	// WaitRoom waits until there may be room for bytes that others hold, and reports whether a
-	// request for them is to be tried again; nil refuses it. See [Agent.WaitRoom].
-	WaitRoom func(bytes uint64) bool
+	// WaitRoom is a wait for room for bytes that others hold; nil refuses the request. See [Agent.WaitRoom].
+	WaitRoom func(bytes uint64) Waiter
 	// Pending is called with the bytes that wait for a synchronization, whenever they
 	// change. It must not call the pool.
 	Pending func(bytes uint64)
@@ -159,7 +158,7 @@ type Pool struct {
 	say     func(string)
 	wait    func(pending uint64)
 
-	waitRoom func(bytes uint64) bool // nil: nobody leaves for a request
+	waitRoom func(bytes uint64) Waiter // nil: nobody leaves for a request
 
 	mu      sync.Mutex        // guards what follows
 	live    map[uint64]block  // by address
@@ -359,8 +358,8 @@ func (p *Pool) AllocAsync(bytes, stream uint64) (addr uint64, err error) {
 func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 	r := gpumem.Request{Bytes: bytes, Stream: stream}
 	b, err := p.ask(r)
-	for waits := 0; waits < mostWaits && p.waitForRoom(bytes, err); waits++ {
-		b, err = p.ask(r)
+	if p.waitRoom != nil && errors.Is(err, gpumem.ErrOutOfMemory) {
+		b, err = p.askAgain(r, err)
 	}
 	if err != nil {
 		if !errors.Is(err, ErrCapturing) { // the driver serves it
@@ -375,19 +374,26 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 // mostWaits is how often a request may find that others were faster, of those that wait by turns.
 const mostWaits = 100
 
+// askAgain asks anew after a refusal, as long as others may leave for the request.
+func (p *Pool) askAgain(r gpumem.Request, err error) (b gpumem.Block, _ error) {
+	w := p.waitRoom(r.Bytes)
+	defer w.End()
+	for waits := 0; waits < mostWaits && errors.Is(err, gpumem.ErrOutOfMemory) && p.waitForRoom(w, r.Bytes); waits++ {
+		b, err = p.ask(r)
+	}
+	return b, err
+}
+
 // waitForRoom waits for room where a request was refused because of what others hold of the lease,
 // in a run in which they may leave, and reports whether it is to be tried again. What the pool has
 // idle, or took for the request before it was refused, it releases: for both there may never be room.
-func (p *Pool) waitForRoom(bytes uint64, err error) bool {
-	if p.waitRoom == nil || !errors.Is(err, gpumem.ErrOutOfMemory) {
-		return false
-	}
+func (p *Pool) waitForRoom(w Waiter, bytes uint64) bool {
 	_, before := p.account.Limit()
 	_ = p.Trim() // what cannot be released now stays idle
 	if _, left := p.account.Limit(); before < bytes && bytes <= left {
 		return true
 	}
-	return isOthers(p.account, bytes, p.held(p.pool.Stats())) && p.waitRoom(bytes)
+	return isOthers(p.account, bytes, p.held(p.pool.Stats())) && w.Again()
 }
 
 // isOthers reports whether bytes would fit into the lease if others held nothing of it, and do not now. pool
