@@ -170,7 +170,7 @@ func (g *turnsGPU) run(t *testing.T, total, contents uint64, script string, flag
 	return r
 }
 
-// watch follows the lease's ledger.
+// watch follows the ledger of what runs by turns.
 func (r *turnsRun) watch(dir string, ended <-chan struct{}) {
 	var l *ledger.Ledger
 	swaps := map[int]uint64{}
@@ -187,7 +187,7 @@ func (r *turnsRun) watch(dir string, ended <-chan struct{}) {
 		case <-tick:
 		}
 		if l == nil {
-			if files, _ := filepath.Glob(filepath.Join(dir, "*.ledger")); len(files) == 1 {
+			if files, _ := filepath.Glob(filepath.Join(dir, "*.turns")); len(files) == 1 {
 				l, _ = ledger.Open(files[0])
 			}
 			continue
