@@ -119,6 +119,8 @@ type seated struct {
 	lease  *shim.Lease
 	agent  *shim.Agent
 	opened atomic.Pointer[shim.Pool] // the lender's pool, for the agent
+	looks  atomic.Int32              // calls of Look
+	found  atomic.Uint32             // the reason that it returns
 	onHost func(bytes uint64) (shim.HostMemory, error)
 	said   func() []string
 }
@@ -154,6 +156,10 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 	s.agent = shim.NewAgent(shim.AgentConfig{
 		Gate: s.gate, Seat: lease.Member, LendAfter: lend, Quantum: quantum,
 		Pool: s.opened.Load, Reason: func() ledger.Reason { return reason },
+		Look: func() ledger.Reason {
+			s.looks.Add(1)
+			return ledger.Reason(s.found.Load())
+		},
 		Say: func(line string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -432,6 +438,30 @@ func TestAtWork(t *testing.T) {
 	busy.until(func(t ledger.Turn) bool { return t.State == ledger.Away && t.Swaps == 1 }) // it says so after others can take
 	busy.end()
 	other.end()
+}
+
+// TestLooksWhenItIsToLeave: what takes time to find out is looked at when the memory is to leave, and not before; what is found
+// keeps it, is said, and holds for a while.
+func TestLooksWhenItIsToLeave(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	first := newSeated(t, path, "elastic", 1, 0, 20*time.Millisecond)
+	second := newSeated(t, path, "elastic", 2, 0, 20*time.Millisecond)
+	first.found.Store(uint32(ledger.RegisteredMemory))
+	if _, err := first.pool.Alloc(10 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.pool.Alloc(4 * mib); err != nil || first.looks.Load() != 0 {
+		t.Errorf("%d looks while both fit; %v", first.looks.Load(), err)
+	}
+	if _, err := second.pool.Alloc(8 * mib); !errors.Is(err, gpumem.ErrOutOfMemory) {
+		t.Errorf("%v; want a refusal", err)
+	}
+	turn, err := first.lease.Turn()
+	if n := first.looks.Load(); err != nil || turn.Reason != ledger.RegisteredMemory || turn.Swaps > 0 || n < 1 || n > 3 {
+		t.Errorf("%+v, %v, %d looks", turn, err, n)
+	}
+	first.end()
+	second.end()
 }
 
 // TestStays: what cannot leave is not waited for, and says why.
