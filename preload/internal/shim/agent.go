@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"gpumem/device"
-	"gpumem/internal/report"
 	"gpumem/node/ledger"
 	"gpumem/size"
 )
@@ -95,7 +94,11 @@ type Totals struct {
 func (t Totals) String() string {
 	text := ""
 	if t.Swaps > 0 {
-		text = fmt.Sprintf("; memory moved to the host %s (%s) and back, in %v", report.Counted(t.Swaps, "time"), size.Format(t.Bytes), inTenths(t.Moving))
+		times := "times" // package report has words for it, and would make the library larger by a megabyte
+		if t.Swaps == 1 {
+			times = "time"
+		}
+		text = fmt.Sprintf("; memory moved to the host %d %s (%s) and back, in %v", t.Swaps, times, size.Format(t.Bytes), inTenths(t.Moving))
 	}
 	if t.Waited > 0 {
 		text += fmt.Sprintf("; waited %v for its turn", inTenths(t.Waited))
