@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -223,10 +224,21 @@ func TestLedgerByTurnsIsReplacedWhereNobodyIsInIt(t *testing.T) {
 
 	one, err := takeTurns(r, gpu, 12, 1)
 	must(t, err)
+	whole, err := os.ReadFile(path)
+	must(t, err)
+	other := slices.Clone(whole)
+	binary.LittleEndian.PutUint64(other[16:], 30*gib) // the total
+	must(t, os.WriteFile(path, other, 0o600))
+	if _, err := takeTurns(r, gpu, 12, 1); err == nil || !strings.Contains(err.Error(), "it is of another GPU") {
+		t.Errorf("one of another GPU: %v", err)
+	}
 	must(t, os.Truncate(path, 100))
 	if _, err := takeTurns(r, gpu, 12, 1); !errors.Is(err, ledger.ErrDamaged) || !strings.Contains(err.Error(), "by turns with other leases of this user (1)") {
 		t.Errorf("a damaged one: %v", err)
 	}
+	program, err := os.Open(path) // as one that counts there has it: so no other file has its inode
+	must(t, err)
+	defer program.Close()
 	must(t, os.Remove(path))
 	if _, err := takeTurns(r, gpu, 16, 1); err == nil {
 		t.Error("16 GiB beside 12 that count elsewhere")
@@ -236,7 +248,32 @@ func TestLedgerByTurnsIsReplacedWhereNobodyIsInIt(t *testing.T) {
 	if limit := limitNow(t, r, gpu); limit != 12*gib {
 		t.Errorf("limit %d beside a lease that counts elsewhere", limit)
 	}
+	if _, err := take(r, gpu, 1, 1); err == nil {
+		t.Error("1 GiB beside 12 in one ledger and 12 in another")
+	}
 	must(t, errors.Join(one[0].Close(), two[0].Close()))
+}
+
+// TestRequestByTurnsWaitsOnlyForOthersToEnd: what may fit once leases have ended that are about to is
+// not refused. Those that it shares with take nothing from it.
+func TestRequestByTurnsWaitsOnlyForOthersToEnd(t *testing.T) {
+	r, gpu := newGPU(t)
+	for _, tc := range []struct {
+		group bool
+		turns bool
+		want  bool
+	}{{true, true, true}, {true, false, false}, {false, true, false}} {
+		b := &bid{gpu: r.r.GPU(gpu), q: Request{Turns: true, Copies: 1}, each: 16 * gib}
+		one := account.Lease{Bytes: 16 * gib}
+		if tc.group {
+			one.Group = b.group()
+		}
+		b.q.Turns = tc.turns
+		found := reading{Figures: account.Figures{Most: 24 * gib}, leases: make([]registry.Claim, 1), counts: []account.Lease{one}}
+		if got := b.wouldFitInTheEnd(found); got != tc.want {
+			t.Errorf("a lease by turns %t, a request by turns %t: would fit %t", tc.group, tc.turns, got)
+		}
+	}
 }
 
 // TestLedgerByTurnsOfAnotherUserIsRefused names it, and the way out.

@@ -2,7 +2,8 @@
 //
 // The file has the name of its user. A lease is in it by the inode in its record: so one that is put
 // in its place, by a user who has removed it or by gpumem where nobody is in it any more, is not
-// taken for the ledger of those that count in the old one.
+// taken for the ledger of those that count in the old one. While a process has that open no other file
+// has its inode. Once none has, those that the lease still starts count in the new one.
 
 package registry
 
