@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -97,6 +98,7 @@ func TestGate(t *testing.T) {
 	for _, tc := range []struct{ name, mode, environ, says string }{
 		{"arguments", "arguments", lend, ""},
 		{"by turns", "arguments", "GPUMEM_TURNS=auto", ""},
+		{"open for a moment", "again 1000", lend, ""},
 		{"nested calls", "nested", lend, ""},
 		{"threads that end", "ends", lend, ""},
 		{"many threads", "many 200", lend, ""},
@@ -119,6 +121,66 @@ func TestGate(t *testing.T) {
 		})
 	}
 }
+
+// TestCallsWithoutTurnsAreTheDriversOwn: in a program that lends nothing and takes no turns, a function that is not served is
+// one jump to the driver's own, also of those that pass the gate elsewhere. With turns these go to
+// the gate, so that the test would see it.
+func TestCallsWithoutTurnsAreTheDriversOwn(t *testing.T) {
+	b := libraries(t)
+	if *builtIn != "" {
+		t.Skip("SKIPPED: -built: the machine of a bundle may have no C compiler, which this program needs")
+	}
+	program := filepath.Join(t.TempDir(), "table")
+	if out, err := exec.Command("gcc", "-O1", "-Wall", "-o", program, "testdata/table.c", "-ldl").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	front, err := os.ReadFile("front/front.c")
+	must(t, err)
+	served := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^API (cu\w+)\(`).FindAllStringSubmatch(string(front), -1) {
+		served[m[1]] = true
+	}
+	marks := map[string]bool{} // not served, and pass the gate
+	names, err := os.ReadFile("names/cuda.txt")
+	must(t, err)
+	for line := range strings.Lines(string(names)) {
+		if words := strings.Fields(line); len(words) > 1 && !served[words[0]] {
+			marks[words[0]] = true
+		}
+	}
+	driver := filepath.Join(b.driver, "libcuda.so.1")
+	for _, environ := range []string{"GPUMEM_LEND=", lend} {
+		cmd := exec.Command(program, driver, "names/cuda.txt")
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+driver, "GPUMEM_DEVICE=sim:1GiB", environ)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		forwarded, gated := 0, 0
+		for line := range strings.Lines(string(out)) {
+			name, where, _ := strings.Cut(strings.TrimSpace(line), " ")
+			want := "driver"
+			switch {
+			case served[name]:
+				want = "served"
+			case environ == lend && (marks[name] || streamMakers[name]):
+				want = "elsewhere"
+				gated++
+			default:
+				forwarded++
+			}
+			if where != want {
+				t.Errorf("%s, %s: %s, want %s", environ, name, where, want)
+			}
+		}
+		if forwarded < 300 || (gated >= 100) != (environ == lend) {
+			t.Errorf("%s: %d functions are forwarded, and %d pass the gate", environ, forwarded, gated)
+		}
+	}
+}
+
+// streamMakers are noted where there is a gate.
+var streamMakers = map[string]bool{"cuStreamCreate": true, "cuStreamCreateWithPriority": true, "cuGreenCtxStreamCreate": true}
 
 // TestContainersHaveNoGate: the mark of a container's folder decides, not its environment.
 func TestContainersHaveNoGate(t *testing.T) {

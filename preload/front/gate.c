@@ -105,10 +105,12 @@ __attribute__((noinline, cold)) void gm_wait_for_gate(struct gm_passing *p) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
   do {
     __atomic_store_n(&p->in, p->in - 1, __ATOMIC_RELEASE);
-    p->waiting = 1;
-    __atomic_add_fetch(&arrivals, 1, __ATOMIC_SEQ_CST);
-    futex(&arrivals, FUTEX_WAKE, ALL, 0);
-    while (__atomic_load_n(&gm_closed, __ATOMIC_ACQUIRE)) futex(&gm_closed, FUTEX_WAIT, 1, 0);
+    // The gate may have opened and closed again before this thread runs. Then it has not been counted since.
+    for (int closing; (closing = __atomic_load_n(&gm_closed, __ATOMIC_ACQUIRE)); futex(&gm_closed, FUTEX_WAIT, closing, 0)) {
+      p->waiting = 1;
+      __atomic_add_fetch(&arrivals, 1, __ATOMIC_SEQ_CST);
+      futex(&arrivals, FUTEX_WAKE, ALL, 0);
+    }
     p->waiting = 0;
     p->in++;
     __asm__ volatile("" ::: "memory");
@@ -136,9 +138,11 @@ static int under_way(void) {
 }
 
 static int gate_close(u64 within) {
+  static unsigned closings;
   u64 until = now() + within;
   if (gm_gate_unseen()) return GM_GATE_UNSEEN;
-  __atomic_store_n(&gm_closed, 1, __ATOMIC_SEQ_CST);
+  if (!++closings) closings = 1;
+  __atomic_store_n(&gm_closed, (int)closings, __ATOMIC_SEQ_CST);
   if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0)) return gate_open(), GM_GATE_UNSEEN;
   for (int tries = 0; under_way(); tries++) {
     if (now() >= until) return gate_open(), GM_GATE_BUSY;

@@ -34,7 +34,7 @@ struct gm_passing {
 } __attribute__((aligned(64)));
 
 extern GM_HIDDEN __thread struct gm_passing *gm_mine __attribute__((tls_model("initial-exec"))); // 0 before the first call
-extern GM_HIDDEN volatile int gm_closed;
+extern GM_HIDDEN volatile int gm_closed; // 0, or the number of the closing: those that wait know it from the next one
 extern GM_HIDDEN int gm_gate_on; // does not change after the library is loaded
 
 GM_HIDDEN struct gm_passing *gm_take_record(void);

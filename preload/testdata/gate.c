@@ -158,6 +158,23 @@ static void race(int threads, int closings) {
   fprintf(stderr, "%llu calls\n", (unsigned long long)passed);
 }
 
+// again: a thread that waits is counted also where the gate opens and closes before it runs.
+static void *submit_on(void *arg) {
+  while (!stop) record(0, 0);
+  return 0;
+}
+
+static void again(int closings) {
+  pthread_t t = start(submit_on, 0);
+  for (int i = 0; i < closings; i++) {
+    CHECK("close", !gate->close(60 * second));
+    if (gate->waiting(60 * second) != 1) printf("closing %d: nobody waits\n", i), i = closings;
+    gate->open();
+  }
+  stop = 1;
+  pthread_join(t, 0);
+}
+
 // arguments: each of them comes to the driver, and the answer back, with the gate open, and by a
 // thread that has no mark yet, and by one that waited.
 #define A(i) (0x1111111111111111u * (unsigned)(i) ^ 0xa5)
@@ -616,6 +633,7 @@ int main(int argc, char **argv) {
   int without = !strcmp(mode, "none") || !strcmp(mode, "cost") || !strcmp(mode, "refused");
   if (!gate && !without) return puts("there is no gate"), 1;
   if (!strcmp(mode, "race")) race(a, b);
+  else if (!strcmp(mode, "again")) again(a);
   else if (!strcmp(mode, "arguments")) arguments();
   else if (!strcmp(mode, "nested")) nested(copy_once), nested(upload_once);
   else if (!strcmp(mode, "ends")) ends();
