@@ -79,6 +79,11 @@ var checks = []check{
 		run:   poolLibrary,
 	},
 	{
+		name: "turns", doc: "docs/pool-library.md", limit: 80 * time.Second,
+		claim: "Memory that leaves the GPU is free there, and comes back with its contents, to kernels, copies and fills of graphs",
+		run:   swaps,
+	},
+	{
 		name: "c-library", doc: "docs/library.md", limit: 30 * time.Second,
 		claim: "The pools for C programs serve on this GPU",
 		run:   cLibrary,
