@@ -25,7 +25,7 @@ import (
 	"gpumem/policy/frameworks"
 )
 
-var turnKills = flag.Int("turn-kills", 12, "how often TestKilledByTurns kills or stops a program; 1000 for the long run")
+var turnKills = flag.Int("turn-kills", 12, "how often TestKilledByTurns kills a program; 1000 for the long run")
 
 var returns = flag.Int("returns", 10, "how often a program's memory leaves and returns in TestContents...; 1000 for the long run")
 
@@ -284,7 +284,7 @@ func TestContentsAfterEachReturn(t *testing.T) {
 					t.Skip("skipped: -short")
 				}
 				tb := newTable(t, 512*mib, policyOf(t, policy))
-				c := tb.start(lendNever, append(slices.Clone(words), "7", "48")...)
+				c := tb.start(lendNever, append(slices.Clone(words), "7", "24")...)
 				c.mustAnswer()
 				r := rand.New(rand.NewPCG(1, 2))
 				for range *returns {
@@ -306,7 +306,7 @@ func TestContentsFindsAPlantedFault(t *testing.T) {
 		for plant, wrong := range map[string]bool{"": false, "lost": true, "swapped": true} {
 			t.Run(name+" "+plant, func(t *testing.T) {
 				tb := newTable(t, 512*mib)
-				c := tb.start(lendNever+" GPUMEM_LIBCUDA="+filepath.Join(tb.dir, "planted.so")+" PLANT="+plant, append(slices.Clone(words), "7", "48")...)
+				c := tb.start(lendNever+" GPUMEM_LIBCUDA="+filepath.Join(tb.dir, "planted.so")+" PLANT="+plant, append(slices.Clone(words), "7", "24")...)
 				c.mustAnswer()
 				err := c.swap(rand.New(rand.NewPCG(1, 2)))
 				if found := err != nil && strings.Contains(err.Error(), "block "); found != wrong || !found && err != nil {
@@ -319,12 +319,12 @@ func TestContentsFindsAPlantedFault(t *testing.T) {
 
 // TestContentsByTurns: programs whose memory exceeds the lease run by turns, and each has what it wrote.
 func TestContentsByTurns(t *testing.T) {
-	tb := newTable(t, 128*mib)
+	tb := newTable(t, 40*mib)
 	var all []*turner
 	for _, words := range contentsPrograms(t) {
-		all = append(all, tb.start("GPUMEM_TURNS=50000000", append(slices.Clone(words), fmt.Sprint(len(all)+1), "64")...))
+		all = append(all, tb.start("GPUMEM_TURNS=50000000", append(slices.Clone(words), fmt.Sprint(len(all)+1), "16")...))
 	}
-	all = append(all, tb.start("GPUMEM_TURNS=50000000", "turns", "contents", "9", "64"))
+	all = append(all, tb.start("GPUMEM_TURNS=50000000", "turns", "contents", "9", "16"))
 	var group sync.WaitGroup
 	for _, c := range all {
 		group.Go(func() {
@@ -390,24 +390,27 @@ func TestKilledByTurns(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	tb := newTable(t, 128*mib)
+	tb := newTable(t, 40*mib)
 	temporary := t.TempDir()
 	started := 0
 	start := func() *feeder {
 		started++
-		return tb.start("GPUMEM_TURNS=1000000 TMPDIR="+temporary, "turns", "contents", fmt.Sprint(started), "64").feed()
+		return tb.start("GPUMEM_TURNS=1000000 TMPDIR="+temporary, "turns", "contents", fmt.Sprint(started), "16").feed()
 	}
 	all := []*feeder{start(), start(), start()}
 	latest := time.Duration(0)
-	for n := range *turnKills {
+	kills, stops := 0, 0
+	for kills < *turnKills {
 		victim := all[r.IntN(len(all))]
 		tb.moment(r, all, victim)
 		if r.IntN(4) == 0 { // stopped, not killed
+			stops++
 			tb.stop(victim, time.Duration(r.IntN(1000))*time.Millisecond)
 			continue
 		}
 		victim.kill()
-		latest = max(latest, tb.balance(fmt.Sprintf("kill %d of process %d", n, victim.Process.Pid), all))
+		kills++
+		latest = max(latest, tb.balance(fmt.Sprintf("kill %d, of process %d", kills, victim.Process.Pid), all))
 		all[slices.Index(all, victim)] = start()
 	}
 	for _, f := range all {
@@ -419,7 +422,7 @@ func TestKilledByTurns(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("%v are left, %v", left, err)
 	}
-	t.Logf("%d kills and stops; the books were right %v after one at most", *turnKills, latest)
+	t.Logf("%d kills and %d stops; the books were right %v after a kill at most", kills, stops, latest)
 }
 
 // feeder has a program check its blocks again and again.

@@ -301,6 +301,18 @@ func someCosts() (medians, model map[string]float64) {
 	return medians, model
 }
 
+func TestCompareSwaps(t *testing.T) {
+	const bytes = 256 << 20
+	list := func(freed float64) []swapped {
+		return []swapped{{time.Second, 2 * time.Second, bytes}, {time.Second, time.Second, freed}, {time.Second, time.Second, bytes + 4096}}
+	}
+	compareAll(t, []comparison{
+		{name: "all is free", do: func(c *call) { c.compareSwaps(256, list(bytes)) }},
+		{name: "a page is kept", do: func(c *call) { c.compareSwaps(256, list(bytes-2<<20)) },
+			faults: []string{"256 MiB left the GPU, and 254.00 MiB are free that were not"}},
+	})
+}
+
 func TestCompareCosts(t *testing.T) {
 	medians, model := someCosts()
 	with := func(row string, us float64) func(*call) {
