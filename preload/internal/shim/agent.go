@@ -423,24 +423,30 @@ func reasonOf(err error) ledger.Reason {
 var errNotDrained = fmt.Errorf("its work did not end within %v", drainWithin)
 
 // drain waits for all work of the program, with a deadline: the wait is the driver's and cannot be
-// ended, so it is left alone where it lasts.
+// ended, so it is left alone where it lasts. The next drain waits for that to end, and then once more: what
+// was submitted since is not in it, and of the legacy stream nothing else tells.
 func (a *Agent) drain(p *Pool) error {
-	if a.draining == nil {
-		done := make(chan error, 1)
-		a.draining = done
-		go func() { done <- p.flush() }()
-	}
 	deadline := time.NewTimer(drainWithin)
 	defer deadline.Stop()
-	select {
-	case err := <-a.draining:
-		a.draining = nil
-		if err != nil {
-			return err
+	for begun := false; ; {
+		if a.draining == nil {
+			done := make(chan error, 1)
+			a.draining, begun = done, true
+			go func() { done <- p.flush() }()
 		}
-		return a.Gate.Running()
-	case <-deadline.C:
-		return errNotDrained
+		select {
+		case err := <-a.draining:
+			a.draining = nil
+			if !begun {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			return a.Gate.Running()
+		case <-deadline.C:
+			return errNotDrained
+		}
 	}
 }
 

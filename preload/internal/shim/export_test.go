@@ -5,3 +5,9 @@ func (c *Charges) Waiting() bool { return c.under.waiting.Load() }
 
 // Attempts is how often a request that is refused is tried while memory is being released.
 const Attempts = attempts
+
+// NewDrainer returns an agent that does nothing by itself.
+func NewDrainer(g Gate) *Agent { return &Agent{AgentConfig: AgentConfig{Gate: g}} }
+
+// Drain waits for the work of a pool.
+func (a *Agent) Drain(p *Pool) error { return a.drain(p) }
