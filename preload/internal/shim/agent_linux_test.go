@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gpumem"
+	"gpumem/device"
 	"gpumem/node/ledger"
 	"gpumem/preload/internal/shim"
 )
@@ -493,6 +494,39 @@ func TestDrainAfterOneThatWasLate(t *testing.T) {
 	if err := l.pool.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// lateRefusal is an account that refuses once what is free when the refusal is looked at.
+type lateRefusal struct {
+	*shim.Lease
+	refusals atomic.Int32 // that are left
+}
+
+func (a *lateRefusal) Take(k shim.Part, bytes uint64) error {
+	if a.refusals.Add(-1) >= 0 {
+		return fmt.Errorf("%w: what others held a moment ago", device.ErrOutOfMemory)
+	}
+	return a.Lease.Take(k, bytes)
+}
+
+// TestRoomAfterTheRefusal: a request that is refused because of what others hold, and release before that is looked at, is
+// tried again.
+func TestRoomAfterTheRefusal(t *testing.T) {
+	path := newTurns(t, 16*mib)
+	s := newSeated(t, path, "elastic", 1, time.Hour, 0)
+	account := &lateRefusal{Lease: s.lease}
+	pool := openOn(t, s.d, "elastic", shim.Config{Account: account, Room: shim.Room, WaitRoom: s.agent.WaitRoom})
+	account.refusals.Store(3) // the request is tried some times before
+	if _, err := pool.Alloc(mib); err != nil {
+		t.Errorf("%v; %q", err, s.said())
+	}
+	if n := account.refusals.Load(); n >= 0 {
+		t.Errorf("%d refusals are left: the request was not refused", n+1)
+	}
+	if err := pool.Close(); err != nil {
+		t.Error(err)
+	}
+	s.end()
 }
 
 // TestStays: what cannot leave is not waited for, and says why.
