@@ -376,9 +376,11 @@ const mostWaits = 100
 
 // askAgain asks anew after a refusal, as long as others may leave for the request.
 func (p *Pool) askAgain(r gpumem.Request, err error) (b gpumem.Block, _ error) {
-	w := p.waitRoom(r.Bytes)
+	page := p.dev.info.Page
+	whole := (r.Bytes + page - 1) / page * page // the pool takes no less, and less may be left all the time
+	w := p.waitRoom(whole)
 	defer w.End()
-	for waits := 0; waits < mostWaits && errors.Is(err, gpumem.ErrOutOfMemory) && p.waitForRoom(w, r.Bytes); waits++ {
+	for waits := 0; waits < mostWaits && errors.Is(err, gpumem.ErrOutOfMemory) && p.waitForRoom(w, whole); waits++ {
 		b, err = p.ask(r)
 	}
 	return b, err
