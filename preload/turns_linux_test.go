@@ -347,7 +347,7 @@ func TestContentsByTurns(t *testing.T) {
 
 // TestWorkThatDoesNotEnd: a program whose work waits for a thread at the gate, or for nothing that comes, is
 // not made to leave for longer than the deadline: it goes on, its record says why it stays, and who waits
-// for its memory is refused, and says so. When the work has ended it has what it wrote.
+// for its memory says so. When the work has ended both have what they wrote.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	for mode, reason := range map[string]ledger.Reason{
 		"host-function": ledger.NotDrained, "kernel": ledger.NotDrained, "value": ledger.NotDrained, "capture": ledger.Capturing,
@@ -365,9 +365,11 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 			if e.Reason != reason || e.State != ledger.In {
 				t.Errorf("%v, because %v; want in, because %v", e.State, e.Reason, reason)
 			}
-			err := other.answer()
-			if _ = other.ended(); err == nil || !strings.Contains(err.Error(), "cuMemAlloc_v2: 2") || !strings.Contains(other.said.String(), "others cannot make room for it") {
-				t.Errorf("%v; want a refusal, and that it is said", err)
+			waits := "a request of 60 MiB waits: another process holds "
+			for begin := time.Now(); !strings.Contains(other.said.String(), waits); time.Sleep(time.Millisecond) {
+				if time.Since(begin) > late {
+					t.Fatalf("said %q, want that it waits", other.said)
+				}
 			}
 			if mode != "host-function" {
 				c.tell("go")
@@ -376,8 +378,15 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 			if said := c.said.String(); !strings.Contains(said, "its memory stays on the GPU: ") || strings.Count(said, "\n") != 1 {
 				t.Errorf("said %q", said)
 			}
-			must(t, c.in.Close())
-			must(t, c.ended())
+			other.mustAnswer() // it has what it waits for
+			c.tell("")         // and so has the first one
+			other.tell("")
+			c.mustAnswer()
+			other.mustAnswer()
+			for _, p := range []*turner{c, other} {
+				must(t, p.in.Close())
+				must(t, p.ended())
+			}
 		})
 	}
 }
@@ -400,7 +409,7 @@ func TestKilledByTurns(t *testing.T) {
 	all := []*feeder{start(), start(), start()}
 	latest := time.Duration(0)
 	kills, stops := 0, 0
-	for kills < *turnKills {
+	for kills < *turnKills && !t.Failed() {
 		victim := all[r.IntN(len(all))]
 		tb.moment(r, all, victim)
 		if r.IntN(4) == 0 { // stopped, not killed

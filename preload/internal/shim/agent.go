@@ -49,9 +49,10 @@ type Agent struct {
 	cost     time.Duration
 	swaps    uint64
 	onHost   uint64
-	draining chan error // of a wait for the GPU that was not over in time; nil for none
-	said     string     // the last line that was said: what goes on is said once
-	asked    ledger.Ask // by hand, and the number of that request, as of the last plan: away, of the one that had it leave
+	draining chan error    // of a wait for the GPU that was not over in time; nil for none
+	within   time.Duration // of the next drain; 0: drainWithin
+	said     string        // the last line that was said: what goes on is said once
+	asked    ledger.Ask    // by hand, and the number of that request, as of the last plan: away, of the one that had it leave
 	asks     uint64
 	looked   time.Time // when the last look was
 	waits    bool      // at the last look the program had work and no memory for it
@@ -80,6 +81,7 @@ type request struct {
 	asks    bool      // a thread waits in Again; guarded by the agent's mu
 	again   chan bool // true: try again; false: there will not be enough
 	blocked time.Time // since when nobody could make room; zero: somebody could
+	said    bool      // that it waits for what others may be able to do later
 }
 
 // Totals are what turns have cost a process.
@@ -132,12 +134,14 @@ const (
 	// lookAgain is how often an agent looks. A request waits half of it on average before anything
 	// happens, which is small beside the copy of a gibibyte.
 	lookAgain = 20 * time.Millisecond
-	// gateWithin is how long the calls that are under way may take to return, and drainWithin how
-	// long the work that was queued may take to end, while threads wait at the closed gate: a host
-	// function or a kernel that waits for one of them would wait for ever.
-	gateWithin  = 200 * time.Millisecond
+	// drainWithin is how long calls that are under way and work that was queued may take to end, while
+	// threads wait at the closed gate: a host function or a kernel that waits for one of them would wait
+	// for ever. Some programs queue more, or copy and wait in one call, so each failure doubles it, up to
+	// mostDrain.
 	drainWithin = 2 * time.Second
-	// notAgain is how long a process is not asked after it could not leave.
+	mostDrain   = 16 * time.Second
+	// notAgain is how long a process is not asked after it could not leave; more where the wait was longer,
+	// so that one whose work never ends stands still for a sixth of its time at most.
 	notAgain = 10 * time.Second
 	// neverFor is how long nobody must be able to make room for a request before it is refused: what
 	// the others say of themselves may be a look older.
@@ -145,6 +149,19 @@ const (
 	// tellEvery is how often a process that has nothing new says that it lives, see ledger.Silence.
 	tellEvery = time.Second
 )
+
+// passesIn is how long nobody must be able to make room for a request before it is refused, where the
+// reason of one of the others may pass: some of its tries to leave.
+var passesIn = time.Minute
+
+// passes reports whether a reason may be another one soon.
+func passes(r ledger.Reason) bool {
+	switch r {
+	case ledger.NotDrained, ledger.Capturing, ledger.NoHostMemory, ledger.Silent, ledger.Unreadable:
+		return true
+	}
+	return false
+}
 
 // NewAgent starts an agent.
 func NewAgent(c AgentConfig) *Agent {
@@ -371,17 +388,7 @@ func (a *Agent) leave() {
 		return
 	}
 	a.become(ledger.Leaving)
-	if err := a.Gate.Close(gateWithin); err != nil {
-		reason := ledger.NotDrained
-		if errors.Is(err, ErrGateUnseen) {
-			reason = ledger.NoGate
-		}
-		a.stays(reason, err.Error())
-		return
-	}
-	if err := a.drain(p); err != nil {
-		a.Gate.Open()
-		a.stays(ledger.NotDrained, err.Error())
+	if err := a.stop(p, begun); err != nil {
 		return
 	}
 	stop := a.showLife()
@@ -405,6 +412,28 @@ func (a *Agent) leave() {
 	a.become(ledger.Away)
 }
 
+// stop closes the gate, and waits until the GPU has no work of the program. After an error the gate is
+// open, and the process stays.
+func (a *Agent) stop(p *Pool, begun time.Time) error {
+	within := max(a.within, drainWithin)
+	until := begun.Add(within)
+	err := a.Gate.Close(within)
+	if errors.Is(err, ErrGateUnseen) {
+		a.stays(ledger.NoGate, err.Error())
+		return err
+	}
+	if err == nil {
+		if err = a.drain(p, until); err == nil {
+			return nil
+		}
+		a.Gate.Open()
+	}
+	a.stays(ledger.NotDrained, fmt.Sprintf("%v, within %v", err, within))
+	a.until = time.Now().Add(notAgain / drainWithin * within)
+	a.within = min(2*within, mostDrain)
+	return err
+}
+
 // reasonOf returns the reason that stands for an error of [Pool.Leave].
 func reasonOf(err error) ledger.Reason {
 	switch {
@@ -420,13 +449,13 @@ func reasonOf(err error) ledger.Reason {
 	return ledger.NotDrained
 }
 
-var errNotDrained = fmt.Errorf("its work did not end within %v", drainWithin)
+var errNotDrained = errors.New("its work did not end")
 
 // drain waits for all work of the program, with a deadline: the wait is the driver's and cannot be
 // ended, so it is left alone where it lasts. The next drain waits for that to end, and then once more: what
 // was submitted since is not in it, and of the legacy stream nothing else tells.
-func (a *Agent) drain(p *Pool) error {
-	deadline := time.NewTimer(drainWithin)
+func (a *Agent) drain(p *Pool, until time.Time) error {
+	deadline := time.NewTimer(time.Until(until))
 	defer deadline.Stop()
 	for begun := false; ; {
 		if a.draining == nil {
@@ -587,20 +616,40 @@ func (a *Agent) serveRequests() {
 		return
 	}
 	slot := a.Seat.Slot()
-	never := slices.ContainsFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
-	switch {
-	case !never:
-		r.blocked = time.Time{}
-	case r.blocked.IsZero():
-		r.blocked = time.Now()
-	}
+	i := slices.IndexFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
 	switch {
 	case slices.Contains(p.Serve, slot):
 		a.become(ledger.In) // its turn begins: who has left for it comes back at once, and would end one that is over
 		a.answer(r, true)
-	case never && time.Since(r.blocked) > neverFor:
-		_ = a.Seat.Unqueue()
-		a.say(fmt.Sprintf("a request of %s is refused: others cannot make room for it", size.Format(r.bytes)))
-		a.answer(r, false)
+	case i >= 0:
+		a.blocked(r, p.Blocked[i])
+	default:
+		r.blocked = time.Time{}
 	}
+}
+
+// blocked refuses a request for which nobody can make room, after a while.
+func (a *Agent) blocked(r *request, by ledger.Blocked) {
+	if r.blocked.IsZero() {
+		r.blocked = time.Now()
+	}
+	took := time.Since(r.blocked)
+	if took <= neverFor {
+		return
+	}
+	words := "others cannot make room for it"
+	if i := slices.IndexFunc(by.Holders, func(h ledger.Holder) bool { return passes(h.Reason) }); i >= 0 {
+		h := by.Holders[i]
+		words = fmt.Sprintf("another process holds %s, and %v", size.Format(h.Bytes), h.Reason)
+		if took <= passesIn {
+			if !r.said {
+				r.said = true
+				a.say(fmt.Sprintf("a request of %s waits: %s", size.Format(r.bytes), words))
+			}
+			return
+		}
+	}
+	_ = a.Seat.Unqueue()
+	a.say(fmt.Sprintf("a request of %s is refused: %s", size.Format(r.bytes), words))
+	a.answer(r, false)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -124,7 +125,10 @@ type seated struct {
 	found  atomic.Uint32             // the reason that it returns
 	onHost func(bytes uint64) (shim.HostMemory, error)
 	said   func() []string
+	reason atomic.Uint32 // a ledger.Reason why it stays
 }
+
+func (s *seated) setReason(r ledger.Reason) { s.reason.Store(uint32(r)) }
 
 // newTurns makes a ledger by turns.
 func newTurns(t *testing.T, limit uint64) string {
@@ -138,15 +142,14 @@ func newTurns(t *testing.T, limit uint64) string {
 
 func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.Duration, stays ...ledger.Reason) *seated {
 	t.Helper()
-	reason := ledger.NoReason
-	if len(stays) > 0 {
-		reason = stays[0]
-	}
 	lease, err := shim.Join(path, "", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &seated{lender: newLender(t, spec, seed), gate: newGate(), lease: lease, onHost: shim.Room}
+	if len(stays) > 0 {
+		s.setReason(stays[0])
+	}
 	var mu sync.Mutex
 	var lines []string
 	s.said = func() []string {
@@ -156,7 +159,7 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 	}
 	s.agent = shim.NewAgent(shim.AgentConfig{
 		Gate: s.gate, Seat: lease.Member, LendAfter: lend, Quantum: quantum,
-		Pool: s.opened.Load, Reason: func() ledger.Reason { return reason },
+		Pool: s.opened.Load, Reason: func() ledger.Reason { return ledger.Reason(s.reason.Load()) },
 		Look: func() ledger.Reason {
 			s.looks.Add(1)
 			return ledger.Reason(s.found.Load())
@@ -496,6 +499,44 @@ func TestDrainAfterOneThatWasLate(t *testing.T) {
 	}
 }
 
+// TestWaitsForWhatPasses: a request waits while the one that holds the memory cannot leave for a reason that passes, says so
+// once, and is refused with that reason where it does not pass; and is served where it has.
+func TestWaitsForWhatPasses(t *testing.T) {
+	for _, isOver := range []bool{false, true} {
+		back := shim.SetPassesIn(3 * time.Second)
+		path := newTurns(t, 16*mib)
+		busy := newSeated(t, path, "elastic", 1, 0, 20*time.Millisecond, ledger.Capturing)
+		other := newSeated(t, path, "elastic", 2, 0, 20*time.Millisecond)
+		if _, err := busy.pool.Alloc(10 * mib); err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan error, 1)
+		go func() {
+			_, err := other.pool.Alloc(10 * mib)
+			served <- err
+		}()
+		for len(other.said()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if isOver {
+			busy.setReason(ledger.NoReason)
+		}
+		if err := <-served; (err == nil) != isOver {
+			t.Errorf("the reason has passed: %t; %v", isOver, err)
+		}
+		want := []string{"a request of 10 MiB waits: another process holds 10 MiB, and a stream capture is under way"}
+		if !isOver {
+			want = append(want, "a request of 10 MiB is refused: another process holds 10 MiB, and a stream capture is under way")
+		}
+		if said := other.said(); !slices.Equal(said, want) {
+			t.Errorf("said %q, want %q", said, want)
+		}
+		busy.end()
+		other.end()
+		back()
+	}
+}
+
 // lateRefusal is an account that refuses once what is free when the refusal is looked at.
 type lateRefusal struct {
 	*shim.Lease
@@ -527,6 +568,22 @@ func TestRoomAfterTheRefusal(t *testing.T) {
 		t.Error(err)
 	}
 	s.end()
+}
+
+// TestWaitsForWholePages: a request for less than is left, and for more than the pages that fit into it, waits until another
+// has left.
+func TestWaitsForWholePages(t *testing.T) {
+	path := newTurns(t, 17*mib-4096)
+	holds := newSeated(t, path, "elastic", 1, 0, 20*time.Millisecond)
+	other := newSeated(t, path, "elastic", 2, 0, 20*time.Millisecond)
+	if _, err := holds.pool.Alloc(16 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.pool.Alloc(mib - 8192); err != nil {
+		t.Errorf("%v; %q", err, other.said())
+	}
+	holds.end()
+	other.end()
 }
 
 // TestStays: what cannot leave is not waited for, and says why.

@@ -1,5 +1,7 @@
 package shim
 
+import "time"
+
 // Waiting reports whether a refused request waits for a release of another thread.
 func (c *Charges) Waiting() bool { return c.under.waiting.Load() }
 
@@ -10,4 +12,11 @@ const Attempts = attempts
 func NewDrainer(g Gate) *Agent { return &Agent{AgentConfig: AgentConfig{Gate: g}} }
 
 // Drain waits for the work of a pool.
-func (a *Agent) Drain(p *Pool) error { return a.drain(p) }
+func (a *Agent) Drain(p *Pool) error { return a.drain(p, time.Now().Add(drainWithin)) }
+
+// SetPassesIn sets how long a request waits for what may pass, and returns what sets it back. No agent runs.
+func SetPassesIn(d time.Duration) (back func()) {
+	before := passesIn
+	passesIn = d
+	return func() { passesIn = before }
+}
