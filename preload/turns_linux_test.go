@@ -25,9 +25,9 @@ import (
 	"gpumem/policy/frameworks"
 )
 
-var turnKills = flag.Int("turn-kills", 12, "how often TestKilledByTurns kills a program; 1000 for the long run")
+var turnKills = flag.Int("turn-kills", 8, "how often TestKilledByTurns kills a program; 1000 for the long run")
 
-var returns = flag.Int("returns", 10, "how often a program's memory leaves and returns in TestContents...; 1000 for the long run")
+var returns = flag.Int("returns", 6, "how often a program's memory leaves and returns in TestContents...; 1000 for the long run")
 
 const mib = 1 << 20
 
@@ -278,11 +278,12 @@ func contentsPrograms(t *testing.T) map[string][]string {
 // returned, in blocks of all sizes that are allocated and freed between.
 func TestContentsAfterEachReturn(t *testing.T) {
 	for name, words := range contentsPrograms(t) {
-		for _, policy := range []string{"elastic", "vmm", "platform"} {
+		policies := []string{"elastic", "vmm", "platform"}
+		if name != "C" || testing.Short() {
+			policies = policies[:1]
+		}
+		for _, policy := range policies {
 			t.Run(name+" "+policy, func(t *testing.T) {
-				if testing.Short() && (policy != "elastic" || name != "C") {
-					t.Skip("skipped: -short")
-				}
 				tb := newTable(t, 512*mib, policyOf(t, policy))
 				c := tb.start(lendNever, append(slices.Clone(words), "7", "24")...)
 				c.mustAnswer()
@@ -353,6 +354,7 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 		"host-function": ledger.NotDrained, "kernel": ledger.NotDrained, "value": ledger.NotDrained, "capture": ledger.Capturing,
 	} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel() // most of it is a wait for the next try
 			tb := newTable(t, 100*mib, "GPUMEM_SIM_KERNEL=1us")
 			c := tb.start("GPUMEM_TURNS=20000000", "turns", mode, "60")
 			c.mustAnswer()
@@ -389,6 +391,27 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStoppedByTurns: a program whose memory is away waits while the one that holds the GPU is stopped, also for longer than
+// others wait for a sign of life, and both go on when that goes on.
+func TestStoppedByTurns(t *testing.T) {
+	tb := newTable(t, 24*mib)
+	first := tb.start("GPUMEM_TURNS=20000000", "turns", "contents", "1", "16")
+	first.mustAnswer()
+	second := tb.start("GPUMEM_TURNS=20000000", "turns", "contents", "2", "16")
+	second.mustAnswer()
+	first.until("away", isAway)
+	must(t, second.Process.Signal(syscall.SIGSTOP))
+	first.tell("")
+	second.until("silent", func(e ledger.Entry) bool { return time.Now().UnixNano()-e.Seen > int64(ledger.Silence) })
+	first.until("waiting", func(e ledger.Entry) bool { return e.State == ledger.Waiting && e.Ticket != 0 })
+	must(t, second.Process.Signal(syscall.SIGCONT))
+	first.mustAnswer()
+	second.tell("")
+	second.mustAnswer()
+	first.end()
+	second.end()
 }
 
 // TestKilledByTurns kills and stops programs whose memory leaves and returns all the time, mostly while it moves.

@@ -55,7 +55,7 @@ def check():
 
 def churn(steps):
     for _ in range(steps):
-        if blocks and r.randrange(300) < len(blocks):
+        if blocks and r.randrange(100) < len(blocks):
             at = r.choice(list(blocks))
             must("cuMemFree_v2", address(at))
             del blocks[at]
@@ -67,7 +67,7 @@ def answer():
     print("ok", len(blocks), sum(map(len, blocks.values())), flush=True)
 
 
-churn(900)
+churn(300)
 answer()
 for line in sys.stdin:
     check()
