@@ -122,16 +122,17 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutTurnsAreTheDriversOwn: in a program that lends nothing and takes no turns, a function that is not served is
-// one jump to the driver's own, also of those that pass the gate elsewhere. With turns these go to
-// the gate, so that the test would see it.
+// TestCallsWithoutTurnsAreTheDriversOwn: in a program that lends nothing and takes no turns, a function that
+// is not served is one jump to the driver's own, also of those that pass the gate elsewhere. With turns these
+// go to the gate, so that the test would see it.
 func TestCallsWithoutTurnsAreTheDriversOwn(t *testing.T) {
 	b := libraries(t)
 	if *builtIn != "" {
 		t.Skip("SKIPPED: -built: the machine of a bundle may have no C compiler, which this program needs")
 	}
 	program := filepath.Join(t.TempDir(), "table")
-	if out, err := exec.Command("gcc", "-O1", "-Wall", "-o", program, "testdata/table.c", "-ldl").CombinedOutput(); err != nil {
+	gcc := exec.Command("gcc", "-O1", "-Wall", "-o", program, "testdata/table.c", "-ldl")
+	if out, err := gcc.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	front, err := os.ReadFile("front/front.c")
@@ -151,7 +152,8 @@ func TestCallsWithoutTurnsAreTheDriversOwn(t *testing.T) {
 	driver := filepath.Join(b.driver, "libcuda.so.1")
 	for _, environ := range []string{"GPUMEM_LEND=", lend} {
 		cmd := exec.Command(program, driver, "names/cuda.txt")
-		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+driver, "GPUMEM_DEVICE=sim:1GiB", environ)
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+b.front, "GPUMEM_LIBCUDA="+driver)
+		cmd.Env = append(cmd.Env, "GPUMEM_DEVICE=sim:1GiB", environ)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -180,7 +182,9 @@ func TestCallsWithoutTurnsAreTheDriversOwn(t *testing.T) {
 }
 
 // streamMakers are noted where there is a gate.
-var streamMakers = map[string]bool{"cuStreamCreate": true, "cuStreamCreateWithPriority": true, "cuGreenCtxStreamCreate": true}
+var streamMakers = map[string]bool{
+	"cuStreamCreate": true, "cuStreamCreateWithPriority": true, "cuGreenCtxStreamCreate": true,
+}
 
 // TestContainersHaveNoGate: the mark of a container's folder decides, not its environment.
 func TestContainersHaveNoGate(t *testing.T) {

@@ -25,10 +25,11 @@ func newGroup(t *testing.T, limit uint64) group {
 	why := "none has a memory controller"
 	for line := range strings.Lines(string(self)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		g := group{filepath.Join("/sys/fs/cgroup", fields[2], fmt.Sprintf("gpumem-test-%d", os.Getpid())), "memory.max", "memory.current"}
+		name := filepath.Join(fields[2], fmt.Sprintf("gpumem-test-%d", os.Getpid()))
+		g := group{"/sys/fs/cgroup" + name, "memory.max", "memory.current"}
 		switch {
 		case fields[1] == "memory":
-			g = group{strings.Replace(g.folder, "/cgroup/", "/cgroup/memory/", 1), "memory.limit_in_bytes", "memory.usage_in_bytes"}
+			g = group{"/sys/fs/cgroup/memory" + name, "memory.limit_in_bytes", "memory.usage_in_bytes"}
 		case fields[1] != "":
 			continue
 		}
@@ -71,7 +72,8 @@ func inSmallHost(t *testing.T, command ...string) []string {
 	t.Helper()
 	meminfo := filepath.Join(t.TempDir(), "meminfo")
 	must(t, os.WriteFile(meminfo, []byte("MemTotal: 1048576 kB\nMemFree: 524288 kB\nMemAvailable: 524288 kB\n"), 0o644))
-	words := []string{"unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, meminfo}
+	words := []string{"unshare", "--user", "--map-root-user", "--mount"}
+	words = append(words, "/bin/sh", "-c", `mount --bind "$0" /proc/meminfo && exec "$@"`, meminfo)
 	if out, err := exec.Command(words[0], append(words[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("SKIPPED: no namespace of mounts can be made here: %v %s", err, out)
 	}
@@ -110,7 +112,8 @@ func TestHostTooSmall(t *testing.T) {
 			must(t, err)
 			c.Path, c.Args = path, words
 			out, err := output(c)
-			if err == nil || !strings.Contains(out, "what leaves a lease of 1 GiB needs as much of the host, and "+tc.by) || !strings.Contains(out, " has room for ") {
+			want := "what leaves a lease of 1 GiB needs as much of the host, and " + tc.by
+			if err == nil || !strings.Contains(out, want) || !strings.Contains(out, " has room for ") {
 				t.Errorf("%v: %q; want a refusal by %s, with what it has room for", err, out, tc.by)
 			}
 			if _, err := os.Stat(ran); err == nil {
@@ -120,8 +123,8 @@ func TestHostTooSmall(t *testing.T) {
 	}
 }
 
-// TestHostIsFullLater: the limit of a control group is lowered while a program runs. Its memory stays on the GPU, it goes
-// on, and the kernel kills nobody for want of memory.
+// TestHostIsFullLater: the limit of a control group is lowered while a program runs. Its memory stays on the
+// GPU, it goes on, and the kernel kills nobody for want of memory.
 func TestHostIsFullLater(t *testing.T) {
 	g := newGroup(t, 2048*mib)
 	tb := newTable(t, 512*mib)

@@ -44,7 +44,8 @@ var buildTurns = sync.OnceValues(func() (dir string, err error) {
 		"gcc -O2 -Wall -o DIR/turns testdata/turns.c -ldl -lpthread",
 		// Linked to an empty library of that path: the driver's own has the name of the front's.
 		"gcc -shared -o DIR/driver.so -x c /dev/null",
-		"gcc -O1 -Wall -shared -fPIC -DDRIVER=\"DIR/driver.so\" -o DIR/planted.so testdata/planted.c -Wl,--no-as-needed DIR/driver.so -ldl -lpthread",
+		"gcc -O1 -Wall -shared -fPIC -DDRIVER=\"DIR/driver.so\" -o DIR/planted.so testdata/planted.c" +
+			" -Wl,--no-as-needed DIR/driver.so -ldl -lpthread",
 		"cp " + filepath.Join(b.driver, "libcuda.so.1") + " " + driver,
 	} {
 		words := strings.Fields(strings.ReplaceAll(c, "DIR", dir))
@@ -78,7 +79,8 @@ func newTable(t *testing.T, limit uint64, environment ...string) *table {
 		t.Fatal(err)
 	}
 	at := t.TempDir()
-	tb := &table{t: t, b: b, dir: dir, path: filepath.Join(at, "ledger"), device: "sim@" + filepath.Join(at, "gpu"), environment: environment}
+	tb := &table{t: t, b: b, dir: dir, path: filepath.Join(at, "ledger"), environment: environment}
+	tb.device = "sim@" + filepath.Join(at, "gpu")
 	spec, err := open.Parse(tb.device + ",total=4GiB,create")
 	must(t, err)
 	must(t, spec.Make())
@@ -136,7 +138,8 @@ func (tb *table) start(environment string, command ...string) *turner {
 	if !strings.Contains(path, "/") {
 		path = filepath.Join(tb.dir, path)
 	}
-	c := &turner{Cmd: exec.Command(path, command[1:]...), t: tb.t, table: tb, name: strings.Join(command[1:], " "), lines: make(chan string, 100), said: &lockedBuffer{}}
+	c := &turner{Cmd: exec.Command(path, command[1:]...), t: tb.t, table: tb, name: strings.Join(command[1:], " ")}
+	c.lines, c.said = make(chan string, 100), &lockedBuffer{}
 	c.Env = append(os.Environ(), "LD_LIBRARY_PATH="+tb.b.front, "GPUMEM_LIBCUDA="+filepath.Join(tb.b.driver, "libcuda.so.1"),
 		"GPUMEM_DEVICE="+tb.device, "GPUMEM_REPORT=0", "GPUMEM_LEDGER="+tb.path, "GPUMEM_SIM_CONTENTS=1GiB")
 	c.Env = append(append(c.Env, tb.environment...), strings.Fields(environment)...)
@@ -307,7 +310,8 @@ func TestContentsFindsAPlantedFault(t *testing.T) {
 		for plant, wrong := range map[string]bool{"": false, "lost": true, "swapped": true} {
 			t.Run(name+" "+plant, func(t *testing.T) {
 				tb := newTable(t, 512*mib)
-				c := tb.start(lendNever+" GPUMEM_LIBCUDA="+filepath.Join(tb.dir, "planted.so")+" PLANT="+plant, append(slices.Clone(words), "7", "24")...)
+				environment := lendNever + " PLANT=" + plant + " GPUMEM_LIBCUDA=" + filepath.Join(tb.dir, "planted.so")
+				c := tb.start(environment, append(slices.Clone(words), "7", "24")...)
 				c.mustAnswer()
 				err := c.swap(rand.New(rand.NewPCG(1, 2)))
 				if found := err != nil && strings.Contains(err.Error(), "block "); found != wrong || !found && err != nil {
@@ -351,7 +355,8 @@ func TestContentsByTurns(t *testing.T) {
 // for its memory says so. When the work has ended both have what they wrote.
 func TestWorkThatDoesNotEnd(t *testing.T) {
 	for mode, reason := range map[string]ledger.Reason{
-		"host-function": ledger.NotDrained, "kernel": ledger.NotDrained, "value": ledger.NotDrained, "capture": ledger.Capturing,
+		"host-function": ledger.NotDrained, "kernel": ledger.NotDrained, "value": ledger.NotDrained,
+		"capture": ledger.Capturing,
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel() // most of it is a wait for the next try
@@ -393,8 +398,8 @@ func TestWorkThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestStoppedByTurns: a program whose memory is away waits while the one that holds the GPU is stopped, also for longer than
-// others wait for a sign of life, and both go on when that goes on.
+// TestStoppedByTurns: a program whose memory is away waits while the one that holds the GPU is stopped, also for
+// longer than others wait for a sign of life, and both go on when that goes on.
 func TestStoppedByTurns(t *testing.T) {
 	tb := newTable(t, 24*mib)
 	first := tb.start("GPUMEM_TURNS=20000000", "turns", "contents", "1", "16")
@@ -414,7 +419,8 @@ func TestStoppedByTurns(t *testing.T) {
 	second.end()
 }
 
-// TestKilledByTurns kills and stops programs whose memory leaves and returns all the time, mostly while it moves.
+// TestKilledByTurns kills and stops programs whose memory leaves and returns all the time, mostly while it is
+// on its way.
 // The others lose no byte, and go on; the books are right when the process is gone: the ledger and the GPU
 // have, of each process that lives, the same bytes, and nothing of others. What left lies in memory of
 // the host without a name, and so nothing is left of it.

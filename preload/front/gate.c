@@ -106,10 +106,11 @@ __attribute__((noinline, cold)) void gm_wait_for_gate(struct gm_passing *p) {
   do {
     __atomic_store_n(&p->in, p->in - 1, __ATOMIC_RELEASE);
     // The gate may have opened and closed again before this thread runs. Then it has not been counted since.
-    for (int closing; (closing = __atomic_load_n(&gm_closed, __ATOMIC_ACQUIRE)); futex(&gm_closed, FUTEX_WAIT, closing, 0)) {
+    for (int closing; (closing = __atomic_load_n(&gm_closed, __ATOMIC_ACQUIRE));) {
       p->waiting = 1;
       __atomic_add_fetch(&arrivals, 1, __ATOMIC_SEQ_CST);
       futex(&arrivals, FUTEX_WAKE, ALL, 0);
+      futex(&gm_closed, FUTEX_WAIT, closing, 0);
     }
     p->waiting = 0;
     p->in++;

@@ -388,7 +388,7 @@ func (a *Agent) leave() {
 		return
 	}
 	a.become(ledger.Leaving)
-	if err := a.stop(p, begun); err != nil {
+	if err := a.stopWork(p, begun); err != nil {
 		return
 	}
 	stop := a.showLife()
@@ -412,9 +412,9 @@ func (a *Agent) leave() {
 	a.become(ledger.Away)
 }
 
-// stop closes the gate, and waits until the GPU has no work of the program. After an error the gate is
+// stopWork closes the gate, and waits until the GPU has no work of the program. After an error the gate is
 // open, and the process stays.
-func (a *Agent) stop(p *Pool, begun time.Time) error {
+func (a *Agent) stopWork(p *Pool, begun time.Time) error {
 	within := max(a.within, drainWithin)
 	until := begun.Add(within)
 	err := a.Gate.Close(within)

@@ -499,8 +499,8 @@ func TestDrainAfterOneThatWasLate(t *testing.T) {
 	}
 }
 
-// TestWaitsForWhatPasses: a request waits while the one that holds the memory cannot leave for a reason that passes, says so
-// once, and is refused with that reason where it does not pass; and is served where it has.
+// TestWaitsForWhatPasses: a request waits while the one that holds the memory cannot leave for a reason that
+// passes, says so once, and is refused with that reason where it does not pass; and is served where it has.
 func TestWaitsForWhatPasses(t *testing.T) {
 	for _, isOver := range []bool{false, true} {
 		back := shim.SetPassesIn(3 * time.Second)
@@ -524,9 +524,10 @@ func TestWaitsForWhatPasses(t *testing.T) {
 		if err := <-served; (err == nil) != isOver {
 			t.Errorf("the reason has passed: %t; %v", isOver, err)
 		}
-		want := []string{"a request of 10 MiB waits: another process holds 10 MiB, and a stream capture is under way"}
+		const why = "another process holds 10 MiB, and a stream capture is under way"
+		want := []string{"a request of 10 MiB waits: " + why}
 		if !isOver {
-			want = append(want, "a request of 10 MiB is refused: another process holds 10 MiB, and a stream capture is under way")
+			want = append(want, "a request of 10 MiB is refused: "+why)
 		}
 		if said := other.said(); !slices.Equal(said, want) {
 			t.Errorf("said %q, want %q", said, want)
@@ -550,8 +551,8 @@ func (a *lateRefusal) Take(k shim.Part, bytes uint64) error {
 	return a.Lease.Take(k, bytes)
 }
 
-// TestRoomAfterTheRefusal: a request that is refused because of what others hold, and release before that is looked at, is
-// tried again.
+// TestRoomAfterTheRefusal: a request that is refused because of what others hold, and release before that is
+// looked at, is tried again.
 func TestRoomAfterTheRefusal(t *testing.T) {
 	path := newTurns(t, 16*mib)
 	s := newSeated(t, path, "elastic", 1, time.Hour, 0)
@@ -570,8 +571,8 @@ func TestRoomAfterTheRefusal(t *testing.T) {
 	s.end()
 }
 
-// TestWaitsForWholePages: a request for less than is left, and for more than the pages that fit into it, waits until another
-// has left.
+// TestWaitsForWholePages: a request for less than is left, and for more than the pages that fit into it, waits
+// until another has left.
 func TestWaitsForWholePages(t *testing.T) {
 	path := newTurns(t, 17*mib-4096)
 	holds := newSeated(t, path, "elastic", 1, 0, 20*time.Millisecond)

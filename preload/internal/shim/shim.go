@@ -398,8 +398,9 @@ func (p *Pool) waitForRoom(w Waiter, bytes uint64) bool {
 	return isOthers(p.account, bytes, p.held(p.pool.Stats())) && w.Again()
 }
 
-// isOthers reports whether bytes would fit into the lease if others held nothing of it. pool is what this process has in
-// its pool. What is left now says nothing: others may have released it since the refusal, and then the wait is short.
+// isOthers reports whether bytes would fit into the lease if others held nothing of it. pool is what this
+// process has in its pool. What is left now says nothing: others may have released it since the refusal, and
+// then the wait is short.
 func isOthers(a Account, bytes, pool uint64) bool {
 	limit, _ := a.Limit()
 	return bytes <= less(limit, pool+a.Beside())
