@@ -55,14 +55,17 @@ void gm_stream_made(u64 handle, u64 green) {
   pthread_mutex_unlock(&lock);
 }
 
+static int is_of(const struct stream *s, u64 handle, u64 context) {
+  return handle ? s->handle == handle : context && (s->context == context || s->green == context);
+}
+
 // set_ending notes for streams of a handle or a context, 0 for none, that they end, do not end,
-// or are gone (-1).
+// or are gone (-1): those that ended, as the driver may have given a handle to another thread since.
 static void set_ending(u64 handle, u64 context, int ends) {
   pthread_mutex_lock(&lock);
   for (int i = n_streams - 1; i >= 0; i--) {
     struct stream *s = &streams[i];
-    int is_meant = handle ? s->handle == handle : context && (s->context == context || s->green == context);
-    if (!is_meant) continue;
+    if (!is_of(s, handle, context) || (ends <= 0 && !s->ending)) continue;
     s->ending = ends;
     if (ends < 0) *s = streams[--n_streams];
   }
@@ -100,7 +103,8 @@ static int ask(int (*question)(u64)) {
 
 enum { CAPTURE_RELAXED = 2 };
 
-// A stream in which a graph is captured must not be asked for its work: that spoils the capture.
+// A stream in which a graph is captured must not be asked for its work: that spoils the capture. None begins
+// meanwhile, as the gate is closed.
 int gm_streams_running(void) {
   int mode = CAPTURE_RELAXED;
   if (untracked) return GM_RUNNING;

@@ -494,6 +494,14 @@ static void full(void) {
   record(0, 0);
 }
 
+static ptr made_meanwhile;
+
+// make_stream is another thread that gets the handle of a stream that is just gone.
+static void make_stream(void) {
+  FUNCTION(cuStreamCreate, (ptr *, unsigned));
+  CHECK("create", !cuStreamCreate(&made_meanwhile, 0));
+}
+
 // streams: those that the program has made, and no others, are asked.
 static void streams(void) {
   FUNCTION(cuStreamCreate, (ptr *, unsigned));
@@ -522,6 +530,14 @@ static void streams(void) {
   CHECK("a stream that is still there", gate->running() == GM_RUNNING);
   busy[(u64)s[7]] = 0;
   for (int i = 0; i < 150; i++) CHECK("destroy", !cuStreamDestroy_v2(s[i])), CHECK("asked", !gate->running());
+  *(int *)symbol(driver, "test_next") = (int)(u64)s[250];
+  *(void (*volatile *)(void))symbol(driver, "test_meanwhile") = make_stream;
+  CHECK("destroy", !cuStreamDestroy_v2(s[250]));
+  busy[(u64)s[250]] = 1;
+  CHECK("a new stream with the handle of an old one", made_meanwhile == s[250] && gate->running() == GM_RUNNING);
+  CHECK("destroy", !cuStreamDestroy_v2(s[250]));
+  CHECK("idle", !gate->running());
+  *(int *)symbol(driver, "test_next") = 1000;
   // A context takes its streams with it.
   ptr in_other, green;
   cuCtxSetCurrent((ptr)0x200);

@@ -101,10 +101,10 @@ int cuGetProcAddress_v2(const char *name, void **p, int version, u64 flags, int 
 // Streams: a handle is in live while it is there. What the driver is asked of another is wrong.
 enum { STREAMS = 4096 };
 volatile int test_live[STREAMS], test_busy[STREAMS], test_capturing[STREAMS], test_contexts[STREAMS];
-static int next_stream = 16; // the smallest handles are the driver's own streams
+int test_next = 16;          // the smallest handles are the driver's own streams
 
 static int make(ptr *s, int context) {
-  int h = __atomic_fetch_add(&next_stream, 1, __ATOMIC_RELAXED) % STREAMS;
+  int h = __atomic_fetch_add(&test_next, 1, __ATOMIC_RELAXED) % STREAMS;
   test_live[h] = 1, test_contexts[h] = context;
   return *s = (ptr)(u64)h, 0;
 }
@@ -115,10 +115,15 @@ int cuGreenCtxStreamCreate(ptr *s, ptr green, unsigned flags, int priority) { re
 int cuStreamGetCtx(ptr s, ptr *c) { return *c = (ptr)(u64)test_contexts[(u64)s], 0; }
 
 volatile int test_refuse; // the next end of a stream or context
+void (*volatile test_meanwhile)(void); // is called in the next one, when the stream is gone
 
 int cuStreamDestroy_v2(ptr s) {
   if (test_refuse) return test_refuse = 0, 400;
-  return test_live[(u64)s] = 0, 0;
+  test_live[(u64)s] = 0;
+  void (*meanwhile)(void) = test_meanwhile;
+  test_meanwhile = 0;
+  if (meanwhile) meanwhile();
+  return 0;
 }
 
 static int end(int context) {
