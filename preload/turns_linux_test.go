@@ -409,7 +409,7 @@ func TestStoppedByTurns(t *testing.T) {
 	first.until("away", isAway)
 	must(t, second.Process.Signal(syscall.SIGSTOP))
 	first.tell("")
-	second.until("silent", func(e ledger.Entry) bool { return time.Now().UnixNano()-e.Seen > int64(ledger.Silence) })
+	second.until("silent", func(e ledger.Entry) bool { return ledger.Now().Sub(e.Seen) > ledger.Silence })
 	first.until("waiting", func(e ledger.Entry) bool { return e.State == ledger.Waiting && e.Ticket != 0 })
 	must(t, second.Process.Signal(syscall.SIGCONT))
 	first.mustAnswer()

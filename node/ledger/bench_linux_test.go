@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"testing"
-	"time"
 )
 
 // BenchmarkTakeGive is one driver allocation counted and given back, with 15 others in
@@ -50,6 +49,6 @@ func BenchmarkTurns(b *testing.B) {
 	for b.Loop() {
 		limit, all, err := m.Turns()
 		must(b, err)
-		PlanTurns(time.Now().UnixNano(), limit, all)
+		PlanTurns(Now(), limit, all)
 	}
 }

@@ -145,7 +145,7 @@ func walkInTurn(m *Member, r *rand.Rand, kind Kind, n uint64) error {
 	}
 	return m.SetTurn(func(t *Turn) {
 		t.Swaps++
-		t.State, t.OnHost, t.Movable, t.Worked = State(t.Swaps%uint64(states)), t.Swaps, t.Swaps, int64(t.Swaps)
+		t.State, t.OnHost, t.Cost, t.Worked = State(t.Swaps%uint64(states)), t.Swaps, time.Duration(t.Swaps), Moment(t.Swaps)
 	})
 }
 
@@ -304,7 +304,7 @@ func checkTurns(t *testing.T, all []Entry, children []*child, b *board) {
 		ticket, mark := b.members[i].ticket.Load(), b.members[i].mark.Load()
 		e := all[k].Turn
 		want := Turn{State: State(mark % uint64(states)), Ticket: ticket, Wants: e.Wants, Since: e.Since, Seen: e.Seen,
-			OnHost: mark, Movable: mark, Worked: int64(mark), Swaps: mark}
+			OnHost: mark, Movable: e.Movable, Cost: time.Duration(mark), Worked: Moment(mark), Swaps: mark}
 		if e.Ticket == 0 {
 			want.Wants = 0
 		}

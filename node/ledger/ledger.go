@@ -39,11 +39,11 @@
 //	         0  4  CRC-32C of bytes 4 to 119
 //	         4  1  state, see [State]
 //	         5  1  reason why the process is not asked to leave, see [Reason]
-//	         8  8  ticket; 0 means that it is not in the queue
+//	         8  8  ticket; 0 means that it has no place in the queue
 //	        16  8  bytes that it waits for
 //	        24  8  bytes of its blocks that are on the host
 //	        32  8  bytes that would be free if it left
-//	        40  8  time of the last work seen, in ns since 1970, as all times; 0 means none
+//	        40  8  time of the last work seen, in ns as all times, see [Moment]; 0 means none
 //	        48  8  time at which its state began
 //	        56  8  time of its last sign of life
 //	        64  8  ns without work after which it lends its memory; 0 means never

@@ -234,9 +234,10 @@ func (g *Figures) word(k Kind) *uint64 {
 // processes that take or join, which is microseconds unless one of them is stopped. The
 // error is a *[FullError] where the limit would be exceeded; then nothing has changed.
 //
-// By turns, a process in the queue takes only when that takes nothing from those before it.
-// The error is [ErrTurn] otherwise. With the bytes that it waits for it leaves the queue, and
-// its state begins anew: one that was Waiting is Returning. Others take freely.
+// By turns, a process with a ticket takes only when that takes nothing from those before it.
+// The error is [ErrTurn] otherwise. It waits for so much less then, and one whose pool was Waiting is
+// Returning. Its ticket it keeps until Unqueue, as what it has taken may be of no use: the driver
+// may refuse. Others take freely.
 func (m *Member) Take(kind Kind, n uint64) error {
 	if kind < 0 || kind >= kinds {
 		return m.f.Errorf("take of %v: want one of the kinds", kind)
@@ -258,7 +259,7 @@ func (m *Member) Take(kind Kind, n uint64) error {
 					return nil
 				})
 				if err == nil {
-					m.endWait(n)
+					m.noteTaken(kind, n)
 				}
 				return err
 			})

@@ -39,7 +39,7 @@ type Holder struct {
 }
 
 // PlanTurns returns who is to leave, and who may take, of all processes in a ledger with a
-// limit. now is in ns since 1970.
+// limit.
 //
 // Nobody leaves as long as nobody waits, but for those that are paused. The queue is walked in
 // the order of its tickets: who fits into what is left is served. For the first who does not
@@ -56,12 +56,12 @@ type Holder struct {
 // Who cannot be served yet holds up those behind who would delay it: they take nothing that it
 // needs to be served as early as without them. Who can never be served holds up nobody, nor does
 // one that is paused or [Silent].
-func PlanTurns(now int64, limit uint64, all []Entry) Plan {
+func PlanTurns(now Moment, limit uint64, all []Entry) Plan {
 	p := planner{now: now, all: all, left: limit}
 	for i := range all {
 		e := &all[i]
 		p.left = less(p.left, e.Sum())
-		if e.Ticket != 0 && e.Asked != Pause && !p.isSilent(e) {
+		if e.Waits() && e.Asked != Pause && !p.isSilent(e) {
 			p.queue = append(p.queue, e)
 		}
 	}
@@ -79,7 +79,7 @@ func PlanTurns(now int64, limit uint64, all []Entry) Plan {
 
 // planner makes a plan.
 type planner struct {
-	now   int64
+	now   Moment
 	all   []Entry
 	left  uint64
 	queue []*Entry // who waits, in the order of the tickets
@@ -137,7 +137,7 @@ type candidate struct {
 	*Entry
 	rank int    // of those that leave now; the least leave first
 	age  int64  // within a rank, the least leave first
-	at   int64  // when it may be asked
+	at   Moment // when it may be asked
 	why  Reason // why not now
 }
 
@@ -163,16 +163,16 @@ func (p *planner) candidateFor(w, e *Entry) candidate {
 		c.rank = rankLeaving
 	case e.Asked == Pause:
 		c.rank = rankPaused
-	case e.Ticket != 0 && (e.Ticket > w.Ticket || slices.Contains(p.never, e)):
+	case e.Waits() && (e.Ticket > w.Ticket || slices.Contains(p.never, e)):
 		c.rank, c.age = rankWaiting, -int64(e.Ticket)
-	case e.Ticket != 0:
+	case e.Waits():
 		c.at, c.why = unknownTime, Before
-	case e.State == In && e.LendAfter > 0 && p.now-lastWork >= int64(e.LendAfter):
-		c.rank, c.age = rankIdle, lastWork
-	case e.State == In && e.Quantum != 0 && p.now-e.Since >= int64(e.TurnTime()):
-		c.rank, c.age = rankOver, e.Since
+	case e.State == In && e.LendAfter > 0 && p.now.Sub(lastWork) >= e.LendAfter:
+		c.rank, c.age = rankIdle, int64(lastWork)
+	case e.State == In && e.Quantum != 0 && p.now.Sub(e.Since) >= e.TurnTime():
+		c.rank, c.age = rankOver, int64(e.Since)
 	case e.Quantum != 0:
-		c.at, c.why = max(p.now+1, e.Since+int64(e.TurnTime())), InTurn
+		c.at, c.why = max(p.now+1, e.Since.Add(e.TurnTime())), InTurn
 	default:
 		c.at, c.why = unknownTime, AtWork
 	}
@@ -188,16 +188,17 @@ func (p *planner) whyNever(e *Entry) Reason {
 		return Silent
 	case e.State == Away || movable(e) == 0:
 		return Unmovable
-	case e.LendAfter == 0 && e.Quantum == 0 && e.Asked != Pause && e.Ticket == 0:
+	case e.LendAfter == 0 && e.Quantum == 0 && e.Asked != Pause && !e.Waits():
 		return LendsNothing
 	}
 	return NoReason
 }
 
-func (p *planner) isSilent(e *Entry) bool { return p.now-e.Seen > int64(Silence) }
+func (p *planner) isSilent(e *Entry) bool { return p.now.Sub(e.Seen) > Silence }
 
-// movable returns what is free when a process has left: no more than it holds.
-func movable(e *Entry) uint64 { return min(e.Movable, e.Sum()) }
+// movable returns what is free when a process has left: no more than its pool holds, which may have
+// released some since it said that.
+func movable(e *Entry) uint64 { return min(e.Movable, e.Held) }
 
 // TurnTime returns how long a turn lasts, 0 if there are none.
 func (t *Turn) TurnTime() time.Duration {
@@ -223,7 +224,7 @@ func (p *planner) candidates(w *Entry, but []*Entry) (list []candidate) {
 
 // servedAt returns the earliest time at which w can be served if rest is left now, by others but
 // for some. ok is false if all of them are not enough.
-func (p *planner) servedAt(w *Entry, rest uint64, but []*Entry) (at int64, ok bool) {
+func (p *planner) servedAt(w *Entry, rest uint64, but []*Entry) (at Moment, ok bool) {
 	if w.Wants <= rest {
 		return p.now, true
 	}

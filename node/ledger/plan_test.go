@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const second = int64(time.Second)
+const second = Moment(time.Second)
 
 // now is the time of the tests: 1,000 s.
 const now = 1000 * second
@@ -36,21 +36,21 @@ func process(slot int, text string) Entry {
 		case "stays":
 			e.Outside = number()
 		case "idle":
-			e.LendAfter, e.Worked = 30*time.Second, now-int64(number())*second
+			e.LendAfter, e.Worked = 30*time.Second, now-Moment(number())*second
 		case "lends":
 			e.LendAfter, e.Worked = 30*time.Second, now
 		case "turn":
-			e.Quantum, e.Since = 10*time.Second, now-int64(number())*second
+			e.Quantum, e.Since = 10*time.Second, now-Moment(number())*second
 		case "turns":
 			e.Quantum, e.Since = 10*time.Second, now-second
 		case "since":
-			e.Since = now - int64(number())*second
+			e.Since = now - Moment(number())*second
 		case "ticket":
 			e.Ticket = number()
 		case "wants":
 			e.Wants = number()
 		case "seen":
-			e.Seen = now - int64(number())*second
+			e.Seen = now - Moment(number())*second
 		case "moves":
 			e.Movable = number()
 		case "paused":
@@ -250,22 +250,22 @@ type program struct {
 	Entry
 	size    uint64 // of its blocks
 	grows   uint64 // it wants so much more before its next work
-	work    int64  // that it has to do before it idles, in ns; 0: none
-	idle    int64  // after its work
-	until   int64  // when its way out or in ends
-	queued  int64  // when it took its ticket
-	inSince int64  // when it came in
+	work    Moment // that it has to do before it idles, in ns; 0: none
+	idle    Moment // after its work
+	until   Moment // when its way out or in ends
+	queued  Moment // when it took its ticket
+	inSince Moment // when it came in
 }
 
 // simulation is several programs on one GPU that behave as the pool library has them behave.
 type simulation struct {
 	*testing.T
 	r        *rand.Rand
-	now      int64
+	now      Moment
 	limit    uint64
 	programs []*program
 	tickets  uint64
-	longest  int64 // that one waited
+	longest  Moment // that one waited
 	swaps    int
 }
 
@@ -274,7 +274,10 @@ const (
 	rate = 25 // bytes a second
 )
 
-func (s *simulation) swapTime(p *program) int64 { return int64(p.size) * second / rate }
+// upTo is a time at random.
+func (s *simulation) upTo(d Moment) Moment { return Moment(s.r.Int64N(int64(d))) }
+
+func (s *simulation) swapTime(p *program) Moment { return Moment(p.size) * second / rate }
 
 func (s *simulation) plan() Plan {
 	var all []Entry
@@ -290,7 +293,7 @@ func (s *simulation) plan() Plan {
 }
 
 // enter changes the state of a program.
-func (s *simulation) enter(p *program, to State, takes int64) {
+func (s *simulation) enter(p *program, to State, takes Moment) {
 	p.State, p.Since, p.until = to, s.now, s.now+takes
 }
 
@@ -323,12 +326,12 @@ func (s *simulation) mayLeave(p *program) bool {
 	if p.Ticket != 0 {
 		return slices.ContainsFunc(s.programs, func(o *program) bool { return o.Ticket != 0 && o.Ticket < p.Ticket })
 	}
-	isIdle := p.LendAfter > 0 && s.now-max(p.Worked, p.inSince) >= int64(p.LendAfter)
+	isIdle := p.LendAfter > 0 && s.now.Sub(max(p.Worked, p.inSince)) >= p.LendAfter
 	quantum := p.Quantum
 	if quantum == AutoQuantum {
 		quantum = min(max(10*p.Cost, 2*time.Second), time.Minute)
 	}
-	return isIdle || quantum > 0 && s.now-p.inSince >= int64(quantum)
+	return isIdle || quantum > 0 && s.now.Sub(p.inSince) >= quantum
 }
 
 // step lets a program go on for a tick.
@@ -344,7 +347,7 @@ func (s *simulation) step(p *program) {
 		case hasWork:
 			p.Worked = s.now
 			if p.work -= tick; p.work <= 0 {
-				p.work, p.idle = 0, s.r.Int64N(20*second)
+				p.work, p.idle = 0, s.upTo(20*second)
 			}
 		}
 		if slices.Contains(s.plan().Leave, p.Slot) {
@@ -375,7 +378,7 @@ func (s *simulation) step(p *program) {
 	}
 	if p.idle > 0 && p.work == 0 {
 		if p.idle -= tick; p.idle <= 0 {
-			p.idle, p.work = 0, 1+s.r.Int64N(40*second)
+			p.idle, p.work = 0, 1+s.upTo(40*second)
 		}
 	}
 }
@@ -399,11 +402,11 @@ func TestEveryoneIsServed(t *testing.T) {
 			p.grows = s.r.Uint64N(min(12, 93-p.size))
 			switch s.r.IntN(3) {
 			case 0:
-				p.Quantum, turn = time.Duration(1+s.r.Int64N(20*second)), 20*time.Second
+				p.Quantum, turn = time.Duration(1+s.upTo(20*second)), 20*time.Second
 			case 1:
 				p.Quantum, turn = AutoQuantum, time.Minute
 			default: // its work lasts for 40 s, and after at most 20 s it has some again
-				p.LendAfter = time.Duration(1 + s.r.Int64N(5*second))
+				p.LendAfter = time.Duration(1 + s.upTo(5*second))
 				p.Quantum, turn = time.Minute, time.Minute
 			}
 			most = max(most, turn+time.Duration(3*s.swapTime(p)))
@@ -416,7 +419,7 @@ func TestEveryoneIsServed(t *testing.T) {
 				s.step(s.programs[i])
 			}
 		}
-		if bound := int64(n) * int64(most); s.longest > bound {
+		if bound := Moment(n) * Moment(most); s.longest > bound {
 			t.Errorf("seed %d: of %d programs one waited for %d s of at most %d", seed, n, s.longest/second, bound/second)
 		}
 		if all <= s.limit && s.swaps > 0 {

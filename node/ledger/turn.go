@@ -133,18 +133,17 @@ const AutoQuantum time.Duration = -1
 // stopped neither leaves nor takes what it waits for.
 const Silence = 5 * time.Second
 
-// Turn is what a process says about its turn. Times are in ns since 1970, and 0 if there was
-// none.
+// Turn is what a process says about its turn.
 type Turn struct {
 	State     State
 	Reason    Reason        // why it is not asked to leave
-	Ticket    uint64        // 0 if it is not in the queue, see [Member.Queue]
-	Wants     uint64        // bytes that it waits for: all that it has to take to go on
+	Ticket    uint64        // its place in the queue, see [Member.Queue]; 0 if it has none
+	Wants     uint64        // bytes that it waits for: all that it has yet to take to go on
 	OnHost    uint64        // bytes of its blocks that are on the host
 	Movable   uint64        // bytes of what it holds that would be free if it left
-	Worked    int64         // when it was last seen at work
-	Since     int64         // when its state began
-	Seen      int64         // its last sign of life: every change is one
+	Worked    Moment        // when it was last seen at work
+	Since     Moment        // when its state began
+	Seen      Moment        // its last sign of life: every change is one
 	LendAfter time.Duration // without work after which it lends its memory; 0 means never
 	Quantum   time.Duration // of its turn; 0 means that it has no turns
 	Cost      time.Duration // that its last way out and in took together
@@ -153,6 +152,10 @@ type Turn struct {
 	Asked Ask    // by hand, which only [Ledger.Ask] changes
 	Asks  uint64 // the number of that request, which differs from that of the one before
 }
+
+// Waits reports whether a process is in the queue. One that has taken what it waits for keeps its
+// ticket until it can go on: if that fails it waits again, in the same place.
+func (t *Turn) Waits() bool { return t.Ticket != 0 && t.Wants != 0 && t.State != Returning }
 
 // check reports what no process says.
 func (t *Turn) check() error {
@@ -192,7 +195,7 @@ type record struct {
 	_      uint16
 
 	ticket, wants, onHost, movable uint64
-	worked, since, seen            int64
+	worked, since, seen            Moment
 	lendAfter, quantum, cost       time.Duration
 	swaps                          uint64
 
@@ -419,7 +422,7 @@ func (m *Member) beginTurn() error {
 	if !m.f.header.Turns {
 		return nil
 	}
-	now := time.Now().UnixNano()
+	now := Now()
 	m.turn = Turn{Since: now, Seen: now}
 	return m.f.store(slotfile.Bytes(recordOf(&m.turn, &m.own)), recordAt(m.slot))
 }
@@ -429,7 +432,7 @@ func (m *Member) beginTurn() error {
 func (m *Member) storeTurn(op func(t *Turn)) error {
 	t := m.turn
 	op(&t)
-	t.Seen = time.Now().UnixNano()
+	t.Seen = Now()
 	if err := t.check(); err != nil {
 		return m.f.Errorf("%w", err)
 	}
@@ -487,46 +490,59 @@ func (m *Member) SetTurn(change func(t *Turn)) error {
 	})
 }
 
-// Queue makes this process wait for bytes, and returns its ticket. One that is in the queue keeps
-// its place. Who is refused by the limit of a part does not wait here: nobody leaves for that.
+// Queue makes this process wait for bytes, and returns its ticket. One that has a ticket keeps its
+// place, and needs no lock. Who is refused by the limit of a part does not wait here: nobody leaves
+// for that.
 func (m *Member) Queue(bytes uint64) (ticket uint64, err error) {
+	set := func() error {
+		if m.turn.Ticket == ticket && m.turn.Wants == bytes {
+			return nil
+		}
+		return m.storeTurn(func(t *Turn) { t.Ticket, t.Wants = ticket, bytes })
+	}
 	err = m.use(func() error {
+		if ticket = m.turn.Ticket; ticket != 0 {
+			return m.onTurn(set)
+		}
 		return m.f.locked(func() error {
 			return m.onTurn(func() (err error) {
-				if ticket = m.turn.Ticket; ticket == 0 {
-					ticket, err = m.f.nextTicket()
-				}
-				if err != nil {
+				if ticket, err = m.f.nextTicket(); err != nil {
 					return err
 				}
-				return m.storeTurn(func(t *Turn) { t.Ticket, t.Wants = ticket, bytes })
+				return set()
 			})
 		})
 	})
 	return ticket, err
 }
 
-// Unqueue ends the wait of this process.
+// Unqueue ends the wait of this process, if it waits.
 func (m *Member) Unqueue() error {
 	return m.doTurn(func() error {
+		if m.turn.Ticket == 0 {
+			return nil
+		}
 		return m.storeTurn(func(t *Turn) { t.Ticket, t.Wants = 0, 0 })
 	})
 }
 
-// isTurn returns ErrTurn if this process is in the queue and it is not its turn to take n bytes.
+// isTurn returns ErrTurn if this process has a ticket and it is not its turn to take n bytes.
 // Caller holds the lock of the ledger.
 func (m *Member) isTurn(n uint64) error {
-	if m.turn.Ticket == 0 {
+	if m.turn.Ticket == 0 || n == 0 {
 		return nil
 	}
 	all, err := m.f.entries(m.slot)
 	if err != nil {
 		return err
 	}
-	now := time.Now().UnixNano()
+	now := Now()
 	for i := range all {
 		if e := &all[i]; e.Slot == m.slot {
 			e.Wants, e.Seen = n, now
+			if e.State == Returning { // another thread takes, while the memory returns
+				e.State = In
+			}
 		}
 	}
 	if plan := PlanTurns(now, m.f.header.Limit, all); !slices.Contains(plan.Serve, m.slot) {
@@ -535,16 +551,18 @@ func (m *Member) isTurn(n uint64) error {
 	return nil
 }
 
-// endWait ends the wait of this process if n bytes, which it has taken, are what it waits for.
-// What cannot be written is written with the next change.
-func (m *Member) endWait(n uint64) {
-	if m.turn.Ticket == 0 || n < m.turn.Wants {
+// noteTaken notes that this process, which has a ticket, has taken n bytes of a kind. Where its pool
+// was on the host, that is the pool's way back: what it takes meanwhile is not held before. What cannot
+// be written is written with the next change.
+func (m *Member) noteTaken(kind Kind, n uint64) {
+	isBack := kind == Held && m.turn.State == Waiting
+	if m.turn.Wants == 0 && !isBack {
 		return
 	}
 	_ = m.storeTurn(func(t *Turn) {
-		t.Ticket, t.Wants, t.Since = 0, 0, time.Now().UnixNano()
-		if t.State == Waiting {
-			t.State = Returning
+		t.Wants = less(t.Wants, n)
+		if isBack {
+			t.State, t.Since, t.Movable = Returning, Now(), n
 		}
 	})
 }
@@ -553,11 +571,46 @@ func (m *Member) endWait(n uint64) {
 // at one moment: for [PlanTurns]. It waits as Take does.
 func (m *Member) Turns() (limit uint64, list []Entry, err error) {
 	err = m.use(func() error {
-		return m.f.locked(func() error {
-			list, err = m.f.entries(m.slot)
-			limit = m.f.header.Limit
-			return err
-		})
+		return m.f.locked(func() error { return m.entries(&limit, &list) })
 	})
 	return limit, list, err
+}
+
+// LookAtTurns is Turns without the lock: others may take, leave and return while it reads. It waits
+// for nobody, also where one was stopped that has the lock.
+func (m *Member) LookAtTurns() (limit uint64, list []Entry, err error) {
+	err = m.use(func() error { return m.entries(&limit, &list) })
+	return limit, list, err
+}
+
+// Reachable returns the most that this process may ever hold beside the others as they are: when all
+// have left, what stays of them, such as their contexts, is held still. It is known as far as they have
+// said it by now. It waits for nobody.
+func (m *Member) Reachable() (bytes uint64, err error) {
+	err = m.use(func() error {
+		var limit uint64
+		var list []Entry
+		if err := m.entries(&limit, &list); err != nil {
+			return err
+		}
+		m.limits[0].Limit, bytes = limit, limit
+		for _, part := range m.limits {
+			stays := uint64(0)
+			for i := range list {
+				if e := &list[i]; e.Slot != m.slot && e.In(part.ID) {
+					stays += e.Sum() - movable(e)
+				}
+			}
+			bytes = min(bytes, less(part.Limit, stays))
+		}
+		return nil
+	})
+	return bytes, err
+}
+
+// entries reads the limit and the processes that live. Caller holds mu.
+func (m *Member) entries(limit *uint64, list *[]Entry) (err error) {
+	*list, err = m.f.entries(m.slot)
+	*limit = m.f.header.Limit
+	return err
 }

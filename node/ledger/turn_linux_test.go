@@ -67,7 +67,7 @@ func TestTurnLayoutIsAsDocumented(t *testing.T) {
 			t.Errorf("record 1, byte %d: %d, want %d", offset, got, want)
 		}
 	}
-	if file[at+4] != 3 || file[at+5] != 8 || word(128) != 2 || m.turn.Seen < time.Now().Add(-time.Hour).UnixNano() {
+	if file[at+4] != 3 || file[at+5] != 8 || word(128) != 2 || m.turn.Seen > Now() {
 		t.Errorf("state %d, reason %d, last ticket %d, seen %d", file[at+4], file[at+5], word(128), m.turn.Seen)
 	}
 }
@@ -156,7 +156,7 @@ func TestSetTurnIsSeenByAll(t *testing.T) {
 	own, err := m.Turn()
 	must(t, err)
 	for name, got := range map[string]Turn{"ledger": entry(t, l, m).Turn, "member": own, "other": all[1].Turn} {
-		if want.Seen = got.Seen; got != want || time.Since(time.Unix(0, got.Seen)).Abs() > time.Minute {
+		if want.Seen = got.Seen; got != want || Now().Sub(got.Seen).Abs() > time.Minute {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
@@ -205,7 +205,8 @@ func TestTicketsAreInOrder(t *testing.T) {
 	}
 }
 
-// TestTakeInTheQueue: nobody takes what one before waits for, and what it waits for ends a wait.
+// TestTakeInTheQueue: nobody takes what one before waits for, and what it waits for ends a wait. Its ticket it
+// keeps: what it has taken may be of no use, and then it waits in the same place.
 func TestTakeInTheQueue(t *testing.T) {
 	l := byTurns(t)
 	holder, a, b, free := join(t, l), join(t, l), join(t, l), join(t, l)
@@ -237,9 +238,14 @@ func TestTakeInTheQueue(t *testing.T) {
 		}
 	}
 	for _, m := range []*Member{a, b} {
-		if e := entry(t, l, m); e.Ticket != 0 || e.Wants != 0 || e.State != Returning || e.Since == 1 {
+		e := entry(t, l, m)
+		if e.Ticket != m.turn.Ticket || e.Wants != 0 || e.Waits() || e.State != Returning || e.Since == 1 || e.Movable == 0 {
 			t.Errorf("after its take %+v", e.Turn)
 		}
+		if ticket, err := m.Queue(7); err != nil || ticket != e.Ticket {
+			t.Errorf("ticket %d, then %d, %v", e.Ticket, ticket, err)
+		}
+		must(t, m.Unqueue())
 	}
 
 	must(t, holder.Give(Held, 10))
@@ -250,11 +256,71 @@ func TestTakeInTheQueue(t *testing.T) {
 	must(t, free.Give(Held, 10))
 	must(t, a.SetTurn(func(t *Turn) { t.State = In }))
 	must(t, a.Take(Charged, 10))
-	if e := entry(t, l, a); e.State != In || e.Ticket != 0 {
+	if e := entry(t, l, a); e.State != In || e.Waits() {
 		t.Errorf("one that waited for more: %+v", e.Turn)
 	}
 	if !errors.Is(ErrTurn, ErrFull) {
 		t.Error("callers that know of no turns do not know ErrTurn")
+	}
+}
+
+// TestNobodyWaitsForTheLockToLook: where a process was stopped that has the lock of the ledger, one that only looks, or
+// changes what it waits for in the queue, goes on.
+func TestNobodyWaitsForTheLockToLook(t *testing.T) {
+	l := byTurns(t)
+	stopped, m := join(t, l), join(t, l)
+	ticket, err := m.Queue(7)
+	must(t, err)
+	must(t, stopped.f.locked(func() error {
+		again, err := m.Queue(8)
+		limit, all, err2 := m.LookAtTurns()
+		if again != ticket || limit != 100 || len(all) != 2 || all[1].Wants != 8 {
+			t.Errorf("ticket %d, then %d; limit %d, %+v", ticket, again, limit, all)
+		}
+		return errors.Join(err, err2, m.SetTurn(func(*Turn) {}), m.Unqueue())
+	}))
+}
+
+// TestTimesAreOfAClockThatNobodySets: a step of the wall clock makes nobody silent, and ends no turn.
+func TestTimesAreOfAClockThatNobodySets(t *testing.T) {
+	m := join(t, byTurns(t))
+	before := Now()
+	must(t, m.SetTurn(func(t *Turn) { t.Worked = MomentOf(time.Now().Add(-time.Minute)) }))
+	turn, err := m.Turn()
+	must(t, err)
+	up, err := os.ReadFile("/proc/uptime")
+	must(t, err)
+	seconds, _, _ := strings.Cut(string(up), " ")
+	uptime, err := time.ParseDuration(seconds + "s") // with the time that the machine was suspended
+	must(t, err)
+	if turn.Seen < before || turn.Seen > Now() || time.Duration(before) > uptime+time.Second {
+		t.Errorf("seen %d, between %d and %d, %v after the start", turn.Seen, before, Now(), uptime)
+	}
+	if ago := turn.Seen.Sub(turn.Worked) - time.Minute; ago.Abs() > time.Second {
+		t.Errorf("worked %d, a minute before %d", turn.Worked, turn.Seen)
+	}
+}
+
+// TestReachable: the most that a process may hold is what stays when all others have left, in the ledger and in each part.
+func TestReachable(t *testing.T) {
+	l := byTurns(t)
+	inside := Part{ID: 7, Limit: 60}
+	m := join(t, l)
+	part, err := l.Join(inside)
+	must(t, err)
+	defer part.Leave()
+	sibling, err := l.Join(inside)
+	must(t, err)
+	defer sibling.Leave()
+	for _, other := range []*Member{m, sibling} {
+		must(t, other.Take(Held, 20))
+		must(t, other.Take(Outside, 3))
+		must(t, other.SetTurn(func(t *Turn) { t.Movable = 15 }))
+	}
+	for of, want := range map[*Member]uint64{m: 92, part: 52, sibling: 60} {
+		if got, err := of.Reachable(); err != nil || got != want {
+			t.Errorf("slot %d: %d, %v; want %d", of.Slot(), got, err, want)
+		}
 	}
 }
 
@@ -469,7 +535,7 @@ func TestNobodySeesHalfARecord(t *testing.T) {
 	all.Go(func() {
 		for n := range uint64(20000) {
 			err := m.SetTurn(func(t *Turn) {
-				t.OnHost, t.Movable, t.Worked, t.Since, t.Swaps = n, n, int64(n), int64(n), n
+				t.OnHost, t.Movable, t.Worked, t.Since, t.Swaps = n, n, Moment(n), Moment(n), n
 			})
 			if err != nil {
 				t.Error(err)
@@ -483,7 +549,7 @@ func TestNobodySeesHalfARecord(t *testing.T) {
 		}
 		want := e.Turn
 		n := e.Swaps
-		want.OnHost, want.Movable, want.Worked, want.Since = n, n, int64(n), int64(n)
+		want.OnHost, want.Movable, want.Worked, want.Since = n, n, Moment(n), Moment(n)
 		if e.Turn != want {
 			t.Fatalf("half of two records: %+v", e.Turn)
 		}

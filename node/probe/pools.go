@@ -80,7 +80,7 @@ func readLedgers(now time.Time, leases []share.Entry) (all members, byTurns turn
 			}
 			if isByTurns {
 				byTurns[l.Ledger] = map[alias]*machine.Turn{}
-				for i, t := range turnsOf(now, limit, entries, all[l.Ledger]) {
+				for i, t := range turnsOf(now, ledger.MomentOf(now), limit, entries, all[l.Ledger]) {
 					byTurns[l.Ledger][aliasOf(all[l.Ledger][i])] = t
 				}
 			}

@@ -43,7 +43,7 @@ func Seats(leases func(keys []string) ([]share.Entry, error)) (list []Seat, err 
 			continue // another user's, or one that has just ended
 		}
 		entries := f.Turns()
-		turns := turnsOf(now, f.Limit(), entries, figuresOf(entries))
+		turns := turnsOf(now, ledger.MomentOf(now), f.Limit(), entries, figuresOf(entries))
 		_ = f.Close()
 		for i, e := range entries {
 			s := Seat{Ledger: l.Ledger, Owner: l.UID, Entry: e, Turn: turns[i]}
@@ -65,13 +65,14 @@ func figuresOf(entries []ledger.Entry) []ledger.Figures {
 	return list
 }
 
-// turnsOf returns the turns of all processes of a ledger with a limit, in their order. ms are the
+// turnsOf returns the turns of all processes of a ledger with a limit, in their order. at is
+// now on the wall clock. ms are the
 // same processes with the numbers that they have here.
-func turnsOf(now time.Time, limit uint64, entries []ledger.Entry, ms []ledger.Figures) []*machine.Turn {
-	plan := ledger.PlanTurns(now.UnixNano(), limit, entries)
+func turnsOf(at time.Time, now ledger.Moment, limit uint64, entries []ledger.Entry, ms []ledger.Figures) []*machine.Turn {
+	plan := ledger.PlanTurns(now, limit, entries)
 	list := make([]*machine.Turn, len(entries))
 	for i := range entries {
-		list[i] = turnOf(now, &entries[i])
+		list[i] = turnOf(at, now, &entries[i])
 	}
 	pids := map[int]int{} // by slot
 	for i, m := range ms {
@@ -99,7 +100,7 @@ func turnsOf(now time.Time, limit uint64, entries []ledger.Entry, ms []ledger.Fi
 // inQueue returns the indexes of those that wait, in the order of their tickets.
 func inQueue(entries []ledger.Entry) (list []int) {
 	for i, e := range entries {
-		if e.Ticket != 0 {
+		if e.Waits() {
 			list = append(list, i)
 		}
 	}
@@ -111,34 +112,34 @@ func inQueue(entries []ledger.Entry) (list []int) {
 
 // isPassedOver reports whether a process in the queue holds nobody up: a pause keeps it from what
 // it waits for, or it has been stopped.
-func isPassedOver(now time.Time, e *ledger.Entry) bool {
+func isPassedOver(now ledger.Moment, e *ledger.Entry) bool {
 	return e.Asked == ledger.Pause || isSilent(now, e)
 }
 
 // isSilent reports whether a process gives no sign of life.
-func isSilent(now time.Time, e *ledger.Entry) bool {
-	return now.UnixNano()-e.Seen > int64(ledger.Silence)
+func isSilent(now ledger.Moment, e *ledger.Entry) bool {
+	return now.Sub(e.Seen) > ledger.Silence
 }
 
 // unknownState is the State of a process whose record is damaged.
 const unknownState = "unknown"
 
-// turnOf returns what a process says of its turn.
-func turnOf(now time.Time, e *ledger.Entry) *machine.Turn {
+// turnOf returns what a process says of its turn. at is now on the wall clock.
+func turnOf(at time.Time, now ledger.Moment, e *ledger.Entry) *machine.Turn {
 	if e.Reason == ledger.Unreadable {
 		return &machine.Turn{State: unknownState, NotAsked: e.Reason.String()}
 	}
 	t := &machine.Turn{State: e.State.String(), OnHost: e.OnHost, Movable: e.Movable, Paused: e.Asked == ledger.Pause,
 		NotAsked: e.Reason.String(), Wants: e.Wants, Swaps: e.Swaps, Seconds: e.Cost.Seconds()}
 	if e.Since != 0 {
-		t.Since = time.Unix(0, e.Since)
+		t.Since = at.Add(-now.Sub(e.Since))
 	}
 	t.NotAsked = cmp.Or(t.NotAsked, whySilent(now, e))
 	return t
 }
 
 // whySilent says why a process gives no sign of life; "" if it does.
-func whySilent(now time.Time, e *ledger.Entry) string {
+func whySilent(now ledger.Moment, e *ledger.Entry) string {
 	switch {
 	case !isSilent(now, e):
 		return ""

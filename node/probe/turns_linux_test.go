@@ -19,8 +19,8 @@ import (
 
 // TestTurnsOf: what a ledger has of processes in each state, as it is shown.
 func TestTurnsOf(t *testing.T) {
-	now := time.Unix(1000, 0)
-	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
+	at, now := time.Unix(1000, 0), ledger.Moment(time.Hour)
+	ago := func(d time.Duration) ledger.Moment { return now.Add(-d) }
 	self, ok := proc.ReadStat(os.Getpid())
 	if !ok {
 		t.Fatal("this process cannot be read")
@@ -35,7 +35,7 @@ func TestTurnsOf(t *testing.T) {
 		return t
 	}
 	shown := func(state string, change func(t *machine.Turn)) *machine.Turn {
-		t := &machine.Turn{State: state, Since: now.Add(-time.Minute), Movable: 20}
+		t := &machine.Turn{State: state, Since: at.Add(-time.Minute), Movable: 20}
 		if change != nil {
 			change(t)
 		}
@@ -73,7 +73,7 @@ func TestTurnsOf(t *testing.T) {
 		shown("in", func(t *machine.Turn) { t.NotAsked = "it takes no turns" }),
 		{State: "unknown", NotAsked: "its record in the ledger is damaged"},
 	}
-	got := turnsOf(now, 100, entries, figuresOf(entries))
+	got := turnsOf(at, now, 100, entries, figuresOf(entries))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

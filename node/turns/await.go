@@ -41,7 +41,7 @@ func hasLeft(s *probe.Seat, began time.Time) verdict {
 	case !slices.Contains(passing, s.Reason), s.Reason == ledger.NoReason && s.Turn.NotAsked != "":
 		return verdict{refused: s.Turn.NotAsked}
 	}
-	hasSpoken := s.Seen > began.UnixNano()
+	hasSpoken := s.Seen > ledger.MomentOf(began)
 	return verdict{done: s.State == ledger.In && s.Movable == 0 && hasSpoken}
 }
 

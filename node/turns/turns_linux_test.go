@@ -22,7 +22,7 @@ import (
 func TestJudge(t *testing.T) {
 	const silent = "it gives no sign of life"
 	now := time.Now()
-	before, after := now.Add(-time.Nanosecond).UnixNano(), now.Add(time.Nanosecond).UnixNano()
+	before, after := ledger.MomentOf(now.Add(-time.Second)), ledger.MomentOf(now.Add(time.Hour))
 	for _, tt := range []struct {
 		name     string
 		turn     ledger.Turn
@@ -173,17 +173,17 @@ func TestPauseAndResumeByState(t *testing.T) {
 		{"resume of one that was not paused", ledger.In, ledger.NotAsked, Resume, Answer{Done: true, State: "in", OnGPU: 7, resumed: true}, ledger.NotAsked},
 		{"resume of one that is paused and holds nothing", ledger.In, ledger.Pause, Resume, Answer{Done: true, State: "in", OnGPU: 7, resumed: true}, ledger.Resume},
 		{"resume of one that waits", ledger.Waiting, ledger.NotAsked, Resume, Answer{Done: true, State: "waiting", OnHost: 5, OnGPU: 7, resumed: true,
-			waits: "waits for 0s for 0 B (next), with 5 B on the host"}, ledger.NotAsked},
+			waits: "waits for 0s for 1 B (next), with 5 B on the host"}, ledger.NotAsked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := m.SetTurn(func(t *ledger.Turn) {
-				t.State, t.Since, t.OnHost = tt.state, time.Now().UnixNano(), 0
+				t.State, t.Since, t.OnHost = tt.state, ledger.Now(), 0
 				if tt.state != ledger.In {
 					t.OnHost = 5
 				}
 			})
 			if tt.state == ledger.Waiting {
-				_, err = m.Queue(0)
+				_, err = m.Queue(1)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -280,7 +280,7 @@ func (a *Agent) tell(now time.Time, news bool) {
 	}
 	err := a.Seat.SetTurn(func(t *ledger.Turn) {
 		t.State, t.Reason, t.OnHost, t.Movable = a.state, reason, a.onHost, movable
-		t.Worked, t.Since = a.worked.UnixNano(), a.since.UnixNano()
+		t.Worked, t.Since = ledger.MomentOf(a.worked), ledger.MomentOf(a.since)
 		t.LendAfter, t.Quantum, t.Cost, t.Swaps = a.LendAfter, a.Quantum, a.cost, a.swaps
 	})
 	if err == nil {
@@ -335,7 +335,7 @@ func (a *Agent) plan() (p ledger.Plan, ok bool) {
 	if own := slices.IndexFunc(all, func(e ledger.Entry) bool { return e.Slot == slot }); own >= 0 {
 		a.asked, a.asks = all[own].Asked, all[own].Asks
 	}
-	return ledger.PlanTurns(time.Now().UnixNano(), limit, all), true
+	return ledger.PlanTurns(ledger.Now(), limit, all), true
 }
 
 func (a *Agent) lookIn() {

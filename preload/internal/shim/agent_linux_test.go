@@ -421,7 +421,7 @@ func TestAtWork(t *testing.T) {
 		_, err := other.pool.Alloc(10 * mib)
 		served <- err
 	}()
-	for seen := int64(0); ; { // until it was seen at work while the other waits
+	for seen := ledger.Moment(0); ; { // until it was seen at work while the other waits
 		turn, err := busy.lease.Turn()
 		waits, err2 := other.lease.Turn()
 		if err != nil || err2 != nil || turn.Swaps > 0 || turn.State != ledger.In {
@@ -642,9 +642,9 @@ func TestTurnBeginsWhenServed(t *testing.T) {
 	path := newTurns(t, 16*mib)
 	asks := newSeated(t, path, "elastic", 1, 0, time.Millisecond)
 	leaves := newSeated(t, path, "elastic", 2, 0, time.Millisecond)
-	var asked int64
+	var asked ledger.Moment
 	for _, s := range []*seated{asks, leaves, asks} {
-		asked = time.Now().UnixNano()
+		asked = ledger.Now()
 		if _, err := s.pool.Alloc(7 * mib); err != nil {
 			t.Fatalf("%v; %q", err, s.said())
 		}
