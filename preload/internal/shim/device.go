@@ -63,6 +63,9 @@ type Account interface {
 	Uncertain()
 	// Beside is what this process holds beside its pool, in bytes: Charged and Outside.
 	Beside() uint64
+	// Reachable is the most that this process may ever hold, in bytes: when the memory of all others has
+	// left, what stays of them is held still.
+	Reachable() uint64
 	// Limit is what all processes may hold together, and left what they do not
 	// hold of it. A limit of 2^64-1 is none.
 	Limit() (limit, left uint64)
@@ -104,6 +107,7 @@ type gpu struct {
 	requests atomic.Int64   // under way; the last one releases what is left of ahead
 	expected atomic.Uint64  // bytes of a request under way
 	ahead    atomic.Uint64  // bytes that are counted in the account, and not taken from the driver yet
+	denied   atomic.Uint64  // how often the driver refused pages that the account has granted
 	pooled   sync.Mutex     // guards counted, and is held while the driver's own pool grows
 	counted  uint64         // bytes that are counted for the driver's own pool
 	own      uint64         // that pool's handle, for the policy async; else 0

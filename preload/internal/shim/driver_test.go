@@ -337,6 +337,11 @@ func (a *account) Give(p shim.Part, bytes uint64) {
 	a.held[p] -= min(bytes, a.held[p])
 }
 
+func (a *account) Reachable() uint64 {
+	limit, _ := a.Limit()
+	return limit
+}
+
 func (a *account) Beside() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

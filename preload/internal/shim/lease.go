@@ -189,6 +189,15 @@ func (l *Lease) Beside() uint64 {
 	return own.Charged + own.Outside
 }
 
+// Reachable returns the most that this process may ever hold beside the others.
+func (l *Lease) Reachable() uint64 {
+	bytes, err := l.Member.Reachable()
+	if err != nil { // the ledger is not by turns, or nothing can be taken from it
+		return l.Member.Limit()
+	}
+	return bytes
+}
+
 // Publish shows what the pool does to gpumem ps.
 func (l *Lease) Publish(f Figures) {
 	l.Member.Publish(ledger.Figures{InUse: f.InUse, PeakInUse: f.PeakInUse, Refused: f.Refused, DriverCalls: f.DriverCalls})

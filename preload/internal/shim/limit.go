@@ -48,6 +48,9 @@ func (l *Limit) note(k Part, bytes uint64) {
 // Beside returns what is not the pool's.
 func (l *Limit) Beside() uint64 { return l.held.Load() - l.pool.Load() }
 
+// Reachable returns the limit: there are no others.
+func (l *Limit) Reachable() uint64 { return l.limit }
+
 // Limit returns the limit and what is left of it.
 func (l *Limit) Limit() (limit, left uint64) {
 	return l.limit, l.limit - min(l.limit, l.held.Load())
