@@ -264,8 +264,8 @@ func TestTakeInTheQueue(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForTheLockToLook: where a process was stopped that has the lock of the ledger, one that only looks, or
-// changes what it waits for in the queue, goes on.
+// TestNobodyWaitsForTheLockToLook: where a process was stopped that has the lock of the ledger, one that only
+// looks, or changes what it waits for in the queue, goes on.
 func TestNobodyWaitsForTheLockToLook(t *testing.T) {
 	l := byTurns(t)
 	stopped, m := join(t, l), join(t, l)
@@ -301,7 +301,8 @@ func TestTimesAreOfAClockThatNobodySets(t *testing.T) {
 	}
 }
 
-// TestReachable: the most that a process may hold is what stays when all others have left, in the ledger and in each part.
+// TestReachable: the most that a process may hold is what stays when all others have left, in the ledger and
+// in each part.
 func TestReachable(t *testing.T) {
 	l := byTurns(t)
 	inside := Part{ID: 7, Limit: 60}

@@ -34,9 +34,9 @@ struct gm_gate {
   // waiting returns how many threads stand at the closed gate. Where there is none it waits for
   // one, at most within nanoseconds.
   int (*waiting)(u64 within);
-  // running asks all streams that the program has made: 0 if all their work is done, GM_RUNNING,
-  // GM_CAPTURING, or the driver's error. It does not see the legacy stream, those that are each
-  // thread's own, and work of a stream that the program has destroyed.
+  // running asks, while the gate is closed, all streams that the program has made: 0 if all their
+  // work is done, GM_RUNNING, GM_CAPTURING, or the driver's error. It does not see the legacy stream,
+  // those that are each thread's own, and work of a stream that the program has destroyed.
   int (*running)(void);
   // tied returns what ties the memory of the process to others now: GM_SHARED, GM_MANAGED, 0.
   int (*tied)(void);

@@ -5,11 +5,11 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
-	"gpumem/device"
 	"gpumem/node/ledger"
 	"gpumem/size"
 )
@@ -22,6 +22,7 @@ type Seat interface {
 	Queue(bytes uint64) (ticket uint64, err error)
 	Unqueue() error
 	Turns() (limit uint64, list []ledger.Entry, err error)
+	LookAtTurns() (limit uint64, list []ledger.Entry, err error)
 }
 
 // Agent moves a process's memory as the ledger's plan has it. It looks by itself, every lookAgain;
@@ -29,11 +30,16 @@ type Seat interface {
 //
 //	in         the plan has this process leave: the gate is closed, the work is waited for,
 //	           the memory leaves                                                    -> away
-//	away       a thread stands at the gate, or waits for memory: into the queue     -> waiting
+//	away       a thread stands at the gate, or waits for memory                     -> waiting
 //	waiting    the plan serves it: the memory returns, and the gate is opened       -> in
+//	           it is asked by hand to pause                                         -> away
 //
 // What cannot be done is undone: the gate is open, the program goes on, and its record in the
-// ledger has the reason. It is not asked again before notAgain has passed.
+// ledger has the reason. It is not asked again before notAgain has passed. What cannot return
+// waits on, and so does the program, in the same place of the queue.
+//
+// In the queue is one that waits for its memory, or has threads that wait for more: queue takes a
+// ticket for all of that, and gives it up when there is nothing left to wait for. Nothing else does.
 type Agent struct {
 	AgentConfig
 
@@ -56,6 +62,10 @@ type Agent struct {
 	asks     uint64
 	looked   time.Time // when the last look was
 	waits    bool      // at the last look the program had work and no memory for it
+	wants    uint64    // bytes that it was in the queue for at the last look; 0: it was not
+	queued   *request  // whose ticket it is; nil: that of the memory
+	served   bool      // the turn begins when the thread that was served has what it asked for
+	blocked  time.Time // since when nobody could make room for what it waits for; zero: somebody could
 
 	mu       sync.Mutex // guards what follows
 	totals   Totals
@@ -70,18 +80,17 @@ type Waiter interface {
 	// false where the others cannot make room, and after [Agent.Close].
 	Again() bool
 	// End ends the wait when the request was served, or is given up. Until then nobody who came later
-	// takes what was made free for it.
+	// takes what was made free for it, and the memory of the process stays.
 	End()
 }
 
 // request is the Waiter of an agent.
 type request struct {
-	agent   *Agent
-	bytes   uint64
-	asks    bool      // a thread waits in Again; guarded by the agent's mu
-	again   chan bool // true: try again; false: there will not be enough
-	blocked time.Time // since when nobody could make room; zero: somebody could
-	said    bool      // that it waits for what others may be able to do later
+	agent *Agent
+	bytes uint64
+	asks  bool      // a thread waits in Again; guarded by the agent's mu
+	again chan bool // true: try again; false: there will not be enough
+	said  bool      // that it waits for what others may be able to do later
 }
 
 // Totals are what turns have cost a process.
@@ -157,7 +166,7 @@ var passesIn = time.Minute
 // passes reports whether a reason may be another one soon.
 func passes(r ledger.Reason) bool {
 	switch r {
-	case ledger.NotDrained, ledger.Capturing, ledger.NoHostMemory, ledger.Silent, ledger.Unreadable:
+	case ledger.NotDrained, ledger.Capturing, ledger.NoHostMemory, ledger.NotReleased, ledger.Silent, ledger.Unreadable:
 		return true
 	}
 	return false
@@ -181,11 +190,30 @@ func (a *Agent) Close() {
 
 func (a *Agent) run() {
 	defer close(a.ended)
+	defer a.refuseAll() // those that come later see that it is closed
+	defer a.recovered()
 	for !a.isClosed() {
 		a.look()
 		a.pause()
 	}
-	a.endRequests()
+}
+
+// recovered ends the agent after a fault of this package, and not the program.
+func (a *Agent) recovered() {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	a.mu.Lock()
+	a.closed = true
+	a.mu.Unlock()
+	then := "its memory stays on the GPU from now on"
+	if a.isAway() {
+		then = "its memory is on the host, and cannot come back: end the program"
+	} else {
+		a.Gate.Open()
+	}
+	a.Say(fmt.Sprintf("a fault of gpumem: %v; %s\n%s", fault, then, debug.Stack()))
 }
 
 func (a *Agent) isClosed() bool {
@@ -234,8 +262,6 @@ func (a *Agent) look() {
 	}
 	if passed := a.Gate.Passed(); passed != a.passed {
 		a.passed, a.worked = passed, now
-	} else if a.LendAfter > 0 && a.state == ledger.In && now.Sub(a.worked) >= a.LendAfter && a.Gate.Running() != nil {
-		a.worked = now // a kernel takes long, or the GPU is in trouble
 	}
 	a.tell(now, false)
 	if a.state != ledger.In && !a.isAway() {
@@ -263,8 +289,8 @@ func (a *Agent) isAway() bool {
 // isGone follows the end of a pool whose memory was away: the program has ended the context.
 func (a *Agent) isGone() {
 	a.onHost = 0
-	_ = a.Seat.Unqueue()
 	a.become(ledger.In)
+	a.queue()
 	a.Gate.Open()
 }
 
@@ -288,15 +314,11 @@ func (a *Agent) tell(now time.Time, news bool) {
 	}
 }
 
-// movableNow returns the bytes that would be free if the memory left, of what is on the GPU or on its way there.
+// movableNow returns the bytes that would be free if the memory left.
 func (a *Agent) movableNow() uint64 {
 	p := a.Pool()
 	if p == nil {
 		return 0
-	}
-	if a.state == ledger.Returning {
-		needs, _ := p.IsAway()
-		return needs
 	}
 	return p.movable()
 }
@@ -325,10 +347,11 @@ func (a *Agent) become(s ledger.State) {
 	a.tell(now, true)
 }
 
-// plan returns what is to happen, and whether it could be found out.
-func (a *Agent) plan() (p ledger.Plan, ok bool) {
-	limit, all, err := a.Seat.Turns()
+// plan returns what is to happen as it looks, and whether it could be found out.
+func (a *Agent) plan(look func() (limit uint64, list []ledger.Entry, err error)) (p ledger.Plan, ok bool) {
+	limit, all, err := look()
 	if err != nil {
+		a.unusable(err)
 		return p, false
 	}
 	slot := a.Seat.Slot()
@@ -338,12 +361,66 @@ func (a *Agent) plan() (p ledger.Plan, ok bool) {
 	return ledger.PlanTurns(ledger.Now(), limit, all), true
 }
 
+// unusable refuses who waits for memory of a ledger that cannot be used: nothing is served without it.
+func (a *Agent) unusable(err error) {
+	if waits := a.refuseAll(); waits || a.state != ledger.In {
+		a.say(fmt.Sprintf("it waits in vain: the ledger of its lease cannot be used: %v", err))
+	}
+}
+
+// lookIn looks without the lock of the ledger, which another process may have that is stopped, and
+// leaves only by what holds under it. It leaves no thread that was served without what it takes.
 func (a *Agent) lookIn() {
-	a.serveRequests()
-	p, ok := a.plan()
-	if ok && slices.Contains(p.Leave, a.Seat.Slot()) {
+	if a.isTrying() {
+		return
+	}
+	if a.served {
+		a.served = false
+		a.become(ledger.In)
+	}
+	if !a.queue() {
+		return
+	}
+	p, ok := a.plan(a.Seat.LookAtTurns)
+	if !ok {
+		return
+	}
+	if a.wants > 0 {
+		a.serveRequest(p)
+	}
+	slot := a.Seat.Slot()
+	if !slices.Contains(p.Leave, slot) || a.served {
+		return
+	}
+	if p, ok = a.plan(a.Seat.Turns); ok && slices.Contains(p.Leave, slot) {
 		a.leave()
 	}
+}
+
+// queue brings the place of this process in the queue in line with what it waits for: its memory,
+// and what its first thread requests, which waits in the same place while the memory is away. It
+// reports whether the ledger can be used.
+func (a *Agent) queue() bool {
+	a.wants = 0
+	r := a.firstRequest()
+	if r != nil {
+		a.wants = r.bytes
+	}
+	if p := a.Pool(); p != nil && a.state == ledger.Waiting {
+		needs, _ := p.IsAway() // which changes with what the program frees meanwhile
+		a.wants += needs
+	}
+	var err error
+	if a.wants == 0 || a.state == ledger.In && a.queued != nil && a.queued != r {
+		err = a.Seat.Unqueue()
+	}
+	if a.wants > 0 && err == nil {
+		_, err = a.Seat.Queue(a.wants)
+	}
+	if a.queued = r; err != nil {
+		a.unusable(err)
+	}
+	return err == nil
 }
 
 // stays withdraws: the process is not asked for a while.
@@ -378,22 +455,11 @@ func (a *Agent) leave() {
 			return
 		}
 	}
-	switch err := a.Gate.Running(); {
-	case errors.Is(err, ErrCapture):
-		a.stays(ledger.Capturing, "a graph is being captured")
-		return
-	case err != nil && a.Quantum == 0 && a.asked != ledger.Pause: // it is at work, and lends what is idle
-		a.worked = begun
-		a.tell(begun, true)
-		return
-	}
-	a.become(ledger.Leaving)
+	defer a.showLife()()
 	if err := a.stopWork(p, begun); err != nil {
 		return
 	}
-	stop := a.showLife()
 	m, err := p.Leave()
-	stop()
 	if _, away := p.IsAway(); !away {
 		a.Gate.Open()
 		a.stays(reasonOf(err), err.Error())
@@ -410,28 +476,55 @@ func (a *Agent) leave() {
 		t.Moving += a.cost
 	})
 	a.become(ledger.Away)
+	a.queue()
 }
 
 // stopWork closes the gate, and waits until the GPU has no work of the program. After an error the gate is
-// open, and the process stays.
+// open, and the process stays. Streams are asked while it is closed: a capture that begins meanwhile
+// would be spoilt, and so would be one under way by a wait.
 func (a *Agent) stopWork(p *Pool, begun time.Time) error {
-	within := max(a.within, drainWithin)
+	within, lends := max(a.within, drainWithin), a.lendsOnly(begun)
 	until := begun.Add(within)
-	err := a.Gate.Close(within)
-	if errors.Is(err, ErrGateUnseen) {
+	closeWithin := within
+	if lends {
+		closeWithin = 0 // with a call under way it is at work
+	}
+	err := a.Gate.Close(closeWithin)
+	switch {
+	case errors.Is(err, ErrGateUnseen):
 		a.stays(ledger.NoGate, err.Error())
 		return err
-	}
-	if err == nil {
-		if err = a.drain(p, until); err == nil {
+	case err == nil:
+		err = a.Gate.Running()
+		mayWait := !lends && !errors.Is(err, ErrCapture)
+		if err == nil || mayWait {
+			a.become(ledger.Leaving)
+			err = a.drain(p, until)
+		}
+		if err == nil {
 			return nil
 		}
 		a.Gate.Open()
 	}
-	a.stays(ledger.NotDrained, fmt.Sprintf("%v, within %v", err, within))
-	a.until = time.Now().Add(notAgain / drainWithin * within)
-	a.within = min(2*within, mostDrain)
+	switch {
+	case errors.Is(err, ErrCapture):
+		a.stays(ledger.Capturing, "a graph is being captured")
+	case lends && a.state == ledger.In:
+		a.worked = begun
+		a.tell(begun, true)
+	default:
+		a.stays(ledger.NotDrained, fmt.Sprintf("%v, within %v", err, within))
+		a.until = time.Now().Add(notAgain / drainWithin * within)
+		a.within = min(2*within, mostDrain)
+	}
 	return err
+}
+
+// lendsOnly reports whether this process is asked because it seems to be idle: it lends, and is not
+// to leave if it is at work.
+func (a *Agent) lendsOnly(now time.Time) bool {
+	isIdle := a.LendAfter > 0 && now.Sub(a.worked) >= a.LendAfter
+	return a.asked != ledger.Pause && (a.Quantum == 0 || isIdle)
 }
 
 // reasonOf returns the reason that stands for an error of [Pool.Leave].
@@ -461,7 +554,7 @@ func (a *Agent) drain(p *Pool, until time.Time) error {
 		if a.draining == nil {
 			done := make(chan error, 1)
 			a.draining, begun = done, true
-			go func() { done <- p.flush() }()
+			go func() { done <- flushed(p) }()
 		}
 		select {
 		case err := <-a.draining:
@@ -479,69 +572,65 @@ func (a *Agent) drain(p *Pool, until time.Time) error {
 	}
 }
 
+// flushed waits for all work of the program. A fault in it is an error.
+func flushed(p *Pool) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("a fault of gpumem: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return p.flush()
+}
+
 func (a *Agent) lookAway() {
 	t, err := a.Seat.Turn()
-	if err != nil || t.Asked == ledger.Pause {
+	if err != nil {
+		a.unusable(err)
 		return
 	}
 	isResumed := t.Asked == ledger.Resume && t.Asks != a.asks // once: it may leave again
-	if !isResumed && a.Gate.Waiting(0) == 0 && a.firstRequest() == nil {
-		return
-	}
-	if a.queue() {
+	hasWork := isResumed || a.Gate.Waiting(0) > 0 || a.firstRequest() != nil
+	if hasWork && t.Asked != ledger.Pause {
 		a.become(ledger.Waiting)
+		a.queue()
 	}
-}
-
-// queue takes a ticket for all that the process needs to go on.
-func (a *Agent) queue() bool {
-	p := a.Pool()
-	if p == nil {
-		return false
-	}
-	wants, _ := p.IsAway()
-	if r := a.firstRequest(); r != nil {
-		wants += r.bytes
-	}
-	_, err := a.Seat.Queue(wants)
-	if err != nil {
-		a.say(fmt.Sprintf("its memory cannot come back: %v", err))
-	}
-	return err == nil
 }
 
 func (a *Agent) lookWaiting() {
-	a.queue() // what it needs changes with what the program frees meanwhile, and with threads that wait for memory
-	p, ok := a.plan()
-	if !ok || !slices.Contains(p.Serve, a.Seat.Slot()) {
-		return
-	}
 	pool := a.Pool()
-	begun := time.Now()
-	a.become(ledger.Returning)
-	stop := a.showLife()
-	_, err := pool.Return()
-	stop()
-	if errors.Is(err, device.ErrOutOfMemory) {
-		a.become(ledger.Waiting) // somebody was faster, or the driver is: it keeps its ticket
+	if pool == nil || !a.queue() { // nil: the program has ended the context just now
 		return
 	}
+	p, ok := a.plan(a.Seat.LookAtTurns)
+	if !ok {
+		return
+	}
+	switch {
+	case a.asked == ledger.Pause: // until it is resumed it waits for nothing
+		a.become(ledger.Away)
+		return
+	case a.wants > 0 && !slices.Contains(p.Serve, a.Seat.Slot()):
+		a.judge(p)
+		return
+	}
+	begun := time.Now()
+	stop := a.showLife()
+	_, err := pool.Return() // which is Returning once the whole is taken
+	stop()
 	if err != nil {
-		a.become(ledger.Waiting)
-		a.say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
-		time.Sleep(lookAgain) // it has the time of the driver's calls, too
+		if !errors.Is(err, ledger.ErrFull) { // else somebody was faster, and nothing has changed
+			a.become(ledger.Waiting)
+			a.say(fmt.Sprintf("its memory cannot come back, and is tried again: %v", err))
+			time.Sleep(lookAgain) // it has the time of the driver's calls, too
+		}
 		return
 	}
 	took := time.Since(begun)
 	a.count(func(t *Totals) { t.Moving += took })
-	a.onHost, a.cost = 0, a.cost+took
-	if r := a.firstRequest(); r != nil {
-		_, _ = a.Seat.Queue(r.bytes) // in the same place: behind those who came meanwhile it would leave at once
-	} else {
-		_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
-	}
+	a.onHost, a.cost, a.blocked = 0, a.cost+took, time.Time{}
 	a.worked = time.Now()
 	a.become(ledger.In)
+	a.queue() // in the same place: behind those who came meanwhile it would leave at once
 	a.Gate.Open()
 }
 
@@ -569,14 +658,10 @@ func (r *request) End() {
 	a := r.agent
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := len(a.requests)
 	a.requests = slices.DeleteFunc(a.requests, func(x *request) bool { return x == r })
-	if n > 0 && len(a.requests) == 0 && !a.closed {
-		_ = a.Seat.Unqueue() // what it has taken has mostly ended its wait
-	}
 }
 
-// firstRequest returns the first that a thread waits for.
+// firstRequest returns the first that a thread waits for; nil for none.
 func (a *Agent) firstRequest() *request {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -588,68 +673,78 @@ func (a *Agent) firstRequest() *request {
 	return nil
 }
 
+// isTrying reports whether a thread has an answer, and has neither ended its wait nor asked again.
+func (a *Agent) isTrying() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.requests, func(r *request) bool { return !r.asks })
+}
+
+// refuseAll refuses all that wait, and reports whether any did.
+func (a *Agent) refuseAll() (any bool) {
+	for r := a.firstRequest(); r != nil; r = a.firstRequest() {
+		a.answer(r, false)
+		any = true
+	}
+	return any
+}
+
 // answer ends a thread's wait in [request.Again].
 func (a *Agent) answer(r *request, again bool) {
+	a.blocked = time.Time{}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r.asks = false
 	r.again <- again
 }
 
-func (a *Agent) endRequests() {
-	for r := a.firstRequest(); r != nil; r = a.firstRequest() {
-		a.answer(r, false)
+// serveRequest has the first thread that waits try again where the plan serves it. Its turn begins: who
+// has left for it comes back at once, and would end one that is over.
+func (a *Agent) serveRequest(p ledger.Plan) {
+	if !slices.Contains(p.Serve, a.Seat.Slot()) {
+		a.judge(p)
+		return
 	}
+	a.served = true
+	a.become(ledger.In)
+	a.answer(a.queued, true)
 }
 
-// serveRequests has the first thread that waits try again once the plan serves it, and refuses
-// it where nobody could make room.
-func (a *Agent) serveRequests() {
-	r := a.firstRequest()
-	if r == nil {
-		return
-	}
-	_, err := a.Seat.Queue(r.bytes)
-	p, ok := a.plan()
-	if err != nil || !ok { // the ledger cannot be used, and nothing is served without it
-		a.answer(r, false)
-		return
-	}
+// judge refuses the first thread that waits where nobody can make room, after a while. Where none does,
+// it is the memory itself that cannot return, which is said.
+func (a *Agent) judge(p ledger.Plan) {
 	slot := a.Seat.Slot()
 	i := slices.IndexFunc(p.Blocked, func(b ledger.Blocked) bool { return b.Slot == slot && b.Never })
-	switch {
-	case slices.Contains(p.Serve, slot):
-		a.become(ledger.In) // its turn begins: who has left for it comes back at once, and would end one that is over
-		a.answer(r, true)
-	case i >= 0:
-		a.blocked(r, p.Blocked[i])
-	default:
-		r.blocked = time.Time{}
+	if i < 0 {
+		a.blocked = time.Time{}
+		return
 	}
-}
-
-// blocked refuses a request for which nobody can make room, after a while.
-func (a *Agent) blocked(r *request, by ledger.Blocked) {
-	if r.blocked.IsZero() {
-		r.blocked = time.Now()
+	if a.blocked.IsZero() {
+		a.blocked = time.Now()
 	}
-	took := time.Since(r.blocked)
+	took := time.Since(a.blocked)
 	if took <= neverFor {
 		return
 	}
-	words := "others cannot make room for it"
-	if i := slices.IndexFunc(by.Holders, func(h ledger.Holder) bool { return passes(h.Reason) }); i >= 0 {
-		h := by.Holders[i]
-		words = fmt.Sprintf("another process holds %s, and %v", size.Format(h.Bytes), h.Reason)
-		if took <= passesIn {
-			if !r.said {
-				r.said = true
-				a.say(fmt.Sprintf("a request of %s waits: %s", size.Format(r.bytes), words))
-			}
-			return
-		}
+	words, passing := whyBlocked(&p.Blocked[i])
+	r := a.firstRequest()
+	switch {
+	case r == nil:
+		a.say("its memory cannot come back: " + words)
+	case !passing || took > passesIn:
+		a.answer(r, false)
+		a.say(fmt.Sprintf("a request of %s is refused: %s", size.Format(r.bytes), words))
+	case !r.said:
+		r.said = true
+		a.say(fmt.Sprintf("a request of %s waits: %s", size.Format(r.bytes), words))
 	}
-	_ = a.Seat.Unqueue()
-	a.say(fmt.Sprintf("a request of %s is refused: %s", size.Format(r.bytes), words))
-	a.answer(r, false)
+}
+
+// whyBlocked says why nobody makes room, and whether that may pass.
+func whyBlocked(b *ledger.Blocked) (words string, passing bool) {
+	if i := slices.IndexFunc(b.Holders, func(h ledger.Holder) bool { return passes(h.Reason) }); i >= 0 {
+		h := b.Holders[i]
+		return fmt.Sprintf("another process holds %s, and %v", size.Format(h.Bytes), h.Reason), true
+	}
+	return "others cannot make room for it", false
 }

@@ -27,6 +27,7 @@ type gate struct {
 	passed  uint64
 	running error
 	ends    bool   // what runs has ended when the gate is closed
+	closing func() // is called before the gate closes; nil: nothing is
 	looks   uint64 // number of times that an agent has looked
 }
 
@@ -65,6 +66,9 @@ func (g *gate) Passed() uint64 {
 func (g *gate) Close(time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.closing != nil {
+		g.closing()
+	}
 	g.closed = true
 	for g.in > 0 {
 		g.changed.Wait()
@@ -126,9 +130,17 @@ type seated struct {
 	onHost func(bytes uint64) (shim.HostMemory, error)
 	said   func() []string
 	reason atomic.Uint32 // a ledger.Reason why it stays
+	faults atomic.Bool   // a fault is planted in the agent
 }
 
 func (s *seated) setReason(r ledger.Reason) { s.reason.Store(uint32(r)) }
+
+func (s *seated) whyItStays() ledger.Reason {
+	if s.faults.Load() {
+		panic("planted")
+	}
+	return ledger.Reason(s.reason.Load())
+}
 
 // newTurns makes a ledger by turns.
 func newTurns(t *testing.T, limit uint64) string {
@@ -159,7 +171,7 @@ func newSeated(t *testing.T, path, spec string, seed uint64, lend, quantum time.
 	}
 	s.agent = shim.NewAgent(shim.AgentConfig{
 		Gate: s.gate, Seat: lease.Member, LendAfter: lend, Quantum: quantum,
-		Pool: s.opened.Load, Reason: func() ledger.Reason { return ledger.Reason(s.reason.Load()) },
+		Pool: s.opened.Load, Reason: s.whyItStays,
 		Look: func() ledger.Reason {
 			s.looks.Add(1)
 			return ledger.Reason(s.found.Load())
@@ -777,7 +789,7 @@ func TestServedIsNotTaken(t *testing.T) {
 	worked.Go(func() { leaves.gate.pass(func() {}) })
 	var queued ledger.Turn
 	leaves.until(func(t ledger.Turn) bool { queued = t; return t.Ticket != 0 })
-	leaves.until(func(t ledger.Turn) bool { return t.Seen > queued.Seen+int64(time.Second) || t.State != ledger.Waiting })
+	leaves.until(func(t ledger.Turn) bool { return t.Seen > queued.Seen.Add(time.Second) || t.State != ledger.Waiting })
 	if turn, err := leaves.lease.Turn(); err != nil || turn.State != ledger.Waiting {
 		t.Errorf("%+v, %v: want that it waits", turn, err)
 	}
@@ -785,7 +797,8 @@ func TestServedIsNotTaken(t *testing.T) {
 		t.Error(err)
 	}
 	wait.End()
-	if turn, err := asks.lease.Turn(); err != nil || turn.Ticket != 0 || turn.Swaps != 0 {
+	asks.until(func(turn ledger.Turn) bool { return turn.Ticket == 0 })
+	if turn, err := asks.lease.Turn(); err != nil || turn.Swaps != 0 {
 		t.Errorf("%+v, %v", turn, err)
 	}
 	asks.end()

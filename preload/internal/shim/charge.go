@@ -161,7 +161,7 @@ const (
 // ask takes bytes in the account; where the lease has no room it releases what is idle
 // in this process, and then asks the others of the lease for theirs.
 func (c *Charges) ask(p Part, bytes uint64) error {
-	err := c.account.Take(p, bytes)
+	err := c.count(p, bytes)
 	limit, _ := c.account.Limit()
 	if !errors.Is(err, device.ErrOutOfMemory) || bytes > limit {
 		return err
@@ -177,7 +177,7 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 				return false, own
 			}
 		}
-		err = c.account.Take(p, bytes)
+		err = c.count(p, bytes)
 		return errors.Is(err, device.ErrOutOfMemory), own
 	})
 	for start := time.Now(); errors.Is(err, device.ErrOutOfMemory) && time.Since(start) < patience; {
@@ -185,7 +185,7 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 			break
 		}
 		time.Sleep(poll)
-		err = c.account.Take(p, bytes)
+		err = c.count(p, bytes)
 	}
 	if c.process.WaitRoom == nil {
 		return err
@@ -193,9 +193,24 @@ func (c *Charges) ask(p Part, bytes uint64) error {
 	w := c.process.WaitRoom(bytes)
 	defer w.End()
 	for waits := 0; waits < mostWaits && c.othersHaveIt(bytes, err) && w.Again(); waits++ {
-		err = c.account.Take(p, bytes)
+		err = c.count(p, bytes)
 	}
 	return err
+}
+
+// count takes bytes in the account. While the pool's memory is away it takes none without which that could
+// never return: what the program has beside the pool stays where it is.
+func (c *Charges) count(p Part, bytes uint64) error {
+	c.mu.Lock()
+	pool := c.pool
+	c.mu.Unlock()
+	if pool != nil {
+		needs, away := pool.IsAway()
+		if away && bytes > less(c.account.Reachable(), c.account.Beside()+needs) {
+			return fmt.Errorf("%w: the memory that is away could not return", device.ErrOutOfMemory)
+		}
+	}
+	return c.account.Take(p, bytes)
 }
 
 // othersHaveIt reports whether a request was refused because of what others hold of the lease, in a

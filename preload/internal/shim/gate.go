@@ -23,7 +23,8 @@ type Gate interface {
 	// Waiting returns how many threads stand at the closed gate. Where there is none it waits for
 	// one, at most for within.
 	Waiting(within time.Duration) int
-	// Running asks all streams that the program has made, without waiting for them. It returns nil
+	// Running asks all streams that the program has made, without waiting for them. It is called while
+	// the gate is closed: a capture that begins between two questions would be spoilt. It returns nil
 	// if their work is done, ErrRunning, ErrCapture where a graph is being captured in one, or
 	// the driver's error. It does not see the legacy stream, the threads' own ones, and what is
 	// left to do in streams that the program has destroyed: that takes a wait for the context.

@@ -56,7 +56,8 @@ func hasRoom(all, taken, next uint64, free func() (hostmem.Room, error)) error {
 		return fmt.Errorf("%w: how much there is cannot be found out: %w", ErrNoHostMemory, err)
 	}
 	if next > room.Bytes {
-		return fmt.Errorf("%w: %s are to be copied, and %s has room for %s", ErrNoHostMemory, size.Format(all), room.By, size.Format(taken+room.Bytes))
+		return fmt.Errorf("%w: %s are to be copied, and %s has room for %s",
+			ErrNoHostMemory, size.Format(all), room.By, size.Format(taken+room.Bytes))
 	}
 	return nil
 }

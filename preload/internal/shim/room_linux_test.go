@@ -11,7 +11,7 @@ import (
 	"gpumem/internal/hostmem"
 )
 
-// mapping returns what the kernel says of the mapping that a block is in.
+// mappingOf returns what the kernel says of the mapping that a block is in.
 func mappingOf(t *testing.T, b []byte) (resident, flags string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps")
@@ -34,7 +34,8 @@ func mappingOf(t *testing.T, b []byte) (resident, flags string) {
 	return "", ""
 }
 
-// TestRoomIsThere: memory of the host is there before anything is copied, and no child that is forked meanwhile has it.
+// TestRoomIsThere: memory of the host is there before anything is copied, and no child that is forked
+// meanwhile has it.
 func TestRoomIsThere(t *testing.T) {
 	m, err := Room(70 << 20)
 	if err != nil {
@@ -47,8 +48,8 @@ func TestRoomIsThere(t *testing.T) {
 	}
 }
 
-// TestRoomThatOthersTake: two processes whose memory leaves at a time see the same room first. Who finds that it is not there
-// any more gives back what it has taken. Without, the kernel would end one of them.
+// TestRoomThatOthersTake: two processes whose memory leaves at a time see the same room first. Who finds that
+// it is not there any more gives back what it has taken. Without, the kernel would end one of them.
 func TestRoomThatOthersTake(t *testing.T) {
 	looks := 0
 	_, err := roomOf(200<<20, func() (hostmem.Room, error) {

@@ -374,14 +374,26 @@ func (p *Pool) alloc(bytes uint64, stream uint32) (uint64, error) {
 // mostWaits is how often a request may find that others were faster, of those that wait by turns.
 const mostWaits = 100
 
+// mostDenials is how often the driver may refuse what the lease has room for: somebody outside of it has
+// that, or a process that was killed, which takes a moment.
+const mostDenials = 3
+
 // askAgain asks anew after a refusal, as long as others may leave for the request.
 func (p *Pool) askAgain(r gpumem.Request, err error) (b gpumem.Block, _ error) {
 	page := p.dev.info.Page
 	whole := (r.Bytes + page - 1) / page * page // the pool takes no less, and less may be left all the time
 	w := p.waitRoom(whole)
 	defer w.End()
-	for waits := 0; waits < mostWaits && errors.Is(err, gpumem.ErrOutOfMemory) && p.waitForRoom(w, whole); waits++ {
+	waits, denials := 0, 0
+	for waits < mostWaits && errors.Is(err, gpumem.ErrOutOfMemory) && p.waitForRoom(w, whole) {
+		before := p.dev.denied.Load()
 		b, err = p.ask(r)
+		if waits++; p.dev.denied.Load() != before {
+			denials++
+		}
+		if denials == mostDenials {
+			break
+		}
 	}
 	return b, err
 }
