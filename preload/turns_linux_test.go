@@ -190,6 +190,8 @@ func (c *turner) mustAnswer() {
 
 // ended waits for the program's end, and all that it says.
 func (c *turner) ended() error {
+	hung := time.AfterFunc(late, func() { _ = c.Process.Kill() })
+	defer hung.Stop()
 	for range c.lines {
 	}
 	return c.Wait()
@@ -330,16 +332,28 @@ func TestContentsByTurns(t *testing.T) {
 		all = append(all, tb.start("GPUMEM_TURNS=50000000", append(slices.Clone(words), fmt.Sprint(len(all)+1), "16")...))
 	}
 	all = append(all, tb.start("GPUMEM_TURNS=50000000", "turns", "contents", "9", "16"))
+	swaps := make([]atomic.Uint64, len(all))
+	isDone := func() bool { // together: one that goes on alone has no reason to leave
+		sum := uint64(0)
+		for i := range swaps {
+			sum += swaps[i].Load()
+		}
+		return sum >= uint64(*returns)
+	}
 	var group sync.WaitGroup
-	for _, c := range all {
+	for i, c := range all {
 		group.Go(func() {
 			err := c.answer()
-			for e, _ := c.entry(); err == nil && e.Swaps < uint64(*returns)/4; e, _ = c.entry() {
+			for err == nil && !isDone() {
 				c.tell("")
 				err = c.answer()
+				if e, ok := c.entry(); ok {
+					swaps[i].Store(e.Swaps)
+				}
 			}
 			if err != nil {
 				t.Error(err)
+				swaps[i].Store(uint64(*returns)) // the others need not go on
 			}
 			_ = c.in.Close() // or the others wait for its turn to end
 		})
