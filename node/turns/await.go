@@ -12,6 +12,7 @@ import (
 	"gpumem/node/internal/view"
 	"gpumem/node/ledger"
 	"gpumem/node/probe"
+	"gpumem/size"
 )
 
 const (
@@ -42,7 +43,13 @@ func hasLeft(s *probe.Seat, began time.Time) verdict {
 		return verdict{refused: s.Turn.NotAsked}
 	}
 	hasSpoken := s.Seen > ledger.MomentOf(began)
-	return verdict{done: s.State == ledger.In && s.Movable == 0 && hasSpoken}
+	if s.State != ledger.In || s.Movable != 0 || !hasSpoken {
+		return verdict{}
+	}
+	if s.Charged > 0 { // a pause would free nothing of what the program itself has taken
+		return verdict{refused: fmt.Sprintf("what it holds (%s) is outside of a pool that can leave", size.Format(s.Sum()))}
+	}
+	return verdict{done: true}
 }
 
 // isBack judges a request to come back that began at a time.

@@ -140,6 +140,23 @@ func TestPauseThatFailsIsWithdrawn(t *testing.T) {
 	}
 }
 
+// TestPauseOfWhatCannotLeave: a program without a pool that could leave, which has taken memory from the driver
+// itself, is refused, and the request is withdrawn.
+func TestPauseOfWhatCannotLeave(t *testing.T) {
+	m, leases := member(t)
+	if err := errors.Join(m.Take(ledger.Charged, 5), m.Take(ledger.Outside, 7)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Pause(t.Context(), Request{PID: os.Getpid(), Wait: time.Minute, Leases: leases})
+	want := Answer{PID: os.Getpid(), Why: "what it holds (12 B) is outside of a pool that can leave", State: "in", OnGPU: 12}
+	if a != want || err != nil {
+		t.Errorf("%+v, %v, want %+v", a, err, want)
+	}
+	if turn, err := m.Turn(); err != nil || turn.Asked != ledger.NotAsked || turn.Asks == 0 {
+		t.Errorf("%+v, %v", turn, err)
+	}
+}
+
 func askAll(t *testing.T, leases func([]string) ([]share.Entry, error), what ledger.Ask) {
 	t.Helper()
 	seats, err := probe.Seats(leases)

@@ -57,7 +57,11 @@ func TurnText(t *machine.Turn, pid int, now time.Time) string {
 	case "paused":
 		add("paused%s, %s on the host; gpumem resume %d has it come back", long, size.Format(t.OnHost), pid)
 	case "to pause":
-		add("asked to pause, and still on the GPU")
+		if t.Movable == 0 && t.NotAsked == "" {
+			add("asked to pause, with nothing on the GPU that could leave")
+		} else {
+			add("asked to pause, and still on the GPU")
+		}
 	case "away":
 		add("away%s, %s on the host, and it has no work", long, size.Format(t.OnHost))
 	case "leaving", "returning":

@@ -27,6 +27,8 @@ func TestTurnText(t *testing.T) {
 		{"in, and stays", &machine.Turn{State: "in", NotAsked: "it maps memory by itself"}, "in", "not asked to leave: it maps memory by itself"},
 		{"asked to pause", &machine.Turn{State: "in", Paused: true, NotAsked: "its work did not end in time"}, "to pause",
 			"asked to pause, and still on the GPU; not asked to leave: its work did not end in time"},
+		{"asked to pause, and leaves", &machine.Turn{State: "in", Paused: true, Movable: 5}, "to pause", "asked to pause, and still on the GPU"},
+		{"asked to pause, with nothing", &machine.Turn{State: "in", Paused: true}, "to pause", "asked to pause, with nothing on the GPU that could leave"},
 		{"leaving", &machine.Turn{State: "leaving", Since: since}, "leaving", "leaving for 3m"},
 		{"away", &machine.Turn{State: "away", Since: since, OnHost: 2 << 30, Swaps: 1, Seconds: .25}, "away",
 			"away for 3m, 2 GiB on the host, and it has no work; 1 swap so far, the last took 250 ms"},
