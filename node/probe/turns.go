@@ -131,6 +131,9 @@ func turnOf(at time.Time, now ledger.Moment, e *ledger.Entry) *machine.Turn {
 	}
 	t := &machine.Turn{State: e.State.String(), OnHost: e.OnHost, Movable: e.Movable, Paused: e.Asked == ledger.Pause,
 		NotAsked: e.Reason.String(), Wants: e.Wants, Swaps: e.Swaps, Seconds: e.Cost.Seconds()}
+	if t.Paused {
+		t.Wants = 0 // until it is resumed it waits for nothing
+	}
 	if e.Since != 0 {
 		t.Since = at.Add(-now.Sub(e.Since))
 	}

@@ -65,7 +65,7 @@ func TestTurnsOf(t *testing.T) {
 			t.Place, t.Wants, t.OnHost, t.Movable, t.Never = new(0), 101, 45, 0, true
 			t.HeldBy = []machine.TurnHolder{{PID: os.Getpid(), Bytes: 20, Why: "memory outside of its pool stays on the GPU"}, {Bytes: 20, Why: "it maps memory by itself"}}
 		}),
-		shown("waiting", func(t *machine.Turn) { t.Wants, t.Paused = 2, true }),
+		shown("waiting", func(t *machine.Turn) { t.Paused = true }),
 		shown("waiting", func(t *machine.Turn) { t.Wants, t.NotAsked = 2, "it gives no sign of life" }),
 		shown("away", func(t *machine.Turn) { t.OnHost = 12 }),
 		shown("leaving", nil),

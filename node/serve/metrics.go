@@ -110,15 +110,20 @@ func metricsOf(s *State) []metric {
 	return all
 }
 
-// turnStates are those of processes that share a device by turns.
-var turnStates = []string{"in", "leaving", "away", "waiting", "returning", "unknown"}
+// turnStates are those of processes that share a device by turns. One that is paused is neither
+// away nor waiting, as in gpumem ps.
+var turnStates = []string{"in", "leaving", "away", "paused", "waiting", "returning", "unknown"}
 
 // addTurns adds how many programs of a device are in each state, if it is shared by turns.
 func addTurns(add func(name, kind, help, labels string, value uint64), d *shownDevice) {
 	count := map[string]uint64{}
 	for _, p := range d.Programs {
-		if p.Turn != nil {
-			count[p.Turn.State]++
+		switch t := p.Turn; {
+		case t == nil:
+		case view.IsPaused(t):
+			count["paused"]++
+		default:
+			count[t.State]++
 		}
 	}
 	if len(count) == 0 {

@@ -452,9 +452,12 @@ func TestMetricsOfPools(t *testing.T) {
 func TestMetricsOfTurns(t *testing.T) {
 	away := &machine.Turn{State: "away", OnHost: 40, Swaps: 3, Paused: true}
 	waits := &machine.Turn{State: "waiting", OnHost: 20, Wants: 50, Swaps: 1, Place: new(0)}
+	waited := &machine.Turn{State: "waiting", Paused: true}
+	toPause := &machine.Turn{State: "in", Paused: true}
 	s := stateOf("here", &machine.Snapshot{Devices: []machine.Device{
 		{Spec: "cuda:0", Programs: []machine.Program{
-			{PID: 7, Name: "python", Turn: away}, {PID: 8, Name: "python", Turn: waits}, {Name: "x", Turn: away}, {Name: "x", Turn: waits}, {PID: 9, Name: "other"}}},
+			{PID: 7, Name: "python", Turn: away}, {PID: 8, Name: "python", Turn: waits}, {Name: "x", Turn: away}, {Name: "x", Turn: waits}, {PID: 9, Name: "other"},
+			{PID: 10, Name: "waited", Turn: waited}, {PID: 11, Name: "to pause", Turn: toPause}, {PID: 12, Name: "away", Turn: &machine.Turn{State: "away"}}}},
 		{Spec: "cuda:1", Programs: []machine.Program{{PID: 9, Name: "other"}}},
 	}})
 	programs := s.Devices[0].Programs
@@ -473,7 +476,7 @@ func TestMetricsOfTurns(t *testing.T) {
 		}
 	}
 	want := map[string]int{}
-	for state, n := range map[string]int{"in": 0, "leaving": 0, "away": 2, "waiting": 2, "returning": 0, "unknown": 0} {
+	for state, n := range map[string]int{"in": 1, "leaving": 0, "away": 1, "paused": 3, "waiting": 2, "returning": 0, "unknown": 0} {
 		want[fmt.Sprintf(`gpumem_device_turns{device="cuda:0",simulated="false",state="%s"} %d`, state, n)] = 1
 	}
 	for _, p := range []struct {
@@ -483,6 +486,9 @@ func TestMetricsOfTurns(t *testing.T) {
 		{`pid="7",user="",name="python"`, 40, 0, 3},
 		{`pid="8",user="",name="python"`, 20, 50, 1},
 		{`pid="0",user="",name="x"`, 60, 50, 4},
+		{`pid="10",user="",name="waited"`, 0, 0, 0},
+		{`pid="11",user="",name="to pause"`, 0, 0, 0},
+		{`pid="12",user="",name="away"`, 0, 0, 0},
 	} {
 		labels := `{device="cuda:0",simulated="false",` + p.labels + `}`
 		want[fmt.Sprint("gpumem_program_on_host_bytes", labels, " ", p.onHost)] = 1

@@ -13,12 +13,17 @@ import (
 	"gpumem/size"
 )
 
+// IsPaused reports whether a process has left for a pause by hand.
+func IsPaused(t *machine.Turn) bool {
+	return t.Paused && (t.State == "away" || t.State == "waiting")
+}
+
 // TurnWord returns where a program's memory is in a word or two; "" if it has no turns.
 func TurnWord(t *machine.Turn) string {
 	switch {
 	case t == nil:
 		return ""
-	case t.Paused && (t.State == "away" || t.State == "waiting"):
+	case IsPaused(t):
 		return "paused"
 	case t.Paused && t.State == "in":
 		return "to pause"
