@@ -130,7 +130,9 @@ func (r *Request) sumUp(seats []probe.Seat, began time.Time, judge judge) (a Ans
 		}
 		switch {
 		case v.waits:
-			a.waits = view.TurnText(s.Turn, r.PID, time.Now())
+			t := *s.Turn
+			t.Since = time.Time{} // of the state, which may have begun before the request
+			a.waits = view.TurnText(&t, r.PID, time.Now())
 		case v.refused != "":
 			a.Done, over, a.Why = false, true, v.refused
 		case !v.done && !over:

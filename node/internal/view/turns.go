@@ -60,7 +60,7 @@ func TurnText(t *machine.Turn, pid int, now time.Time) string {
 	case "unknown":
 		return "its turn is unknown: " + t.NotAsked
 	case "paused":
-		add("paused%s, %s on the host; gpumem resume %d has it come back", long, size.Format(t.OnHost), pid)
+		add("paused, away%s, %s on the host; gpumem resume %d has it come back", long, size.Format(t.OnHost), pid)
 	case "to pause":
 		if t.Movable == 0 && t.NotAsked == "" {
 			add("asked to pause, with nothing on the GPU that could leave")
