@@ -70,7 +70,11 @@ func TurnText(t *machine.Turn, pid int, now time.Time) string {
 	case "away":
 		add("away%s, %s on the host, and it has no work", long, size.Format(t.OnHost))
 	case "leaving", "returning":
-		add("%s%s", word, long)
+		if long == "" {
+			add("is %s", word)
+		} else {
+			add("has been %s%s", word, long)
+		}
 	case "waits":
 		parts = append(parts, waitText(t, long))
 	}

@@ -29,7 +29,7 @@ func TestTurnText(t *testing.T) {
 			"asked to pause, and still on the GPU; not asked to leave: its work did not end in time"},
 		{"asked to pause, and leaves", &machine.Turn{State: "in", Paused: true, Movable: 5}, "to pause", "asked to pause, and still on the GPU"},
 		{"asked to pause, with nothing", &machine.Turn{State: "in", Paused: true}, "to pause", "asked to pause, with nothing on the GPU that could leave"},
-		{"leaving", &machine.Turn{State: "leaving", Since: since}, "leaving", "leaving for 3m"},
+		{"leaving", &machine.Turn{State: "leaving", Since: since}, "leaving", "has been leaving for 3m"},
 		{"away", &machine.Turn{State: "away", Since: since, OnHost: 2 << 30, Swaps: 1, Seconds: .25}, "away",
 			"away for 3m, 2 GiB on the host, and it has no work; 1 swap so far, the last took 250 ms"},
 		{"paused", &machine.Turn{State: "away", Since: since, OnHost: 2 << 30, Paused: true}, "paused",
@@ -45,7 +45,8 @@ func TestTurnText(t *testing.T) {
 			"waits for 3 GiB more (next), which turns alone do not give it: process 11 holds 3 GiB (its turn is not over), process 11 holds 3 GiB (its turn is not over), " +
 				"a process that cannot be seen from here holds 1 GiB (it is at work), 2 more hold some, too"},
 		{"waiting, and passed over", &machine.Turn{State: "waiting", Since: since, NotAsked: "it gives no sign of life"}, "waiting", "not asked to leave: it gives no sign of life"},
-		{"returning", &machine.Turn{State: "returning", Since: since}, "returning", "returning for 3m"},
+		{"returning", &machine.Turn{State: "returning", Since: since}, "returning", "has been returning for 3m"},
+		{"returning since who knows when", &machine.Turn{State: "returning"}, "returning", "is returning"},
 		{"damaged", &machine.Turn{State: "unknown", NotAsked: "its record in the ledger is damaged"}, "unknown", "its turn is unknown: its record in the ledger is damaged"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
