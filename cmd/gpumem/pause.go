@@ -75,6 +75,9 @@ func runTurns(ctx context.Context, o *turnsOptions) error {
 		return fmt.Errorf("--wait %v: want a duration above 0", o.wait)
 	}
 	a, err := o.do(ctx, turns.Request{PID: o.pid, Wait: o.wait})
+	if errors.Is(err, context.Canceled) {
+		o.note(a.String())
+	}
 	if err != nil {
 		return err
 	}

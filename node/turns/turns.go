@@ -91,6 +91,13 @@ func Pause(ctx context.Context, r Request) (Answer, error) {
 	if !a.Done {
 		withdraw()
 	}
+	switch wasAsked := slices.ContainsFunc(seats, func(s probe.Seat) bool { return s.Asked == ledger.Pause }); {
+	case !errors.Is(err, context.Canceled):
+	case wasAsked:
+		a.Why += "; it was asked to pause before, and still is"
+	default:
+		a.Why += "; it goes on as before"
+	}
 	return a, err
 }
 
@@ -113,6 +120,9 @@ func Resume(ctx context.Context, r Request) (Answer, error) {
 	}
 	a, err := r.await(ctx, seats, began, isBack)
 	a.resumed = true
+	if errors.Is(err, context.Canceled) {
+		a.Why += "; it comes back once it can"
+	}
 	return a, err
 }
 

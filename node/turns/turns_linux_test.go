@@ -115,7 +115,7 @@ func TestPauseThatFailsIsWithdrawn(t *testing.T) {
 		{"it stays", t.Context(), ledger.OwnMappings, time.Hour, "it maps memory by itself", nil},
 		{"it takes too long", t.Context(), ledger.NoReason, 50 * time.Millisecond, "it is still on the GPU (waited 50ms)", nil},
 		{"for a reason that passes", t.Context(), ledger.NotDrained, 50 * time.Millisecond, "its work did not end in time (waited 50ms)", nil},
-		{"interrupted", ended, ledger.NoReason, time.Hour, "it is still on the GPU", context.Canceled},
+		{"interrupted", ended, ledger.NoReason, time.Hour, "it is still on the GPU; it goes on as before", context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := m.SetTurn(func(t *ledger.Turn) { t.Movable, t.Reason = 5, tt.reason }); err != nil {
@@ -134,8 +134,29 @@ func TestPauseThatFailsIsWithdrawn(t *testing.T) {
 	if a, err := Pause(t.Context(), Request{PID: os.Getpid(), Wait: time.Millisecond, Leases: leases}); a.Done || err != nil {
 		t.Errorf("%+v, %v", a, err)
 	}
+	const why = "it is still on the GPU; it was asked to pause before, and still is"
+	if a, err := Pause(ended, Request{PID: os.Getpid(), Wait: time.Hour, Leases: leases}); a.Why != why || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", a, err)
+	}
 	if turn, err := m.Turn(); err != nil || turn.Asked != ledger.Pause {
 		t.Errorf("the pause of another is withdrawn: %+v, %v", turn, err)
+	}
+}
+
+// TestResumeInterrupted: the request stays, and the answer says so.
+func TestResumeInterrupted(t *testing.T) {
+	m, leases := member(t)
+	if err := m.SetTurn(func(t *ledger.Turn) { t.State, t.OnHost = ledger.Away, 5 }); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	a, err := Resume(ended, Request{PID: os.Getpid(), Wait: time.Hour, Leases: leases})
+	if a.Why != "it is still away; it comes back once it can" || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if turn, err := m.Turn(); err != nil || turn.Asked != ledger.Resume {
+		t.Errorf("%+v, %v", turn, err)
 	}
 }
 
