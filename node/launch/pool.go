@@ -107,7 +107,7 @@ func (p *Plan) findTurns(q *runenv.Pool) error {
 	case p.Lend < 0:
 		return fmt.Errorf("--lend %v: want a duration above 0", p.Lend)
 	case !slices.Contains(mayLeave, kind.Kind):
-		return fmt.Errorf("--lend and --turns: memory of the pool %s cannot leave the GPU; --pool elastic, vmm and platform have some that can", p.Pool)
+		return fmt.Errorf("--lend and --turns: memory of the pool %s is not lent; that of --pool elastic, vmm and platform is", p.Pool)
 	case len(p.targets) > 1:
 		return errors.New("--lend and --turns: the memory of a program on several GPUs does not leave; give one by --gpu")
 	}

@@ -57,7 +57,8 @@
 //   - [Request].Reserve.
 //
 // Leases are subtracted from it in full, used or not: the sum of all leases never
-// exceeds it when one is granted. What a lease's programs use beyond the lease counts
+// exceeds it when one is granted. Of leases that share by turns what they can hold
+// together is subtracted once, see turns.go. What a lease's programs use beyond the lease counts
 // as foreign. Memory belongs to a lease if its process is in one of the lease's
 // containers ([Lease.SetUse]), as /proc/PID/cgroup has it; else if it is the lease's
 // process, a descendant of it, or in a session or process group that it leads. What
