@@ -69,7 +69,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("invalid argument %q for \"--%s\" flag: want %s", bad.GetValue(), bad.GetFlag().Name, want)
 }
 
-// joinWait writes --wait DURATION of gpumem run as one word. --wait may stand alone, so
+// joinWait writes --wait DURATION and --turns DURATION of gpumem run as one word. They may stand alone, so
 // that a flag's parser takes the next word for COMMAND.
 func joinWait(root *cobra.Command, args []string) []string {
 	if len(args) == 0 || args[0] != "run" {
@@ -85,7 +85,7 @@ func joinWait(root *cobra.Command, args []string) []string {
 		case flag == nil:
 		case flag.NoOptDefVal == "": // its value follows
 			i++
-		case flag.Name == "wait" && i+1 < len(args) && isDuration(args[i+1]):
+		case (flag.Name == "wait" || flag.Name == "turns") && i+1 < len(args) && isDuration(args[i+1]):
 			joined := args[i] + "=" + args[i+1]
 			args = slices.Replace(slices.Clone(args), i, i+2, joined)
 		}

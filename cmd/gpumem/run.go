@@ -133,6 +133,9 @@ func (o *runOptions) fillPlan() (err error) {
 	case share:
 		err = o.plan.SetShare(o.share)
 	}
+	if err == nil && o.given("lend") && o.plan.Lend == 0 {
+		err = errors.New("--lend 0s: want a duration above 0")
+	}
 	if err == nil && o.turns != "" {
 		err = o.setTurns()
 	}

@@ -45,6 +45,9 @@ func (p *Plan) findPool() error {
 		}
 	}
 	if p.Pool == NoPool {
+		if p.byTurns() {
+			return errors.New("--lend and --turns need a pool, such as --pool elastic")
+		}
 		return nil
 	}
 	if err := CheckPool(p.Pool); err != nil {
@@ -152,9 +155,6 @@ func (p *Plan) getenv(name string) string { return policy.Environ(p.env).Get(nam
 // makeLedgers makes the files in which the programs of the leases count their memory.
 func (p *Plan) makeLedgers(leases [][]*share.Lease, status []device.Status) error {
 	if p.Limits.Pool == nil {
-		if p.byTurns() {
-			return errors.New("--lend and --turns need a pool, such as --pool elastic")
-		}
 		return nil
 	}
 	if err := p.checkHost(leases, status); err != nil {

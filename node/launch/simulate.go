@@ -43,7 +43,7 @@ func (p *Plan) simulate() (err error) {
 // it has no lease, so that its framework takes what it takes of such a card.
 func (p *Plan) needsLease() bool {
 	asksForMemory := p.Bytes != 0 || p.Share != 0 || p.Reserve != 0 || p.Wait != 0
-	asksForMore := p.Copies > 1 || p.GPUs != "" || p.Pool != "" || p.Record != ""
+	asksForMore := p.Copies > 1 || p.GPUs != "" || p.Pool != "" || p.Record != "" || p.byTurns()
 	plain := runenv.Limits{Procs: p.Limits.Procs}
 	return asksForMemory || asksForMore || p.Limits.Procs > 1 || !reflect.DeepEqual(p.Limits, plain)
 }

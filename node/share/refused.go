@@ -106,6 +106,8 @@ func (e *InsufficientMemoryError) Error() string {
 		fmt.Fprintf(&b, "; wait for a turn, or ask again later")
 	case e.Free > 0:
 		fmt.Fprintf(&b, "; ask for at most %s, wait for room, or end one of these programs", size.Format(e.Free))
+	case len(e.ByTurns) > 0 && !e.Turns: // the end of one frees nothing while the others together hold as much
+		fmt.Fprintf(&b, "; wait for room, end those that share by turns, or share with them: --pool elastic --turns")
 	default:
 		fmt.Fprintf(&b, "; wait for room, or end one of these programs")
 	}
