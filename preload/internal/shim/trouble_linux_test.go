@@ -74,10 +74,12 @@ func TestReturnThatTheDriverRefuses(t *testing.T) {
 			return nil
 		}
 		turn, err := s.lease.Turn()
-		if refused++; err != nil || turn.State != ledger.Returning || refused > 1 && turn.Ticket != ticket {
+		if refused++; refused == 1 {
+			ticket = turn.Ticket
+		}
+		if err != nil || turn.State != ledger.Returning || ticket == 0 || turn.Ticket != ticket {
 			t.Errorf("ticket %d; %+v, %v", ticket, turn, err)
 		}
-		ticket = turn.Ticket
 		return device.ErrOutOfMemory
 	})
 	s.mustPass(s.contents)
