@@ -41,7 +41,7 @@ var build = sync.OnceValues(func() (b built, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // a program that changes its user loads from it
 		return b, err
 	}
-	b = built{filepath.Join(dir, "front"), filepath.Join(dir, "driver"), dir}
+	b = built{filepath.Join(dir, "front"), filepath.Join(dir, "front", "sim"), dir} // where run --simulate has it, too
 	for _, c := range [][]string{
 		{"../scripts/libgpumem", b.front},
 		{"../scripts/libcudasim", b.driver},
