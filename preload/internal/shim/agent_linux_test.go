@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -804,4 +805,41 @@ func TestServedIsNotTaken(t *testing.T) {
 	asks.end()
 	worked.Wait()
 	leaves.end()
+}
+
+// TestRefusedForOthers: what a program says that is refused is the lease's limit only where that is it, and else what others hold.
+func TestRefusedForOthers(t *testing.T) {
+	const mib = 1 << 20
+	for _, tc := range []struct {
+		name          string
+		theirs, wants uint64
+		want          string
+	}{
+		{"others hold it", 56 * mib, 10 * mib, "others hold 56 MiB of the 64 MiB that programs share by turns"},
+		{"the lease is smaller", 8 * mib, 40 * mib, "32 MiB are left of the lease of 32 MiB"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := newTurns(t, 64*mib)
+			other, err := shim.Join(path, "", "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Leave()
+			if err := other.Member.Take(ledger.Charged, tc.theirs); err != nil {
+				t.Fatal(err)
+			}
+			own, err := shim.Join(path, "1=33554432", "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer own.Leave()
+			l := newLender(t, "elastic", 1)
+			var said string
+			p := openOn(t, l.d, "elastic", shim.Config{Account: own, Say: func(line string) { said += line + "\n" }})
+			defer p.Close()
+			if _, err := p.Alloc(tc.wants); err == nil || !strings.Contains(said, tc.want) {
+				t.Errorf("%v: %q", err, said)
+			}
+		})
+	}
 }

@@ -189,6 +189,24 @@ func (l *Lease) Beside() uint64 {
 	return own.Charged + own.Outside
 }
 
+// byOthers returns what programs share by turns, and what the others hold of it, where that is why a request is
+// refused: the lease itself has room for it. Else shared is 0.
+func (l *Lease) byOthers(request uint64) (shared, others uint64) {
+	limit, all, err := l.Member.Turns()
+	if err != nil {
+		return 0, 0
+	}
+	for i := range all {
+		if all[i].Slot != l.Slot() {
+			others += all[i].Sum()
+		}
+	}
+	if own := l.Own(); own.Sum()+request > l.Member.Limit() || others == 0 {
+		return 0, 0
+	}
+	return limit, others
+}
+
 // Reachable returns the most that this process may ever hold beside the others.
 func (l *Lease) Reachable() uint64 {
 	bytes, err := l.Member.Reachable()

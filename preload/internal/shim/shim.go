@@ -507,8 +507,15 @@ func (p *Pool) refuse(r gpumem.Request, err error) {
 	p.told.Do(func() {
 		f := p.Figures()
 		why := fmt.Sprintf("%s are left of the lease of %s", size.Format(left), size.Format(limit))
-		if l, ok := p.account.(*Lease); ok && l.Unusable() { // nobody knows what is left
+		switch l, ok := p.account.(*Lease); {
+		case !ok:
+		case l.Unusable(): // nobody knows what is left
 			why = ErrAccount.Error()
+		default:
+			if shared, others := l.byOthers(r.Bytes); shared > 0 {
+				const text = "others hold %s of the %s that programs share by turns"
+				why = fmt.Sprintf(text, size.Format(others), size.Format(shared))
+			}
 		}
 		p.say(fmt.Sprintf("GPU %d: out of memory: a request of %s, and %s; the pool of this process holds %s, of which %s are in use",
 			p.dev.info.Ordinal, size.Format(r.Bytes), why, size.Format(f.Held), size.Format(f.InUse)))
