@@ -87,7 +87,7 @@ func open(path string, owner int) (*file, error) {
 	return mapped(f)
 }
 
-// mapped checks what never changes in an open file, and maps it. It closes the file if that
+// mapped checks the header of an open file, and maps it. It closes the file if that
 // fails.
 func mapped(of *slotfile.File) (f *file, err error) {
 	if of.Length == BytesByTurns {
@@ -103,7 +103,7 @@ func mapped(of *slotfile.File) (f *file, err error) {
 	return f, nil
 }
 
-// readHeader reads and checks what never changes.
+// readHeader reads and checks the header, of which the limit of a ledger by turns may change later.
 func (f *file) readHeader() error {
 	if err := f.Check(); err != nil {
 		return err

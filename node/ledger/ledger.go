@@ -1,16 +1,16 @@
-// Package ledger counts the bytes that all processes of a lease hold on one GPU, in one
-// file. It is what makes a lease a limit in bytes: each process asks it before it takes
-// memory from the driver, and is refused where the sum would exceed the lease.
+// Package ledger counts the bytes that all processes of a lease, or of leases that share by
+// turns, hold on one GPU, in one file. It is what makes a lease a limit in bytes: each process
+// asks it before it takes memory from the driver, and is refused where the sum would exceed it.
 //
 // # The file
 //
 // It has one size, 135,168 bytes, or 266,240 by turns, and is little endian, so that a reader
-// in C needs no more than this table. It is read and written by system calls: a file that somebody cuts short
-// is an error then, where a load from a mapping would be a SIGBUS.
+// in C needs no more than this table. It is read and written by system calls: a file that
+// somebody cuts short is an error then, where a load from a mapping would be a SIGBUS.
 //
 //	offset bytes
 //	     0     8  magic, "gpumemL1"
-//	     8     8  limit in bytes
+//	     8     8  limit in bytes; by turns it changes, see [Ledger.SetLimit]
 //	    16     8  total of the GPU in bytes
 //	    24     4  the number of announcements, see [Member.Want]
 //	    28     4  number of slots, 1024
@@ -59,7 +59,7 @@
 // charged of all slots.
 //
 // A part is a limit within the limit, for a program that is started inside the lease, and
-// for its own children. The processes in it name it when they join: what all slots with its
+// for its own children. Of leases that share by turns each is a part. The processes in it name it when they join: what all slots with its
 // identity hold together stays within its limit, which the file does not have.
 //
 // # Who is alive
@@ -93,8 +93,8 @@
 //
 // Processes whose memory together exceeds the limit may share it by turns: the blocks of one
 // that leaves are on the host, and it holds less meanwhile. Who waits for memory takes a
-// ticket, and is served by the lowest. [PlanTurns] says who is to leave for whom, to all
-// processes alike, from this file alone. One write changes a record. A process that is killed
+// ticket. [PlanTurns] says who is served and who is to leave for whom, to all processes alike,
+// from this file alone. One write changes a record. A process that is killed
 // leaves a record that is nobody's, and its ticket holds nobody up.
 //
 // The driver frees the memory of a killed process when it has closed its descriptors,

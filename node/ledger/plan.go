@@ -44,8 +44,8 @@ type Holder struct {
 // Nobody leaves as long as nobody waits, but for those that are paused. The queue is walked in
 // the order of its tickets: who fits into what is left is served. For the first who does not
 // fit, and fits if those left that may be asked now, these leave; whoever is behind waits for
-// that. Those are asked first that are paused, then those that have not worked for the longest
-// time, if they lend, then those that wait in the queue behind, who cannot go on, the last one
+// that. Those are asked first that leave already or are paused, then those that have not worked
+// for the longest time, if they lend, then those that wait in the queue behind, who cannot go on, the last one
 // first, then those whose turn has lasted the longest, if it is over. They are as few of these,
 // from the front, as are enough.
 //
@@ -55,7 +55,7 @@ type Holder struct {
 //
 // Who cannot be served yet holds up those behind who would delay it: they take nothing that it
 // needs to be served as early as without them. Who can never be served holds up nobody, nor does
-// one that is paused or [Silent].
+// one that is paused or [Silent]. Behind eight that wait for their time (mostAhead) nobody is looked at.
 func PlanTurns(now Moment, limit uint64, all []Entry) Plan {
 	p := planner{now: now, all: all, left: limit}
 	for i := range all {
