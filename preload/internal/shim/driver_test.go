@@ -31,6 +31,7 @@ type driver struct {
 	hook   sim.Hook             // that of OnCall
 	pinned [][]byte             // of HostAlloc
 	copies []func() error       // that are queued
+	events sync.Mutex           // guards before: all threads record events
 	before map[device.Event]int // how many were queued, or made, before an event
 	made   int                  // copies so far
 	most   int                  // the most that were queued at once
@@ -63,7 +64,10 @@ func (d *driver) EventSynchronize(e device.Event) error {
 	if err := d.Device.EventSynchronize(e); err != nil {
 		return err
 	}
-	return d.copyUntil(d.before[e])
+	d.events.Lock()
+	n := d.before[e]
+	d.events.Unlock()
+	return d.copyUntil(n)
 }
 
 var errSpoilt = errors.New("the call spoils a capture")
@@ -72,10 +76,12 @@ func (d *driver) EventRecord(e device.Event, s device.Stream) error {
 	if d.captured[s] {
 		return errSpoilt
 	}
+	d.events.Lock()
 	if d.before == nil {
 		d.before = map[device.Event]int{}
 	}
 	d.before[e] = d.made + len(d.copies)
+	d.events.Unlock()
 	return d.Device.EventRecord(e, s)
 }
 
