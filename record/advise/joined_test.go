@@ -1,13 +1,11 @@
 package advise_test
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 
 	"gpumem/device/sim"
 	"gpumem/record/advise"
-	"gpumem/record/formats"
 	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
@@ -18,22 +16,9 @@ func TestContextWithoutRoomIsCounted(t *testing.T) {
 	const m = 1 << 20
 	member := func(name string, start, n, ends uint64) tape.Member {
 		const since1970 = 1_790_000_000_000_000_000
-		var out bytes.Buffer
-		w, err := trace.NewWriter(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Alloc(trace.Call{Pool: "GPU_0", ID: 1, Time: since1970 + start, Bytes: n}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		tr, err := formats.Read(t.Context(), &out, name, trace.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tr.Close() })
+		tr := recorded(t, name, func(w *trace.Writer) error {
+			return w.Alloc(trace.Call{Pool: "GPU_0", ID: 1, Time: since1970 + start, Bytes: n})
+		})
 		p := tape.Member{Name: name, Trace: tr, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}}
 		if ends != 0 {
 			p.Ends = since1970 + ends

@@ -2,6 +2,7 @@ package advise_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"gpumem/device/sim"
@@ -11,38 +12,44 @@ import (
 	"gpumem/record/trace"
 )
 
+// recorded returns what write records.
+func recorded(t *testing.T, name string, write func(w *trace.Writer) error) *trace.Trace {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := trace.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(write(w), w.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := formats.Read(t.Context(), &out, name, trace.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tr.Close() })
+	return tr
+}
+
 // TestJoinedProcessesGrowEachByItself: of two processes on one GPU each keeps 1 MiB in each of its
 // steps, so that 2 MiB are kept in a step of the program.
 func TestJoinedProcessesGrowEachByItself(t *testing.T) {
 	const steps, mib, since1970 = 60, 1 << 20, 1_790_000_000_000_000_000
 	var members []tape.Member
 	for i := range uint64(2) {
-		var out bytes.Buffer
-		w, err := trace.NewWriter(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := since1970 + i
-		call := func(do func(trace.Call) error, id, n uint64, site string) {
-			t.Helper()
-			if err := do(trace.Call{Pool: "GPU_0", ID: id, Bytes: n, Site: site, Time: at}); err != nil {
-				t.Fatal(err)
+		tr := recorded(t, "a process", func(w *trace.Writer) (err error) {
+			at := since1970 + i
+			call := func(do func(trace.Call) error, id, n uint64, site string) {
+				err = errors.Join(err, do(trace.Call{Pool: "GPU_0", ID: id, Bytes: n, Site: site, Time: at}))
+				at += 1000
 			}
-			at += 1000
-		}
-		for step := range uint64(steps) {
-			call(w.Alloc, 1, 8*mib, "batch (train.py:1)")
-			call(w.Alloc, 10+step, mib, "keep (train.py:2)")
-			call(w.Free, 1, 0, "")
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		tr, err := formats.Read(t.Context(), &out, "a process", trace.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.Close()
+			for step := range uint64(steps) {
+				call(w.Alloc, 1, 8*mib, "batch (train.py:1)")
+				call(w.Alloc, 10+step, mib, "keep (train.py:2)")
+				call(w.Free, 1, 0, "")
+			}
+			return err
+		})
 		members = append(members, tape.Member{Name: "a process", Trace: tr, GPUs: []tape.MemberGPU{{Pool: "GPU_0", Joint: "cuda:0"}}})
 	}
 	joined, err := tape.Join(t.Context(), "both", members, trace.Options{})

@@ -1,12 +1,11 @@
 package advise_test
 
 import (
-	"bytes"
+	"errors"
 	"testing"
 
 	"gpumem/device/sim"
 	"gpumem/record/advise"
-	"gpumem/record/formats"
 	"gpumem/record/internal/tape"
 	"gpumem/record/trace"
 )
@@ -18,29 +17,16 @@ func TestSmallestDeviceServesEveryOrder(t *testing.T) {
 	const mib, since1970 = 1 << 20, 1_790_000_000_000_000_000
 	type call struct{ at, alloc, free uint64 } // MiB, whose number is the block's, too
 	record := func(name string, calls []call) *trace.Trace {
-		var out bytes.Buffer
-		w, err := trace.NewWriter(&out)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range calls {
-			do, n := w.Alloc, c.alloc
-			if c.free > 0 {
-				do, n = w.Free, c.free
+		return recorded(t, name, func(w *trace.Writer) (err error) {
+			for _, c := range calls {
+				do, n := w.Alloc, c.alloc
+				if c.free > 0 {
+					do, n = w.Free, c.free
+				}
+				err = errors.Join(err, do(trace.Call{Pool: "GPU_0", ID: n, Time: since1970 + c.at, Bytes: n * mib}))
 			}
-			if err := do(trace.Call{Pool: "GPU_0", ID: n, Time: since1970 + c.at, Bytes: n * mib}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := w.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		tr, err := formats.Read(t.Context(), &out, name, trace.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = tr.Close() })
-		return tr
+			return err
+		})
 	}
 	for _, tc := range []struct {
 		name string
