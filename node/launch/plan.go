@@ -254,7 +254,7 @@ func (p *Plan) environment(copy int, leases []*share.Lease, status []device.Stat
 			part = rand.Uint64() // of the part in the ledger: the lease has one identity
 		}
 		g.Leases = append(g.Leases, runenv.Lease{
-			Part: part, Turns: l.Part(),
+			Part: part, TurnsPart: l.Part(),
 			Visible: p.targets[i].visible, ID: l.ID(), Path: l.Path(), Ledger: l.Ledger(), Bytes: l.Bytes(), Within: l.Within(),
 			Ordinal: s.Ordinal, Total: s.Total, CCMajor: s.CCMajor, GPU: overhead.GPUName(s.Info),
 			Context: s.Context, Simulated: s.Simulated,

@@ -59,8 +59,9 @@
 // charged of all slots.
 //
 // A part is a limit within the limit, for a program that is started inside the lease, and
-// for its own children. Of leases that share by turns each is a part. The processes in it name it when they join: what all slots with its
-// identity hold together stays within its limit, which the file does not have.
+// for its own children. Of leases that share by turns each is a part. The processes in it
+// name it when they join: what all slots with its identity hold together stays within its
+// limit, which the file does not have.
 //
 // # Who is alive
 //

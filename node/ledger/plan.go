@@ -15,6 +15,9 @@ type Plan struct {
 	// Leave are the slots that are to leave now, those that do so already among them. Who
 	// leaves and is not there may stay.
 	Leave []int
+	// Queue are the slots that wait, in the order of their tickets, but for those that hold nobody
+	// up: a pause keeps them from what they wait for, or they are [Silent].
+	Queue []int
 	// Serve are the slots in the queue that may take what they wait for, in its order.
 	Serve []int
 	// Blocked are those in the queue that cannot be served now, even if all left that may be
@@ -61,13 +64,16 @@ func PlanTurns(now Moment, limit uint64, all []Entry) Plan {
 	for i := range all {
 		e := &all[i]
 		p.left = less(p.left, e.Sum())
-		if e.Waits() && e.Asked != Pause && !p.isSilent(e) {
+		if e.Waits() && e.Asked != Pause && !e.IsSilent(now) {
 			p.queue = append(p.queue, e)
 		}
 	}
 	slices.SortFunc(p.queue, func(a, b *Entry) int {
 		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), cmp.Compare(a.Slot, b.Slot))
 	})
+	for _, e := range p.queue {
+		p.plan.Queue = append(p.plan.Queue, e.Slot)
+	}
 	p.serveQueue()
 	for i := range all {
 		if e := &all[i]; e.Asked == Pause && p.whyNever(e) == NoReason {
@@ -184,7 +190,7 @@ func (p *planner) whyNever(e *Entry) Reason {
 	switch {
 	case e.Reason != NoReason:
 		return e.Reason
-	case p.isSilent(e):
+	case e.IsSilent(p.now):
 		return Silent
 	case e.State == Away || movable(e) == 0:
 		return Unmovable
@@ -194,7 +200,8 @@ func (p *planner) whyNever(e *Entry) Reason {
 	return NoReason
 }
 
-func (p *planner) isSilent(e *Entry) bool { return p.now.Sub(e.Seen) > Silence }
+// IsSilent reports whether the process gives no sign of life.
+func (e *Entry) IsSilent(now Moment) bool { return now.Sub(e.Seen) > Silence }
 
 // movable returns what is free when a process has left: no more than its pool holds, which may have
 // released some since it said that.

@@ -345,6 +345,16 @@ func (l *Ledger) Turns() (list []Entry) {
 	return list
 }
 
+// LimitOf returns the limit of a user's ledger as it is now; 0 if it cannot be read.
+func LimitOf(path string, owner int) uint64 {
+	l, err := OpenOf(path, owner)
+	if err != nil {
+		return 0
+	}
+	defer l.Close()
+	return l.Limit()
+}
+
 // Limit returns the limit as it is now; 0 after Close, and if the file was cut short.
 func (l *Ledger) Limit() (limit uint64) {
 	l.read(func(f *file) {

@@ -205,6 +205,14 @@ func TestTicketsAreInOrder(t *testing.T) {
 	}
 }
 
+// hasTakenAll reports whether a process that was away waits no longer, and says so: since its take (its state
+// began at 1 before) it returns, and it has the rest of its record.
+func hasTakenAll(e Entry) bool {
+	waits := e.Waits() || e.Wants != 0
+	returns := e.State == Returning && e.Since != 1
+	return !waits && returns && e.Movable != 0
+}
+
 // TestTakeInTheQueue: nobody takes what one before waits for, and what it waits for ends a wait. Its ticket it
 // keeps: what it has taken may be of no use, and then it waits in the same place.
 func TestTakeInTheQueue(t *testing.T) {
@@ -239,7 +247,7 @@ func TestTakeInTheQueue(t *testing.T) {
 	}
 	for _, m := range []*Member{a, b} {
 		e := entry(t, l, m)
-		if e.Ticket != m.turn.Ticket || e.Wants != 0 || e.Waits() || e.State != Returning || e.Since == 1 || e.Movable == 0 {
+		if !hasTakenAll(e) || e.Ticket != m.turn.Ticket {
 			t.Errorf("after its take %+v", e.Turn)
 		}
 		if ticket, err := m.Queue(7); err != nil || ticket != e.Ticket {

@@ -65,11 +65,9 @@ func readLedgers(now time.Time, leases []share.Entry) (all members, byTurns turn
 		f, err := ledger.OpenOf(l.Ledger, l.UID)
 		switch {
 		case err == nil:
-			all[l.Ledger] = f.Members()
-			limit, entries := f.Limit(), f.Turns()
-			isByTurns := f.Header().Turns
-			if isByTurns { // of the same moment
-				all[l.Ledger] = figuresOf(entries)
+			limit, entries, isByTurns := f.Limit(), f.Turns(), f.Header().Turns
+			if all[l.Ledger] = figuresOf(entries); !isByTurns {
+				all[l.Ledger] = f.Members()
 			}
 			_ = f.Close()
 			if len(l.Containers) > 0 {
@@ -102,23 +100,13 @@ func leasedBy(leases []share.Entry) uint64 {
 		one := l.Counted()
 		if l.Part != 0 {
 			if _, known := limits[l.Ledger]; !known {
-				limits[l.Ledger] = limitOf(l)
+				limits[l.Ledger] = ledger.LimitOf(l.Ledger, l.UID)
 			}
 			one.Group, one.Limit = l.Ledger, limits[l.Ledger]
 		}
 		all = append(all, one)
 	}
 	return account.Leased(all)
-}
-
-// limitOf returns the limit of a lease's ledger; 0 if it cannot be read.
-func limitOf(l share.Entry) uint64 {
-	f, err := ledger.OpenOf(l.Ledger, l.UID)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	return f.Header().Limit
 }
 
 // add adds members of a lease on a device whose number is another one here than their own.

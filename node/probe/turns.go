@@ -66,9 +66,9 @@ func figuresOf(entries []ledger.Entry) []ledger.Figures {
 }
 
 // turnsOf returns the turns of all processes of a ledger with a limit, in their order. at is
-// now on the wall clock. ms are the
-// same processes with the numbers that they have here.
-func turnsOf(at time.Time, now ledger.Moment, limit uint64, entries []ledger.Entry, ms []ledger.Figures) []*machine.Turn {
+// now on the wall clock. ms are the same processes with the numbers that they have here.
+func turnsOf(at time.Time, now ledger.Moment, limit uint64, entries []ledger.Entry,
+	ms []ledger.Figures) []*machine.Turn {
 	plan := ledger.PlanTurns(now, limit, entries)
 	list := make([]*machine.Turn, len(entries))
 	for i := range entries {
@@ -80,45 +80,17 @@ func turnsOf(at time.Time, now ledger.Moment, limit uint64, entries []ledger.Ent
 			pids[entries[i].Slot] = m.PID
 		}
 	}
-	place := 0
-	for _, i := range inQueue(entries) {
-		t := list[i]
-		if t.State == unknownState || isPassedOver(now, &entries[i]) {
-			continue
-		}
-		t.Place = new(place)
-		place++
-		for _, b := range plan.Blocked {
-			if b.Slot == entries[i].Slot {
-				t.Never, t.HeldBy = b.Never, holdersOf(&b, pids)
-			}
-		}
+	bySlot := func(slot int) *machine.Turn {
+		return list[slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Slot == slot })]
+	}
+	for place, slot := range plan.Queue {
+		bySlot(slot).Place = new(place)
+	}
+	for _, b := range plan.Blocked {
+		t := bySlot(b.Slot)
+		t.Never, t.HeldBy = b.Never, holdersOf(&b, pids)
 	}
 	return list
-}
-
-// inQueue returns the indexes of those that wait, in the order of their tickets.
-func inQueue(entries []ledger.Entry) (list []int) {
-	for i, e := range entries {
-		if e.Waits() {
-			list = append(list, i)
-		}
-	}
-	slices.SortFunc(list, func(a, b int) int {
-		return cmp.Or(cmp.Compare(entries[a].Ticket, entries[b].Ticket), cmp.Compare(a, b))
-	})
-	return list
-}
-
-// isPassedOver reports whether a process in the queue holds nobody up: a pause keeps it from what
-// it waits for, or it has been stopped.
-func isPassedOver(now ledger.Moment, e *ledger.Entry) bool {
-	return e.Asked == ledger.Pause || isSilent(now, e)
-}
-
-// isSilent reports whether a process gives no sign of life.
-func isSilent(now ledger.Moment, e *ledger.Entry) bool {
-	return now.Sub(e.Seen) > ledger.Silence
 }
 
 // unknownState is the State of a process whose record is damaged.
@@ -144,7 +116,7 @@ func turnOf(at time.Time, now ledger.Moment, e *ledger.Entry) *machine.Turn {
 // whySilent says why a process gives no sign of life; "" if it does.
 func whySilent(now ledger.Moment, e *ledger.Entry) string {
 	switch {
-	case !isSilent(now, e):
+	case !e.IsSilent(now):
 		return ""
 	case e.Seen == e.Since: // it has joined, and said nothing since
 		return "it takes no turns"

@@ -206,7 +206,7 @@ func (e *editor) ledgers(lim Limits) error {
 		}
 		paths = append(paths, l.Ledger)
 		in := outer[l.Ledger]
-		for _, own := range []ledger.Part{{ID: l.Turns, Limit: max(l.Bytes, l.Within)}, {ID: l.Part, Limit: l.Bytes}} {
+		for _, own := range []ledger.Part{{ID: l.TurnsPart, Limit: max(l.Bytes, l.Within)}, {ID: l.Part, Limit: l.Bytes}} {
 			isThere := func(p ledger.Part) bool { return p.ID == own.ID }
 			if own.ID == 0 || slices.ContainsFunc(in, isThere) {
 				continue

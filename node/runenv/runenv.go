@@ -47,10 +47,12 @@ type Lease struct {
 	Bytes   uint64 // of the lease, from 1 to Total
 	Within  uint64 // bytes of the enclosing lease of which this is a part; 0: it is no part
 	Part    uint64 // identity of the part in the ledger; 0: it is no part
-	Turns   uint64 // identity of the lease, or of the enclosing one, in a ledger of several by turns; 0: the ledger is its own
-	Total   uint64 // bytes of the GPU, as CUDA reports them
-	CCMajor int    // compute capability, such as 9 of 9.0; 0: not known
-	GPU     string // its model and size, by which [Limits].Measured has figures
+	// TurnsPart is the identity of the lease, or of the enclosing one, in a ledger of several by turns; 0: the
+	// ledger is its own.
+	TurnsPart uint64
+	Total     uint64 // bytes of the GPU, as CUDA reports them
+	CCMajor   int    // compute capability, such as 9 of 9.0; 0: not known
+	GPU       string // its model and size, by which [Limits].Measured has figures
 	// Context is the bytes of a CUDA context on this GPU; 0: by the table of package
 	// overhead, or none where the GPU is simulated.
 	Context   uint64

@@ -537,7 +537,7 @@ func (b *bid) makeLeases(r reading) error {
 	for range b.q.Copies {
 		rec := b.newRecord(registry.LeaseKind, registry.NewID(), b.each)
 		if turns != 0 {
-			rec.Turns, rec.Ledger = turns, b.group()
+			rec.TurnsInode, rec.Ledger = turns, b.group()
 		}
 		l, err := lease.Make(b.gpu, rec, r.Display, r.Host)
 		if err != nil {

@@ -82,7 +82,7 @@ func TestModel(t *testing.T) {
 			},
 			"give": func(t *rapid.T) {
 				if len(leases) == 0 {
-					t.Skip("none")
+					t.Skip("no lease is there to be given back")
 				}
 				i := rapid.IntRange(0, len(leases)-1).Draw(t, "which")
 				if err := leases[i].Close(); err != nil {

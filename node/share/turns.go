@@ -34,22 +34,12 @@ func (b *bid) accountsOf(leases []registry.Claim) []account.Lease {
 		}
 		limit, known := limits[all[i].Group]
 		if !known {
-			limit = limitOf(all[i].Group, l.UID)
+			limit = ledger.LimitOf(all[i].Group, l.UID)
 			limits[all[i].Group] = limit
 		}
 		all[i].Limit = limit
 	}
 	return all
-}
-
-// limitOf returns the limit of a user's ledger; 0 if it cannot be read.
-func limitOf(path string, owner int) uint64 {
-	l, err := ledger.OpenOf(path, owner)
-	if err != nil {
-		return 0
-	}
-	defer l.Close()
-	return l.Header().Limit
 }
 
 // byTurns returns the groups of leases that together are larger than what they hold at most.

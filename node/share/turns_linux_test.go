@@ -117,7 +117,7 @@ func TestModelOfTurns(t *testing.T) {
 			},
 			"give": func(t *rapid.T) {
 				if len(list) == 0 {
-					t.Skip("none")
+					t.Skip("no lease is there to be given back")
 				}
 				i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
 				p := list[i]
@@ -279,7 +279,7 @@ func TestRequestByTurnsWaitsOnlyForOthersToEnd(t *testing.T) {
 // TestLedgerByTurnsOfAnotherUserIsRefused names it, and the way out.
 func TestLedgerByTurnsOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root gives a file to another user")
+		t.Skip("SKIPPED: the ledger is to be another user's, and only root gives a file away")
 	}
 	r, gpu := newGPU(t)
 	path := turnsPath(r, gpu)
@@ -298,7 +298,7 @@ func TestLedgerByTurnsOfAnotherUserIsRefused(t *testing.T) {
 // TestTurnsOfAnotherUserCountInFull: what its ledger says cannot be read, or is not believed.
 func TestTurnsOfAnotherUserCountInFull(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root takes leases as another user")
+		t.Skip("SKIPPED: two users take leases here, and only root can be both")
 	}
 	r, gpu := newGPU(t)
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(r.r.Dir())), 0o755))
@@ -312,7 +312,7 @@ func TestTurnsOfAnotherUserCountInFull(t *testing.T) {
 	one, two := asOther(), asOther()
 	one.said(t, "have")
 	two.said(t, "have")
-	if limit := limitOf(r.r.GPU(gpu).TurnsPath(7), 7); limit != 24*gib {
+	if limit := ledger.LimitOf(r.r.GPU(gpu).TurnsPath(7), 7); limit != 24*gib {
 		t.Errorf("limit %d of the other user's ledger", limit)
 	}
 	one.end(t)

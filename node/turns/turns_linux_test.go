@@ -243,7 +243,7 @@ func TestNoSuchProcess(t *testing.T) {
 	_, leases := member(t)
 	sleeper := exec.Command("sleep", "60")
 	if err := sleeper.Start(); err != nil {
-		t.Skip("skipped: ", err)
+		t.Skip("SKIPPED: no sleep to start, of which the number is asked: ", err)
 	}
 	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
 	const gone = 1<<22 + 1 // above the largest that Linux gives out

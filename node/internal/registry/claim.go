@@ -40,7 +40,7 @@ func (r *Registry) Entry(c Claim) Entry {
 	if c.UID != 0 && c.UID != os.Geteuid() {
 		e.Ledger = ""
 	}
-	if c.Turns != 0 { // whose path needs nobody's word
+	if c.TurnsInode != 0 { // whose path needs nobody's word
 		if e.Ledger = r.TurnsOf(c); e.Ledger != "" {
 			e.Part = c.Part()
 		}

@@ -96,8 +96,8 @@ type Record struct {
 	WaitsFor  []string `json:"waits_for,omitempty"` // ticket: KEY.NUMBER of the tickets that the request waits for on other GPUs; while one of them waits, requests that do not want that GPU may go before
 	Lost      uint64   `json:"lost,omitempty"`      // lease: inode of a removed KEY.ID.held whose lock means this lease, too
 
-	Turns   uint64 `json:"turns,omitempty"`   // lease: inode of Ledger, if that is the one of a user's leases by turns
-	Outside uint64 `json:"outside,omitempty"` // lease: bytes that each of its processes is taken to hold outside of the pool
+	TurnsInode uint64 `json:"turns,omitempty"`   // lease: inode of Ledger, if that is the one of a user's leases by turns
+	Outside    uint64 `json:"outside,omitempty"` // lease: bytes that each of its processes is taken to hold outside of the pool
 
 	// Of a lease for containers, see Record.Use.
 	Containers []Container `json:"containers,omitempty"`

@@ -190,13 +190,13 @@ func TestLedgerByTurnsIsTheLeasesOnlyWhileItStands(t *testing.T) {
 		{"another file", inode + 1, own, "", 0},
 		{"of another user", inode, own + 1, "", 0},
 	} {
-		rec.Turns, rec.Ledger = tc.turns, "/other"
+		rec.TurnsInode, rec.Ledger = tc.turns, "/other"
 		if e := r.Entry(Claim{Record: rec, UID: tc.uid}); e.Ledger != tc.want || e.Part != tc.part {
 			t.Errorf("%s: ledger %q and part %x", tc.name, e.Ledger, e.Part)
 		}
 	}
 	must(t, os.Remove(path))
-	rec.Turns = inode
+	rec.TurnsInode = inode
 	if e := r.Entry(Claim{Record: rec, UID: own}); e.Ledger != "" || e.Part != 0 {
 		t.Errorf("gone: ledger %q and part %x", e.Ledger, e.Part)
 	}

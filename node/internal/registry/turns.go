@@ -21,7 +21,7 @@ func (r GPU) TurnsPath(uid int) string { return r.Path(strconv.Itoa(uid), TurnsK
 
 // Part returns the identity of a lease in the ledger that it shares by turns; 0 if it shares none.
 func (r Record) Part() uint64 {
-	if r.Turns == 0 {
+	if r.TurnsInode == 0 {
 		return 0
 	}
 	n, _ := strconv.ParseUint(r.ID, 16, 64) // which Decode has checked
@@ -31,11 +31,11 @@ func (r Record) Part() uint64 {
 // TurnsOf returns the ledger that a lease shares by turns; "" if it shares none, or if the one that is
 // there now is not the lease's.
 func (r *Registry) TurnsOf(c Claim) (path string) {
-	if c.Turns == 0 {
+	if c.TurnsInode == 0 {
 		return ""
 	}
 	path = r.GPU(c.Device).TurnsPath(c.UID)
-	if inode, owner := fileAt(path); owner != c.UID || inode != c.Turns {
+	if inode, owner := fileAt(path); owner != c.UID || inode != c.TurnsInode {
 		return ""
 	}
 	return path

@@ -508,7 +508,7 @@ func (a *Agent) stopWork(p *Pool, begun time.Time) error {
 	}
 	switch {
 	case errors.Is(err, ErrCapture):
-		a.stays(ledger.Capturing, "a graph is being captured")
+		a.stays(ledger.Capturing, ledger.Capturing.String())
 	case lends && a.state == ledger.In:
 		a.worked = begun
 		a.tell(begun, true)
