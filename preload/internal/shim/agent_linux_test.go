@@ -238,8 +238,13 @@ func (s *seated) work(bytes uint64, steps int) error {
 // TestTurns: three programs of which two do not fit together all do their work, keep their memory, and find
 // what they wrote at each step and at the end.
 func TestTurns(t *testing.T) {
+	rounds := 30
+	if testing.Short() { // as with the race detector, under which writing and comparing takes long
+		rounds = 10
+	}
 	for _, spec := range []string{"elastic", "vmm", "platform"} {
 		t.Run(spec, func(t *testing.T) {
+			t.Parallel() // mostly they wait for turns
 			path := newTurns(t, 16*mib)
 			var programs []*seated
 			for i := range 3 {
@@ -248,7 +253,7 @@ func TestTurns(t *testing.T) {
 			var all sync.WaitGroup
 			for _, s := range programs {
 				all.Go(func() {
-					if err := s.work(10*mib, 30); err != nil {
+					if err := s.work(10*mib, rounds); err != nil {
 						t.Errorf("%v; %q", err, s.said())
 					}
 				})
