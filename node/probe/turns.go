@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"gpumem/internal/proc"
 	"gpumem/node/ledger"
 	"gpumem/node/machine"
 	"gpumem/node/share"
@@ -118,10 +119,18 @@ func whySilent(now ledger.Moment, e *ledger.Entry) string {
 	switch {
 	case !e.IsSilent(now):
 		return ""
+	case isStopped(e.Figures):
+		return "it is stopped"
 	case e.Seen == e.Since: // it has joined, and said nothing since
 		return "it takes no turns"
 	}
 	return ledger.Silent.String()
+}
+
+// isStopped reports whether a process that can be seen from here is stopped, as by Ctrl-Z.
+func isStopped(m ledger.Figures) bool {
+	s, ok := proc.ReadStat(m.PID)
+	return ok && s.Start == m.Start && s.Stopped()
 }
 
 // holdersOf returns those that hold what a process waits for in vain.

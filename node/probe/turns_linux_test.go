@@ -4,7 +4,9 @@ import (
 	"errors"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,5 +134,36 @@ func TestTurnOfProgram(t *testing.T) {
 		if err := errors.Join(m.Leave(), l.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestStoppedProcessIsSaidToBe: one that gives no sign of life because it is stopped, and the same one before.
+func TestStoppedProcessIsSaidToBe(t *testing.T) {
+	c := exec.Command("sleep", "600")
+	if err := c.Start(); err != nil {
+		t.Skip("SKIPPED: no sleep to start and stop: ", err)
+	}
+	defer func() { _ = c.Process.Kill(); _ = c.Wait() }()
+	s, ok := proc.ReadStat(c.Process.Pid)
+	if !ok {
+		t.Fatal("the process cannot be read")
+	}
+	now := ledger.Moment(time.Hour)
+	e := ledger.Entry{Figures: ledger.Figures{PID: c.Process.Pid, Start: s.Start}, Turn: ledger.Turn{Seen: now.Add(-time.Minute)}}
+	if got := whySilent(now, &e); got != "it gives no sign of life" {
+		t.Errorf("it runs: %q", got)
+	}
+	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(c.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatal(status, err)
+	}
+	if got := whySilent(now, &e); got != "it is stopped" {
+		t.Errorf("it is stopped: %q", got)
+	}
+	if e.Start++; whySilent(now, &e) != "it gives no sign of life" {
+		t.Error("another process had the number")
 	}
 }
